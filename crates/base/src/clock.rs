@@ -1,0 +1,117 @@
+//! Time as a value that is handed in.
+//!
+//! Everything that measures or waits takes a [`Clock`], so that a test can drive days of deadlines in
+//! a millisecond. This module and `sys` are the only places that read the machine's clock.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::units::Nanos;
+
+/// Seconds since 1970-01-01 00:00 UTC: what a `Date` field and a log line need, never a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct WallTime {
+    /// Whole seconds since the epoch.
+    pub seconds: u64,
+}
+
+impl WallTime {
+    /// The same instant as the standard library's type.
+    pub fn system_time(self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(self.seconds)
+    }
+}
+
+/// A source of time.
+pub trait Clock {
+    /// Monotonic nanoseconds since an arbitrary start.
+    fn now(&self) -> Nanos;
+    /// The time of day.
+    fn wall(&self) -> WallTime;
+}
+
+/// The machine's monotonic clock, counted from the clock's creation plus one second, so that a
+/// deadline may be set a little before "now" without underflow.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock {
+    start: Instant,
+}
+
+impl RealClock {
+    /// A clock that starts now.
+    #[allow(clippy::disallowed_methods, reason = "this is the home of the monotonic clock")]
+    pub fn new() -> RealClock {
+        RealClock { start: Instant::now() }
+    }
+}
+
+impl Default for RealClock {
+    fn default() -> RealClock {
+        RealClock::new()
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> Nanos {
+        Nanos::SECOND + Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the home of the time of day")]
+    fn wall(&self) -> WallTime {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        WallTime { seconds: since.as_secs() }
+    }
+}
+
+/// A clock that moves only when told; clones share the same time.
+#[derive(Clone, Debug)]
+pub struct SimulatedClock {
+    now: Rc<Cell<Nanos>>,
+    wall_at_start: WallTime,
+}
+
+impl SimulatedClock {
+    /// A clock that stands at one second, with the given time of day.
+    pub fn new(wall: WallTime) -> SimulatedClock {
+        SimulatedClock { now: Rc::new(Cell::new(Nanos::SECOND)), wall_at_start: wall }
+    }
+
+    /// Moves time forward.
+    pub fn advance(&self, by: Nanos) {
+        self.now.set(self.now.get() + by);
+    }
+}
+
+impl Clock for SimulatedClock {
+    fn now(&self) -> Nanos {
+        self.now.get()
+    }
+
+    fn wall(&self) -> WallTime {
+        let elapsed = self.now.get() - Nanos::SECOND;
+        WallTime { seconds: self.wall_at_start.seconds + elapsed.0 / Nanos::SECOND.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simulated_time_moves_only_when_told_and_clones_share_it() {
+        let clock = SimulatedClock::new(WallTime { seconds: 100 });
+        let other = clock.clone();
+        assert_eq!(clock.now(), Nanos::SECOND);
+        clock.advance(Nanos::from_secs(3));
+        assert_eq!(other.now(), Nanos::from_secs(4));
+        assert_eq!(other.wall(), WallTime { seconds: 103 });
+    }
+
+    #[test]
+    fn real_time_does_not_run_backwards() {
+        let clock = RealClock::new();
+        let first = clock.now();
+        assert!(clock.now() >= first);
+    }
+}

@@ -1,0 +1,15 @@
+//! What every other crate stands on: units with names, clocks that can be simulated, a slab whose
+//! keys know their generation, and randomness with a seed.
+//!
+//! Owns no I/O but reading the clock, and knows nothing of networks.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod rng;
+pub mod slab;
+pub mod units;
+
+pub use clock::{Clock, RealClock, SimulatedClock, WallTime};
+pub use rng::{Rng, Seed};
+pub use slab::{Key, Slab};
+pub use units::{Bytes, Limit, Nanos, PerSecond, UnitError};

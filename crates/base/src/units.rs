@@ -1,0 +1,360 @@
+//! Units with names, and the one way to write them: `500ms`, `2s`, `10k`, `64KiB`, `inf`.
+//!
+//! Every number that crosses a border (a flag, a config file, a crate's interface) is one of these.
+//! They parse from and print to the same text, and serialise as that text.
+
+use std::fmt;
+use std::ops::{Add, AddAssign, Div, Mul, Sub};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What was wrong with a number and its unit, and what is accepted instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{given}' is not {expected}")]
+pub struct UnitError {
+    given: String,
+    expected: &'static str,
+}
+
+/// A span of time, or a point on a [`Clock`](crate::Clock)'s line, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// No time.
+    pub const ZERO: Nanos = Nanos(0);
+    /// One millisecond.
+    pub const MILLISECOND: Nanos = Nanos(1_000_000);
+    /// One second.
+    pub const SECOND: Nanos = Nanos(1_000_000_000);
+    /// Later than everything.
+    pub const MAX: Nanos = Nanos(u64::MAX);
+
+    /// So many microseconds.
+    pub const fn from_micros(micros: u64) -> Nanos {
+        Nanos(micros * 1_000)
+    }
+
+    /// So many milliseconds.
+    pub const fn from_millis(millis: u64) -> Nanos {
+        Nanos(millis * 1_000_000)
+    }
+
+    /// So many seconds.
+    pub const fn from_secs(seconds: u64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    /// So many seconds, to the nearest nanosecond; negative counts as zero.
+    pub fn from_secs_f64(seconds: f64) -> Nanos {
+        Nanos((seconds * 1e9).round() as u64)
+    }
+
+    /// In seconds.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The difference, or zero where `earlier` is later.
+    pub fn saturating_sub(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The sum, or [`Nanos::MAX`].
+    pub fn saturating_add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+impl From<Nanos> for Duration {
+    fn from(nanos: Nanos) -> Duration {
+        Duration::from_nanos(nanos.0)
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0 + other.0)
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Nanos) {
+        self.0 += other.0;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        Nanos(self.0 - other.0)
+    }
+}
+
+impl Mul<u64> for Nanos {
+    type Output = Nanos;
+    fn mul(self, times: u64) -> Nanos {
+        Nanos(self.0 * times)
+    }
+}
+
+impl Div<u64> for Nanos {
+    type Output = Nanos;
+    fn div(self, parts: u64) -> Nanos {
+        Nanos(self.0 / parts)
+    }
+}
+
+/// So many a second.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Default)]
+pub struct PerSecond(pub f64);
+
+impl PerSecond {
+    /// The mean distance between two.
+    pub fn interval(self) -> Nanos {
+        Nanos::from_secs_f64(1.0 / self.0)
+    }
+
+    /// How many in a span of time.
+    pub fn times(self, span: Nanos) -> f64 {
+        self.0 * span.as_secs_f64()
+    }
+}
+
+/// An amount of memory or of transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Bytes(pub u64);
+
+/// A bound that may be absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// At most so many: 1 or more.
+    AtMost(u32),
+    /// No bound: `inf`.
+    Infinite,
+}
+
+impl Limit {
+    /// Whether so many are still within the bound.
+    pub fn allows(self, count: u64) -> bool {
+        match self {
+            Limit::AtMost(most) => count <= u64::from(most),
+            Limit::Infinite => true,
+        }
+    }
+}
+
+/// Splits `12.5ms` into 12.5 and `ms`.
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    Some((number, text[end..].trim_start()))
+}
+
+/// The largest unit that divides the value without remainder, so that printing loses nothing.
+fn in_largest_unit(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let (name, size) =
+        units.iter().rfind(|(_, size)| value >= *size && value.is_multiple_of(*size)).unwrap_or(&units[0]);
+    write!(f, "{}{}", value / size, name)
+}
+
+const TIME: [(&str, u64); 6] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+impl FromStr for Nanos {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Nanos, UnitError> {
+        let refuse = || UnitError { given: text.to_owned(), expected: "a time such as 500ms, 2s or 1.5min" };
+        let (number, unit) = number_and_unit(text).ok_or_else(refuse)?;
+        if number == 0.0 && unit.is_empty() {
+            return Ok(Nanos::ZERO);
+        }
+        let unit = if unit == "m" { "min" } else { unit };
+        let (_, size) = TIME.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?;
+        Ok(Nanos((number * *size as f64).round() as u64))
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { f.write_str("0s") } else { in_largest_unit(f, self.0, &TIME) }
+    }
+}
+
+impl FromStr for PerSecond {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<PerSecond, UnitError> {
+        let refuse = || UnitError {
+            given: text.to_owned(),
+            expected: "a rate a second above 0 such as 500, 10k or 1.5M",
+        };
+        let bare = text.trim().strip_suffix("/s").unwrap_or(text.trim());
+        let (number, unit) = number_and_unit(bare).ok_or_else(refuse)?;
+        let size = match unit {
+            "" => 1.0,
+            "k" | "K" => 1e3,
+            "M" => 1e6,
+            _ => return Err(refuse()),
+        };
+        if number > 0.0 { Ok(PerSecond(number * size)) } else { Err(refuse()) }
+    }
+}
+
+impl fmt::Display for PerSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            rate if rate >= 1e6 => write!(f, "{}M/s", rate / 1e6),
+            rate if rate >= 1e4 => write!(f, "{}k/s", rate / 1e3),
+            rate => write!(f, "{rate}/s"),
+        }
+    }
+}
+
+const SIZES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+
+impl FromStr for Bytes {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Bytes, UnitError> {
+        let refuse =
+            || UnitError { given: text.to_owned(), expected: "a size such as 512, 64KiB, 10MB or 1GiB" };
+        let (number, unit) = number_and_unit(text).ok_or_else(refuse)?;
+        let size = match unit {
+            "" => 1,
+            "kB" | "KB" => 1_000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            _ => SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
+        };
+        Ok(Bytes((number * size as f64).round() as u64))
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        in_largest_unit(f, self.0, &SIZES)
+    }
+}
+
+impl FromStr for Limit {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Limit, UnitError> {
+        let refuse = || UnitError { given: text.to_owned(), expected: "a whole number from 1 up, or inf" };
+        match text.trim() {
+            "inf" => Ok(Limit::Infinite),
+            number => match number.parse() {
+                Ok(most) if most >= 1 => Ok(Limit::AtMost(most)),
+                _ => Err(refuse()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::AtMost(most) => most.fmt(f),
+            Limit::Infinite => f.write_str("inf"),
+        }
+    }
+}
+
+/// Serialises as the text that parses back; takes a bare number where the unit is one.
+macro_rules! serde_as_text {
+    ($($unit:ty),*) => {$(
+        impl Serialize for $unit {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $unit {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$unit, D::Error> {
+                struct Text;
+                impl serde::de::Visitor<'_> for Text {
+                    type Value = $unit;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a number with its unit, as text")
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$unit, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<$unit, E> {
+                        self.visit_str(&number.to_string())
+                    }
+                    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<$unit, E> {
+                        self.visit_str(&number.to_string())
+                    }
+                    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<$unit, E> {
+                        self.visit_str(&number.to_string())
+                    }
+                }
+                deserializer.deserialize_any(Text)
+            }
+        }
+    )*};
+}
+
+serde_as_text!(Nanos, PerSecond, Bytes, Limit);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_parse_and_print_without_loss() {
+        for (text, nanos) in
+            [("500ms", 500_000_000), ("2s", 2_000_000_000), ("90s", 90_000_000_000), ("50us", 50_000)]
+        {
+            let parsed: Nanos = text.parse().unwrap();
+            assert_eq!(parsed, Nanos(nanos));
+            assert_eq!(parsed.to_string(), text);
+        }
+        assert_eq!("1.5min".parse::<Nanos>(), Ok(Nanos::from_secs(90)));
+        assert_eq!("0".parse::<Nanos>(), Ok(Nanos::ZERO));
+    }
+
+    #[test]
+    fn rates_sizes_and_limits_parse() {
+        assert_eq!("50k".parse::<PerSecond>(), Ok(PerSecond(50_000.0)));
+        assert_eq!("1.5M/s".parse::<PerSecond>(), Ok(PerSecond(1_500_000.0)));
+        assert_eq!("64KiB".parse::<Bytes>(), Ok(Bytes(65_536)));
+        assert_eq!("10MB".parse::<Bytes>(), Ok(Bytes(10_000_000)));
+        assert_eq!("inf".parse::<Limit>(), Ok(Limit::Infinite));
+        assert_eq!("12".parse::<Limit>(), Ok(Limit::AtMost(12)));
+        assert_eq!(Bytes(65_536).to_string(), "64KiB");
+        assert_eq!(PerSecond(50_000.0).to_string(), "50k/s");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_accepted() {
+        assert_eq!(
+            "10".parse::<Nanos>().unwrap_err().to_string(),
+            "'10' is not a time such as 500ms, 2s or 1.5min"
+        );
+        assert_eq!(
+            "0".parse::<Limit>().unwrap_err().to_string(),
+            "'0' is not a whole number from 1 up, or inf"
+        );
+        assert!("-5".parse::<PerSecond>().is_err());
+        assert!("0".parse::<PerSecond>().is_err());
+        assert!("5 parsecs".parse::<Nanos>().is_err());
+        assert!("1e3".parse::<Bytes>().is_err());
+    }
+
+    #[test]
+    fn a_limit_allows_up_to_itself() {
+        assert!(Limit::AtMost(10).allows(10));
+        assert!(!Limit::AtMost(10).allows(11));
+        assert!(Limit::Infinite.allows(u64::MAX));
+    }
+}

@@ -1,0 +1,25 @@
+//! HTTP/1.1 (RFC 9110, RFC 9112) as a machine without I/O.
+//!
+//! [`server::Connection`] takes bytes and a time, and gives bytes to send, a file range to send, or a
+//! deadline; blocking threads, user-level threads, readiness loops and completion rings all drive this
+//! same machine. [`client`] is the other end: requests to write and a reader of responses.
+//!
+//! Owns framing, limits, deadlines, persistence and the order of responses. Does not know sockets,
+//! files, clocks or what is served: a [`Service`] answers requests, the file handle is a type parameter.
+#![forbid(unsafe_code)]
+
+mod request;
+mod response;
+
+pub use request::{Method, Request, Version};
+pub use response::{Body, FileRange, Part, Response, Status};
+
+/// Answers requests: a site, an admin interface, a test.
+pub trait Service {
+    /// The handle of an open file, cheap to clone (an `Arc` of a descriptor).
+    type File: Clone;
+
+    /// The answer to one complete request. Must not block for longer than the server may stand still.
+    /// `now` is the loop's current time.
+    fn respond(&mut self, request: &Request<'_>, now: base::Nanos) -> Response<Self::File>;
+}

@@ -1,0 +1,2 @@
+//! Inrush.
+fn main() {}
