@@ -55,7 +55,7 @@ impl<'a> Request<'a> {
     }
 
     /// The values of all fields of a name, in order; names compare without case.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> + use<'a, '_> {
+    pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let fields = self.fields;
         fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
