@@ -1,1 +1,15 @@
-//! placeholder
+//! The versioned schema of results: what a run writes and everything after it reads.
+//!
+//! A result is a file before it is a picture. A record is written to a temporary file and renamed, so a
+//! reader never sees half of one. Field names carry their unit; a change that breaks a reader changes
+//! the `schema` string.
+//!
+//! Owns the shapes and their files. Does not measure, analyse or draw.
+#![forbid(unsafe_code)]
+
+pub mod file;
+pub mod load;
+pub mod manifest;
+
+pub use load::{Distribution, LoadResult, Outcome, Outcomes, Point, Verdict};
+pub use manifest::Manifest;

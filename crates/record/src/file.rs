@@ -1,0 +1,92 @@
+//! Records as files: JSON, written whole or not at all.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A record that could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file system said no.
+    #[error("cannot {verb} {path}: {cause}")]
+    Io {
+        /// What was tried.
+        verb: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system answered.
+        cause: io::Error,
+    },
+    /// The file is not a record of this shape.
+    #[error("{path} is not such a record: {cause}")]
+    Shape {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong in it.
+        cause: serde_json::Error,
+    },
+}
+
+/// Writes `contents` beside `path` and renames it into place.
+///
+/// # Errors
+/// [`RecordError::Io`]; the old file, if there was one, is then untouched.
+pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), RecordError> {
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    let written = fs::File::create(&temporary)
+        .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_data()))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|cause| {
+        // Nothing is lost by leaving it, so a failure to remove it is not reported over the real one.
+        let _ = fs::remove_file(&temporary);
+        RecordError::Io { verb: "write", path: path.to_owned(), cause }
+    })
+}
+
+/// Writes a record as indented JSON.
+///
+/// # Errors
+/// [`RecordError`] of either kind.
+pub fn write(path: &Path, record: &impl Serialize) -> Result<(), RecordError> {
+    let mut text = serde_json::to_vec_pretty(record)
+        .map_err(|cause| RecordError::Shape { path: path.to_owned(), cause })?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// [`RecordError`] of either kind.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RecordError> {
+    let text =
+        fs::read(path).map_err(|cause| RecordError::Io { verb: "read", path: path.to_owned(), cause })?;
+    serde_json::from_slice(&text).map_err(|cause| RecordError::Shape { path: path.to_owned(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_back_and_no_temporary_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        write(&path, &vec![1, 2, 3]).unwrap();
+        assert_eq!(read::<Vec<u32>>(&path).unwrap(), [1, 2, 3]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named_and_the_old_record_stays() {
+        let error = write(Path::new("/nowhere/at/all.json"), &1).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write /nowhere/at/all.json: "), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.json");
+        fs::write(&path, "{").unwrap();
+        assert!(matches!(read::<u32>(&path), Err(RecordError::Shape { .. })));
+    }
+}

@@ -1,0 +1,297 @@
+//! What one run of the load generator found out.
+//!
+//! The ledger is in *requests*: a session offers all its requests at the moment it is scheduled, and
+//! each ends in exactly one [`Outcome`]. Where a session breaks off, the requests it had left share the
+//! outcome that ended it. Invariant, checked by [`LoadResult::balance`]: `offered` equals the sum of the
+//! outcomes plus `in_flight_at_end`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::Manifest;
+
+/// The schema this version writes.
+pub const SCHEMA: &str = "inrush.load/1";
+
+/// How an offered request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// A correct reply: status 2xx or 3xx, complete.
+    Ok,
+    /// A complete reply with another status, 503 excepted.
+    StatusError,
+    /// The server turned it away in so many words: 503.
+    Shed,
+    /// The connection attempt was answered by a reset: nobody listens.
+    Refused,
+    /// Reset, or closed before the reply was complete.
+    Reset,
+    /// A reply that is not HTTP.
+    Malformed,
+    /// No connection within the connect time-out.
+    ConnectTimeout,
+    /// No complete reply within the request time-out.
+    ResponseTimeout,
+    /// The client had no free port.
+    NoPort,
+    /// The client had no free descriptor.
+    NoDescriptor,
+    /// The client was too late to send it at all.
+    NoTime,
+}
+
+impl Outcome {
+    /// All of them, in the order they are shown.
+    pub const ALL: [Outcome; 11] = [
+        Outcome::Ok,
+        Outcome::StatusError,
+        Outcome::Shed,
+        Outcome::Refused,
+        Outcome::Reset,
+        Outcome::Malformed,
+        Outcome::ConnectTimeout,
+        Outcome::ResponseTimeout,
+        Outcome::NoPort,
+        Outcome::NoDescriptor,
+        Outcome::NoTime,
+    ];
+
+    /// The name in records: `connect_timeout`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::StatusError => "status_error",
+            Outcome::Shed => "shed",
+            Outcome::Refused => "refused",
+            Outcome::Reset => "reset",
+            Outcome::Malformed => "malformed",
+            Outcome::ConnectTimeout => "connect_timeout",
+            Outcome::ResponseTimeout => "response_timeout",
+            Outcome::NoPort => "no_port",
+            Outcome::NoDescriptor => "no_descriptor",
+            Outcome::NoTime => "no_time",
+        }
+    }
+
+    /// Whether the generator, not the server, is to blame.
+    pub fn is_client_limit(self) -> bool {
+        matches!(self, Outcome::NoPort | Outcome::NoDescriptor | Outcome::NoTime)
+    }
+}
+
+/// Counts by outcome; every outcome is present, so that a reader can tell zero from unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Outcomes(BTreeMap<Outcome, u64>);
+
+impl Default for Outcomes {
+    fn default() -> Outcomes {
+        Outcomes(Outcome::ALL.into_iter().map(|outcome| (outcome, 0)).collect())
+    }
+}
+
+impl Outcomes {
+    /// How many ended so.
+    pub fn get(&self, outcome: Outcome) -> u64 {
+        self.0.get(&outcome).copied().unwrap_or(0)
+    }
+
+    /// Adds to one outcome.
+    pub fn add(&mut self, outcome: Outcome, count: u64) {
+        *self.0.entry(outcome).or_insert(0) += count;
+    }
+
+    /// Adds another ledger's outcomes to these.
+    pub fn merge(&mut self, other: &Outcomes) {
+        for (outcome, count) in &other.0 {
+            self.add(*outcome, *count);
+        }
+    }
+
+    /// All that ended.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// The outcomes in the order they are shown, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
+        Outcome::ALL.into_iter().map(|outcome| (outcome, self.get(outcome)))
+    }
+}
+
+/// The quantiles of a distribution, in nanoseconds; all zero where nothing was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// How many values.
+    pub count: u64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: u64,
+    /// The 90th percentile.
+    pub p90: u64,
+    /// The 99th percentile.
+    pub p99: u64,
+    /// The 99.9th percentile.
+    pub p999: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+impl From<&hdrhistogram::Histogram<u64>> for Distribution {
+    fn from(histogram: &hdrhistogram::Histogram<u64>) -> Distribution {
+        if histogram.is_empty() {
+            return Distribution::default();
+        }
+        Distribution {
+            count: histogram.len(),
+            mean: histogram.mean(),
+            p50: histogram.value_at_quantile(0.5),
+            p90: histogram.value_at_quantile(0.9),
+            p99: histogram.value_at_quantile(0.99),
+            p999: histogram.value_at_quantile(0.999),
+            max: histogram.max(),
+        }
+    }
+}
+
+/// One interval of the time series.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The end of the interval, seconds since the run began (warm-up included).
+    pub at_s: f64,
+    /// The interval's length.
+    pub interval_s: f64,
+    /// Requests scheduled in it.
+    pub offered: u64,
+    /// Requests sent in it.
+    pub sent: u64,
+    /// Complete replies of any status.
+    pub replies: u64,
+    /// How requests ended in it.
+    pub outcomes: Outcomes,
+    /// Latency from the intended time, of the replies of this interval.
+    pub latency_intended_ns: Distribution,
+    /// How late the generator itself was.
+    pub lateness_ns: Distribution,
+    /// Sockets open at the end of it.
+    pub sockets: u64,
+}
+
+/// Whether the run says anything about the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The generator offered what it was asked to offer.
+    Valid,
+    /// The generator was the limit: the figures bound the server from below, no more.
+    GeneratorLimited,
+    /// No connection was ever established.
+    Unreachable,
+}
+
+/// The connections behind the requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Connection attempts made, SYN sent.
+    pub attempted: u64,
+    /// Attempts that became connections.
+    pub established: u64,
+    /// The most sockets open at once.
+    pub sockets_peak: u64,
+}
+
+/// The result of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadResult {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The measured time, warm-up left out.
+    pub duration_s: f64,
+    /// Requests scheduled in the measured time.
+    pub offered: u64,
+    /// Requests offered and neither answered nor given up when the run ended.
+    pub in_flight_at_end: u64,
+    /// How the others ended.
+    pub outcomes: Outcomes,
+    /// Connections behind them.
+    pub connections: Connections,
+    /// Requests a second that were asked for: the rate times the mean session length; absent for a
+    /// closed client, which has no rate of its own.
+    pub target_per_s: Option<f64>,
+    /// `offered` over `duration_s`.
+    pub offered_per_s: f64,
+    /// Requests really sent, a second.
+    pub sent_per_s: f64,
+    /// Complete replies of any status, a second.
+    pub replies_per_s: f64,
+    /// Correct replies, a second.
+    pub goodput_per_s: f64,
+    /// Bytes of content received, a second.
+    pub content_bytes_per_s: f64,
+    /// From the time the request was meant to be sent until its reply was complete.
+    pub latency_intended_ns: Distribution,
+    /// From the time it was sent.
+    pub latency_sent_ns: Distribution,
+    /// From connect() until established.
+    pub connect_ns: Distribution,
+    /// From the scheduled time of a session until its connect().
+    pub lateness_ns: Distribution,
+    /// CPU time of the generator over the measured time, in cores.
+    pub generator_cpu: f64,
+    /// Results of other populations in the same run, by name.
+    pub populations: BTreeMap<String, Outcomes>,
+    /// What happened when.
+    pub series: Vec<Point>,
+    /// Whether the figures above speak about the server.
+    pub verdict: Verdict,
+    /// Why, one sentence each.
+    pub reasons: Vec<String>,
+    /// What was run, where, and how to run it again.
+    pub manifest: Manifest,
+}
+
+/// The ledger does not add up: a bug of ours, never of the server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ledger does not balance: {offered} offered, {ended} ended, {in_flight} in flight")]
+pub struct Unbalanced {
+    offered: u64,
+    ended: u64,
+    in_flight: u64,
+}
+
+impl LoadResult {
+    /// Checks that every offered request ended in exactly one way.
+    ///
+    /// # Errors
+    /// [`Unbalanced`], with the three numbers.
+    pub fn balance(&self) -> Result<(), Unbalanced> {
+        let ended = self.outcomes.total();
+        if self.offered == ended + self.in_flight_at_end {
+            return Ok(());
+        }
+        Err(Unbalanced { offered: self.offered, ended, in_flight: self.in_flight_at_end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_is_listed_and_named_as_it_is_written() {
+        for outcome in Outcome::ALL {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.name());
+        }
+        let written = serde_json::to_value(Outcomes::default()).unwrap();
+        assert_eq!(written.as_object().unwrap().len(), Outcome::ALL.len());
+    }
+
+    #[test]
+    fn an_empty_histogram_has_an_empty_distribution() {
+        let histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+        assert_eq!(Distribution::from(&histogram), Distribution::default());
+    }
+}

@@ -1,0 +1,105 @@
+//! Where a result comes from: enough to run it again and to know why another machine differs.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use base::{Seed, WallTime};
+use serde::{Deserialize, Serialize};
+
+/// The kernel settings that decide how a server fails; recorded with every run.
+const SYSCTLS: [&str; 7] = [
+    "net/core/somaxconn",
+    "net/ipv4/tcp_max_syn_backlog",
+    "net/ipv4/tcp_syncookies",
+    "net/ipv4/tcp_abort_on_overflow",
+    "net/ipv4/ip_local_port_range",
+    "net/ipv4/tcp_tw_reuse",
+    "net/ipv4/tcp_no_metrics_save",
+];
+
+/// What was run, where and when.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of Inrush.
+    pub version: String,
+    /// The command line, word by word.
+    pub command: Vec<String>,
+    /// The whole configuration, defaults included.
+    pub config: BTreeMap<String, String>,
+    /// The seed the run can be repeated with.
+    pub seed: Option<Seed>,
+    /// Seconds since 1970-01-01 at the start.
+    pub started_unix_s: u64,
+    /// `uname -r`.
+    pub kernel: String,
+    /// The processor's name.
+    pub cpu: String,
+    /// How many processors are online.
+    pub cpus: usize,
+    /// The processors this process may run on.
+    pub cpus_allowed: String,
+    /// The descriptor limit in force.
+    pub descriptor_limit: Option<u64>,
+    /// Kernel settings, as they stood in the network namespace of the run.
+    pub sysctls: BTreeMap<String, String>,
+}
+
+impl Manifest {
+    /// The manifest of a run that starts now on this machine.
+    pub fn of_this_machine(
+        started: WallTime,
+        config: BTreeMap<String, String>,
+        seed: Option<Seed>,
+    ) -> Manifest {
+        Manifest {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: std::env::args().collect(),
+            config,
+            seed,
+            started_unix_s: started.seconds,
+            kernel: first_line("/proc/sys/kernel/osrelease"),
+            cpu: after_colon("/proc/cpuinfo", "model name"),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus_allowed: after_colon("/proc/self/status", "Cpus_allowed_list"),
+            descriptor_limit: descriptor_limit(),
+            sysctls: SYSCTLS
+                .iter()
+                .map(|name| (name.replace('/', "."), first_line(&format!("/proc/sys/{name}"))))
+                .filter(|(_, value)| !value.is_empty())
+                .collect(),
+        }
+    }
+}
+
+/// A file's first line, or nothing: a manifest says what it can find out.
+fn first_line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().trim().replace('\t', " ")
+}
+
+/// The value behind `name:` in a file of such lines.
+fn after_colon(path: &str, name: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
+}
+
+fn descriptor_limit() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = text.lines().find(|line| line.starts_with("Max open files"))?;
+    line.split_whitespace().nth(3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_described() {
+        let manifest = Manifest::of_this_machine(WallTime { seconds: 1 }, BTreeMap::new(), Some(Seed(7)));
+        assert!(!manifest.kernel.is_empty());
+        assert!(manifest.cpus >= 1);
+        assert!(manifest.descriptor_limit.is_some());
+        let text = serde_json::to_string(&manifest).unwrap();
+        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    }
+}
