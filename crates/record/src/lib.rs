@@ -10,6 +10,8 @@
 pub mod file;
 pub mod load;
 pub mod manifest;
+pub mod trial;
 
 pub use load::{Distribution, LoadResult, Outcome, Outcomes, Point, Verdict};
 pub use manifest::Manifest;
+pub use trial::{KernelDrops, QueueDepth, ServerEntry, Study, Topology, TopologyKind, Trial};
