@@ -1,1 +1,34 @@
-//! placeholder
+//! System calls that the safe world (`rustix`, `std`) does not offer: the only unsafe code.
+//!
+//! One system call a function, errors as [`std::io::Error`], classified once in [`errno`]. What
+//! `rustix` already wraps safely is called from where it is needed and not wrapped again here.
+//!
+//! Descriptors that are only *named* to the kernel (an interest set outlives the borrow of its members)
+//! are passed as [`RawFd`](std::os::fd::RawFd): naming a closed one is an error the kernel reports, never
+//! a memory fault. Descriptors that are read, written or configured are borrowed.
+
+pub mod cpu;
+pub mod epoll;
+pub mod errno;
+pub mod netlink;
+pub mod netns;
+pub mod poll;
+pub mod process;
+pub mod select;
+pub mod signal;
+pub mod socket;
+
+use std::io;
+
+/// Turns the C convention (-1 and errno) into a result.
+fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// A relative time for the kernel.
+fn timespec(nanos: base::Nanos) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (nanos.0 / base::Nanos::SECOND.0) as libc::time_t,
+        tv_nsec: (nanos.0 % base::Nanos::SECOND.0) as libc::c_long,
+    }
+}

@@ -1,0 +1,83 @@
+//! Processors: which this thread may use, how much time it has used, and using some up on purpose.
+
+use std::io;
+
+use base::Nanos;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::check;
+
+/// The processors this thread may run on, in ascending order.
+///
+/// # Errors
+/// None in practice.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// Ties this thread, and what it starts later, to some processors.
+///
+/// # Errors
+/// EINVAL where none of them is online and allowed.
+pub fn pin(cpus: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
+        set.set(*cpu);
+    }
+    sched_setaffinity(None, &set)?;
+    Ok(())
+}
+
+fn clock(which: libc::clockid_t) -> Nanos {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives through the call, which writes it. The clocks below always exist.
+    check(unsafe { libc::clock_gettime(which, &mut time) }).expect("a CPU-time clock can be read");
+    Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
+}
+
+/// The CPU time this thread has used, user and system.
+pub fn thread_time() -> Nanos {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The CPU time this process has used, user and system, all threads.
+pub fn process_time() -> Nanos {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Uses up so much CPU time of this thread: time in which another thread has the processor does not
+/// count, so that an artificial cost is the same on a busy machine.
+pub fn burn(time: Nanos) {
+    let end = thread_time() + time;
+    while thread_time() < end {
+        // Reading the clock is a system call of some 200 ns; between two of them the processor works.
+        for _ in 0..64 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn burning_uses_the_cpu_time_it_says() {
+        let before = thread_time();
+        burn(Nanos::from_micros(200));
+        assert!(thread_time() - before >= Nanos::from_micros(200));
+    }
+
+    #[test]
+    fn a_thread_can_be_tied_to_the_first_processor_it_has() {
+        let first = allowed().unwrap()[0];
+        std::thread::spawn(move || {
+            pin(&[first]).unwrap();
+            assert_eq!(allowed().unwrap(), [first]);
+        })
+        .join()
+        .unwrap();
+        assert!(pin(&[]).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! What an error number means to a server, decided in one place.
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// The classes of failure that network code tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// EINTR: the same call again, at once.
+    Retry,
+    /// EAGAIN, EINPROGRESS: when the descriptor is ready.
+    WouldBlock,
+    /// The other side is gone or was never reachable: this connection is over, nothing else is.
+    PeerGone,
+    /// Descriptors: EMFILE, ENFILE. Releasing one helps.
+    NoDescriptor,
+    /// Kernel memory: ENOBUFS, ENOMEM. Waiting helps.
+    NoMemory,
+    /// EADDRNOTAVAIL, EADDRINUSE of a connect: every port is taken.
+    NoPort,
+    /// Anything else: the caller made a mistake, or the machine is set up wrongly.
+    Other,
+}
+
+/// The class of an error from a socket call.
+pub fn classify(error: &io::Error) -> Failure {
+    let Some(code) = error.raw_os_error() else { return Failure::Other };
+    match Errno::from_raw_os_error(code) {
+        Errno::INTR => Failure::Retry,
+        Errno::AGAIN | Errno::INPROGRESS | Errno::ALREADY => Failure::WouldBlock,
+        // Linux passes pending network errors of the new connection through accept(2): they are the
+        // peer's, and accept's manual page says to treat them like a retry.
+        Errno::CONNRESET
+        | Errno::CONNABORTED
+        | Errno::CONNREFUSED
+        | Errno::PIPE
+        | Errno::NOTCONN
+        | Errno::TIMEDOUT
+        | Errno::NETDOWN
+        | Errno::NETUNREACH
+        | Errno::HOSTDOWN
+        | Errno::HOSTUNREACH
+        | Errno::NONET
+        | Errno::PROTO
+        | Errno::NOPROTOOPT
+        | Errno::SHUTDOWN => Failure::PeerGone,
+        Errno::MFILE | Errno::NFILE => Failure::NoDescriptor,
+        Errno::NOBUFS | Errno::NOMEM => Failure::NoMemory,
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => Failure::NoPort,
+        _ => Failure::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(errno: Errno) -> Failure {
+        classify(&io::Error::from_raw_os_error(errno.raw_os_error()))
+    }
+
+    #[test]
+    fn every_error_that_a_peer_can_cause_ends_only_its_own_connection() {
+        for errno in [Errno::CONNRESET, Errno::CONNABORTED, Errno::PIPE, Errno::HOSTUNREACH, Errno::TIMEDOUT]
+        {
+            assert_eq!(of(errno), Failure::PeerGone, "{errno:?}");
+        }
+    }
+
+    #[test]
+    fn shortages_are_told_apart_by_what_helps() {
+        assert_eq!(of(Errno::MFILE), Failure::NoDescriptor);
+        assert_eq!(of(Errno::NFILE), Failure::NoDescriptor);
+        assert_eq!(of(Errno::NOBUFS), Failure::NoMemory);
+        assert_eq!(of(Errno::ADDRNOTAVAIL), Failure::NoPort);
+        assert_eq!(of(Errno::INTR), Failure::Retry);
+        assert_eq!(of(Errno::AGAIN), Failure::WouldBlock);
+        assert_eq!(of(Errno::BADF), Failure::Other);
+    }
+}

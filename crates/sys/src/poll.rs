@@ -1,0 +1,66 @@
+//! poll(2), over an array that the caller keeps.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+
+use crate::{check, timespec};
+
+/// Event bits, as `poll(2)` names them.
+pub mod bits {
+    /// Readable.
+    pub const IN: i16 = libc::POLLIN;
+    /// Writable.
+    pub const OUT: i16 = libc::POLLOUT;
+    /// Error; always reported.
+    pub const ERR: i16 = libc::POLLERR;
+    /// Hang-up; always reported.
+    pub const HUP: i16 = libc::POLLHUP;
+    /// The peer closed its sending side.
+    pub const RDHUP: i16 = libc::POLLRDHUP;
+    /// Not an open descriptor; always reported.
+    pub const NVAL: i16 = libc::POLLNVAL;
+}
+
+/// One member of the interest set.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct PollFd(libc::pollfd);
+
+impl PollFd {
+    /// A descriptor and the bits to wait for.
+    pub fn new(fd: RawFd, bits: i16) -> PollFd {
+        PollFd(libc::pollfd { fd, events: bits, revents: 0 })
+    }
+
+    /// Which descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.0.fd
+    }
+
+    /// What the last call reported.
+    pub fn reported(&self) -> i16 {
+        self.0.revents
+    }
+
+    /// Waits for other bits from now on.
+    pub fn set_bits(&mut self, bits: i16) {
+        self.0.events = bits;
+    }
+}
+
+/// Waits until one of the set is ready (`ppoll`); returns how many have something to report. `None`
+/// waits for ever.
+///
+/// # Errors
+/// EINTR, EINVAL (more descriptors than the limit), ENOMEM.
+pub fn wait(set: &mut [PollFd], timeout: Option<Nanos>) -> io::Result<usize> {
+    let timeout = timeout.map(timespec);
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let (first, count) = (set.as_mut_ptr().cast::<libc::pollfd>(), set.len() as libc::nfds_t);
+    // SAFETY: `PollFd` is transparent over `pollfd`, the kernel writes within the slice, `timeout` is
+    // null or lives through the call, and no signal mask is given.
+    let ready = check(unsafe { libc::ppoll(first, count, timeout, std::ptr::null()) })?;
+    Ok(ready as usize)
+}
