@@ -1,0 +1,175 @@
+//! The interest of every descriptor, reconciled with a mechanism just before it waits.
+//!
+//! Invariants: `changed` names a descriptor at most once; a descriptor whose `wanted` and `applied`
+//! differ is in `changed`; a closed descriptor has neither.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use base::Nanos;
+
+use crate::mechanism::{Change, Mechanism};
+use crate::{Event, Interest, Token, Waited};
+
+/// What one descriptor number stands for at the moment.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    token: Token,
+    wanted: Option<Interest>,
+    applied: Option<Interest>,
+    /// The token the mechanism has.
+    applied_token: Token,
+    changed: bool,
+}
+
+const UNKNOWN: Entry =
+    Entry { token: Token(0), wanted: None, applied: None, applied_token: Token(0), changed: false };
+
+/// How changes of interest were carried out, since the dispatcher was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reconciled {
+    /// Changes handed to the mechanism, at most one system call each.
+    pub applied: u64,
+    /// Changes that were taken back before the wait and cost nothing.
+    pub taken_back: u64,
+}
+
+/// Waits for events on many descriptors by one mechanism.
+///
+/// ```
+/// use dispatch::{Dispatcher, Interest, Token, mechanism::Epoll};
+/// use std::os::fd::AsFd;
+///
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let mut dispatcher = Dispatcher::<Epoll>::new()?;
+/// dispatcher.register(listener.as_fd(), Token(7), Interest::Read);
+///
+/// let _client = std::net::TcpStream::connect(listener.local_addr()?)?;
+/// let mut events = Vec::new();
+/// dispatcher.wait(&mut events, None)?;
+/// assert_eq!(events[0].token, Token(7));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Dispatcher<M> {
+    mechanism: M,
+    entries: Vec<Entry>,
+    changed: Vec<RawFd>,
+    failed: Vec<Token>,
+    reconciled: Reconciled,
+}
+
+impl<M: Mechanism> Dispatcher<M> {
+    /// A dispatcher with an empty interest set.
+    ///
+    /// # Errors
+    /// As [`Mechanism::new`].
+    pub fn new() -> io::Result<Dispatcher<M>> {
+        Ok(Dispatcher {
+            mechanism: M::new()?,
+            entries: Vec::new(),
+            changed: Vec::new(),
+            failed: Vec::new(),
+            reconciled: Reconciled::default(),
+        })
+    }
+
+    /// Sets a descriptor's interest and the token of its events, from the next wait on; registering
+    /// anew changes both. The owner keeps the descriptor open until it has said [`closing`](Self::closing)
+    /// or [`deregister`](Self::deregister).
+    pub fn register(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) {
+        let fd = fd.as_raw_fd();
+        self.entry(fd).token = token;
+        self.want(fd, Some(interest));
+    }
+
+    /// Changes a known descriptor's interest; does nothing for one that is not.
+    pub fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest) {
+        let fd = fd.as_raw_fd();
+        if self.entry(fd).wanted.is_some() {
+            self.want(fd, Some(interest));
+        }
+    }
+
+    /// Forgets a descriptor that stays open, in this process or another.
+    pub fn deregister(&mut self, fd: BorrowedFd<'_>) {
+        self.want(fd.as_raw_fd(), None);
+    }
+
+    /// Forgets a descriptor that its owner is about to close and nobody else has open; costs no system
+    /// call. Its number may be registered again at once.
+    pub fn closing(&mut self, fd: BorrowedFd<'_>) {
+        let fd = fd.as_raw_fd();
+        let entry = self.entry(fd);
+        let (was_applied, was_changed) = (entry.applied.is_some(), entry.changed);
+        *entry = Entry { changed: was_changed, ..UNKNOWN };
+        if was_applied {
+            self.mechanism.closing(fd);
+        }
+    }
+
+    /// Carries out what changed, then waits and appends the events to `events`. A descriptor whose
+    /// change the mechanism refuses is reported as failed, and no longer waited for. `None` waits for
+    /// ever.
+    ///
+    /// # Errors
+    /// As [`Mechanism::wait`]: none that a peer can cause.
+    pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        self.reconcile();
+        if self.failed.is_empty() {
+            return self.mechanism.wait(events, timeout);
+        }
+        let failed = self.failed.drain(..);
+        events.extend(failed.map(|token| Event { token, readable: true, writable: true, failed: true }));
+        self.mechanism.wait(events, Some(Nanos::ZERO))
+    }
+
+    /// How changes of interest were carried out so far.
+    pub fn reconciled(&self) -> Reconciled {
+        self.reconciled
+    }
+
+    fn entry(&mut self, fd: RawFd) -> &mut Entry {
+        let index = fd as usize;
+        if index >= self.entries.len() {
+            self.entries.resize(index + 1, UNKNOWN);
+        }
+        &mut self.entries[index]
+    }
+
+    fn want(&mut self, fd: RawFd, interest: Option<Interest>) {
+        let entry = self.entry(fd);
+        entry.wanted = interest;
+        let differs = entry.wanted != entry.applied || entry.token != entry.applied_token;
+        if differs && !entry.changed {
+            entry.changed = true;
+            self.changed.push(fd);
+        }
+    }
+
+    fn reconcile(&mut self) {
+        for fd in self.changed.drain(..) {
+            let entry = &mut self.entries[fd as usize];
+            entry.changed = false;
+            let same_token = entry.token == entry.applied_token || entry.wanted.is_none();
+            if entry.wanted == entry.applied && same_token {
+                self.reconciled.taken_back += 1;
+                continue;
+            }
+            self.reconciled.applied += 1;
+            let change = Change { fd, token: entry.token, from: entry.applied, to: entry.wanted };
+            match self.mechanism.update(change) {
+                Ok(()) => {
+                    entry.applied = entry.wanted;
+                    entry.applied_token = entry.token;
+                }
+                Err(_) => {
+                    // Reading or writing the descriptor will tell its owner what is wrong with it.
+                    if entry.wanted.is_some() {
+                        self.failed.push(entry.token);
+                    }
+                    *entry = UNKNOWN;
+                }
+            }
+        }
+    }
+}

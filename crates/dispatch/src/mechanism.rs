@@ -1,0 +1,121 @@
+//! The mechanisms, one file each, and what they have in common.
+//!
+//! To add one: a file here with a type that implements [`Mechanism`], a line below, and a line in
+//! [`for_each_mechanism`](crate::for_each_mechanism), which brings it into the command line, the server's
+//! generic loop and the conformance suite.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+use serde::Serialize;
+
+use crate::{Event, Interest, Token, Waited};
+
+mod epoll;
+mod epoll_edge;
+mod poll;
+mod select;
+
+pub use epoll::Epoll;
+pub use epoll_edge::EpollEdge;
+pub use poll::Poll;
+pub use select::Select;
+
+/// Calls a macro with every mechanism: its name on the command line and its type. Level-triggered and
+/// edge-triggered ones alike.
+#[macro_export]
+macro_rules! for_each_mechanism {
+    ($then:ident) => {
+        $then! {
+            "epoll" => $crate::mechanism::Epoll,
+            "epoll-et" => $crate::mechanism::EpollEdge,
+            "poll" => $crate::mechanism::Poll,
+            "select" => $crate::mechanism::Select,
+        }
+    };
+}
+
+/// When a mechanism reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trigger {
+    /// As long as the descriptor is ready.
+    Level,
+    /// Once, when it becomes ready: whoever is told must drain it until the call would block.
+    Edge,
+}
+
+/// What a mechanism can do, as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Level or edge.
+    pub trigger: Trigger,
+    /// A wait costs by what is ready, not by what is registered.
+    pub scales: bool,
+    /// One call reports many events.
+    pub many_events_per_call: bool,
+    /// A process may have several interest sets, and wait for one set in another.
+    pub many_interest_sets: bool,
+    /// Of several waiters on one listener only one need be woken.
+    pub exclusive_wake: bool,
+}
+
+/// A change of one descriptor's interest.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// Which descriptor.
+    pub fd: RawFd,
+    /// What its events are to be named.
+    pub token: Token,
+    /// What the mechanism has now: `None` where it has never seen the descriptor in this life.
+    pub from: Option<Interest>,
+    /// What it is to have: `None` to forget the descriptor.
+    pub to: Option<Interest>,
+}
+
+/// One way to learn of readiness. Used through a [`Dispatcher`](crate::Dispatcher), which calls
+/// `update` only with real differences.
+pub trait Mechanism: Sized {
+    /// What it can do.
+    const CAPABILITIES: Capabilities;
+
+    /// An empty interest set.
+    ///
+    /// # Errors
+    /// No descriptor, no memory, or not available on this machine.
+    fn new() -> io::Result<Self>;
+
+    /// Carries out one change; at most one system call.
+    ///
+    /// # Errors
+    /// The descriptor cannot be waited for (a regular file, a closed one), or a limit is reached.
+    fn update(&mut self, change: Change) -> io::Result<()>;
+
+    /// The owner is about to close a descriptor that is part of the set, and which nobody else has open.
+    fn closing(&mut self, fd: RawFd);
+
+    /// Waits and appends what is ready to `events`. `None` waits for ever; blocks for at most the
+    /// time-out.
+    ///
+    /// # Errors
+    /// None that a peer can cause.
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited>;
+}
+
+/// Makes an interruption an ordinary way for a wait to end.
+fn unless_interrupted(waited: io::Result<usize>) -> io::Result<Option<usize>> {
+    match waited {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What epoll and poll report, in words: a failed descriptor is readable and writable, because the next
+/// call will say what is wrong.
+fn event(token: Token, readable: bool, writable: bool, failed: bool) -> Event {
+    Event { token, readable: readable || failed, writable: writable || failed, failed }
+}

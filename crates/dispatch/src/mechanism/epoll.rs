@@ -1,0 +1,91 @@
+//! epoll, level-triggered: the interest set lives in the kernel, a wait costs by what is ready. The
+//! descendant of /dev/poll (FDM, section 2): state-based, updated by calls, fetched in batches.
+
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+use base::Nanos;
+use sys::epoll::{self, Operation, bits};
+
+use super::{Capabilities, Change, Mechanism, Trigger, event, unless_interrupted};
+use crate::{Event, Interest, Token, Waited};
+
+/// How many events one call may fetch; more stay in the kernel for the next turn, in order.
+const EVENTS_PER_WAIT: usize = 512;
+
+/// The mechanism.
+pub struct Epoll(EpollSet);
+
+/// The kernel's set and the room for its reports; what the level and the edge form share.
+pub(super) struct EpollSet {
+    epoll: OwnedFd,
+    reported: Box<[epoll::Event]>,
+    trigger: u32,
+}
+
+impl EpollSet {
+    pub(super) fn new(trigger: u32) -> io::Result<EpollSet> {
+        let reported = vec![epoll::Event::EMPTY; EVENTS_PER_WAIT].into_boxed_slice();
+        Ok(EpollSet { epoll: epoll::create()?, reported, trigger })
+    }
+
+    pub(super) fn update(&mut self, change: Change) -> io::Result<()> {
+        let operation = match (change.from, change.to) {
+            (None, Some(_)) => Operation::Add,
+            (Some(_), Some(_)) => Operation::Modify,
+            (_, None) => Operation::Delete,
+        };
+        let wanted = self.trigger | to_bits(change.to.unwrap_or(Interest::None));
+        epoll::control(&self.epoll, operation, change.fd, wanted, change.token.0)
+    }
+
+    pub(super) fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        let waited = epoll::wait(&self.epoll, &mut self.reported, timeout);
+        let Some(count) = unless_interrupted(waited)? else { return Ok(Waited::Interrupted) };
+        events.extend(self.reported[..count].iter().map(|report| {
+            let reported = report.bits();
+            event(
+                Token(report.data()),
+                reported & (bits::IN | bits::RDHUP) != 0,
+                reported & bits::OUT != 0,
+                reported & (bits::ERR | bits::HUP) != 0,
+            )
+        }));
+        Ok(Waited::Ready)
+    }
+}
+
+fn to_bits(interest: Interest) -> u32 {
+    match interest {
+        Interest::None => 0,
+        Interest::Read => bits::IN | bits::RDHUP,
+        Interest::Write => bits::OUT,
+        Interest::Both => bits::IN | bits::RDHUP | bits::OUT,
+    }
+}
+
+impl Mechanism for Epoll {
+    const CAPABILITIES: Capabilities = Capabilities {
+        name: "epoll",
+        trigger: Trigger::Level,
+        scales: true,
+        many_events_per_call: true,
+        many_interest_sets: true,
+        exclusive_wake: true,
+    };
+
+    fn new() -> io::Result<Epoll> {
+        EpollSet::new(0).map(Epoll)
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        self.0.update(change)
+    }
+
+    // The kernel forgets a descriptor when its last reference is closed.
+    fn closing(&mut self, _fd: RawFd) {}
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        self.0.wait(events, timeout)
+    }
+}

@@ -1,0 +1,35 @@
+//! epoll, edge-triggered: a change of state is reported once, and the state it has at registration is
+//! reported too, as `declare_interest` did (Banga, Mogul, Druschel 1999). Whoever is told must drain.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+use sys::epoll::bits;
+
+use super::epoll::EpollSet;
+use super::{Capabilities, Change, Epoll, Mechanism, Trigger};
+use crate::{Event, Waited};
+
+/// The mechanism.
+pub struct EpollEdge(EpollSet);
+
+impl Mechanism for EpollEdge {
+    const CAPABILITIES: Capabilities =
+        Capabilities { name: "epoll-et", trigger: Trigger::Edge, ..Epoll::CAPABILITIES };
+
+    fn new() -> io::Result<EpollEdge> {
+        EpollSet::new(bits::ET).map(EpollEdge)
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        self.0.update(change)
+    }
+
+    // The kernel forgets a descriptor when its last reference is closed.
+    fn closing(&mut self, _fd: RawFd) {}
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        self.0.wait(events, timeout)
+    }
+}

@@ -1,0 +1,118 @@
+//! poll: the whole interest set is handed to the kernel at every call, so a wait costs by what is
+//! registered. The set is kept dense: a descriptor that leaves it is replaced by the last one.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+use sys::poll::{self, PollFd, bits};
+
+use super::{Capabilities, Change, Mechanism, Trigger, event, unless_interrupted};
+use crate::{Event, Interest, Token, Waited};
+
+/// No place in the set.
+const ABSENT: u32 = u32::MAX;
+
+/// The mechanism.
+pub struct Poll {
+    set: Vec<PollFd>,
+    /// The token of the descriptor at the same place in `set`.
+    tokens: Vec<Token>,
+    /// Where a descriptor stands in `set`, by its number.
+    places: Vec<u32>,
+}
+
+impl Poll {
+    fn place(&self, fd: RawFd) -> Option<usize> {
+        self.places.get(fd as usize).filter(|place| **place != ABSENT).map(|place| *place as usize)
+    }
+
+    fn set_place(&mut self, fd: RawFd, place: u32) {
+        let fd = fd as usize;
+        if fd >= self.places.len() {
+            self.places.resize(fd + 1, ABSENT);
+        }
+        self.places[fd] = place;
+    }
+
+    fn put(&mut self, fd: RawFd, token: Token, wanted: i16) {
+        match self.place(fd) {
+            Some(place) => {
+                self.set[place].set_bits(wanted);
+                self.tokens[place] = token;
+            }
+            None => {
+                self.set_place(fd, self.set.len() as u32);
+                self.set.push(PollFd::new(fd, wanted));
+                self.tokens.push(token);
+            }
+        }
+    }
+
+    fn remove(&mut self, fd: RawFd) {
+        let Some(place) = self.place(fd) else { return };
+        self.set.swap_remove(place);
+        self.tokens.swap_remove(place);
+        self.places[fd as usize] = ABSENT;
+        if let Some(moved) = self.set.get(place) {
+            self.set_place(moved.fd(), place as u32);
+        }
+    }
+}
+
+fn to_bits(interest: Interest) -> i16 {
+    match interest {
+        Interest::None => 0,
+        Interest::Read => bits::IN | bits::RDHUP,
+        Interest::Write => bits::OUT,
+        Interest::Both => bits::IN | bits::RDHUP | bits::OUT,
+    }
+}
+
+impl Mechanism for Poll {
+    const CAPABILITIES: Capabilities = Capabilities {
+        name: "poll",
+        trigger: Trigger::Level,
+        scales: false,
+        many_events_per_call: true,
+        many_interest_sets: true,
+        exclusive_wake: false,
+    };
+
+    fn new() -> io::Result<Poll> {
+        Ok(Poll { set: Vec::new(), tokens: Vec::new(), places: Vec::new() })
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        match change.to {
+            Some(interest) => self.put(change.fd, change.token, to_bits(interest)),
+            None => self.remove(change.fd),
+        }
+        Ok(())
+    }
+
+    fn closing(&mut self, fd: RawFd) {
+        self.remove(fd);
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        let waited = poll::wait(&mut self.set, timeout);
+        let Some(mut left) = unless_interrupted(waited)? else { return Ok(Waited::Interrupted) };
+        for (polled, token) in self.set.iter().zip(&self.tokens) {
+            if left == 0 {
+                break;
+            }
+            let reported = polled.reported();
+            if reported != 0 {
+                left -= 1;
+                events.push(event(
+                    *token,
+                    reported & (bits::IN | bits::RDHUP) != 0,
+                    reported & bits::OUT != 0,
+                    reported & (bits::ERR | bits::HUP | bits::NVAL) != 0,
+                ));
+            }
+        }
+        Ok(Waited::Ready)
+    }
+}

@@ -1,0 +1,86 @@
+//! select, over bitmaps as long as the largest descriptor needs (the FDM paper's servers stop at 1024:
+//! ours do not). Costs by the largest descriptor number. Reports no failure of its own: a failed
+//! descriptor is readable and writable.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+use sys::select::{self, FdSet};
+
+use super::{Capabilities, Change, Mechanism, Trigger, event, unless_interrupted};
+use crate::{Event, Interest, Token, Waited};
+
+/// The mechanism.
+#[derive(Default)]
+pub struct Select {
+    read: FdSet,
+    write: FdSet,
+    ready_read: FdSet,
+    ready_write: FdSet,
+    /// By descriptor number.
+    tokens: Vec<Token>,
+    /// One more than the largest descriptor ever in a set.
+    end: RawFd,
+}
+
+impl Select {
+    fn put(&mut self, fd: RawFd, interest: Interest) {
+        let put = |set: &mut FdSet, wanted: bool| if wanted { set.insert(fd) } else { set.remove(fd) };
+        put(&mut self.read, interest.reads());
+        put(&mut self.write, interest.writes());
+    }
+}
+
+impl Mechanism for Select {
+    const CAPABILITIES: Capabilities = Capabilities {
+        name: "select",
+        trigger: Trigger::Level,
+        scales: false,
+        many_events_per_call: true,
+        many_interest_sets: true,
+        exclusive_wake: false,
+    };
+
+    fn new() -> io::Result<Select> {
+        Ok(Select::default())
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        let index = change.fd as usize;
+        if index >= self.tokens.len() {
+            self.tokens.resize(index + 1, change.token);
+        }
+        self.tokens[index] = change.token;
+        self.end = self.end.max(change.fd + 1);
+        self.put(change.fd, change.to.unwrap_or(Interest::None));
+        Ok(())
+    }
+
+    fn closing(&mut self, fd: RawFd) {
+        self.put(fd, Interest::None);
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        let waited = select::wait(
+            self.end,
+            (&self.read, &mut self.ready_read),
+            (&self.write, &mut self.ready_write),
+            timeout,
+        );
+        if unless_interrupted(waited)?.is_none() {
+            return Ok(Waited::Interrupted);
+        }
+        let (tokens, ready_write) = (&self.tokens, &self.ready_write);
+        self.ready_read.for_each_below(self.end, |fd| {
+            events.push(event(tokens[fd as usize], true, ready_write.contains(fd), false));
+        });
+        let ready_read = &self.ready_read;
+        self.ready_write.for_each_below(self.end, |fd| {
+            if !ready_read.contains(fd) {
+                events.push(event(tokens[fd as usize], false, true, false));
+            }
+        });
+        Ok(Waited::Ready)
+    }
+}
