@@ -1,1 +1,198 @@
-//! placeholder
+//! Network namespaces without the `ip` tool.
+//!
+//! Owns: creating a namespace, running code in it, its sysctls, and which CPUs do its receive work.
+//! Links and addresses are `netlink`'s; starting a process in a namespace is `process`'s.
+//!
+//! A namespace is anonymous: it has no name in the file system and exists while somebody holds a
+//! descriptor of it or runs in it. So it vanishes with this process, however that ends, with its links,
+//! addresses and settings, and there is nothing to clean up.
+//!
+//! Invariant: no thread but one made for the purpose ever changes its namespace. Whatever opens a
+//! socket inside [`NetworkNamespace::enter`] may use it anywhere: a socket stays in the namespace it was
+//! opened in.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+
+use rustix::fs::{Mode, OFlags, RawDir, openat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+/// A network namespace of our own.
+#[derive(Debug)]
+pub struct NetworkNamespace {
+    fd: OwnedFd,
+}
+
+impl NetworkNamespace {
+    /// A new namespace with nothing in it but a loopback link that is down.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_SYS_ADMIN; `OutOfMemory` or `ENOSPC` when the machine allows no
+    /// more of them.
+    pub fn create() -> io::Result<NetworkNamespace> {
+        let helper = thread::spawn(|| {
+            // SAFETY: unshare(2) is unsafe for what CLONE_FILES does to descriptors; CLONE_NEWNET
+            // touches nothing but the network namespace of this thread, which ends right after.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+            File::open("/proc/thread-self/ns/net")
+        });
+        let file = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(NetworkNamespace { fd: file.into() })
+    }
+
+    /// Runs `work` on a thread of its own inside the namespace and waits for it.
+    ///
+    /// # Errors
+    /// Those of setns(2); what `work` returns is its own affair.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let helper = scope.spawn(|| {
+                move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(work())
+            });
+            helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Sets a sysctl under `net.`, such as `net.ipv4.tcp_syncookies`, for this namespace alone.
+    ///
+    /// # Errors
+    /// `NotFound` when this kernel has no such setting, or not one for each namespace;
+    /// `InvalidInput` when it does not take the value. The setting is named in the error.
+    pub fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        self.enter(|| fs::write(&path, value))?
+            .map_err(|error| io::Error::new(error.kind(), format!("set {name} to {value}: {error}")))
+    }
+
+    /// Has the packets that arrive at `device` worked on by these CPUs (receive packet steering, the
+    /// kernel's Documentation/networking/scaling.rst) instead of by the CPU that sent them.
+    ///
+    /// A sysfs shows the network namespace it was mounted in, so this mounts one: detached, seen by
+    /// nobody else, gone when this returns.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_SYS_ADMIN; `NotFound` when there is no such device or the kernel
+    /// is built without RPS; `ENOSYS` before Linux 5.2.
+    pub fn set_receive_cpus(&self, device: &str, cpus: &[usize]) -> io::Result<()> {
+        let mask = cpu_mask(cpus);
+        self.enter(|| write_receive_mask(device, &mask))?
+            .map_err(|error| io::Error::new(error.kind(), format!("steer packets of {device}: {error}")))
+    }
+}
+
+impl AsFd for NetworkNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Writes `mask` to every receive queue of a device of the calling thread's namespace.
+fn write_receive_mask(device: &str, mask: &str) -> io::Result<()> {
+    let filesystem = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&filesystem)?;
+    let sysfs = fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let queues = openat(&sysfs, format!("class/net/{device}/queues"), folder, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(4096);
+    let mut names = RawDir::new(&queues, buffer.spare_capacity_mut());
+    while let Some(entry) = names.next() {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !name.starts_with("rx-") {
+            continue;
+        }
+        let path = format!("{name}/rps_cpus");
+        let file = openat(&queues, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        File::from(file).write_all(mask.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// A set of CPUs as the kernel writes it: 32-bit words in hexadecimal, the highest first.
+fn cpu_mask(cpus: &[usize]) -> String {
+    let words = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
+    let mut mask = vec![0_u32; words];
+    for cpu in cpus {
+        mask[words - 1 - cpu / 32] |= 1 << (cpu % 32);
+    }
+    mask.iter().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Route;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    /// A namespace, or the printed reason why there is none.
+    fn namespace() -> Option<NetworkNamespace> {
+        NetworkNamespace::create()
+            .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
+            .ok()
+    }
+
+    fn give_address(namespace: &NetworkNamespace, device: &str, address: Ipv4Addr) {
+        let mut route = namespace.enter(Route::open).unwrap().unwrap();
+        let index = route.link_index(device).unwrap();
+        route.add_address(index, address, 24).unwrap();
+        route.set_up(index).unwrap();
+    }
+
+    #[test]
+    fn a_mask_names_its_cpus() {
+        assert_eq!(cpu_mask(&[]), "00000000");
+        assert_eq!(cpu_mask(&[0, 1]), "00000003");
+        assert_eq!(cpu_mask(&[1, 33]), "00000002,00000002");
+    }
+
+    #[test]
+    fn data_flows_between_two_namespaces_and_nowhere_else() {
+        let (Some(here), Some(there)) = (namespace(), namespace()) else { return };
+        let mut route = here.enter(Route::open).unwrap().unwrap();
+        route.create_veth("left", there.as_fd(), "right").unwrap();
+        let again = route.create_veth("left", there.as_fd(), "other").unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists, "{again}");
+        let address = Ipv4Addr::new(10, 77, 0, 1);
+        give_address(&here, "left", address);
+        give_address(&there, "right", Ipv4Addr::new(10, 77, 0, 2));
+
+        let listener = here.enter(|| TcpListener::bind((address, 0))).unwrap().unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut client = there.enter(|| TcpStream::connect(at)).unwrap().unwrap();
+        let (mut accepted, from) = listener.accept().unwrap();
+        assert_eq!(from.ip(), Ipv4Addr::new(10, 77, 0, 2));
+        accepted.write_all(b"through the veth").unwrap();
+        drop(accepted);
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through the veth");
+        assert!(Route::open().unwrap().link_index("left").is_err(), "the link is in no other namespace");
+    }
+
+    #[test]
+    fn settings_belong_to_the_namespace_alone() {
+        let Some(namespace) = namespace() else { return };
+        let read = || fs::read_to_string("/proc/sys/net/ipv4/tcp_fin_timeout");
+        let outside = read().unwrap();
+        namespace.set_sysctl("net.ipv4.tcp_fin_timeout", "7").unwrap();
+        assert_eq!(namespace.enter(read).unwrap().unwrap().trim(), "7");
+        assert_eq!(read().unwrap(), outside);
+        let error = namespace.set_sysctl("net.ipv4.no_such_setting", "1").unwrap_err().to_string();
+        assert!(error.starts_with("set net.ipv4.no_such_setting to 1: "), "{error}");
+    }
+
+    #[test]
+    fn packets_are_steered_or_the_device_is_named() {
+        let Some(namespace) = namespace() else { return };
+        match namespace.set_receive_cpus("lo", &[0]) {
+            Ok(()) => {}
+            Err(error) => println!("skipped: no receive packet steering here: {error}"),
+        }
+        let error = namespace.set_receive_cpus("absent", &[0]).unwrap_err().to_string();
+        assert!(error.starts_with("steer packets of absent: "), "{error}");
+    }
+}

@@ -1,1 +1,397 @@
-//! placeholder
+//! Child processes of an experiment: where they run, how they end, and what they cost.
+//!
+//! Owns starting a program on given CPUs and in a given network namespace, waiting with a deadline,
+//! ending it, and its CPU time. It is the only place that starts processes.
+//!
+//! Invariants: no child outlives the thread that started it (PR_SET_PDEATHSIG: the kernel kills it when
+//! that *thread* ends, so start children from one that stays), nor its [`Child`] (dropping kills and
+//! reaps). A child is in a process group of its own, so a Ctrl-C at the terminal reaches us alone and we
+//! end the children in order. It reads nothing from us, and starts with the signals that [`crate::signal`]
+//! blocks let through. Signals go through a pidfd: never to a stranger that got the number later.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+
+use base::Nanos;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::{check, cpu, signal, timespec};
+
+/// What to start, where.
+#[derive(Clone, Debug)]
+pub struct Program<'a> {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+    namespace: Option<BorrowedFd<'a>>,
+    cpus: Vec<usize>,
+}
+
+impl<'a> Program<'a> {
+    /// A program, in our network namespace and on all our CPUs until told otherwise. A bare name is
+    /// looked for in PATH.
+    pub fn new(path: impl Into<PathBuf>) -> Program<'a> {
+        Program { path: path.into(), arguments: Vec::new(), namespace: None, cpus: Vec::new() }
+    }
+
+    /// Adds arguments.
+    pub fn arguments<T: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = T>) -> Program<'a> {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Has it run in the network namespace behind this descriptor.
+    pub fn in_namespace(mut self, namespace: Option<BorrowedFd<'a>>) -> Program<'a> {
+        self.namespace = namespace;
+        self
+    }
+
+    /// Ties it to these CPUs; none means no tie.
+    pub fn on_cpus(mut self, cpus: &[usize]) -> Program<'a> {
+        self.cpus = cpus.to_vec();
+        self
+    }
+
+    /// The command line, word by word, as a person would have to type it.
+    pub fn command_line(&self) -> Vec<String> {
+        let words = std::iter::once(self.path.as_os_str()).chain(self.arguments.iter().map(|word| &**word));
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    /// Starts it, with nothing on its standard input and pipes from its standard output and error.
+    /// Returns once the program is executing. Whoever starts it reads both pipes, or it may block on one.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such program, `PermissionDenied` when it may not be executed or the
+    /// namespace not entered, EINVAL when none of the CPUs is ours; fork(2)'s for want of resources.
+    pub fn start(&self) -> io::Result<Child> {
+        #[allow(clippy::disallowed_methods, reason = "this is the home of child processes")]
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
+        let parent = rustix::process::getpid();
+        // SAFETY: the closure runs in the child of a process that may have many threads, where only
+        // async-signal-safe work is allowed: it makes system calls on values prepared before the fork,
+        // and neither allocates nor takes a lock.
+        unsafe { command.pre_exec(move || prepare_child(&cpus, namespace, parent)) };
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        Ok(Child {
+            pid,
+            pidfd: pidfd_open(pid, PidfdFlags::empty())?,
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            exit: None,
+        })
+    }
+}
+
+/// Between fork and exec.
+fn prepare_child(cpus: &[usize], namespace: Option<RawFd>, parent: Pid) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A parent that died before the line above can no longer send the signal.
+    if rustix::process::getppid() != Some(parent) {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    if let Some(namespace) = namespace {
+        // SAFETY: setns(2) takes numbers only; one that is no namespace is an error it reports.
+        check(unsafe { libc::setns(namespace, libc::CLONE_NEWNET) })?;
+    }
+    if !cpus.is_empty() {
+        cpu::pin(cpus)?;
+    }
+    signal::unblock()
+}
+
+/// How a process ended and what it cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit {
+    /// Its exit code or the signal that ended it.
+    pub status: ExitStatus,
+    /// CPU time, user and system, its own and that of children it waited for.
+    pub cpu_time: Nanos,
+}
+
+/// What a process wrote, and how it ended.
+#[derive(Debug)]
+pub struct Output {
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: Vec<u8>,
+    /// Its end.
+    pub exit: Exit,
+}
+
+/// A running child. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// The reading end of its standard output, until taken.
+    pub stdout: Option<ChildStdout>,
+    /// The reading end of its standard error, until taken.
+    pub stderr: Option<ChildStderr>,
+    exit: Option<Exit>,
+}
+
+impl Child {
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Waits for its end, at most so long. Blocks. Asking again after the end gives the same answer.
+    ///
+    /// # Errors
+    /// Those of poll(2) and wait4(2), none of which an intact child causes.
+    pub fn wait(&mut self, timeout: Nanos) -> io::Result<Option<Exit>> {
+        if self.exit.is_none() && wait_readable(&[self.pidfd.as_fd()], timeout)? {
+            self.exit = Some(reap(self.pid)?);
+        }
+        Ok(self.exit)
+    }
+
+    /// Asks it to end (SIGTERM), and makes it end (SIGKILL) when it has not within `patience`. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Child::wait`].
+    pub fn terminate(&mut self, patience: Nanos) -> io::Result<Exit> {
+        self.signal(Signal::TERM)?;
+        if let Some(exit) = self.wait(patience)? {
+            return Ok(exit);
+        }
+        self.signal(Signal::KILL)?;
+        loop {
+            if let Some(exit) = self.wait(Nanos::SECOND)? {
+                return Ok(exit);
+            }
+        }
+    }
+
+    /// Reads all it writes until it ends. Calls `meanwhile` about every `tick`, and ends the child when
+    /// that returns false. Blocks.
+    ///
+    /// # Errors
+    /// Those of reading a pipe and of [`Child::wait`].
+    pub fn output(mut self, tick: Nanos, mut meanwhile: impl FnMut() -> bool) -> io::Result<Output> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while self.stdout.is_some() || self.stderr.is_some() {
+            let pipes: Vec<BorrowedFd<'_>> =
+                [self.stdout.as_ref().map(AsFd::as_fd), self.stderr.as_ref().map(AsFd::as_fd)]
+                    .into_iter()
+                    .flatten()
+                    .collect();
+            wait_readable(&pipes, tick)?;
+            read_some(&mut self.stdout, &mut stdout)?;
+            read_some(&mut self.stderr, &mut stderr)?;
+            if !meanwhile() {
+                self.terminate(Nanos::SECOND)?;
+            }
+        }
+        loop {
+            if let Some(exit) = self.wait(tick)? {
+                return Ok(Output { stdout, stderr, exit });
+            }
+            if !meanwhile() {
+                self.terminate(Nanos::SECOND)?;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(&self.pidfd, signal) {
+            // It has ended already, which is what a signal of ours is for.
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            // Both can only fail when it has ended and been reaped, and then there is nothing to do.
+            let _ = self.signal(Signal::KILL);
+            let _ = reap(self.pid);
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable or at its end, at most so long.
+fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<bool> {
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let timeout = timespec(timeout);
+    let timeout = rustix::event::Timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
+    match rustix::event::poll(&mut polled, Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Reads what a pipe holds now; at its end it becomes `None`.
+fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Result<()> {
+    let Some(open) = pipe else { return Ok(()) };
+    if !wait_readable(&[open.as_fd()], Nanos::ZERO)? {
+        return Ok(());
+    }
+    let mut buffer = [0; 64 * 1024];
+    match open.read(&mut buffer)? {
+        0 => *pipe = None,
+        length => into.extend_from_slice(&buffer[..length]),
+    }
+    Ok(())
+}
+
+/// Waits for the end of a child and takes its costs.
+fn reap(pid: Pid) -> io::Result<Exit> {
+    let mut status = 0;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: both are valid for writing through the call.
+        let waited =
+            check(unsafe { libc::wait4(pid.as_raw_nonzero().get(), &mut status, 0, usage.as_mut_ptr()) });
+        match waited {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // SAFETY: rusage is made of integers, for which zero is a value, and wait4 has filled it in.
+    let usage = unsafe { usage.assume_init() };
+    let time =
+        |value: libc::timeval| Nanos(value.tv_sec as u64 * 1_000_000_000 + value.tv_usec as u64 * 1_000);
+    Ok(Exit { status: ExitStatus::from_raw(status), cpu_time: time(usage.ru_utime) + time(usage.ru_stime) })
+}
+
+/// The program that is running now, for starting it again with other arguments.
+///
+/// # Errors
+/// `NotFound` when it was deleted or replaced since it was started.
+pub fn this_program() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    std::fs::metadata(&path)?;
+    Ok(path)
+}
+
+/// Where PATH, or the places that an unprivileged PATH leaves out, has a program of this name.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::NetworkNamespace;
+
+    const LONG: Nanos = Nanos::from_secs(60);
+
+    fn shell(script: &str) -> Program<'static> {
+        Program::new("sh").arguments(["-c", script])
+    }
+
+    #[test]
+    fn an_end_is_reported_as_often_as_it_is_asked_for() {
+        let mut child = Program::new("true").start().unwrap();
+        assert!(child.wait(LONG).unwrap().unwrap().status.success());
+        assert!(child.wait(Nanos::ZERO).unwrap().unwrap().status.success());
+        assert!(child.terminate(LONG).unwrap().status.success());
+        let mut child = shell("exit 5").start().unwrap();
+        assert_eq!(child.wait(LONG).unwrap().unwrap().status.code(), Some(5));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_cannot_be_started() {
+        assert_eq!(Program::new("/no/such/program").start().unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(find_program("no-such-program"), None);
+        assert!(find_program("sh").is_some());
+    }
+
+    #[test]
+    fn both_pipes_are_read_to_their_ends_beyond_what_a_pipe_holds() {
+        let child = shell("head -c 300000 /dev/zero; head -c 200000 /dev/zero >&2").start().unwrap();
+        let output = child.output(Nanos::from_millis(10), || true).unwrap();
+        assert_eq!((output.stdout.len(), output.stderr.len()), (300_000, 200_000));
+        assert!(output.exit.status.success());
+    }
+
+    #[test]
+    fn a_child_is_asked_to_end_and_then_made_to() {
+        let mut polite = Program::new("sleep").arguments(["1000"]).start().unwrap();
+        assert_eq!(polite.wait(Nanos::MILLISECOND).unwrap().map(|exit| exit.status), None);
+        assert_eq!(polite.terminate(LONG).unwrap().status.signal(), Some(libc::SIGTERM));
+
+        let mut deaf = shell("trap '' TERM; echo ready; while :; do sleep 1000; done").start().unwrap();
+        let mut ready = [0; 5];
+        deaf.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        assert_eq!(deaf.terminate(Nanos::from_millis(20)).unwrap().status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn output_ends_the_child_when_told_to() {
+        let child = Program::new("sleep").arguments(["1000"]).start().unwrap();
+        let output = child.output(Nanos::MILLISECOND, || false).unwrap();
+        assert_eq!(output.exit.status.signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_dropped_child_is_gone() {
+        let child = Program::new("sleep").arguments(["1000"]).start().unwrap();
+        let folder = format!("/proc/{}", child.id());
+        assert!(Path::new(&folder).exists());
+        drop(child);
+        assert!(!Path::new(&folder).exists());
+    }
+
+    #[test]
+    fn no_child_outlives_the_thread_that_started_it() {
+        let started = std::thread::spawn(|| Program::new("sleep").arguments(["1000"]).start().unwrap());
+        let mut child = started.join().unwrap();
+        assert_eq!(child.wait(LONG).unwrap().unwrap().status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_child_runs_where_it_was_told_to() {
+        let cpu = *cpu::allowed().unwrap().last().unwrap();
+        let script = "grep Cpus_allowed_list /proc/self/status | tr -dc 0-9";
+        let child = shell(script).on_cpus(&[cpu]).start().unwrap();
+        let output = child.output(Nanos::from_millis(10), || true).unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), cpu.to_string());
+        assert!(Program::new("true").on_cpus(&[100_000]).start().is_err());
+    }
+
+    #[test]
+    fn a_child_enters_the_namespace_it_is_given() {
+        let namespace = match NetworkNamespace::create() {
+            Ok(namespace) => namespace,
+            Err(error) => return println!("skipped: no network namespaces here: {error}"),
+        };
+        let inside = namespace.enter(|| std::fs::read_link("/proc/thread-self/ns/net")).unwrap().unwrap();
+        let program = Program::new("readlink").arguments(["/proc/self/ns/net"]);
+        let child = program.in_namespace(Some(namespace.as_fd())).start().unwrap();
+        let output = child.output(Nanos::from_millis(10), || true).unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), inside.to_string_lossy());
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(Program::new("true").in_namespace(Some(null.as_fd())).start().is_err());
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_child_is_taken() {
+        let child = shell("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done").start().unwrap();
+        let output = child.output(Nanos::from_millis(10), || true).unwrap();
+        assert!(output.exit.cpu_time > Nanos::ZERO);
+    }
+}
