@@ -8,11 +8,22 @@
 //! files, clocks or what is served: a [`Service`] answers requests, the file handle is a type parameter.
 #![forbid(unsafe_code)]
 
+mod chunked;
+mod date;
+mod encode;
+mod head;
 mod request;
 mod response;
+mod scan;
+pub mod server;
+mod status;
+mod target;
 
+pub use date::HttpDate;
+pub use httparse::Header;
 pub use request::{Method, Request, Version};
-pub use response::{Body, FileRange, Part, Response, Status};
+pub use response::{Body, FileRange, Part, Response};
+pub use status::Status;
 
 /// Answers requests: a site, an admin interface, a test.
 pub trait Service {

@@ -19,6 +19,34 @@ pub enum Method<'a> {
     Other(&'a str),
 }
 
+impl<'a> Method<'a> {
+    /// The method a token names.
+    pub fn from_token(token: &'a str) -> Method<'a> {
+        match token {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "OPTIONS" => Method::Options,
+            "PUT" => Method::Put,
+            "POST" => Method::Post,
+            "DELETE" => Method::Delete,
+            other => Method::Other(other),
+        }
+    }
+
+    /// The method's token, as it stands in a request line.
+    pub fn as_str(self) -> &'a str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Options => "OPTIONS",
+            Method::Put => "PUT",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+            Method::Other(token) => token,
+        }
+    }
+}
+
 /// The protocol version of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {

@@ -6,9 +6,7 @@
 
 use bytes::Bytes;
 
-/// A status code (RFC 9110, 15).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Status(pub u16);
+use crate::status::Status;
 
 /// An answer to one request.
 #[derive(Clone, Debug)]
@@ -22,6 +20,20 @@ pub struct Response<F> {
     pub body: Body<F>,
     /// The service wants the connection to end after this response.
     pub close: bool,
+}
+
+impl<F> Response<F> {
+    /// The short plain page of an error (or of any status): `404 Not Found` and a line end, as
+    /// `text/plain`. Allocates nothing. More fields (`Allow`, `Retry-After`) take the place of
+    /// [`Response::fields`], which then must name the content type as well.
+    pub fn error(status: Status) -> Response<F> {
+        Response {
+            status,
+            fields: Bytes::from_static(b"Content-Type: text/plain; charset=utf-8\r\n"),
+            body: Body::Bytes(Bytes::from_static(status.page().as_bytes())),
+            close: false,
+        }
+    }
 }
 
 /// A part of a file.
@@ -38,7 +50,7 @@ pub struct FileRange<F> {
 /// The content of a response.
 #[derive(Clone, Debug)]
 pub enum Body<F> {
-    /// None, and no `Content-Length` either: 304, 204.
+    /// None: 304 and 204 go without `Content-Length`, every other status says `Content-Length: 0`.
     Absent,
     /// From memory: sent in one write with the head where it is small.
     Bytes(Bytes),
@@ -47,6 +59,18 @@ pub enum Body<F> {
     /// `multipart/byteranges` (RFC 9110, 14.6). The machine writes the delimiters, and the
     /// `Content-Type: multipart/byteranges; boundary=...` field that goes with them.
     Parts(Vec<Part<F>>),
+}
+
+impl<F> Body<F> {
+    /// How many bytes of content this is, without a multipart body's delimiters.
+    pub fn length(&self) -> u64 {
+        match self {
+            Body::Absent => 0,
+            Body::Bytes(bytes) => bytes.len() as u64,
+            Body::File(range) => range.length,
+            Body::Parts(parts) => parts.iter().map(|part| part.body.length()).sum(),
+        }
+    }
 }
 
 /// One part of a multipart body.

@@ -1,0 +1,148 @@
+//! Rendering response heads and multipart bodies.
+
+use std::vec::IntoIter;
+
+use base::Nanos;
+
+use crate::date::HttpDate;
+use crate::response::{Body, Part, Response};
+use crate::status::Status;
+
+/// What the `Connection` field says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// Nothing: HTTP/1.1 persists unless told otherwise.
+    Implied,
+    /// `keep-alive`, for a 1.0 client that asked for it.
+    KeepAlive,
+    /// `close`
+    Close,
+}
+
+/// Appends the head of a response: status line, `Date`, the service's fields, framing, empty line.
+/// `multipart` is the body that goes with it, if that is one.
+pub(crate) fn head<F>(
+    into: &mut Vec<u8>,
+    response: &Response<F>,
+    multipart: Option<&Multipart<F>>,
+    persistence: Persistence,
+    date: &HttpDate,
+) {
+    status_line(into, response.status);
+    into.extend_from_slice(date.line());
+    into.extend_from_slice(&response.fields);
+    if let Some(multipart) = multipart {
+        into.extend_from_slice(b"Content-Type: multipart/byteranges; boundary=");
+        into.extend_from_slice(&multipart.boundary);
+        into.extend_from_slice(b"\r\n");
+    }
+    if !response.status.is_bodiless() {
+        into.extend_from_slice(b"Content-Length: ");
+        decimal(into, multipart.map_or_else(|| response.body.length(), Multipart::pending));
+        into.extend_from_slice(b"\r\n");
+    }
+    into.extend_from_slice(match persistence {
+        Persistence::Implied => b"\r\n".as_slice(),
+        Persistence::KeepAlive => b"Connection: keep-alive\r\n\r\n".as_slice(),
+        Persistence::Close => b"Connection: close\r\n\r\n".as_slice(),
+    });
+}
+
+fn status_line(into: &mut Vec<u8>, status: Status) {
+    match status.line() {
+        Some(line) => into.extend_from_slice(line.as_bytes()),
+        None => {
+            into.extend_from_slice(b"HTTP/1.1 ");
+            // A status line has three digits, whatever the service says.
+            decimal(into, u64::from(status.0.clamp(100, 999)));
+            into.extend_from_slice(b" \r\n");
+        }
+    }
+}
+
+/// Appends a number in decimal digits.
+pub(crate) fn decimal(into: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    into.extend_from_slice(&digits[at..]);
+}
+
+const BOUNDARY_BYTES: usize = 16;
+
+/// A `multipart/byteranges` body on its way out (RFC 9110, 14.6; RFC 2046, 5.1).
+#[derive(Debug)]
+pub(crate) struct Multipart<F> {
+    boundary: [u8; BOUNDARY_BYTES],
+    parts: IntoIter<Part<F>>,
+    /// What stands before the next delimiter's dashes: nothing before the first.
+    separator: &'static [u8],
+    pending: u64,
+    closed: bool,
+}
+
+impl<F> Multipart<F> {
+    /// Of these parts; the boundary comes from the time and a number of the response, so that a
+    /// run can be repeated.
+    pub(crate) fn new(parts: Vec<Part<F>>, now: Nanos, number: u64) -> Multipart<F> {
+        // Each has CRLF, dashes, boundary, CRLF; the first lacks the CRLF before it, the last has two dashes more.
+        let delimiters = (parts.len() as u64 + 1) * (2 + 2 + BOUNDARY_BYTES as u64 + 2);
+        let inner: u64 = parts.iter().map(|part| part.fields.len() as u64 + 2 + part.body.length()).sum();
+        Multipart {
+            boundary: boundary(now.0 ^ number.rotate_left(32)),
+            pending: delimiters + inner,
+            separator: b"",
+            parts: parts.into_iter(),
+            closed: false,
+        }
+    }
+
+    /// The bytes that the parts not yet taken will make.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// Renders what stands before the next part's content and gives that content, to be sent right
+    /// behind. After the last part, renders the closing delimiter, once, and gives nothing.
+    pub(crate) fn next(&mut self, into: &mut Vec<u8>) -> Option<Body<F>> {
+        if self.closed {
+            return None;
+        }
+        let before = into.len();
+        into.extend_from_slice(self.separator);
+        into.extend_from_slice(b"--");
+        into.extend_from_slice(&self.boundary);
+        self.separator = b"\r\n";
+        let body = match self.parts.next() {
+            Some(part) => {
+                into.extend_from_slice(b"\r\n");
+                into.extend_from_slice(&part.fields);
+                into.extend_from_slice(b"\r\n");
+                Some(part.body)
+            }
+            None => {
+                into.extend_from_slice(b"--\r\n");
+                self.closed = true;
+                None
+            }
+        };
+        self.pending -= (into.len() - before) as u64 + body.as_ref().map_or(0, Body::length);
+        body
+    }
+}
+
+/// Sixteen hexadecimal digits, well mixed (the finaliser of SplitMix64; Steele, Lea and Flood, 2014).
+fn boundary(seed: u64) -> [u8; BOUNDARY_BYTES] {
+    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    std::array::from_fn(|place| b"0123456789abcdef"[(mixed >> (4 * place) & 15) as usize])
+}

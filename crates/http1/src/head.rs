@@ -1,0 +1,233 @@
+//! One request head, from bytes to a [`Request`], or the status that refuses it.
+//!
+//! Whatever two recipients could read differently is refused (RFC 9112, 11.2): a request that is served
+//! here means the same to every proxy in front of us.
+
+use httparse::Header;
+
+use crate::request::{Method, Request, Version};
+use crate::server::Limits;
+use crate::status::Status;
+use crate::target;
+
+/// How the content of a request is delimited (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// There is none.
+    Empty,
+    /// That many bytes.
+    Sized(u64),
+    /// The chunked coding.
+    Chunked,
+}
+
+/// A head that holds nothing to object to.
+#[derive(Debug)]
+pub(crate) struct Head<'a> {
+    /// The request, its body still empty.
+    pub(crate) request: Request<'a>,
+    /// Where its content ends.
+    pub(crate) framing: Framing,
+    /// The client would send another request on this connection.
+    pub(crate) persistent: bool,
+    /// The client waits for 100 (Continue) before it sends its content.
+    pub(crate) expects_continue: bool,
+}
+
+/// Reads a whole head, empty line included, in which every line is known to end with CRLF. `slots` bounds the number
+/// of fields: too many give [`Status::HEAD_TOO_LARGE`].
+pub(crate) fn parse<'a>(
+    bytes: &'a [u8],
+    slots: &'a mut [Header<'a>],
+    spare: &'a mut String,
+    limits: &Limits,
+) -> Result<Head<'a>, Status> {
+    let line_end = memchr::memchr(b'\n', bytes).ok_or(Status::BAD_REQUEST)?;
+    let line = request_line(&bytes[..line_end - 1], limits)?;
+    let fields = match httparse::parse_headers(&bytes[line_end + 1..], slots) {
+        Ok(httparse::Status::Complete((_, fields))) => fields,
+        Err(httparse::Error::TooManyHeaders) => return Err(Status::HEAD_TOO_LARGE),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(Status::BAD_REQUEST),
+    };
+    if fields.len() > limits.fields {
+        return Err(Status::HEAD_TOO_LARGE);
+    }
+    let known = Known::read(fields)?;
+    let target =
+        target::parse(line.target, line.method == Method::Options, spare).ok_or(Status::BAD_REQUEST)?;
+    let host = known.host(line.version)?;
+    Ok(Head {
+        framing: known.framing(line.version)?,
+        persistent: match line.version {
+            Version::Http11 => !known.close,
+            Version::Http10 => known.keep_alive && !known.close,
+        },
+        // A 1.0 client cannot be waiting for an interim response (RFC 9110, 10.1.1).
+        expects_continue: line.version == Version::Http11 && known.expects_continue()?,
+        request: Request {
+            method: line.method,
+            target: target.path,
+            version: line.version,
+            host: target.authority.unwrap_or(host),
+            fields,
+            body: &[],
+        },
+    })
+}
+
+struct RequestLine<'a> {
+    method: Method<'a>,
+    target: &'a [u8],
+    version: Version,
+}
+
+/// `method SP target SP version` (RFC 9112, 3): one space each, and nothing else that separates.
+fn request_line<'a>(line: &'a [u8], limits: &Limits) -> Result<RequestLine<'a>, Status> {
+    let first = memchr::memchr(b' ', line).ok_or(Status::BAD_REQUEST)?;
+    let last = memchr::memrchr(b' ', line).filter(|last| *last > first).ok_or(Status::BAD_REQUEST)?;
+    let (method, target) = (&line[..first], &line[first + 1..last]);
+    if method.is_empty() || !method.iter().copied().all(is_token_byte) {
+        return Err(Status::BAD_REQUEST);
+    }
+    let version = version(&line[last + 1..])?;
+    if target.len() > limits.target_bytes {
+        return Err(Status::URI_TOO_LONG);
+    }
+    let method = Method::from_token(std::str::from_utf8(method).map_err(|_| Status::BAD_REQUEST)?);
+    if method == Method::Other("CONNECT") {
+        return Err(Status::NOT_IMPLEMENTED);
+    }
+    Ok(RequestLine { method, target, version })
+}
+
+/// `HTTP/x.y`. A minor version that we do not know is answered as the latest that we do (RFC 9110, 2.5).
+fn version(text: &[u8]) -> Result<Version, Status> {
+    match text {
+        b"HTTP/1.1" => Ok(Version::Http11),
+        b"HTTP/1.0" => Ok(Version::Http10),
+        [b'H', b'T', b'T', b'P', b'/', major @ b'0'..=b'9', b'.', b'0'..=b'9'] => match major {
+            b'1' => Ok(Version::Http11),
+            _ => Err(Status::VERSION_NOT_SUPPORTED),
+        },
+        _ => Err(Status::BAD_REQUEST),
+    }
+}
+
+/// RFC 9110, 5.6.2.
+pub(crate) fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The fields that decide about framing, routing and persistence.
+#[derive(Default)]
+struct Known<'a> {
+    host: Option<&'a [u8]>,
+    content_length: Option<&'a [u8]>,
+    coding: Coding,
+    expect: Option<&'a [u8]>,
+    close: bool,
+    keep_alive: bool,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Coding {
+    #[default]
+    Absent,
+    Chunked,
+    /// Codings that we do not know, or know and do not undo.
+    Unknown,
+    /// `chunked` twice or not last, or an empty list: where the content ends is anybody's guess.
+    Ambiguous,
+}
+
+impl<'a> Known<'a> {
+    fn read(fields: &[Header<'a>]) -> Result<Known<'a>, Status> {
+        let mut known = Known::default();
+        for field in fields {
+            let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+            // By length first: most fields are none of these, and one comparison says so.
+            match field.name.len() {
+                4 if is("host") => once(&mut known.host, field.value)?,
+                14 if is("content-length") => once(&mut known.content_length, field.value)?,
+                17 if is("transfer-encoding") => known.coding.add(field.value),
+                6 if is("expect") => once(&mut known.expect, field.value)?,
+                10 if is("connection") => {
+                    known.close |= has_token(field.value, "close");
+                    known.keep_alive |= has_token(field.value, "keep-alive");
+                }
+                _ => {}
+            }
+        }
+        Ok(known)
+    }
+
+    /// RFC 9112, 3.2.
+    fn host(&self, version: Version) -> Result<&'a str, Status> {
+        match (self.host, version) {
+            (Some(host), _) if target::is_authority(host) => {
+                std::str::from_utf8(host).map_err(|_| Status::BAD_REQUEST)
+            }
+            (None, Version::Http10) => Ok(""),
+            _ => Err(Status::BAD_REQUEST),
+        }
+    }
+
+    /// RFC 9112, 6.1 to 6.3.
+    fn framing(&self, version: Version) -> Result<Framing, Status> {
+        match (&self.coding, self.content_length) {
+            (Coding::Absent, None) => Ok(Framing::Empty),
+            (Coding::Absent, Some(digits)) => content_length(digits),
+            (Coding::Ambiguous, _) | (_, Some(_)) => Err(Status::BAD_REQUEST),
+            _ if version == Version::Http10 => Err(Status::BAD_REQUEST),
+            (Coding::Unknown, None) => Err(Status::NOT_IMPLEMENTED),
+            (Coding::Chunked, None) => Ok(Framing::Chunked),
+        }
+    }
+
+    fn expects_continue(&self) -> Result<bool, Status> {
+        match self.expect {
+            None => Ok(false),
+            Some(value) if value.eq_ignore_ascii_case(b"100-continue") => Ok(true),
+            Some(_) => Err(Status::EXPECTATION_FAILED),
+        }
+    }
+}
+
+impl Coding {
+    fn add(&mut self, value: &[u8]) {
+        for coding in value.split(|byte| *byte == b',') {
+            let name = coding.split(|byte| *byte == b';').next().unwrap_or(coding).trim_ascii();
+            *self = match self {
+                // Only the last coding may be chunked, whatever follows it.
+                Coding::Chunked | Coding::Ambiguous => Coding::Ambiguous,
+                _ if name.is_empty() => Coding::Ambiguous,
+                Coding::Absent if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
+                // `gzip, chunked` delimits the content, but we could not undo gzip.
+                Coding::Absent | Coding::Unknown => Coding::Unknown,
+            };
+        }
+    }
+}
+
+fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Status> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Status::BAD_REQUEST),
+    }
+}
+
+/// Digits only. A length beyond 64 bits is a length all the same, too large for any limit.
+fn content_length(digits: &[u8]) -> Result<Framing, Status> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Status::BAD_REQUEST);
+    }
+    let length = digits
+        .iter()
+        .fold(0_u64, |length, digit| length.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+    Ok(if length == 0 { Framing::Empty } else { Framing::Sized(length) })
+}
+
+/// Whether a comma-separated list holds a token, compared without case.
+pub(crate) fn has_token(list: &[u8], token: &str) -> bool {
+    list.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+}

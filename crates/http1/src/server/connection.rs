@@ -1,0 +1,546 @@
+//! One connection: what is read, what is answered, when it ends.
+//!
+//! Invariants:
+//! - Responses leave in the order of their requests.
+//! - While [`Wants::Receive`] is what it wants, no complete request waits in here: the driver may sleep
+//!   until bytes or the deadline come.
+//! - The bytes of the responses depend on the bytes received, not on the pieces they came in. (Whether
+//!   100 (Continue) is sent does depend: it is left out where content is already there.)
+//! - An idle connection holds no heap memory.
+
+use base::Nanos;
+
+use super::inbox::Inbox;
+use super::incoming::Incoming;
+use super::log::{Record, Unsent};
+use super::outbox::Outbox;
+use super::{Context, MOST_FIELDS, Settings, Transmit};
+use crate::Service;
+use crate::encode::{self, Multipart, Persistence};
+use crate::head::{self, Framing};
+use crate::request::{Method, Request, Version};
+use crate::response::{Body, Response};
+use crate::scan::{HeadScan, LineEnds};
+use crate::status::Status;
+
+/// Fields that nearly every request gets by with; those with more are tokenised a second time.
+const FEW_FIELDS: usize = 32;
+/// Empty lines tolerated before a request line: old clients send one after a body (RFC 9112, 2.2).
+const EMPTY_LINES: u8 = 4;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// Bytes from the peer.
+    Receive,
+    /// That what [`Connection::transmit`] gives is sent.
+    Transmit,
+    /// That the sending side is shut down, once, and [`Connection::shut_down`] called. From there
+    /// on it receives, and forgets what it receives.
+    ShutdownThenReceive,
+    /// To be closed.
+    Close,
+}
+
+/// How far a connection is in its life.
+///
+/// ```text
+///          close queued          all sent, peer may be sending             shut_down()
+///   Open ---------------> Last --------------------------------> ShutDown -------------> Lingering
+///    |                      | all sent, nothing to wait for                                  |
+///    +----------------------+----------------------> Closed <--------------------------------+
+///      idle, peer's end, stall, truncation, abort                    peer's end, deadline
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The last response is queued. `linger`: input may be unread, and closing over unread input makes
+    /// the kernel send a reset, upon which the peer may lose the response.
+    Last {
+        linger: bool,
+    },
+    ShutDown,
+    Lingering,
+    Closed,
+}
+
+/// What the deadline is about. It is set when this changes, and when output moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaiting {
+    FirstByte,
+    Request,
+    Head,
+    Body,
+    Write,
+    PeersEnd,
+    Nothing,
+}
+
+/// What has been read of a request's content when its head is looked at.
+enum Content<'a> {
+    Unread { some_is_here: bool },
+    Read(&'a [u8]),
+}
+
+/// The server's side of one connection; `F` is the handle of an open file.
+#[derive(Debug)]
+pub struct Connection<F> {
+    inbox: Inbox,
+    outbox: Outbox<F>,
+    incoming: Option<Box<Incoming>>,
+    unsent: Option<Box<Unsent>>,
+    deadline: Nanos,
+    /// When the request being read began.
+    started: Nanos,
+    scan: HeadScan,
+    requests: u32,
+    empty_lines: u8,
+    stage: Stage,
+    awaiting: Awaiting,
+    peer_ended: bool,
+    draining: bool,
+}
+
+impl<F> Connection<F> {
+    /// A connection accepted at `now`. Allocates nothing.
+    pub fn new(now: Nanos, settings: &Settings) -> Connection<F> {
+        Connection {
+            inbox: Inbox::default(),
+            outbox: Outbox::new(),
+            incoming: None,
+            unsent: None,
+            deadline: now.saturating_add(settings.timeouts.header),
+            started: now,
+            scan: HeadScan::default(),
+            requests: 0,
+            empty_lines: 0,
+            stage: Stage::Open,
+            awaiting: Awaiting::FirstByte,
+            peer_ended: false,
+            draining: false,
+        }
+    }
+
+    /// Bytes came from the peer. Takes all of them and answers as many requests as the limits
+    /// on queued output allow; the rest waits inside.
+    ///
+    /// A driver that receives although [`Wants::Transmit`] is what is wanted makes the connection hold
+    /// what it brings: nothing but that order bounds pipelined input.
+    pub fn receive<S: Service<File = F>>(&mut self, bytes: &[u8], cx: &mut Context<'_, S>) {
+        cx.counts.received_bytes += bytes.len() as u64;
+        match &mut self.stage {
+            Stage::Open if self.inbox.is_empty() => {
+                let used = self.serve(bytes, cx);
+                if self.stage == Stage::Open {
+                    self.inbox.push(&bytes[used..], cx.buffers);
+                }
+            }
+            Stage::Open => {
+                self.inbox.push(bytes, cx.buffers);
+                self.serve_inbox(cx);
+            }
+            Stage::Last { linger } => *linger = true,
+            Stage::ShutDown | Stage::Lingering | Stage::Closed => {}
+        }
+        self.settle(cx);
+    }
+
+    /// The peer has shut down its sending side: what is queued is finished, then the connection ends.
+    pub fn receive_end<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        self.peer_ended = true;
+        self.settle(cx);
+    }
+
+    /// What to send now. The same again until [`Connection::transmitted`] moves it on.
+    pub fn transmit(&self) -> Transmit<'_, F> {
+        self.outbox.transmit()
+    }
+
+    /// The transport took the first `count` bytes of what [`Connection::transmit`] gave. May answer
+    /// further pipelined requests.
+    ///
+    /// # Panics
+    /// If that is more than was given.
+    pub fn transmitted<S: Service<File = F>>(&mut self, count: u64, cx: &mut Context<'_, S>) {
+        if count == 0 {
+            return;
+        }
+        cx.counts.sent_bytes += count;
+        self.outbox.advance(count, cx.buffers);
+        if let (Some(unsent), Some(log)) = (&mut self.unsent, &mut cx.log) {
+            unsent.advance(count, cx.now, *log);
+            if unsent.is_empty() {
+                self.unsent = None;
+            }
+        }
+        if !self.outbox.is_empty() {
+            self.deadline = cx.now.saturating_add(cx.settings.timeouts.write_stall);
+            return;
+        }
+        if self.stage == Stage::Open && !self.inbox.is_empty() {
+            self.awaiting = Awaiting::Nothing;
+            self.serve_inbox(cx);
+        }
+        self.settle(cx);
+    }
+
+    /// The file that is being sent ended before its range. The promised length cannot be kept, and
+    /// nothing but the connection's end can tell the peer so.
+    pub fn truncated<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        cx.counts.truncated += 1;
+        self.close(cx);
+    }
+
+    /// What this connection waits for.
+    pub fn wants(&self) -> Wants {
+        match self.stage {
+            Stage::Closed => Wants::Close,
+            Stage::ShutDown => Wants::ShutdownThenReceive,
+            Stage::Lingering => Wants::Receive,
+            Stage::Open | Stage::Last { .. } if self.outbox.is_empty() => Wants::Receive,
+            Stage::Open | Stage::Last { .. } => Wants::Transmit,
+        }
+    }
+
+    /// The driver has shut down the sending side.
+    pub fn shut_down(&mut self) {
+        if self.stage == Stage::ShutDown {
+            self.stage = Stage::Lingering;
+        }
+    }
+
+    /// When [`Connection::expire`] is due; moves with every call, later or earlier.
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+
+    /// Ends the waiting whose deadline has passed: 408 for a head or content that has begun, closing for
+    /// everything else. Does nothing before the deadline.
+    pub fn expire<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        if cx.now < self.deadline {
+            return;
+        }
+        match self.awaiting {
+            Awaiting::FirstByte => {
+                cx.counts.timeouts_header += 1;
+                self.close(cx);
+            }
+            Awaiting::Request => {
+                cx.counts.timeouts_idle += 1;
+                self.close(cx);
+            }
+            Awaiting::Head => {
+                cx.counts.timeouts_header += 1;
+                let inbox = std::mem::take(&mut self.inbox);
+                self.refuse(Status::REQUEST_TIMEOUT, inbox.pending(), cx);
+                self.inbox = inbox;
+                self.inbox.clear(cx.buffers);
+                self.settle(cx);
+            }
+            Awaiting::Body => {
+                cx.counts.timeouts_body += 1;
+                let incoming = self.incoming.take();
+                let head = incoming.as_ref().map_or(&[][..], |incoming| &incoming.head);
+                self.refuse(Status::REQUEST_TIMEOUT, head, cx);
+                self.settle(cx);
+            }
+            Awaiting::Write => {
+                cx.counts.timeouts_write_stall += 1;
+                self.close(cx);
+            }
+            Awaiting::PeersEnd => {
+                cx.counts.timeouts_linger += 1;
+                self.close(cx);
+            }
+            Awaiting::Nothing => {}
+        }
+    }
+
+    /// The server is going down: an idle connection wants to be closed at once; any other says
+    /// `Connection: close` on the next response that it begins, and ends after it.
+    pub fn drain<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        self.draining = true;
+        if self.is_idle() {
+            self.close(cx);
+        }
+    }
+
+    /// The transport has failed, or the driver has a reason of its own to give up. Gives memory back and logs
+    /// what was cut off; harmless at any time.
+    pub fn abort<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        self.close(cx);
+    }
+
+    /// Whether it waits for the first byte of a request.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.awaiting, Awaiting::FirstByte | Awaiting::Request)
+    }
+
+    fn serve_inbox<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        let inbox = std::mem::take(&mut self.inbox);
+        let used = self.serve(inbox.pending(), cx);
+        self.inbox = inbox;
+        match self.stage {
+            Stage::Open => self.inbox.consume(used, cx.buffers),
+            _ => self.inbox.clear(cx.buffers),
+        }
+    }
+
+    /// Serves what is complete in `input`, within the limits on output. Gives how much it used.
+    fn serve<S: Service<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> usize {
+        let limits = &cx.settings.limits;
+        let mut used = 0;
+        let before = self.requests;
+        while self.stage == Stage::Open && used < input.len() {
+            let one_more = u64::from(self.requests - before) + 1;
+            if !limits.pipelined.allows(one_more) || !self.outbox.has_room(limits.outbox_bytes) {
+                cx.counts.limit_pipelined += 1;
+                return used;
+            }
+            let rest = &input[used..];
+            let step = match self.incoming.take() {
+                Some(incoming) => self.read_content(incoming, rest, cx),
+                None => self.read_head(rest, cx),
+            };
+            match step {
+                Some(count) => used += count,
+                None => return used,
+            }
+        }
+        if let Stage::Last { linger } = &mut self.stage {
+            *linger |= used < input.len();
+        }
+        used
+    }
+
+    /// Gives how much of `input` was used, or nothing if it is not a whole head yet.
+    fn read_head<S: Service<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> Option<usize> {
+        if input.starts_with(b"\r\n") {
+            self.scan = HeadScan::default();
+            self.empty_lines += 1;
+            if self.empty_lines > EMPTY_LINES {
+                self.refuse(Status::BAD_REQUEST, input, cx);
+            }
+            return Some(2);
+        }
+        if self.awaiting != Awaiting::Head {
+            self.started = cx.now;
+        }
+        let limit = cx.settings.limits.head_bytes;
+        let window = &input[..input.len().min(limit)];
+        let end = match self.scan.find_end(window, LineEnds::Crlf) {
+            Ok(Some(end)) => end,
+            Ok(None) if window.len() < limit => return None,
+            Ok(None) if self.scan.in_first_line() => {
+                self.refuse(Status::URI_TOO_LONG, input, cx);
+                return Some(input.len());
+            }
+            Ok(None) => {
+                self.refuse(Status::HEAD_TOO_LARGE, input, cx);
+                return Some(input.len());
+            }
+            Err(_bare_line_feed) => {
+                self.refuse(Status::BAD_REQUEST, input, cx);
+                return Some(input.len());
+            }
+        };
+        self.empty_lines = 0;
+        self.awaiting = Awaiting::Nothing;
+        let content = Content::Unread { some_is_here: end < input.len() };
+        self.request(&input[..end], content, cx);
+        Some(end)
+    }
+
+    fn read_content<S: Service<File = F>>(
+        &mut self,
+        mut incoming: Box<Incoming>,
+        input: &[u8],
+        cx: &mut Context<'_, S>,
+    ) -> Option<usize> {
+        match incoming.read(input, &cx.settings.limits) {
+            Ok(count) if incoming.is_complete() => {
+                self.request(&incoming.head, Content::Read(&incoming.content), cx);
+                Some(count)
+            }
+            Ok(count) => {
+                self.incoming = Some(incoming);
+                Some(count)
+            }
+            Err(status) => {
+                self.refuse(status, &incoming.head, cx);
+                Some(input.len())
+            }
+        }
+    }
+
+    /// Deals with a complete head: answers it, or goes on to read its content.
+    fn request<S: Service<File = F>>(&mut self, head: &[u8], content: Content<'_>, cx: &mut Context<'_, S>) {
+        let outcome = match self.try_request::<FEW_FIELDS, S>(head, &content, cx) {
+            Err(Status::HEAD_TOO_LARGE) => self.try_request::<MOST_FIELDS, S>(head, &content, cx),
+            outcome => outcome,
+        };
+        if let Err(status) = outcome {
+            self.refuse(status, head, cx);
+        }
+    }
+
+    fn try_request<const FIELDS: usize, S: Service<File = F>>(
+        &mut self,
+        bytes: &[u8],
+        content: &Content<'_>,
+        cx: &mut Context<'_, S>,
+    ) -> Result<(), Status> {
+        let limits = &cx.settings.limits;
+        let mut slots = [httparse::EMPTY_HEADER; FIELDS];
+        let mut spare = String::new();
+        let mut head = head::parse(bytes, &mut slots, &mut spare, limits)?;
+        match content {
+            Content::Unread { some_is_here } if head.framing != Framing::Empty => {
+                self.incoming = Some(Box::new(Incoming::new(bytes, head.framing, limits)?));
+                if head.expects_continue && !some_is_here {
+                    self.outbox.bytes(cx.buffers).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                    cx.counts.responses_100_continue += 1;
+                }
+            }
+            Content::Unread { .. } => self.answer(&head.request, head.persistent, cx),
+            Content::Read(body) => {
+                head.request.body = body;
+                self.answer(&head.request, head.persistent, cx);
+            }
+        }
+        Ok(())
+    }
+
+    fn answer<S: Service<File = F>>(
+        &mut self,
+        request: &Request<'_>,
+        client_persists: bool,
+        cx: &mut Context<'_, S>,
+    ) {
+        cx.counts.requests += 1;
+        self.requests += 1;
+        let response = cx.service.respond(request, cx.now);
+        let may_serve_more = cx.settings.limits.requests_per_connection.allows(u64::from(self.requests) + 1);
+        if !may_serve_more {
+            cx.counts.limit_requests_per_connection += 1;
+        }
+        let we_persist = may_serve_more && !self.draining && !response.close;
+        let persistence = match request.version {
+            _ if !client_persists || !we_persist => Persistence::Close,
+            Version::Http10 => Persistence::KeepAlive,
+            Version::Http11 => Persistence::Implied,
+        };
+        if persistence == Persistence::Close {
+            // A client that asked for the end sends nothing behind its request.
+            self.stage = Stage::Last { linger: client_persists };
+        }
+        let record = cx.log.is_some().then(|| Record::new(Some(request), response.status, self.started));
+        self.queue(response, request.method == Method::Head, persistence, record, cx);
+    }
+
+    /// Answers what cannot be served, and ends the connection: where the next request begins is unknown, or
+    /// the peer is not worth knowing. `head` is what there is of the request.
+    fn refuse<S: Service<File = F>>(&mut self, status: Status, head: &[u8], cx: &mut Context<'_, S>) {
+        cx.counts.refusal(status);
+        self.stage = Stage::Last { linger: true };
+        let record = cx.log.is_some().then(|| Record::new(None, status, self.started));
+        let is_head = head.starts_with(b"HEAD ");
+        self.queue(Response::error(status), is_head, Persistence::Close, record, cx);
+    }
+
+    fn queue<S: Service<File = F>>(
+        &mut self,
+        mut response: Response<F>,
+        without_body: bool,
+        persistence: Persistence,
+        record: Option<Record>,
+        cx: &mut Context<'_, S>,
+    ) {
+        cx.counts.response(response.status);
+        let before = self.outbox.pending();
+        let multipart = match std::mem::replace(&mut response.body, Body::Absent) {
+            Body::Parts(parts) => Some(Multipart::new(parts, cx.now, cx.counts.requests)),
+            body => {
+                response.body = body;
+                None
+            }
+        };
+        let bytes = self.outbox.bytes(cx.buffers);
+        encode::head(bytes, &response, multipart.as_ref(), persistence, cx.date);
+        let head_end = self.outbox.pending();
+        if !without_body && !response.status.is_bodiless() {
+            match multipart {
+                Some(parts) => self.outbox.push_parts(parts),
+                None => self.outbox.push_body(response.body),
+            }
+        }
+        let end = self.outbox.pending();
+        cx.counts.body_bytes += end - head_end;
+        if let Some(mut record) = record {
+            record.head = head_end - before;
+            record.length = end - before;
+            self.unsent.get_or_insert_default().push(record, end);
+        }
+    }
+
+    /// Moves on to the next stage where this one is over, and sets the deadline of what comes next.
+    fn settle<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        if self.outbox.is_empty() || self.peer_ended {
+            self.next_stage(cx);
+        }
+        let awaiting = match self.stage {
+            Stage::Closed => return,
+            Stage::ShutDown | Stage::Lingering => Awaiting::PeersEnd,
+            Stage::Open | Stage::Last { .. } if !self.outbox.is_empty() => Awaiting::Write,
+            Stage::Open if self.incoming.is_some() => Awaiting::Body,
+            Stage::Open if !self.inbox.is_empty() => Awaiting::Head,
+            Stage::Open if self.awaiting == Awaiting::FirstByte => Awaiting::FirstByte,
+            Stage::Open | Stage::Last { .. } => Awaiting::Request,
+        };
+        if awaiting == self.awaiting {
+            return;
+        }
+        self.awaiting = awaiting;
+        let timeouts = &cx.settings.timeouts;
+        self.deadline = cx.now.saturating_add(match awaiting {
+            Awaiting::FirstByte | Awaiting::Head => timeouts.header,
+            Awaiting::Request => timeouts.idle,
+            Awaiting::Body => timeouts.body,
+            Awaiting::Write => timeouts.write_stall,
+            Awaiting::PeersEnd | Awaiting::Nothing => timeouts.linger,
+        });
+    }
+
+    fn next_stage<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        let all_sent = self.outbox.is_empty();
+        let between_requests = self.inbox.is_empty() && self.incoming.is_none();
+        match self.stage {
+            Stage::Open if all_sent && self.peer_ended => self.close(cx),
+            Stage::Last { linger } if all_sent && (!linger || self.peer_ended) => self.close(cx),
+            Stage::Last { .. } if all_sent => self.stage = Stage::ShutDown,
+            // Its response had begun before the server knew that it was the last.
+            Stage::Open if all_sent && self.draining && between_requests => self.stage = Stage::ShutDown,
+            Stage::ShutDown | Stage::Lingering if self.peer_ended => self.close(cx),
+            _ => {}
+        }
+    }
+
+    /// Ends the connection and gives back all that it holds.
+    fn close<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        if !self.outbox.is_empty() {
+            cx.counts.incomplete_responses += 1;
+        }
+        if !self.inbox.is_empty() || self.incoming.is_some() {
+            cx.counts.incomplete_requests += 1;
+        }
+        if let (Some(mut unsent), Some(log)) = (self.unsent.take(), &mut cx.log) {
+            unsent.end(cx.now, *log);
+        }
+        self.outbox.clear(cx.buffers);
+        self.inbox.clear(cx.buffers);
+        self.incoming = None;
+        self.stage = Stage::Closed;
+        self.awaiting = Awaiting::Nothing;
+        self.deadline = Nanos::MAX;
+    }
+}

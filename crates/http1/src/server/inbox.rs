@@ -1,0 +1,49 @@
+//! Bytes that have arrived but could not be used yet: a part of a head, or pipelined requests that wait
+//! for the responses before them to leave.
+//!
+//! Invariant: holds no memory when it is empty.
+
+use super::Buffers;
+
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Inbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.bytes[self.used..]
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8], buffers: &mut Buffers) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.bytes.capacity() == 0 {
+            self.bytes = buffers.take();
+        }
+        // Moved only when more arrives, and then no more than one head and one reading: the
+        // rest has been used in place.
+        self.bytes.drain(..self.used);
+        self.used = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Drops the first `count` pending bytes.
+    pub(super) fn consume(&mut self, count: usize, buffers: &mut Buffers) {
+        self.used += count;
+        if self.used >= self.bytes.len() {
+            self.clear(buffers);
+        }
+    }
+
+    pub(super) fn clear(&mut self, buffers: &mut Buffers) {
+        buffers.give(std::mem::take(&mut self.bytes));
+        self.used = 0;
+    }
+}

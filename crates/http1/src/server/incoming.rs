@@ -1,0 +1,67 @@
+//! A request whose content is still arriving. Rare on a static server, so it alone pays for a copy of
+//! its head.
+
+use super::Limits;
+use crate::chunked::{ChunkError, Chunked};
+use crate::head::Framing;
+use crate::status::Status;
+
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) head: Box<[u8]>,
+    /// The content, if the service is to see it.
+    pub(super) content: Vec<u8>,
+    decoder: Decoder,
+}
+
+#[derive(Debug)]
+enum Decoder {
+    Sized { left: u64 },
+    Chunked(Chunked),
+}
+
+impl Incoming {
+    /// # Errors
+    /// 413 for a declared length above the limit.
+    pub(super) fn new(head: &[u8], framing: Framing, limits: &Limits) -> Result<Incoming, Status> {
+        let decoder = match framing {
+            Framing::Sized(length) if length > limits.body_bytes => return Err(Status::CONTENT_TOO_LARGE),
+            Framing::Empty => Decoder::Sized { left: 0 },
+            Framing::Sized(left) => Decoder::Sized { left },
+            Framing::Chunked => Decoder::Chunked(Chunked::new(limits.body_bytes)),
+        };
+        Ok(Incoming { head: head.into(), content: Vec::new(), decoder })
+    }
+
+    /// Takes what belongs to the content and says how much that was.
+    ///
+    /// # Errors
+    /// 400 for a broken chunked coding, 413 when it grows above the limit.
+    pub(super) fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<usize, Status> {
+        let Incoming { content, decoder, .. } = self;
+        let mut keep = |data: &[u8]| {
+            if limits.keep_body {
+                content.extend_from_slice(data);
+            }
+        };
+        match decoder {
+            Decoder::Sized { left } => {
+                let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                keep(&bytes[..take]);
+                *left -= take as u64;
+                Ok(take)
+            }
+            Decoder::Chunked(chunked) => chunked.decode(bytes, keep).map_err(|error| match error {
+                ChunkError::Malformed => Status::BAD_REQUEST,
+                ChunkError::TooLarge => Status::CONTENT_TOO_LARGE,
+            }),
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        match &self.decoder {
+            Decoder::Sized { left } => *left == 0,
+            Decoder::Chunked(chunked) => chunked.is_done(),
+        }
+    }
+}

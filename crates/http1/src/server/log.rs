@@ -1,0 +1,150 @@
+//! The access log's view: one entry for each response, once it has left or can no longer.
+
+use std::collections::VecDeque;
+
+use base::Nanos;
+
+use crate::request::{Request, Version};
+use crate::status::Status;
+
+/// Receives an entry for each response. The peer's address is known to whoever made the connection.
+pub trait Log {
+    /// A response has been sent, or its connection has ended.
+    fn entry(&mut self, entry: &Entry<'_>);
+}
+
+/// One response, and the request that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Empty where the request could not be read.
+    pub method: &'a str,
+    /// As handed to the service; empty where the request could not be read.
+    pub target: &'a str,
+    /// Absent where the request could not be read.
+    pub version: Option<Version>,
+    /// As handed to the service.
+    pub host: &'a str,
+    /// The value of `Referer`, empty if there is none. Any bytes but controls.
+    pub referer: &'a [u8],
+    /// The value of `User-Agent`, empty if there is none. Any bytes but controls.
+    pub user_agent: &'a [u8],
+    /// The status answered.
+    pub status: Status,
+    /// Bytes of the response that the transport took, head included.
+    pub sent_bytes: u64,
+    /// Of these, bytes of content.
+    pub body_bytes: u64,
+    /// Whether all of the response was taken.
+    pub complete: bool,
+    /// When the request's first byte was looked at: on its arrival, or once the responses before it had
+    /// left.
+    pub started: Nanos,
+    /// When the response's last byte was taken, or the connection ended.
+    pub finished: Nanos,
+}
+
+/// An entry that waits for its response to be sent; the texts are kept in one allocation.
+#[derive(Debug)]
+pub(super) struct Record {
+    text: Vec<u8>,
+    method: u32,
+    target: u32,
+    host: u32,
+    referer: u32,
+    version: Option<Version>,
+    pub(super) status: Status,
+    pub(super) started: Nanos,
+    /// How long the response is, and how much of that is its head.
+    pub(super) length: u64,
+    pub(super) head: u64,
+    /// Where in the connection's output the response ends.
+    end: u64,
+}
+
+impl Record {
+    pub(super) fn new(request: Option<&Request<'_>>, status: Status, started: Nanos) -> Record {
+        let mut record = Record {
+            text: Vec::new(),
+            method: 0,
+            target: 0,
+            host: 0,
+            referer: 0,
+            version: request.map(|request| request.version),
+            status,
+            started,
+            length: 0,
+            head: 0,
+            end: 0,
+        };
+        if let Some(request) = request {
+            record.method = record.append(request.method.as_str().as_bytes());
+            record.target = record.append(request.target.as_bytes());
+            record.host = record.append(request.host.as_bytes());
+            record.referer = record.append(request.value("referer").unwrap_or_default());
+            record.append(request.value("user-agent").unwrap_or_default());
+        }
+        record
+    }
+
+    /// Gives where the text ends now. A head is less than 4 GiB long.
+    fn append(&mut self, text: &[u8]) -> u32 {
+        self.text.extend_from_slice(text);
+        self.text.len() as u32
+    }
+
+    fn report(&self, sent: u64, now: Nanos, log: &mut dyn Log) {
+        let text = |from: u32, to: u32| &self.text[from as usize..to as usize];
+        let ascii = |from, to| std::str::from_utf8(text(from, to)).unwrap_or_default();
+        let sent_bytes = self.length.saturating_sub(self.end.saturating_sub(sent));
+        log.entry(&Entry {
+            method: ascii(0, self.method),
+            target: ascii(self.method, self.target),
+            host: ascii(self.target, self.host),
+            referer: text(self.host, self.referer),
+            user_agent: text(self.referer, self.text.len() as u32),
+            version: self.version,
+            status: self.status,
+            sent_bytes,
+            body_bytes: sent_bytes.saturating_sub(self.head),
+            complete: sent_bytes == self.length,
+            started: self.started,
+            finished: now,
+        });
+    }
+}
+
+/// The responses queued but not yet sent, in order. Exists only while a log is kept and output waits.
+#[derive(Debug, Default)]
+pub(super) struct Unsent {
+    /// Output taken by the transport since this began.
+    sent: u64,
+    records: VecDeque<Record>,
+}
+
+impl Unsent {
+    /// Adds the response that was just queued; `pending` is all output that waits, this included.
+    pub(super) fn push(&mut self, mut record: Record, pending: u64) {
+        record.end = self.sent + pending;
+        self.records.push_back(record);
+    }
+
+    /// The transport took so many bytes: reports the responses that are complete now.
+    pub(super) fn advance(&mut self, bytes: u64, now: Nanos, log: &mut dyn Log) {
+        self.sent += bytes;
+        while self.records.front().is_some_and(|record| record.end <= self.sent) {
+            let record = self.records.pop_front().expect("there is a first record");
+            record.report(self.sent, now, log);
+        }
+    }
+
+    /// The connection has ended: reports the rest as they are.
+    pub(super) fn end(&mut self, now: Nanos, log: &mut dyn Log) {
+        for record in self.records.drain(..) {
+            record.report(self.sent, now, log);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}

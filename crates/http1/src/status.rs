@@ -1,0 +1,86 @@
+//! Status codes and their reason phrases (RFC 9110, section 15).
+//!
+//! Everything that depends on the code alone is rendered at compile time: the status line and the text
+//! of the error page cost a copy.
+
+/// A status code (RFC 9110, 15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Status(pub u16);
+
+macro_rules! statuses {
+    ($($name:ident $code:literal $reason:literal;)*) => {
+        impl Status {
+            $(
+                #[doc = concat!($code, " (", $reason, ")")]
+                pub const $name: Status = Status($code);
+            )*
+
+            /// The reason phrase; empty for a code that has no name here.
+            pub fn reason(self) -> &'static str {
+                match self.0 {
+                    $($code => $reason,)*
+                    _ => "",
+                }
+            }
+
+            /// The text of the error page: the code, its reason phrase and a line end.
+            pub fn page(self) -> &'static str {
+                match self.0 {
+                    $($code => concat!($code, " ", $reason, "\n"),)*
+                    _ => "Error\n",
+                }
+            }
+
+            /// The whole status line of a code that has a name here.
+            pub(crate) fn line(self) -> Option<&'static str> {
+                match self.0 {
+                    $($code => Some(concat!("HTTP/1.1 ", $code, " ", $reason, "\r\n")),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    CONTINUE 100 "Continue";
+    OK 200 "OK";
+    CREATED 201 "Created";
+    NO_CONTENT 204 "No Content";
+    PARTIAL_CONTENT 206 "Partial Content";
+    MOVED_PERMANENTLY 301 "Moved Permanently";
+    FOUND 302 "Found";
+    NOT_MODIFIED 304 "Not Modified";
+    TEMPORARY_REDIRECT 307 "Temporary Redirect";
+    PERMANENT_REDIRECT 308 "Permanent Redirect";
+    BAD_REQUEST 400 "Bad Request";
+    FORBIDDEN 403 "Forbidden";
+    NOT_FOUND 404 "Not Found";
+    METHOD_NOT_ALLOWED 405 "Method Not Allowed";
+    NOT_ACCEPTABLE 406 "Not Acceptable";
+    REQUEST_TIMEOUT 408 "Request Timeout";
+    CONFLICT 409 "Conflict";
+    GONE 410 "Gone";
+    PRECONDITION_FAILED 412 "Precondition Failed";
+    CONTENT_TOO_LARGE 413 "Content Too Large";
+    URI_TOO_LONG 414 "URI Too Long";
+    UNSUPPORTED_MEDIA_TYPE 415 "Unsupported Media Type";
+    RANGE_NOT_SATISFIABLE 416 "Range Not Satisfiable";
+    EXPECTATION_FAILED 417 "Expectation Failed";
+    MISDIRECTED_REQUEST 421 "Misdirected Request";
+    UNPROCESSABLE_CONTENT 422 "Unprocessable Content";
+    TOO_MANY_REQUESTS 429 "Too Many Requests";
+    HEAD_TOO_LARGE 431 "Request Header Fields Too Large";
+    INTERNAL_SERVER_ERROR 500 "Internal Server Error";
+    NOT_IMPLEMENTED 501 "Not Implemented";
+    SERVICE_UNAVAILABLE 503 "Service Unavailable";
+    VERSION_NOT_SUPPORTED 505 "HTTP Version Not Supported";
+    INSUFFICIENT_STORAGE 507 "Insufficient Storage";
+}
+
+impl Status {
+    /// Whether a response of this status never has content (RFC 9110, 6.4.1).
+    pub fn is_bodiless(self) -> bool {
+        matches!(self.0, 100..=199 | 204 | 304)
+    }
+}

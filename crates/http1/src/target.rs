@@ -1,0 +1,156 @@
+//! Request targets and authorities (RFC 9112, 3.2; RFC 3986, 3.2).
+
+/// What a target names, reduced to what a service understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target<'a> {
+    /// Origin form, or `*`.
+    pub(crate) path: &'a str,
+    /// The authority of an absolute-form target; it overrules `Host` (RFC 9112, 3.2.2).
+    pub(crate) authority: Option<&'a str>,
+}
+
+/// Takes apart a target that has no space in it. Nothing comes back for what is none of origin form,
+/// absolute form (`http` and `https`) and `*`, or holds bytes that no URI has. `spare` lends its memory to the one
+/// form whose path is not a part of it: `http://host?query`.
+pub(crate) fn parse<'a>(text: &'a [u8], options: bool, spare: &'a mut String) -> Option<Target<'a>> {
+    // Beyond the controls, the space and non-ASCII, only '#' is refused: user agents do send some of
+    // the characters that RFC 3986 would have them encode, and they are ambiguous to nobody.
+    if !text.iter().all(|byte| matches!(byte, b'!'..=b'~') && *byte != b'#') {
+        return None;
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    match text.as_bytes() {
+        [b'/', ..] => Some(Target { path: text, authority: None }),
+        b"*" if options => Some(Target { path: text, authority: None }),
+        _ => absolute(text, options, spare),
+    }
+}
+
+fn absolute<'a>(text: &'a str, options: bool, spare: &'a mut String) -> Option<Target<'a>> {
+    let (scheme, rest) = text.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
+        return None;
+    }
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if authority.is_empty() || authority.starts_with(':') || !is_authority(authority.as_bytes()) {
+        return None;
+    }
+    let path = match path.as_bytes() {
+        // OPTIONS of the server as a whole, sent through a proxy (RFC 9112, 3.2.4).
+        [] if options => "*",
+        [] => "/",
+        [b'?', ..] => {
+            spare.push('/');
+            spare.push_str(path);
+            spare.as_str()
+        }
+        _ => path,
+    };
+    Some(Target { path, authority: Some(authority) })
+}
+
+/// Whether this is `uri-host [ ":" port ]`, and so a valid value of `Host`; the empty host is one.
+pub(crate) fn is_authority(text: &[u8]) -> bool {
+    let (host_is_valid, rest) = match text {
+        [b'[', inner @ ..] => {
+            let Some(end) = inner.iter().position(|byte| *byte == b']') else { return false };
+            (is_ip_literal(&inner[..end]), &inner[end + 1..])
+        }
+        _ => {
+            let end = text.iter().position(|byte| *byte == b':').unwrap_or(text.len());
+            (is_registered_name(&text[..end]), &text[end..])
+        }
+    };
+    host_is_valid && (rest.is_empty() || rest.strip_prefix(b":").is_some_and(is_port))
+}
+
+fn is_port(digits: &[u8]) -> bool {
+    digits
+        .iter()
+        .try_fold(0_u16, |port, byte| {
+            let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
+            port.checked_mul(10)?.checked_add(digit)
+        })
+        .is_some()
+}
+
+fn is_ip_literal(inner: &[u8]) -> bool {
+    !inner.is_empty() && inner.iter().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
+}
+
+fn is_registered_name(mut name: &[u8]) -> bool {
+    while let [first, rest @ ..] = name {
+        name = match first {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => rest,
+            b'-' | b'.' | b'_' | b'~' => rest,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => rest,
+            b'%' => match rest {
+                [high, low, rest @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
+                _ => return false,
+            },
+            _ => return false,
+        };
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, options: bool, expect: Option<(&str, Option<&str>)>) {
+        let mut spare = String::new();
+        let target = parse(text.as_bytes(), options, &mut spare);
+        assert_eq!(target.map(|target| (target.path, target.authority)), expect, "{text}");
+    }
+
+    #[test]
+    fn rfc9112_3_2_1_origin_form() {
+        check("/", false, Some(("/", None)));
+        check("/a%20b?c=d|e", false, Some(("/a%20b?c=d|e", None)));
+        check("//a", false, Some(("//a", None)));
+        check("a", false, None);
+        check("", false, None);
+        check("?a", false, None);
+        check("/a#b", false, None);
+        check("/\u{e9}", false, None);
+        check("/\u{7f}", false, None);
+        check("/\u{1}", false, None);
+    }
+
+    #[test]
+    fn rfc9112_3_2_2_absolute_form() {
+        check("http://a/b?c", false, Some(("/b?c", Some("a"))));
+        check("HTTP://a:80/b", false, Some(("/b", Some("a:80"))));
+        check("https://a", false, Some(("/", Some("a"))));
+        check("http://a?b/c", false, Some(("/?b/c", Some("a"))));
+        check("http://", false, None);
+        check("http:///a", false, None);
+        check("http://:80/", false, None);
+        check("http://user@a/", false, None);
+        check("ftp://a/", false, None);
+        check("http:/a", false, None);
+    }
+
+    #[test]
+    fn rfc9112_3_2_4_asterisk_form() {
+        check("*", true, Some(("*", None)));
+        check("*", false, None);
+        check("http://a", true, Some(("*", Some("a"))));
+        check("http://a/", true, Some(("/", Some("a"))));
+    }
+
+    #[test]
+    fn rfc3986_3_2_authority() {
+        for valid in ["", "a", "a.b-c_d", "1.2.3.4:80", "[::1]", "[::1]:8080", "a:", "a%2Fb", "a:65535"] {
+            assert!(is_authority(valid.as_bytes()), "{valid}");
+        }
+        for invalid in
+            ["a b", "a/b", "u@a", "a:b", "a:65536", "[::1", "[]", "[::1]x", "a:1:2", "a%2", "a\"", "a,b c"]
+        {
+            assert!(!is_authority(invalid.as_bytes()), "{invalid}");
+        }
+        assert!(!is_authority(b"a\xff"));
+    }
+}

@@ -1,0 +1,197 @@
+//! A server connection with everything it needs, driven without sockets or a real clock. Shared by the
+//! tests and, by path, by the fuzz targets.
+#![allow(dead_code, reason = "each test binary and fuzz target uses its part")]
+
+use base::{Clock, Nanos, SimulatedClock, WallTime};
+use bytes::Bytes;
+use http1::server::{Buffers, Connection, Context, Counts, Entry, Log, Settings, Transmit, Wants};
+use http1::{Body, FileRange, HttpDate, Method, Part, Request, Response, Service, Status};
+
+/// A file of so many bytes; byte `n` of it is `file_byte(n)`.
+#[derive(Clone, Copy, Debug)]
+pub struct File;
+
+pub fn file_byte(offset: u64) -> u8 {
+    b'a' + (offset % 23) as u8
+}
+
+/// Echoes what it is asked, and offers one path for each kind of body.
+#[derive(Default)]
+pub struct Echo {
+    pub served: u64,
+}
+
+impl Service for Echo {
+    type File = File;
+
+    fn respond(&mut self, request: &Request<'_>, _: Nanos) -> Response<File> {
+        self.served += 1;
+        let plain = Bytes::from_static(b"Content-Type: text/plain\r\n");
+        let range = |offset, length| Body::File(FileRange { file: File, offset, length });
+        let number = |prefix: &str| request.path().strip_prefix(prefix).and_then(|n| n.parse::<u64>().ok());
+        let ok = |body| Response { status: Status::OK, fields: plain.clone(), body, close: false };
+        if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
+            return Response::error(Status::NOT_IMPLEMENTED);
+        }
+        if let Some(length) = number("/file/") {
+            return ok(range(3, length % (1 << 20)));
+        }
+        if let Some(length) = number("/bytes/") {
+            return ok(Body::Bytes(vec![b'x'; (length % (1 << 20)) as usize].into()));
+        }
+        if let Some(count) = number("/parts/") {
+            let part = |n: u64| {
+                let body =
+                    if n.is_multiple_of(2) { range(n, 10 * n) } else { Body::Bytes(vec![b'p'; 9000].into()) };
+                Part { fields: Bytes::from(format!("Content-Range: bytes {n}-\r\n")), body }
+            };
+            let parts = (0..count % 16).map(part).collect();
+            let fields = Bytes::new();
+            return Response {
+                status: Status::PARTIAL_CONTENT,
+                fields,
+                body: Body::Parts(parts),
+                close: false,
+            };
+        }
+        match request.path() {
+            "/304" => Response {
+                status: Status::NOT_MODIFIED,
+                fields: Bytes::new(),
+                body: Body::Absent,
+                close: false,
+            },
+            "/close" => Response { close: true, ..ok(Body::Absent) },
+            _ => ok(Body::Bytes(describe(request).into())),
+        }
+    }
+}
+
+fn describe(request: &Request<'_>) -> String {
+    let Request { method, target, version, host, fields, body } = request;
+    let body = String::from_utf8_lossy(body);
+    format!("{} {target} {version:?} host={host} fields={} body={body}\n", method.as_str(), fields.len())
+}
+
+/// One line for each entry.
+#[derive(Default)]
+pub struct Lines(pub Vec<String>);
+
+impl Log for Lines {
+    fn entry(&mut self, entry: &Entry<'_>) {
+        let Entry { method, target, status, sent_bytes, body_bytes, complete, .. } = entry;
+        let end = if *complete { "complete" } else { "cut" };
+        let took = entry.finished - entry.started;
+        let agent = String::from_utf8_lossy(entry.user_agent);
+        self.0.push(format!(
+            "{method} {target} {agent}: {} {sent_bytes} {body_bytes} {end} after {took}",
+            status.0
+        ));
+    }
+}
+
+/// A connection and all that its driver would own.
+pub struct Peer {
+    pub connection: Connection<File>,
+    pub service: Echo,
+    pub settings: Settings,
+    pub buffers: Buffers,
+    pub date: HttpDate,
+    pub counts: Counts,
+    pub log: Option<Lines>,
+    pub clock: SimulatedClock,
+    /// What the peer has received.
+    pub output: Vec<u8>,
+    pub shut_down: bool,
+}
+
+impl Peer {
+    pub fn new(settings: Settings) -> Peer {
+        let clock = SimulatedClock::new(WallTime { seconds: 784_111_777 });
+        Peer {
+            connection: Connection::new(clock.now(), &settings),
+            service: Echo::default(),
+            settings,
+            buffers: Buffers::default(),
+            date: HttpDate::new(clock.wall()),
+            counts: Counts::default(),
+            log: None,
+            clock,
+            output: Vec::new(),
+            shut_down: false,
+        }
+    }
+
+    /// Calls the connection with a context of this peer's.
+    pub fn with<T>(&mut self, act: impl FnOnce(&mut Connection<File>, &mut Context<'_, Echo>) -> T) -> T {
+        let mut cx = Context {
+            service: &mut self.service,
+            settings: &self.settings,
+            buffers: &mut self.buffers,
+            date: &self.date,
+            counts: &mut self.counts,
+            log: self.log.as_mut().map(|log| log as &mut dyn Log),
+            now: self.clock.now(),
+        };
+        act(&mut self.connection, &mut cx)
+    }
+
+    /// Hands over bytes as a well-behaved driver does: not while there is something to send.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.drain_output(usize::MAX);
+        if self.connection.wants() == Wants::Receive {
+            self.with(|connection, cx| connection.receive(bytes, cx));
+        }
+    }
+
+    /// Takes what is sent, at most `piece` bytes at a time, until nothing is left; shuts down if asked.
+    pub fn drain_output(&mut self, piece: usize) {
+        while self.transmit_once(piece) {}
+        if self.connection.wants() == Wants::ShutdownThenReceive {
+            assert!(!self.shut_down, "shuts down once");
+            self.shut_down = true;
+            self.connection.shut_down();
+        }
+    }
+
+    /// Takes one piece of output, if there is any.
+    pub fn transmit_once(&mut self, piece: usize) -> bool {
+        if self.connection.wants() != Wants::Transmit {
+            return false;
+        }
+        let taken = match self.connection.transmit() {
+            Transmit::Nothing => panic!("wants to transmit nothing"),
+            Transmit::Bytes { bytes, .. } => {
+                let taken = bytes.len().min(piece);
+                assert!(taken > 0);
+                self.output.extend_from_slice(&bytes[..taken]);
+                taken as u64
+            }
+            Transmit::File { range, .. } => {
+                let taken = range.length.min(piece as u64);
+                assert!(taken > 0);
+                self.output.extend((range.offset..range.offset + taken).map(file_byte));
+                taken
+            }
+        };
+        self.with(|connection, cx| connection.transmitted(taken, cx));
+        true
+    }
+
+    /// The output as text, dates left out.
+    pub fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.output);
+        text.replace("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "").replace("\r\n", "\n")
+    }
+}
+
+/// All that a server says to `input` received in `pieces`, and what it wants in the end.
+pub fn exchange(pieces: impl IntoIterator<Item: AsRef<[u8]>>, settings: Settings) -> (Vec<u8>, Wants) {
+    let mut peer = Peer::new(settings);
+    for piece in pieces {
+        peer.send(piece.as_ref());
+        peer.drain_output(usize::MAX);
+    }
+    let wants = peer.connection.wants();
+    (peer.output, wants)
+}
