@@ -6,8 +6,8 @@
 //! Invariants: no child outlives the thread that started it (PR_SET_PDEATHSIG: the kernel kills it when
 //! that *thread* ends, so start children from one that stays), nor its [`Child`] (dropping kills and
 //! reaps). A child is in a process group of its own, so a Ctrl-C at the terminal reaches us alone and we
-//! end the children in order. It reads nothing from us, and starts with the signals that [`crate::signal`]
-//! blocks let through. Signals go through a pidfd: never to a stranger that got the number later.
+//! end the children in order. It reads nothing from us, starts with the signals that [`crate::signal`]
+//! blocks let through, and may open as many descriptors as the hard limit allows. Signals go through a pidfd: never to a stranger that got the number later.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -18,7 +18,9 @@ use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use base::Nanos;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
+};
 
 use crate::{check, cpu, signal, timespec};
 
@@ -105,6 +107,8 @@ fn prepare_child(cpus: &[usize], namespace: Option<RawFd>, parent: Pid) -> io::R
     if !cpus.is_empty() {
         cpu::pin(cpus)?;
     }
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     signal::unblock()
 }
 
@@ -386,6 +390,12 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), inside.to_string_lossy());
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(Program::new("true").in_namespace(Some(null.as_fd())).start().is_err());
+    }
+
+    #[test]
+    fn a_child_may_open_as_much_as_the_hard_limit_allows() {
+        let child = shell("[ $(ulimit -Sn) = $(ulimit -Hn) ]").start().unwrap();
+        assert!(child.output(Nanos::from_millis(10), || true).unwrap().exit.status.success());
     }
 
     #[test]

@@ -1,0 +1,248 @@
+//! How much a server can take: the search for its capacity.
+//!
+//! The *capacity* is the highest offered load that the server keeps up with: of which it answers at
+//! least 95 % correctly and in time, while the load lasts. The method, in requests a second:
+//!
+//! 1. **Doubling.** From a first guess, the offered load doubles until the server does not keep up. The
+//!    last load it kept up with and the first it did not enclose the capacity.
+//! 2. **Narrowing.** A server past its capacity still answers about as much as it can, so its goodput
+//!    there is the best next guess; where the goodput collapsed it is none, and the geometric middle is
+//!    taken. Until the enclosing interval is narrower than 8 %, or the runs are used up.
+//! 3. **Confirming.** The lower end is offered three more times. The capacity is the median of these
+//!    goodputs; the interval is made wide enough to hold all three.
+//!
+//! Owns the search alone: what a run is, and how long, is the caller's, so the search can be tried on a
+//! simulated server. Short runs are noisy, which is why keeping up is judged by what was really offered
+//! and not by what was asked for, and why there is a third phase. Where the generator gives out before
+//! the server, the result says so and is a lower bound.
+
+/// Of the offered requests, the share that must be answered for the server to keep up.
+const KEEPS_UP: f64 = 0.95;
+/// Narrow enough: the noise of a run of a quarter of a second is of this size.
+const NARROW: f64 = 1.08;
+/// Runs at the end, an odd number for the median's sake.
+const CONFIRMATIONS: usize = 3;
+/// Enough doublings to get from the first guess to more than any machine serves.
+const DOUBLINGS: usize = 14;
+
+/// What one run found out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Requests really offered, a second.
+    pub offered_per_s: f64,
+    /// Correct replies, a second.
+    pub goodput_per_s: f64,
+    /// Whether the generator fell short of the rate it was asked for.
+    pub generator_limited: bool,
+}
+
+impl Measured {
+    fn keeps_up(&self) -> bool {
+        self.goodput_per_s >= KEEPS_UP * self.offered_per_s
+    }
+}
+
+/// What the search found out, in requests a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacity {
+    /// The capacity.
+    pub per_s: f64,
+    /// Between which rates it lies.
+    pub interval_per_s: [f64; 2],
+    /// Whether the generator gave out first: then the capacity is at least this.
+    pub lower_bound_only: bool,
+}
+
+/// Where to begin and when to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// The first offered load, requests a second; well below the capacity, or a run is wasted.
+    pub first_guess_per_s: f64,
+    /// At most so many runs between doubling and confirming.
+    pub narrowing_runs: usize,
+}
+
+/// Searches with runs of load: `measure` offers a load, in requests a second, and says what came of it.
+///
+/// # Errors
+/// The first error of `measure`. A server that never answers has a capacity of 0, which is no error.
+pub fn search<E>(plan: Search, mut measure: impl FnMut(f64) -> Result<Measured, E>) -> Result<Capacity, E> {
+    let mut bracket = Bracket { low: 0.0, high: f64::INFINITY, guess: None, limited: false };
+    let mut rate = plan.first_guess_per_s;
+    for _ in 0..DOUBLINGS {
+        bracket.note(rate, measure(rate)?);
+        if bracket.is_closed() {
+            break;
+        }
+        rate *= 2.0;
+    }
+    // A first guess that was too high is halved until the server keeps up.
+    while bracket.low == 0.0 && bracket.high > 1.0 {
+        let rate = bracket.guess.unwrap_or(0.0).clamp(bracket.high / 16.0, bracket.high / 2.0);
+        bracket.note(rate, measure(rate)?);
+    }
+    for _ in 0..plan.narrowing_runs {
+        if bracket.limited || bracket.high < bracket.low * NARROW {
+            break;
+        }
+        let rate = bracket.next();
+        bracket.note(rate, measure(rate)?);
+    }
+    if bracket.low == 0.0 {
+        return Ok(Capacity { per_s: 0.0, interval_per_s: [0.0, bracket.high], lower_bound_only: false });
+    }
+    confirm(bracket, measure)
+}
+
+/// The last phase: the median of a few runs at the lower end.
+fn confirm<E>(bracket: Bracket, mut measure: impl FnMut(f64) -> Result<Measured, E>) -> Result<Capacity, E> {
+    let mut goodputs = Vec::with_capacity(CONFIRMATIONS);
+    for _ in 0..CONFIRMATIONS {
+        goodputs.push(measure(bracket.low)?.goodput_per_s);
+    }
+    goodputs.sort_by(f64::total_cmp);
+    let high = if bracket.high.is_finite() { bracket.high } else { bracket.low };
+    Ok(Capacity {
+        per_s: goodputs[CONFIRMATIONS / 2],
+        interval_per_s: [goodputs[0].min(bracket.low), goodputs[CONFIRMATIONS - 1].max(high)],
+        lower_bound_only: bracket.limited,
+    })
+}
+
+/// Between which loads the capacity lies.
+struct Bracket {
+    /// The highest load the server kept up with; 0 while there is none.
+    low: f64,
+    /// The lowest it did not; infinite while there is none.
+    high: f64,
+    /// The goodput at `high`.
+    guess: Option<f64>,
+    /// Whether the generator gave out while the server kept up.
+    limited: bool,
+}
+
+impl Bracket {
+    fn note(&mut self, rate: f64, measured: Measured) {
+        if !measured.keeps_up() {
+            if rate < self.high {
+                (self.high, self.guess) = (rate, Some(measured.goodput_per_s));
+            }
+        } else if measured.generator_limited {
+            self.limited = true;
+            self.low = self.low.max(measured.offered_per_s);
+        } else {
+            self.low = self.low.max(rate);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.high.is_finite() || self.limited
+    }
+
+    /// The load to try next: the goodput past the capacity where that lies well inside, else the middle.
+    fn next(&self) -> f64 {
+        let middle = (self.low * self.high).sqrt();
+        // Half the wanted width away from either end: nearer, a run could not narrow anything.
+        let margin = NARROW.sqrt();
+        match self.guess {
+            Some(guess) if guess > self.low => {
+                guess.clamp((self.low * margin).min(middle), (self.high / margin).max(middle))
+            }
+            _ => middle,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Rng, Seed};
+    use rand::RngExt;
+
+    /// A server that answers all up to its capacity, and past it what its collapse leaves, each
+    /// measured with an error of up to `noise`.
+    struct Simulated {
+        capacity: f64,
+        /// Of the capacity, what each multiple of it costs: 0 keeps the peak.
+        collapse: f64,
+        noise: f64,
+        generator_most: f64,
+        rng: Rng,
+        runs: usize,
+    }
+
+    impl Simulated {
+        fn new(capacity: f64, collapse: f64, noise: f64, seed: Seed) -> Simulated {
+            Simulated { capacity, collapse, noise, generator_most: f64::INFINITY, rng: seed.rng(), runs: 0 }
+        }
+
+        fn measure(&mut self, rate: f64) -> Result<Measured, std::convert::Infallible> {
+            self.runs += 1;
+            let offered = rate.min(self.generator_most) * self.noisy();
+            let beyond = (offered / self.capacity - 1.0).max(0.0);
+            let served = self.capacity * (1.0 - self.collapse * beyond).max(0.05) * self.noisy();
+            Ok(Measured {
+                offered_per_s: offered,
+                goodput_per_s: offered.min(served),
+                generator_limited: rate > self.generator_most,
+            })
+        }
+
+        fn noisy(&mut self) -> f64 {
+            1.0 + self.rng.random_range(-1.0..=1.0) * self.noise
+        }
+
+        fn search(&mut self) -> Capacity {
+            let plan = Search { first_guess_per_s: 2000.0, narrowing_runs: 5 };
+            search(plan, |rate| self.measure(rate)).unwrap()
+        }
+    }
+
+    #[test]
+    fn the_capacity_of_a_server_without_noise_is_enclosed() {
+        for capacity in [150.0, 2_000.0, 11_000.0, 47_000.0, 300_000.0] {
+            for collapse in [0.0, 0.2, 0.9] {
+                let mut server = Simulated::new(capacity, collapse, 0.0, Seed(1));
+                let found = server.search();
+                let ratio = found.per_s / capacity;
+                assert!((0.88..=1.06).contains(&ratio), "{capacity} {collapse}: {found:?}");
+                assert!(found.interval_per_s[0] <= capacity, "{found:?}");
+                // Keeping up means 95 %, so a load a little above the capacity counts as kept up with.
+                assert!(found.interval_per_s[1] >= capacity * KEEPS_UP, "{found:?}");
+                assert!(!found.lower_bound_only);
+                assert!(server.runs <= 20, "{} runs", server.runs);
+            }
+        }
+    }
+
+    #[test]
+    fn noise_moves_the_result_little() {
+        for seed in (0..200).map(Seed) {
+            let capacity = 5_000.0 + 317.0 * seed.0 as f64;
+            let found = Simulated::new(capacity, 0.3, 0.03, seed).search();
+            let ratio = found.per_s / capacity;
+            assert!((0.80..=1.10).contains(&ratio), "seed {seed}: {capacity}: {found:?}");
+            assert!(found.interval_per_s[0] <= found.per_s && found.per_s <= found.interval_per_s[1]);
+        }
+    }
+
+    #[test]
+    fn a_generator_that_gives_out_first_makes_it_a_lower_bound() {
+        let mut server = Simulated::new(1e6, 0.0, 0.0, Seed(1));
+        server.generator_most = 30_000.0;
+        let found = server.search();
+        assert!(found.lower_bound_only);
+        assert!((found.per_s - 30_000.0).abs() < 1.0, "{found:?}");
+        assert!(server.runs <= 10, "{} runs", server.runs);
+    }
+
+    #[test]
+    fn a_server_that_never_answers_has_no_capacity_and_errors_are_passed_on() {
+        let found = search(Search { first_guess_per_s: 1000.0, narrowing_runs: 5 }, |rate| {
+            Ok::<_, ()>(Measured { offered_per_s: rate, goodput_per_s: 0.0, generator_limited: false })
+        });
+        assert_eq!(found.unwrap().per_s, 0.0);
+        let failed = search(Search { first_guess_per_s: 1000.0, narrowing_runs: 5 }, |_| Err("no client"));
+        assert_eq!(failed, Err("no client"));
+    }
+}

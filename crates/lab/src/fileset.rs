@@ -1,0 +1,150 @@
+//! The files that are served in experiments: a SPECweb99-like set, or what a given folder holds.
+//!
+//! Owns the names, sizes and contents of the generated set (Brecht 2004, section 5; SPECweb99): each
+//! directory holds 36 files, four classes of nine, of about 102.4 x 10^class x 1..9 bytes, together
+//! 5,119,484. Which file is asked for how often is the workload's affair, in `load`.
+//!
+//! Contents are printable and depend on the seed alone; no two files start alike.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base::{Bytes, Seed};
+use rand::RngExt;
+
+/// Classes of size in a directory.
+pub const CLASSES: u32 = 4;
+/// Files in a class.
+pub const FILES_PER_CLASS: u32 = 9;
+/// The bytes of one directory.
+pub const DIRECTORY_SIZE: Bytes = Bytes(5_119_484);
+
+/// The size of file 1..=9 of class 0..=3: 102.4 x 10^class x file bytes, rounded down.
+pub fn file_size(class: u32, file: u32) -> Bytes {
+    Bytes(1024 * 10_u64.pow(class) * u64::from(file) / 10)
+}
+
+/// Where a file is, from the root of the set: `dir00003/class1_7`.
+pub fn file_name(directory: u32, class: u32, file: u32) -> String {
+    format!("dir{directory:05}/class{class}_{file}")
+}
+
+/// Writes a set of so many directories under `root` and says how much it wrote.
+///
+/// # Errors
+/// Those of creating and writing files there; what was written before stays.
+pub fn write(root: &Path, directories: u32, seed: Seed) -> io::Result<Bytes> {
+    let largest = file_size(CLASSES - 1, FILES_PER_CLASS).0 as usize;
+    // One text for all: each file is a stretch of it from a place of its own, so that 100 MB are
+    // written at the speed of memory, not of the random generator.
+    let mut rng = seed.child("file set").rng();
+    let text: Vec<u8> = (0..2 * largest).map(|at| letter(at, rng.random())).collect();
+    let mut written = 0;
+    for directory in 0..directories {
+        fs::create_dir_all(root.join(format!("dir{directory:05}")))?;
+        for (class, file) in in_directory() {
+            let size = file_size(class, file).0 as usize;
+            let start = rng.random_range(0..largest);
+            fs::write(root.join(file_name(directory, class, file)), &text[start..start + size])?;
+            written += size as u64;
+        }
+    }
+    Ok(Bytes(written))
+}
+
+/// The class and number of the 36 files of a directory.
+fn in_directory() -> impl Iterator<Item = (u32, u32)> {
+    (0..CLASSES).flat_map(|class| (1..=FILES_PER_CLASS).map(move |file| (class, file)))
+}
+
+/// Lower-case letters in lines of 64, so that a person can look at a file.
+fn letter(at: usize, random: u8) -> u8 {
+    if at % 64 == 63 { b'\n' } else { b'a' + random % 26 }
+}
+
+/// The paths of the files a folder serves, as URLs name them, from the slash on: `/` first where there
+/// is an `index.html`, then the others in alphabetical order, at most `most`. Hidden files and what is
+/// reached through symbolic links to folders are left out.
+///
+/// # Errors
+/// Those of reading the folder itself; unreadable folders within it are passed over.
+pub fn url_paths(root: &Path, most: usize) -> io::Result<Vec<String>> {
+    fs::read_dir(root)?;
+    let mut paths = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(root.join(&folder)) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let hidden = name.as_encoded_bytes().starts_with(b".");
+            let path = folder.join(&name);
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && !hidden => folders.push(path),
+                Ok(kind) if kind.is_file() && !hidden => paths.push(percent_encoded(&path)),
+                _ => {}
+            }
+        }
+    }
+    paths.sort_by_key(|path| (path != "/index.html", path.clone()));
+    paths.truncate(most);
+    if let Some(first) = paths.first_mut().filter(|path| *path == "/index.html") {
+        "/".clone_into(first);
+    }
+    Ok(paths)
+}
+
+/// A path as it stands in a request line: what RFC 3986 does not allow there is escaped.
+fn percent_encoded(path: &Path) -> String {
+    let mut url = String::from("/");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                url.push(char::from(*byte));
+            }
+            _ => url.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_the_bytes_that_specweb99_gives_it() {
+        let total: u64 = in_directory().map(|(class, file)| file_size(class, file).0).sum();
+        assert_eq!(Bytes(total), DIRECTORY_SIZE);
+        assert_eq!(in_directory().count(), 36);
+        assert_eq!(file_size(0, 1), Bytes(102));
+        assert_eq!(file_size(3, 9), Bytes(921_600));
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_announced_and_depends_on_the_seed_alone() {
+        let read = |seed| {
+            let folder = tempfile::tempdir().unwrap();
+            assert_eq!(write(folder.path(), 2, seed).unwrap(), Bytes(2 * DIRECTORY_SIZE.0));
+            let file = fs::read(folder.path().join(file_name(1, 2, 9))).unwrap();
+            assert_eq!(file.len() as u64, file_size(2, 9).0);
+            file
+        };
+        assert_eq!(read(Seed(1)), read(Seed(1)));
+        assert_ne!(read(Seed(1)), read(Seed(2)));
+    }
+
+    #[test]
+    fn a_folder_becomes_urls_with_its_index_first() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a b")).unwrap();
+        fs::create_dir(folder.path().join(".git")).unwrap();
+        for name in ["a b/ü.txt", "index.html", "about.html", ".secret", ".git/config"] {
+            fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let all = url_paths(folder.path(), 100).unwrap();
+        assert_eq!(all, ["/", "/a%20b/%C3%BC.txt", "/about.html"]);
+        assert_eq!(url_paths(folder.path(), 1).unwrap(), ["/"]);
+        assert!(url_paths(&folder.path().join("absent"), 1).is_err());
+    }
+}

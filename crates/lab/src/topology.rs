@@ -1,0 +1,228 @@
+//! Where server and client run, and how they are kept from doing each other's work.
+//!
+//! Owns the choice between two network namespaces and the loopback interface, their addresses and
+//! kernel settings, and the CPUs of each side. Starts no process itself.
+//!
+//! Why it matters: on loopback and on a plain veth pair the *sender's* CPU runs the receiver's packet
+//! work, so a flood of SYNs costs the server nothing and the overload result is a fiction (Banga 1997,
+//! section 2.2: the cost of a refused connection is what makes throughput fall). In two namespaces
+//! with receive packet steering, each side pays for the packets it is sent.
+//!
+//! Invariant: whatever is changed is changed inside namespaces of our own, which vanish with this
+//! process. The machine's own network is never touched.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use record::trial::{Topology as TopologyRecord, TopologyKind};
+use sys::netlink::Route;
+use sys::netns::NetworkNamespace;
+use sys::process::Program;
+
+/// The link's name on both sides.
+const LINK: &str = "inrush0";
+const PREFIX_LENGTH: u8 = 24;
+const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The client has this many addresses: 64,000 ports each. A port is busy for a minute after its
+/// connection (TIME-WAIT), and a minute of one-request connections at 8000/s uses up half a million.
+const CLIENT_ADDRESSES: u8 = 8;
+
+/// Settings of both namespaces. Cookies would let the SYN queue overflow without a drop; saved metrics
+/// and linear SYN time-outs would make a run depend on the one before and on the kernel's age.
+const SYSCTLS: [(&str, &str); 9] = [
+    ("net.ipv4.tcp_syncookies", "0"),
+    ("net.ipv4.tcp_no_metrics_save", "1"),
+    ("net.ipv4.tcp_syn_linear_timeouts", "0"),
+    // The server's own backlog is to be what bounds its queues.
+    ("net.core.somaxconn", "65535"),
+    ("net.ipv4.tcp_max_syn_backlog", "65535"),
+    ("net.ipv4.ip_local_port_range", "1024 65535"),
+    ("net.ipv4.tcp_tw_reuse", "1"),
+    ("net.ipv4.tcp_abort_on_overflow", "0"),
+    ("net.ipv4.tcp_timestamps", "1"),
+];
+
+/// One of the two sides.
+#[derive(Debug)]
+pub struct Side {
+    /// Its network namespace; the machine's own where it has none.
+    namespace: Option<NetworkNamespace>,
+    /// The CPUs it runs on, and the only ones that do its packet work.
+    pub cpus: Vec<usize>,
+    /// Its addresses, at least one.
+    pub addresses: Vec<Ipv4Addr>,
+}
+
+impl Side {
+    /// A program that will run on this side.
+    pub fn program(&self, path: impl Into<PathBuf>) -> Program<'_> {
+        Program::new(path)
+            .in_namespace(self.namespace.as_ref().map(NetworkNamespace::as_fd))
+            .on_cpus(&self.cpus)
+    }
+
+    /// Does something in this side's network. May start a thread for it.
+    ///
+    /// # Errors
+    /// Those of entering the namespace, and of `work`.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        match &self.namespace {
+            Some(namespace) => namespace.enter(work)?,
+            None => work(),
+        }
+    }
+
+    /// A TCP port of this side where nobody listens at the moment.
+    ///
+    /// # Errors
+    /// Those of bind(2).
+    pub fn free_port(&self) -> io::Result<SocketAddr> {
+        let address = IpAddr::from(self.addresses[0]);
+        self.enter(|| TcpListener::bind((address, 0))?.local_addr())
+    }
+}
+
+/// The two sides and how they are joined.
+#[derive(Debug)]
+pub struct Topology {
+    /// How they are kept apart.
+    pub kind: TopologyKind,
+    /// What this machine cannot do and what that changes, one sentence each.
+    pub warnings: Vec<String>,
+    /// Where servers run.
+    pub server: Side,
+    /// Where load comes from.
+    pub client: Side,
+}
+
+impl Topology {
+    /// Two namespaces with steered packets where the machine allows it, else loopback with a warning.
+    ///
+    /// # Errors
+    /// When not even our own CPUs can be asked for.
+    pub fn best() -> io::Result<Topology> {
+        let cpus = sys::cpu::allowed()?;
+        if cpus.len() < 2 {
+            let mut topology = Topology::loopback(&cpus);
+            topology.warnings.push(
+                "There is only one CPU: the load generator takes its time from the server, so capacities \
+                 are low and what happens past them is a mixture of both."
+                    .to_owned(),
+            );
+            return Ok(topology);
+        }
+        Ok(Topology::namespaces(&cpus).unwrap_or_else(|error| {
+            let mut topology = Topology::loopback(&cpus);
+            topology.warnings.push(format!(
+                "No network namespaces ({error}; they need root): server and client share the loopback \
+                 interface, where the sender's CPU does the receiver's packet work. Connections that are \
+                 refused or dropped then cost the server nothing, so it looks better past its capacity \
+                 than it is."
+            ));
+            topology
+        }))
+    }
+
+    /// Server and client on 127.0.0.1, with the machine's settings, on CPUs of their own if there are two.
+    fn loopback(cpus: &[usize]) -> Topology {
+        let (server, client) = split_cpus(cpus);
+        let side = |cpus| Side { namespace: None, cpus, addresses: vec![Ipv4Addr::LOCALHOST] };
+        Topology {
+            kind: TopologyKind::Loopback,
+            warnings: Vec::new(),
+            server: side(server),
+            client: side(client),
+        }
+    }
+
+    /// Two namespaces joined by a veth pair.
+    fn namespaces(cpus: &[usize]) -> io::Result<Topology> {
+        let (server_cpus, client_cpus) = split_cpus(cpus);
+        let client_addresses = (2..2 + CLIENT_ADDRESSES).map(|last| Ipv4Addr::new(10, 77, 0, last));
+        let (server, client) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
+        server.enter(Route::open)??.create_veth(LINK, client.as_fd(), LINK)?;
+        let server = set_up(server, server_cpus, vec![SERVER_ADDRESS])?;
+        let client = set_up(client, client_cpus, client_addresses.collect())?;
+        Ok(Topology { kind: TopologyKind::Namespaces, warnings: Vec::new(), server, client })
+    }
+
+    /// Whether each side has CPUs of its own.
+    pub fn cpus_are_apart(&self) -> bool {
+        self.server.cpus.iter().all(|cpu| !self.client.cpus.contains(cpu))
+    }
+
+    /// What a report says about it.
+    pub fn record(&self) -> TopologyRecord {
+        TopologyRecord { kind: self.kind, warnings: self.warnings.clone() }
+    }
+}
+
+/// The first CPU serves, the others offer load; a single one does both.
+fn split_cpus(cpus: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    match cpus {
+        [server, client @ ..] if !client.is_empty() => (vec![*server], client.to_vec()),
+        _ => (cpus.to_vec(), cpus.to_vec()),
+    }
+}
+
+/// Settings, addresses, links and packet steering of one namespace.
+fn set_up(namespace: NetworkNamespace, cpus: Vec<usize>, addresses: Vec<Ipv4Addr>) -> io::Result<Side> {
+    for (name, value) in SYSCTLS {
+        match namespace.set_sysctl(name, value) {
+            // An older or newer kernel without the setting has nothing to be set.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    let mut route = namespace.enter(Route::open)??;
+    let (loopback, link) = (route.link_index("lo")?, route.link_index(LINK)?);
+    for address in &addresses {
+        route.add_address(link, *address, PREFIX_LENGTH)?;
+    }
+    route.set_up(loopback)?;
+    route.set_up(link)?;
+    namespace.set_receive_cpus(LINK, &cpus)?;
+    Ok(Side { namespace: Some(namespace), cpus, addresses })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    #[test]
+    fn the_sides_share_no_cpu_where_there_are_two() {
+        assert_eq!(split_cpus(&[3]), (vec![3], vec![3]));
+        assert_eq!(split_cpus(&[0, 1]), (vec![0], vec![1]));
+        assert_eq!(split_cpus(&[0, 1, 2, 3]), (vec![0], vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn the_client_reaches_the_server_over_the_best_topology_there_is() {
+        let topology = Topology::best().unwrap();
+        println!("{:?}: {:?}", topology.kind, topology.warnings);
+        let address = topology.server.free_port().unwrap();
+        let listener = topology.server.enter(|| TcpListener::bind(address)).unwrap();
+        let mut client = topology.client.enter(|| TcpStream::connect(address)).unwrap();
+        listener.accept().unwrap().0.write_all(b"through").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through");
+        assert_eq!(topology.kind == TopologyKind::Loopback, !topology.warnings.is_empty());
+    }
+
+    #[test]
+    fn programs_run_on_the_cpus_of_their_side() {
+        let topology = Topology::best().unwrap();
+        for side in [&topology.server, &topology.client] {
+            let program = side.program("sh").arguments(["-c", "grep Cpus_allowed: /proc/self/status"]);
+            let output = program.start().unwrap().output(base::Nanos::MILLISECOND, || true).unwrap();
+            let mask = String::from_utf8_lossy(&output.stdout).replace(',', "");
+            let mask = u128::from_str_radix(mask.split_whitespace().last().unwrap(), 16).unwrap();
+            assert_eq!(mask, side.cpus.iter().map(|cpu| 1_u128 << cpu).sum::<u128>());
+        }
+    }
+}
