@@ -1,1 +1,307 @@
-//! placeholder
+//! What is served: a directory of files, as RFC 9110 asks of a static origin server.
+//!
+//! Owns the way from a request to a file or a refusal: [`path`], [`Root`] (no look-up leaves it), the
+//! cache of open and small files, validators, [`ranges`], precompressed siblings ([`encoding`]), and the
+//! header lines. Does not own framing, sockets or sending; it only opens files and reads small ones, and
+//! those calls may wait for the disk.
+//!
+//! Decisions that a client can see:
+//! - 404, not 403, for a directory without an index, for dot-files (but `/.well-known/`), for links that
+//!   leave the root, for anything that is no regular file: what is not served is not disclosed.
+//! - A directory without its slash is redirected (301); there are no listings.
+//! - 400 for a malformed escape, `%00`, `%2F`, and for `..` above the root.
+//! - Precompressed siblings (`.br`, `.zst`, `.gz`) not older than their file are offered by
+//!   `Accept-Encoding`; every answer of a file that has one varies by it, and a client that excludes all
+//!   of them and the file itself gets 406. A request for the sibling's own name gets it as a plain file.
+//! - `X-Content-Type-Options` is left out: every byte of a head is paid for by every response.
+//!
+//! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]; a hit makes no system
+//! call, decodes nothing and allocates nothing; while descriptors are exhausted, what is cached is served
+//! as it was last seen.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod counts;
+pub mod encoding;
+pub mod path;
+pub mod ranges;
+mod representation;
+mod respond;
+mod root;
+mod validators;
+
+use std::sync::Arc;
+
+use base::{Clock, Nanos, RealClock};
+use http1::{Method, Request, Response, Service, Status};
+
+pub use cache::CacheLimits;
+pub use counts::Counts;
+pub use respond::File;
+pub use root::{Root, RootError};
+
+use cache::{Cache, Entry, Slot, Survey};
+use encoding::Coding;
+use path::{PathError, SitePath};
+use representation::{Facts, MediaType, Representation};
+use root::{Directory, LookupError};
+use validators::Asked;
+
+/// How often the root's own path is looked at: a root that is replaced is picked up within this time.
+const ROOT_CHECKED_EVERY: Nanos = Nanos::SECOND;
+
+/// What is served and how much is remembered.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file that stands for its directory.
+    pub index: String,
+    /// Serve files and directories whose name begins with a dot.
+    pub show_dot_files: bool,
+    /// Files up to this length are kept in memory; longer ones are kept open.
+    pub small_file: base::Bytes,
+    /// Bounds of the cache, per loop.
+    pub cache: CacheLimits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            index: "index.html".to_owned(),
+            show_dot_files: false,
+            small_file: base::Bytes(64 << 10),
+            cache: CacheLimits::default(),
+        }
+    }
+}
+
+/// A served directory as one loop sees it. It can be moved to another thread, but not shared: each loop
+/// has its own, all over the same [`Root`].
+#[derive(Debug)]
+pub struct Site<C = RealClock> {
+    root: Arc<Root>,
+    /// Nothing while the root is missing.
+    directory: Option<Arc<Directory>>,
+    root_due: Nanos,
+    options: Options,
+    clock: C,
+    cache: Cache,
+    counts: Counts,
+}
+
+impl<C: Clock> Site<C> {
+    /// A site with an empty cache. The clock is asked only for the time of day, when a file is loaded.
+    pub fn new(root: Arc<Root>, options: Options, clock: C) -> Site<C> {
+        let cache = Cache::new(options.cache);
+        let directory = root.current();
+        Site { root, directory, root_due: Nanos::ZERO, options, clock, cache, counts: Counts::default() }
+    }
+
+    /// What has been done since the start.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn get(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
+        if now >= self.root_due {
+            self.check_root(now);
+        }
+        let target = request.target;
+        let path = memchr::memchr(b'?', target.as_bytes()).map_or(target, |at| &target[..at]);
+        let asked = Asked::of(request);
+        match self.cached(path, request, asked, now) {
+            Some(response) => response,
+            None => self.look_up(path, request, asked, now),
+        }
+    }
+
+    fn check_root(&mut self, now: Nanos) {
+        self.root_due = now + ROOT_CHECKED_EVERY;
+        let current = self.root.current();
+        let same = match (&self.directory, &current) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            self.cache.clear();
+            self.counts.root_replaced += u64::from(current.is_some());
+            self.directory = current;
+        }
+    }
+
+    /// The answer from memory, where it is fresh and the stored form is loaded.
+    fn cached(
+        &mut self,
+        path: &str,
+        request: &Request<'_>,
+        asked: Asked,
+        now: Nanos,
+    ) -> Option<Response<File>> {
+        let entry = self.cache.fresh(path, now)?;
+        let Slot::Loaded(found) = &entry.slots[entry.choose(request, asked)?] else { return None };
+        self.counts.hits += 1;
+        Some(respond::file(found, request, asked, &mut self.counts))
+    }
+
+    /// The answer where memory under the path as it arrived has none.
+    fn look_up(&mut self, raw: &str, request: &Request<'_>, asked: Asked, now: Nanos) -> Response<File> {
+        let path = match path::normalise(raw, self.options.show_dot_files) {
+            Ok(path) => path,
+            Err(error) => return self.refuse_path(error),
+        };
+        let Some(directory) = self.directory.clone() else {
+            self.counts.root_missing += 1;
+            return respond::unavailable();
+        };
+        if path.canonical != raw
+            && let Some(response) = self.cached(&path.canonical, request, asked, now)
+        {
+            return response;
+        }
+        if let Some(error) = self.cache.absent(&path.canonical, now) {
+            self.counts.hits += 1;
+            return self.refuse(error, &path, request);
+        }
+        self.find(&directory, &path, request, asked, now).unwrap_or_else(|error| {
+            if !matches!(error, LookupError::Exhausted | LookupError::Failed) {
+                self.cache.put_absent(&path.canonical, error, now, &mut self.counts);
+            }
+            self.refuse(error, &path, request)
+        })
+    }
+
+    /// The answer from the file system, which is remembered.
+    fn find(
+        &mut self,
+        directory: &Directory,
+        path: &SitePath,
+        request: &Request<'_>,
+        asked: Asked,
+        now: Nanos,
+    ) -> Result<Response<File>, LookupError> {
+        let mut name = path.relative.clone();
+        if path.directory {
+            if !name.is_empty() {
+                name.push(b'/');
+            }
+            name.extend_from_slice(self.options.index.as_bytes());
+        }
+        let mut entry = self.surveyed(directory, &path.canonical, &name, now)?;
+        let response = self.serve(directory, &mut entry, &name, request, asked);
+        self.cache.put(&path.canonical, entry, &mut self.counts);
+        response
+    }
+
+    /// The entry of a path, out of the cache, as the file system has it now.
+    fn surveyed(
+        &mut self,
+        directory: &Directory,
+        key: &str,
+        name: &[u8],
+        now: Nanos,
+    ) -> Result<Entry, LookupError> {
+        let known = match self.cache.take(key) {
+            Some(entry) if !self.cache.is_stale(&entry, now) => return Ok(entry),
+            known => known,
+        };
+        match (Survey::of(directory, name, &mut self.counts), known) {
+            (Ok(survey), Some(entry)) if survey == entry.survey => {
+                self.counts.revalidations += 1;
+                Ok(Entry { checked: now, ..entry })
+            }
+            (Err(LookupError::Exhausted), Some(entry)) => {
+                self.counts.revalidations_skipped += 1;
+                Ok(Entry { checked: now, ..entry })
+            }
+            (found, Some(_)) => {
+                self.counts.changed += 1;
+                found.map(|survey| Entry::new(survey, now))
+            }
+            (found, None) => {
+                self.counts.misses += 1;
+                found.map(|survey| Entry::new(survey, now))
+            }
+        }
+    }
+
+    /// Loads the stored form that suits the request, unless that has been done.
+    fn serve(
+        &mut self,
+        directory: &Directory,
+        entry: &mut Entry,
+        name: &[u8],
+        request: &Request<'_>,
+        asked: Asked,
+    ) -> Result<Response<File>, LookupError> {
+        loop {
+            let Some(coding) = entry.choose(request, asked) else {
+                return Ok(respond::page(Status::NOT_ACCEPTABLE, "Vary: Accept-Encoding\r\n"));
+            };
+            if let Slot::Loaded(found) = &entry.slots[coding] {
+                return Ok(respond::file(found, request, asked, &mut self.counts));
+            }
+            let facts = Facts {
+                media_type: MediaType::of(name),
+                coding,
+                varies: entry.varies,
+                wall: self.clock.wall(),
+            };
+            let stored = cache::sibling(name, coding);
+            match Representation::load(directory, &stored, facts, self.options.small_file.0) {
+                Ok(loaded) => {
+                    self.counts.unstable_reads += u64::from(loaded.unstable);
+                    entry.survey.stamps[coding] = Some(loaded.stamp);
+                    entry.slots[coding] = Slot::Loaded(loaded.representation);
+                }
+                Err(error) if coding == Coding::Identity || error == LookupError::Exhausted => {
+                    return Err(error);
+                }
+                Err(_) => entry.slots[coding] = Slot::Unreadable,
+            }
+        }
+    }
+
+    fn refuse_path(&mut self, error: PathError) -> Response<File> {
+        let counter = match error {
+            PathError::Malformed | PathError::AboveRoot => {
+                self.counts.bad_paths += 1;
+                return Response::error(Status::BAD_REQUEST);
+            }
+            PathError::Hidden => &mut self.counts.hidden,
+            PathError::TooLong => &mut self.counts.not_found,
+        };
+        *counter += 1;
+        Response::error(Status::NOT_FOUND)
+    }
+
+    fn refuse(&mut self, error: LookupError, path: &SitePath, request: &Request<'_>) -> Response<File> {
+        let (counter, response) = match error {
+            LookupError::IsDirectory if !path.directory => {
+                return respond::add_slash(&path.canonical, request.target);
+            }
+            LookupError::NotFound | LookupError::IsDirectory => {
+                (&mut self.counts.not_found, Response::error(Status::NOT_FOUND))
+            }
+            LookupError::Escapes => (&mut self.counts.refused_escapes, Response::error(Status::NOT_FOUND)),
+            LookupError::Forbidden => (&mut self.counts.forbidden, Response::error(Status::FORBIDDEN)),
+            LookupError::Exhausted => (&mut self.counts.descriptors_exhausted, respond::unavailable()),
+            LookupError::Failed => {
+                (&mut self.counts.open_errors, Response::error(Status::INTERNAL_SERVER_ERROR))
+            }
+        };
+        *counter += 1;
+        response
+    }
+}
+
+impl<C: Clock> Service for Site<C> {
+    type File = File;
+
+    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
+        match request.method {
+            Method::Get | Method::Head => self.get(request, now),
+            Method::Options => respond::options(),
+            other => respond::other_method(other),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What one loop remembers about files: small ones in memory, larger ones open, absent ones as absent.
+//!
+//! Owns the order of eviction and the limits; knows no paths but as keys, and makes no system call but
+//! closing what it drops. Each loop has its own, so that nothing is shared on the measured path.
+//!
+//! Invariants: keys are canonical paths ([`SitePath::canonical`](crate::path::SitePath)), so that
+//! spellings of one path do not crowd out others; refusals have a table of their own, so that requests
+//! for what does not exist cannot evict what does; an entry that is being changed is out of the cache
+//! ([`Cache::take`], [`Cache::put`]), so that the sums are right.
+
+use base::Nanos;
+use http1::Request;
+use lru::LruCache;
+
+use crate::counts::Counts;
+use crate::encoding::{Coding, PerCoding, Preferences};
+use crate::representation::{Contents, Representation};
+use crate::root::{Directory, LookupError, Stamp};
+use crate::validators::Asked;
+
+/// Bounds of the cache of one loop.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimits {
+    /// Files remembered.
+    pub entries: usize,
+    /// Files kept open, those not small enough for memory.
+    pub open_files: usize,
+    /// Contents kept in memory.
+    pub bytes: base::Bytes,
+    /// Refusals remembered: absent names, directories without their slash.
+    pub absent: usize,
+    /// How long anything is believed without a new look at the file system.
+    pub fresh_for: Nanos,
+}
+
+impl Default for CacheLimits {
+    fn default() -> CacheLimits {
+        CacheLimits {
+            entries: 8192,
+            open_files: 512,
+            bytes: base::Bytes(64 << 20),
+            absent: 1024,
+            fresh_for: Nanos::SECOND,
+        }
+    }
+}
+
+/// The stored forms of a file that may be served, as last seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Survey {
+    pub(crate) stamps: PerCoding<Option<Stamp>>,
+    /// Siblings that exist, but are older than the file.
+    outdated: u8,
+}
+
+impl Survey {
+    /// Looks at a file and at its siblings; nothing is opened for reading. A sibling is on offer where it
+    /// is a regular file and not older than the original by whole seconds (compressors copy the time, and
+    /// some of them only its seconds).
+    pub(crate) fn of(directory: &Directory, name: &[u8], counts: &mut Counts) -> Result<Survey, LookupError> {
+        let original = directory.examine(name)?;
+        let mut survey = Survey { stamps: PerCoding([Some(original), None, None, None]), outdated: 0 };
+        let siblings = &Coding::ALL[1..];
+        if siblings.iter().any(|coding| name.ends_with(&sibling(b"", *coding))) {
+            return Ok(survey);
+        }
+        for &coding in siblings {
+            match directory.examine(&sibling(name, coding)) {
+                Ok(stamp) if stamp.modified.0 < original.modified.0 => survey.outdated += 1,
+                Ok(stamp) => survey.stamps[coding] = Some(stamp),
+                Err(LookupError::Exhausted) => return Err(LookupError::Exhausted),
+                Err(_) => {}
+            }
+        }
+        counts.outdated_siblings += u64::from(survey.outdated);
+        Ok(survey)
+    }
+
+    fn varies(&self) -> bool {
+        self.stamps.0[1..].iter().any(Option::is_some)
+    }
+}
+
+/// The name of a stored form of a file.
+pub(crate) fn sibling(name: &[u8], coding: Coding) -> Vec<u8> {
+    match coding {
+        Coding::Identity => name.to_vec(),
+        coding => [name, b".", coding.suffix().as_bytes()].concat(),
+    }
+}
+
+/// A stored form of a file, once somebody asked for it.
+#[derive(Debug, Default)]
+pub(crate) enum Slot {
+    /// Nobody has.
+    #[default]
+    Unloaded,
+    /// It exists, but cannot be read: not on offer.
+    Unreadable,
+    /// Ready.
+    Loaded(Representation),
+}
+
+/// What is remembered about a path that leads to a file.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) survey: Survey,
+    pub(crate) slots: PerCoding<Slot>,
+    /// Whether the answer depends on `Accept-Encoding`.
+    pub(crate) varies: bool,
+    /// When the survey was made.
+    pub(crate) checked: Nanos,
+}
+
+impl Entry {
+    pub(crate) fn new(survey: Survey, now: Nanos) -> Entry {
+        Entry { survey, slots: PerCoding::default(), varies: survey.varies(), checked: now }
+    }
+
+    /// The stored form for a request; nothing where the client accepts none. A file without siblings is
+    /// not negotiated: it is sent as it is, whatever `Accept-Encoding` says (RFC 9110, 12.1).
+    pub(crate) fn choose(&self, request: &Request<'_>, asked: Asked) -> Option<Coding> {
+        if !self.varies || !asked.has(Asked::ACCEPT_ENCODING) {
+            return Some(Coding::Identity);
+        }
+        let mut offered = PerCoding::default();
+        for coding in Coding::ALL {
+            if !matches!(self.slots[coding], Slot::Unreadable) {
+                offered[coding] = self.survey.stamps[coding].map(|stamp| stamp.length);
+            }
+        }
+        Preferences::parse(request.values("accept-encoding")).choose(&offered)
+    }
+
+    /// Open files and bytes in memory.
+    fn weight(&self) -> (usize, u64) {
+        self.slots.0.iter().fold((0, 0), |(files, bytes), slot| match slot {
+            Slot::Loaded(Representation { contents: Contents::Open(_), .. }) => (files + 1, bytes),
+            Slot::Loaded(Representation { contents: Contents::Memory(held), .. }) => {
+                (files, bytes + held.len() as u64)
+            }
+            Slot::Unloaded | Slot::Unreadable => (files, bytes),
+        })
+    }
+}
+
+/// A refusal, and when it was found.
+#[derive(Clone, Copy, Debug)]
+struct Absent {
+    error: LookupError,
+    checked: Nanos,
+}
+
+/// The memory of one loop.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    limits: CacheLimits,
+    entries: LruCache<Box<str>, Entry>,
+    open_files: usize,
+    bytes: u64,
+    absent: LruCache<Box<str>, Absent>,
+}
+
+impl Cache {
+    pub(crate) fn new(limits: CacheLimits) -> Cache {
+        Cache {
+            limits,
+            entries: LruCache::unbounded(),
+            open_files: 0,
+            bytes: 0,
+            absent: LruCache::unbounded(),
+        }
+    }
+
+    /// An entry that may be served without looking at the file system.
+    pub(crate) fn fresh(&mut self, path: &str, now: Nanos) -> Option<&Entry> {
+        let fresh_for = self.limits.fresh_for;
+        self.entries.get(path).filter(|entry| now.saturating_sub(entry.checked) < fresh_for)
+    }
+
+    /// Why a path was refused, where that is fresh.
+    pub(crate) fn absent(&mut self, path: &str, now: Nanos) -> Option<LookupError> {
+        let fresh_for = self.limits.fresh_for;
+        let absent = self.absent.get(path)?;
+        (now.saturating_sub(absent.checked) < fresh_for).then_some(absent.error)
+    }
+
+    /// Whether an entry is too old to be believed.
+    pub(crate) fn is_stale(&self, entry: &Entry, now: Nanos) -> bool {
+        now.saturating_sub(entry.checked) >= self.limits.fresh_for
+    }
+
+    /// Takes an entry out, fresh or not.
+    pub(crate) fn take(&mut self, path: &str) -> Option<Entry> {
+        let entry = self.entries.pop(path)?;
+        self.subtract(&entry);
+        Some(entry)
+    }
+
+    /// Puts an entry in as the most recent, and evicts the least recent ones beyond the limits.
+    pub(crate) fn put(&mut self, path: &str, entry: Entry, counts: &mut Counts) {
+        let (open_files, bytes) = entry.weight();
+        self.open_files += open_files;
+        self.bytes += bytes;
+        self.absent.pop(path);
+        if let Some(replaced) = self.entries.put(path.into(), entry) {
+            self.subtract(&replaced);
+        }
+        loop {
+            let evicted = if self.entries.len() > self.limits.entries {
+                &mut counts.evicted_for_entries
+            } else if self.open_files > self.limits.open_files {
+                &mut counts.evicted_for_open_files
+            } else if self.bytes > self.limits.bytes.0 {
+                &mut counts.evicted_for_bytes
+            } else {
+                break;
+            };
+            *evicted += 1;
+            if let Some((_, entry)) = self.entries.pop_lru() {
+                self.subtract(&entry);
+            }
+        }
+    }
+
+    /// Remembers that a path was refused.
+    pub(crate) fn put_absent(&mut self, path: &str, error: LookupError, now: Nanos, counts: &mut Counts) {
+        self.absent.put(path.into(), Absent { error, checked: now });
+        if self.absent.len() > self.limits.absent {
+            self.absent.pop_lru();
+            counts.evicted_absent += 1;
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.absent.clear();
+        (self.open_files, self.bytes) = (0, 0);
+    }
+
+    fn subtract(&mut self, entry: &Entry) {
+        let (open_files, bytes) = entry.weight();
+        self.open_files -= open_files;
+        self.bytes -= bytes;
+    }
+}

@@ -1,0 +1,249 @@
+//! One stored form of a file, ready to be sent: its contents and its header lines, rendered once.
+//!
+//! Owns the reading of small files, the media type, and the order of the lines. The order matters: the
+//! lines that a 304 repeats come last, and `Content-Type`, which a multipart body replaces, comes first,
+//! so that every answer takes a slice of one block.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base::WallTime;
+use bytes::Bytes;
+use http1::{Body, FileRange};
+use rustix::io::{Errno, pread, retry_on_intr};
+
+use crate::encoding::Coding;
+use crate::root::{Directory, LookupError, Stamp};
+use crate::validators::Validators;
+
+/// How often a small file is read again because it changed meanwhile.
+const READS_TOLERATED: usize = 3;
+
+/// The first second of the year 10000, which HTTP dates cannot write.
+const DATES_END: u64 = 253_402_300_800;
+
+/// A stored form of a file.
+#[derive(Debug)]
+pub(crate) struct Representation {
+    pub(crate) contents: Contents,
+    pub(crate) length: u64,
+    /// `Content-Type`, `Content-Encoding`, `Accept-Ranges`, `Last-Modified`; `ETag`, `Vary`.
+    fields: Bytes,
+    /// Where `Content-Type` ends in `fields`.
+    type_end: usize,
+    /// Where the lines of a 304 begin in `fields`.
+    kept_start: usize,
+    etag: Bytes,
+    modified: Option<u64>,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+pub(crate) enum Contents {
+    /// In memory.
+    Memory(Bytes),
+    /// In an open file.
+    Open(Arc<OwnedFd>),
+}
+
+/// What the header lines say beyond the file itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) media_type: MediaType,
+    pub(crate) coding: Coding,
+    /// Whether other codings of the file are on offer.
+    pub(crate) varies: bool,
+    /// Now: `Last-Modified` may not be later (RFC 9110, 8.8.2.1).
+    pub(crate) wall: WallTime,
+}
+
+/// A file that was opened, with the stamp it had then.
+pub(crate) struct Loaded {
+    pub(crate) stamp: Stamp,
+    pub(crate) representation: Representation,
+    /// It is small, but did not hold still to be read.
+    pub(crate) unstable: bool,
+}
+
+impl Representation {
+    /// Opens a file, and reads it where it has at most `small` bytes.
+    pub(crate) fn load(
+        directory: &Directory,
+        name: &[u8],
+        facts: Facts,
+        small: u64,
+    ) -> Result<Loaded, LookupError> {
+        let (descriptor, mut stamp) = directory.open_file(name)?;
+        let mut attempts = 0;
+        while stamp.length <= small && attempts < READS_TOLERATED {
+            let whole = read_whole(&descriptor, stamp.length)?;
+            let after = Stamp::of(&descriptor)?;
+            if let Some(bytes) = whole
+                && after == stamp
+            {
+                let representation = Representation::new(Contents::Memory(bytes), stamp, facts);
+                return Ok(Loaded { stamp, representation, unstable: false });
+            }
+            stamp = after;
+            attempts += 1;
+        }
+        let contents = Contents::Open(Arc::new(descriptor));
+        let representation = Representation::new(contents, stamp, facts);
+        Ok(Loaded { stamp, representation, unstable: attempts > 0 })
+    }
+
+    fn new(contents: Contents, stamp: Stamp, facts: Facts) -> Representation {
+        let etag = etag(stamp, facts.coding);
+        let modified = u64::try_from(stamp.modified.0).ok().filter(|&seconds| seconds < DATES_END);
+        let modified = modified.map(|seconds| seconds.min(facts.wall.seconds));
+        let mut fields = String::with_capacity(256);
+        fields.push_str("Content-Type: ");
+        fields.push_str(facts.media_type.name);
+        fields.push_str(if facts.media_type.is_text { "; charset=utf-8\r\n" } else { "\r\n" });
+        let type_end = fields.len();
+        if facts.coding != Coding::Identity {
+            fields.extend(["Content-Encoding: ", facts.coding.name(), "\r\n"]);
+        }
+        fields.push_str("Accept-Ranges: bytes\r\n");
+        if let Some(seconds) = modified {
+            let date = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            fields.extend(["Last-Modified: ", &httpdate::fmt_http_date(date), "\r\n"]);
+        }
+        let kept_start = fields.len();
+        fields.push_str("ETag: ");
+        let etag_start = fields.len();
+        fields.extend([&etag, "\r\n"]);
+        if facts.varies {
+            fields.push_str("Vary: Accept-Encoding\r\n");
+        }
+        let fields = Bytes::from(fields);
+        let etag = fields.slice(etag_start..etag_start + etag.len());
+        Representation { contents, length: stamp.length, fields, type_end, kept_start, etag, modified }
+    }
+
+    /// All header lines.
+    pub(crate) fn fields(&self) -> Bytes {
+        self.fields.clone()
+    }
+
+    /// The `Content-Type` line.
+    pub(crate) fn content_type(&self) -> &[u8] {
+        &self.fields[..self.type_end]
+    }
+
+    /// All header lines but `Content-Type`.
+    pub(crate) fn fields_but_type(&self) -> Bytes {
+        self.fields.slice(self.type_end..)
+    }
+
+    /// The lines that a 304 must repeat (RFC 9110, 15.4.5).
+    pub(crate) fn fields_not_modified(&self) -> Bytes {
+        self.fields.slice(self.kept_start..)
+    }
+
+    pub(crate) fn validators(&self) -> Validators<'_> {
+        Validators { etag: &self.etag, modified: self.modified }
+    }
+
+    /// All of the content.
+    pub(crate) fn body(&self) -> Body<Arc<OwnedFd>> {
+        match &self.contents {
+            Contents::Memory(bytes) => Body::Bytes(bytes.clone()),
+            Contents::Open(file) => {
+                Body::File(FileRange { file: Arc::clone(file), offset: 0, length: self.length })
+            }
+        }
+    }
+
+    /// A part of the content; the range lies within it.
+    pub(crate) fn part(&self, range: &Range<u64>) -> Body<Arc<OwnedFd>> {
+        match &self.contents {
+            Contents::Memory(bytes) => Body::Bytes(bytes.slice(range.start as usize..range.end as usize)),
+            Contents::Open(file) => Body::File(FileRange {
+                file: Arc::clone(file),
+                offset: range.start,
+                length: range.end - range.start,
+            }),
+        }
+    }
+}
+
+fn etag(stamp: Stamp, coding: Coding) -> String {
+    let (seconds, nanos) = stamp.modified;
+    let modified = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    let mut etag = format!("\"{modified:x}-{:x}", stamp.length);
+    if coding != Coding::Identity {
+        // Writing to a String cannot fail.
+        let _ = write!(etag, "-{}", coding.suffix());
+    }
+    etag.push('"');
+    etag
+}
+
+/// The file's bytes; nothing where it is no longer so long. One `pread` where the kernel has it all, and
+/// one for its end.
+fn read_whole(file: &OwnedFd, length: u64) -> Result<Option<Bytes>, Errno> {
+    // One byte more than the file should have: growth shows as well as truncation.
+    let mut buffer = vec![0; length as usize + 1];
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match retry_on_intr(|| pread(file, &mut buffer[filled..], filled as u64))? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    buffer.truncate(filled);
+    Ok((filled as u64 == length).then(|| Bytes::from(buffer.into_boxed_slice())))
+}
+
+/// A media type, and whether it is text, which is served as UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MediaType {
+    name: &'static str,
+    is_text: bool,
+}
+
+impl MediaType {
+    /// By the ending of a file's name.
+    pub(crate) fn of(name: &[u8]) -> MediaType {
+        let guess = mime_guess::from_path(Path::new(OsStr::from_bytes(name)));
+        let name = guess.first_raw().unwrap_or("application/octet-stream");
+        let is_text = name.starts_with("text/")
+            || name.ends_with("+xml")
+            || name.ends_with("+json")
+            || matches!(name, "application/javascript" | "application/json" | "application/xml");
+        MediaType { name, is_text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types_by_ending() {
+        for (file, name, is_text) in [
+            ("a/index.html", "text/html", true),
+            ("x.JS", "text/javascript", true),
+            ("x.mjs", "application/javascript", true),
+            ("x.json", "application/json", true),
+            ("x.svg", "image/svg+xml", true),
+            ("x.xml", "text/xml", true),
+            ("x.webmanifest", "application/manifest+json", true),
+            ("x.png", "image/png", false),
+            ("x.wasm", "application/wasm", false),
+            ("x.tar.gz", "application/gzip", false),
+            ("README", "application/octet-stream", false),
+            ("dir.html/README", "application/octet-stream", false),
+        ] {
+            assert_eq!(MediaType::of(file.as_bytes()), MediaType { name, is_text }, "{file}");
+        }
+        assert_eq!(MediaType::of(b"\xff.html").name, "text/html");
+    }
+}

@@ -1,0 +1,126 @@
+//! From what was found to an answer: whole, partial, not modified, or refused.
+//!
+//! Owns status codes and the lines that depend on the request. A representation's own lines come from
+//! [`representation`](crate::representation).
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http1::{Body, Method, Part, Request, Response, Status};
+
+use crate::counts::Counts;
+use crate::path::push_escaped;
+use crate::ranges::{self, Selection};
+use crate::representation::Representation;
+use crate::validators::{self, Asked, Verdict};
+
+/// The handle of a file on its way to a client.
+pub type File = Arc<OwnedFd>;
+
+/// The answer to GET or HEAD where there is a file.
+pub(crate) fn file(
+    found: &Representation,
+    request: &Request<'_>,
+    asked: Asked,
+    counts: &mut Counts,
+) -> Response<File> {
+    if asked.is_plain() {
+        return whole(found);
+    }
+    let own = found.validators();
+    match validators::evaluate(request, asked, own) {
+        Verdict::NotModified => {
+            return answer(Status::NOT_MODIFIED, found.fields_not_modified(), Body::Absent);
+        }
+        Verdict::Failed => return Response::error(Status::PRECONDITION_FAILED),
+        Verdict::Proceed => {}
+    }
+    // RFC 9110, 14.2: Range means something for GET only. A repeated field is ambiguous, hence ignored.
+    if request.method == Method::Get
+        && asked.has(Asked::RANGE)
+        && validators::range_applies(request, asked, own)
+        && let Some(range) = request.value("range")
+    {
+        return match ranges::select(range, found.length) {
+            Selection::Ranges(ranges) => partial(found, &ranges),
+            Selection::Unsatisfiable => {
+                let length = format!("Content-Range: bytes */{}\r\n", found.length);
+                page(Status::RANGE_NOT_SATISFIABLE, &length)
+            }
+            Selection::Ignored => whole(found),
+            Selection::TooMany => {
+                counts.ranges_refused += 1;
+                whole(found)
+            }
+        };
+    }
+    whole(found)
+}
+
+fn whole(found: &Representation) -> Response<File> {
+    answer(Status::OK, found.fields(), found.body())
+}
+
+/// 206: one range as it is, several as `multipart/byteranges`.
+fn partial(found: &Representation, ranges: &[Range<u64>]) -> Response<File> {
+    let content_range = |range: &Range<u64>| {
+        format!("Content-Range: bytes {}-{}/{}\r\n", range.start, range.end - 1, found.length)
+    };
+    if let [range] = ranges {
+        let fields = [&found.fields()[..], content_range(range).as_bytes()].concat();
+        return answer(Status::PARTIAL_CONTENT, fields.into(), found.part(range));
+    }
+    let parts = ranges.iter().map(|range| Part {
+        fields: [found.content_type(), content_range(range).as_bytes()].concat().into(),
+        body: found.part(range),
+    });
+    answer(Status::PARTIAL_CONTENT, found.fields_but_type(), Body::Parts(parts.collect()))
+}
+
+/// What may be asked of this site.
+pub(crate) fn options() -> Response<File> {
+    answer(Status::NO_CONTENT, Bytes::from_static(b"Allow: GET, HEAD, OPTIONS\r\n"), Body::Absent)
+}
+
+/// The answer to a method that is not GET, HEAD or OPTIONS.
+pub(crate) fn other_method(method: Method<'_>) -> Response<File> {
+    match method {
+        Method::Other("PATCH" | "TRACE" | "CONNECT") | Method::Put | Method::Post | Method::Delete => {
+            page(Status::METHOD_NOT_ALLOWED, "Allow: GET, HEAD, OPTIONS\r\n")
+        }
+        _ => Response::error(Status::NOT_IMPLEMENTED),
+    }
+}
+
+/// To the same path with a slash. The path is canonical, so that `Location` neither names another host
+/// nor holds a line break; the query goes along.
+pub(crate) fn add_slash(canonical: &str, target: &str) -> Response<File> {
+    let mut location = format!("Location: {canonical}/");
+    if let Some(at) = memchr::memchr(b'?', target.as_bytes()) {
+        for &byte in &target.as_bytes()[at..] {
+            match byte {
+                b'!'..=b'~' => location.push(char::from(byte)),
+                _ => push_escaped(byte, &mut location),
+            }
+        }
+    }
+    location.push_str("\r\n");
+    page(Status::MOVED_PERMANENTLY, &location)
+}
+
+/// 503, with the advice to come back in a second.
+pub(crate) fn unavailable() -> Response<File> {
+    page(Status::SERVICE_UNAVAILABLE, "Retry-After: 1\r\n")
+}
+
+/// The plain page of a status, with further header lines.
+pub(crate) fn page(status: Status, lines: &str) -> Response<File> {
+    let page = Response::error(status);
+    Response { fields: [&page.fields[..], lines.as_bytes()].concat().into(), ..page }
+}
+
+fn answer(status: Status, fields: Bytes, body: Body<File>) -> Response<File> {
+    Response { status, fields, body, close: false }
+}

@@ -1,0 +1,308 @@
+//! The served directory, and the only way into it.
+//!
+//! Owns the directory's descriptor and every look-up below it. Each look-up is one `openat2` with
+//! `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS`: the kernel refuses whatever would leave the root, at every
+//! step and without a race. Symbolic links are followed while they stay inside; an absolute link counts
+//! as leaving, wherever it points. Does not know paths as they arrive (see [`path`](crate::path)) nor
+//! what a file means.
+//!
+//! A root may vanish and come back (a deployment renames directories, or turns a link): [`Root::current`]
+//! compares what the path names now with what is open.
+//!
+//! Invariant: only regular files are opened for reading. They are looked at through `O_PATH` first,
+//! because opening a FIFO or a device can have effects of its own.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::{Errno, retry_on_intr};
+
+/// `openat2` gives EAGAIN where a rename raced with a `..` in a link; so often it is tried.
+const RACES_TOLERATED: usize = 4;
+
+/// Why a directory cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// The directory cannot be opened.
+    #[error("cannot open {path} as a directory: {source}")]
+    Open {
+        /// As given.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// `openat2` is missing (a kernel before 5.6) or forbidden (a sandbox).
+    #[error("the system call openat2 is not available ({0}): serving files safely needs Linux 5.6")]
+    NoOpenat2(std::io::Error),
+}
+
+/// The directory that is served. Shared by all threads.
+#[derive(Debug)]
+pub struct Root {
+    path: PathBuf,
+    open: Mutex<Option<Arc<Directory>>>,
+}
+
+/// An open directory, and what tells it from another that takes its path.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    descriptor: OwnedFd,
+    device: u64,
+    inode: u64,
+}
+
+/// What identifies a version of a file without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    changed: (i64, u64),
+    /// Modification time: seconds since 1970 and nanoseconds.
+    pub(crate) modified: (i64, u64),
+    /// Bytes.
+    pub(crate) length: u64,
+}
+
+/// Why there is no file to serve. Every errno of the look-up is one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookupError {
+    /// No such name, or neither a regular file nor a directory.
+    NotFound,
+    /// A directory where a file was asked for.
+    IsDirectory,
+    /// A link leads out of the root.
+    Escapes,
+    /// The server may not read it.
+    Forbidden,
+    /// No descriptor or no memory left.
+    Exhausted,
+    /// The file system failed, or kept changing.
+    Failed,
+}
+
+impl From<Errno> for LookupError {
+    fn from(errno: Errno) -> LookupError {
+        match errno {
+            // ENXIO and ENODEV: a socket or a device without a driver. EINVAL: a name no file system takes.
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::NXIO
+            | Errno::NODEV
+            | Errno::INVAL
+            | Errno::ILSEQ => LookupError::NotFound,
+            Errno::XDEV => LookupError::Escapes,
+            Errno::ACCESS | Errno::PERM => LookupError::Forbidden,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => LookupError::Exhausted,
+            _ => LookupError::Failed,
+        }
+    }
+}
+
+impl Root {
+    /// Opens a directory for serving. `stat`, `open`, `openat2`.
+    ///
+    /// # Errors
+    /// [`RootError`]: the path is no directory that can be opened, or the kernel lacks `openat2`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Root, RootError> {
+        let given = path.as_ref();
+        let failed = |source| RootError::Open { path: given.to_owned(), source };
+        // The working directory may change later; the path must keep naming the same place.
+        let path = std::path::absolute(given).map_err(failed)?;
+        let directory = Directory::open(&path).map_err(|errno| failed(errno.into()))?;
+        directory.openat2(b".", OFlags::PATH).map_err(|errno| RootError::NoOpenat2(errno.into()))?;
+        Ok(Root { path, open: Mutex::new(Some(Arc::new(directory))) })
+    }
+
+    /// The path that is served, absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory that is at the path now; nothing while there is none. One `stat`, and an `open` where
+    /// another directory has taken the place. The `Arc` is the same as long as the directory is.
+    pub(crate) fn current(&self) -> Option<Arc<Directory>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        match rustix::fs::stat(&self.path) {
+            Ok(stat) => {
+                let same = open.as_ref().is_some_and(|open| open.is(&stat));
+                if !same {
+                    *open = Directory::open(&self.path).ok().map(Arc::new);
+                }
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => *open = None,
+            // The path cannot be examined; what is open can still be served.
+            Err(_) => {}
+        }
+        open.clone()
+    }
+}
+
+impl Directory {
+    fn open(path: &Path) -> Result<Directory, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
+        let stat = rustix::fs::fstat(&descriptor)?;
+        Ok(Directory { descriptor, device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    fn is(&self, stat: &Stat) -> bool {
+        (self.device, self.inode) == (stat.st_dev, stat.st_ino)
+    }
+
+    /// What a name stands for now, without opening it for reading. `openat2`, `fstat`, `close`.
+    pub(crate) fn examine(&self, name: &[u8]) -> Result<Stamp, LookupError> {
+        Stamp::of(self.openat2(name, OFlags::PATH)?)
+    }
+
+    /// Opens for reading what has been examined and found to be a regular file. `openat2`, `fstat`.
+    pub(crate) fn open_file(&self, name: &[u8]) -> Result<(OwnedFd, Stamp), LookupError> {
+        // O_NONBLOCK: the name may have become a FIFO since it was examined.
+        let descriptor = self.openat2(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let stamp = Stamp::of(&descriptor)?;
+        Ok((descriptor, stamp))
+    }
+
+    fn openat2(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        let mut last = Errno::AGAIN;
+        for _ in 0..RACES_TOLERATED {
+            match rustix::fs::openat2(&self.descriptor, name, flags, Mode::empty(), resolve) {
+                Err(errno @ (Errno::AGAIN | Errno::INTR)) => last = errno,
+                result => return result,
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Stamp {
+    /// The stamp of an open regular file. `fstat`.
+    pub(crate) fn of(descriptor: impl AsFd) -> Result<Stamp, LookupError> {
+        let stat = rustix::fs::fstat(descriptor)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Stamp {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+                changed: (stat.st_ctime, stat.st_ctime_nsec),
+                modified: (stat.st_mtime, stat.st_mtime_nsec),
+                length: u64::try_from(stat.st_size).unwrap_or(0),
+            }),
+            FileType::Directory => Err(LookupError::IsDirectory),
+            _ => Err(LookupError::NotFound),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn tree() -> (tempfile::TempDir, Root) {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("root/dir")).unwrap();
+        fs::write(place.path().join("root/dir/file"), "inside").unwrap();
+        fs::write(place.path().join("secret"), "outside").unwrap();
+        let root = Root::open(place.path().join("root")).unwrap();
+        (place, root)
+    }
+
+    #[test]
+    fn names_resolve_beneath_the_root_or_not_at_all() {
+        let (place, root) = tree();
+        let at = |name: &str| place.path().join("root").join(name);
+        symlink("dir/file", at("good")).unwrap();
+        symlink("../root/dir/file", at("around")).unwrap();
+        symlink("dir/../dir/file", at("up-and-down")).unwrap();
+        symlink("../secret", at("bad")).unwrap();
+        symlink("..", at("parent")).unwrap();
+        symlink(place.path().join("secret"), at("absolute-out")).unwrap();
+        symlink(at("dir/file"), at("absolute-in")).unwrap();
+        symlink("/proc/self/root", at("magic")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        let directory = root.current().unwrap();
+        for (name, expected) in [
+            ("dir/file", Ok(6)),
+            ("good", Ok(6)),
+            ("up-and-down", Ok(6)),
+            ("around", Err(LookupError::Escapes)),
+            ("bad", Err(LookupError::Escapes)),
+            ("parent/secret", Err(LookupError::Escapes)),
+            ("../secret", Err(LookupError::Escapes)),
+            ("absolute-out", Err(LookupError::Escapes)),
+            ("absolute-in", Err(LookupError::Escapes)),
+            ("magic/etc/passwd", Err(LookupError::Escapes)),
+            ("/etc/passwd", Err(LookupError::Escapes)),
+            ("loop", Err(LookupError::NotFound)),
+            ("nothing", Err(LookupError::NotFound)),
+            ("dir/file/x", Err(LookupError::NotFound)),
+            ("dir", Err(LookupError::IsDirectory)),
+            ("dir/..", Err(LookupError::IsDirectory)),
+            ("nul\0", Err(LookupError::NotFound)),
+        ] {
+            let examined = directory.examine(name.as_bytes()).map(|stamp| stamp.length);
+            assert_eq!(examined, expected, "{name}");
+            let opened = directory.open_file(name.as_bytes()).map(|(_, stamp)| stamp.length);
+            assert_eq!(opened, expected, "{name}");
+        }
+        assert_eq!(directory.examine(&[b'x'; 300]), Err(LookupError::NotFound));
+    }
+
+    #[test]
+    fn fifos_and_sockets_are_not_files() {
+        let (place, root) = tree();
+        let fifo = place.path().join("root/fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(place.path().join("root/socket")).unwrap();
+        let directory = root.current().unwrap();
+        for name in [&b"fifo"[..], b"socket"] {
+            assert_eq!(directory.examine(name), Err(LookupError::NotFound));
+            assert_eq!(directory.open_file(name).unwrap_err(), LookupError::NotFound);
+        }
+    }
+
+    #[test]
+    fn a_root_that_vanishes_is_found_again_when_it_returns() {
+        let (place, root) = tree();
+        let path = place.path().join("root");
+        let first = root.current().unwrap();
+        assert!(Arc::ptr_eq(&first, &root.current().unwrap()));
+        fs::rename(&path, place.path().join("away")).unwrap();
+        assert!(root.current().is_none());
+        fs::write(&path, "a file in its place").unwrap();
+        assert!(root.current().is_none());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let second = root.current().unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert_eq!(second.examine(b"dir/file"), Err(LookupError::NotFound));
+    }
+
+    #[test]
+    fn a_link_that_is_turned_switches_the_root() {
+        let (place, _) = tree();
+        let current = place.path().join("current");
+        symlink("root", &current).unwrap();
+        let root = Root::open(&current).unwrap();
+        let first = root.current().unwrap();
+        fs::remove_file(&current).unwrap();
+        symlink("root/dir", &current).unwrap();
+        let second = root.current().unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(second.examine(b"file").is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_said_at_the_start() {
+        let (place, _) = tree();
+        let error = Root::open(place.path().join("secret")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot open ") && error.contains("secret as a directory: "), "{error}");
+        assert!(Root::open(place.path().join("missing")).is_err());
+    }
+}

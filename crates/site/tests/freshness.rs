@@ -1,0 +1,198 @@
+//! What is remembered, for how long, and how much of it.
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
+
+use base::Nanos;
+use common::{Fixture, THEN};
+use site::{CacheLimits, Options};
+
+#[test]
+fn a_hit_looks_at_nothing_and_a_change_is_noticed_after_a_second() {
+    let mut site = Fixture::new();
+    site.write("page", "one");
+    assert_eq!(site.get("/page").body, b"one");
+    site.write_at("page", "two", Duration::from_secs(THEN + 1));
+    site.now += Nanos(Nanos::SECOND.0 - 1);
+    assert_eq!(site.get("/page").body, b"one");
+    site.now += Nanos(1);
+    assert_eq!(site.get("/page").body, b"two");
+    site.second_passes();
+    assert_eq!(site.get("/page").body, b"two");
+    let counts = site.site.counts();
+    assert_eq!((counts.misses, counts.hits, counts.changed, counts.revalidations), (1, 1, 1, 1));
+}
+
+#[test]
+fn replaced_removed_and_new_files_are_noticed() {
+    let mut site = Fixture::new();
+    site.write("replaced", "old");
+    site.write("removed", "old");
+    site.write("large", vec![b'a'; 100_000]);
+    assert_eq!(site.get("/replaced").body, b"old");
+    assert_eq!(site.get("/removed").status, 200);
+    assert_eq!(site.get("/new").status, 404);
+    assert_eq!(site.get("/large").body, vec![b'a'; 100_000]);
+
+    // The same length and time, but another inode.
+    site.write("temporary", "new");
+    fs::rename(site.path("temporary"), site.path("replaced")).unwrap();
+    fs::remove_file(site.path("removed")).unwrap();
+    site.write("new", "new");
+    site.write("temporary", vec![b'b'; 100_000]);
+    fs::rename(site.path("temporary"), site.path("large")).unwrap();
+
+    assert_eq!(site.get("/new").status, 404);
+    site.second_passes();
+    assert_eq!(site.get("/replaced").body, b"new");
+    assert_eq!(site.get("/removed").status, 404);
+    assert_eq!(site.get("/new").body, b"new");
+    assert_eq!(site.get("/large").body, vec![b'b'; 100_000]);
+}
+
+#[test]
+fn siblings_that_come_and_go_are_noticed() {
+    let mut site = Fixture::new();
+    let accept = [("Accept-Encoding", "gzip")];
+    site.write("a.css", "original");
+    assert_eq!(site.get_with("/a.css", &accept).field("Vary"), None);
+    site.write("a.css.gz", "gz");
+    site.second_passes();
+    assert_eq!(site.get_with("/a.css", &accept).body, b"gz");
+    site.write_at("a.css", "original, changed", Duration::from_secs(THEN + 5));
+    site.second_passes();
+    let changed = site.get_with("/a.css", &accept);
+    assert_eq!((changed.field("Vary"), &changed.body[..]), (None, &b"original, changed"[..]));
+}
+
+#[test]
+fn a_file_that_becomes_a_directory_and_back() {
+    let mut site = Fixture::new();
+    site.write("name", "file");
+    assert_eq!(site.get("/name").status, 200);
+    fs::remove_file(site.path("name")).unwrap();
+    site.write("name/index.html", "index");
+    site.second_passes();
+    assert_eq!(site.get("/name").status, 301);
+    assert_eq!(site.get("/name/").body, b"index");
+    fs::remove_dir_all(site.path("name")).unwrap();
+    site.write("name", "file");
+    site.second_passes();
+    assert_eq!(site.get("/name").body, b"file");
+    assert_eq!(site.get("/name/").status, 404);
+}
+
+#[test]
+fn spellings_of_one_path_share_one_entry() {
+    let mut site = Fixture::new();
+    site.write("a b/é", "x");
+    assert_eq!(site.get("/a%20b/%C3%A9").status, 200);
+    for spelling in ["/a b/é", "//a%20b//%c3%a9", "/./a%20b/x/../%C3%A9", "/%61%20b/%c3%A9?query"] {
+        assert_eq!(site.get(spelling).status, 200, "{spelling}");
+    }
+    let counts = site.site.counts();
+    assert_eq!((counts.misses, counts.hits), (1, 4));
+}
+
+#[test]
+fn limits_are_kept_by_dropping_the_least_recent() {
+    let limits = CacheLimits { entries: 4, ..CacheLimits::default() };
+    let mut site = Fixture::with(Options { cache: limits, ..Options::default() });
+    for name in 0..6 {
+        site.write(&name.to_string(), "x");
+        assert_eq!(site.get(&format!("/{name}")).status, 200);
+        site.get("/0");
+    }
+    let counts = *site.site.counts();
+    assert_eq!((counts.misses, counts.evicted_for_entries), (6, 2));
+    site.get("/0");
+    assert_eq!(site.site.counts().misses, 6, "the one used all the time stays");
+    site.get("/1");
+    assert_eq!(site.site.counts().misses, 7);
+}
+
+#[test]
+fn bytes_and_open_files_are_bounded() {
+    let limits = CacheLimits { bytes: base::Bytes(2500), open_files: 2, ..CacheLimits::default() };
+    let options = Options { cache: limits, small_file: base::Bytes(1000), ..Options::default() };
+    let mut site = Fixture::with(options);
+    for name in 0..5 {
+        site.write(&format!("small{name}"), [b'x'; 1000]);
+        assert_eq!(site.get(&format!("/small{name}")).status, 200);
+    }
+    assert_eq!(site.site.counts().evicted_for_bytes, 3);
+    for name in 0..5 {
+        site.write(&format!("large{name}"), [b'x'; 1001]);
+        assert!(site.get(&format!("/large{name}")).from_file);
+    }
+    // The two small ones are the least recent, and go first.
+    assert_eq!(site.site.counts().evicted_for_open_files, 5);
+}
+
+#[test]
+fn absent_names_do_not_crowd_out_files() {
+    let limits = CacheLimits { entries: 2, absent: 10, ..CacheLimits::default() };
+    let mut site = Fixture::with(Options { cache: limits, ..Options::default() });
+    site.write("page", "x");
+    site.get("/page");
+    for name in 0..50 {
+        assert_eq!(site.get(&format!("/absent{name}")).status, 404);
+    }
+    site.get("/page");
+    let counts = site.site.counts();
+    assert_eq!((counts.hits, counts.evicted_absent, counts.not_found), (1, 40, 50));
+}
+
+#[test]
+fn a_root_that_vanishes_gives_503_and_is_picked_up_again() {
+    let mut site = Fixture::new();
+    site.write("page", "before");
+    assert_eq!(site.get("/page").body, b"before");
+    fs::rename(site.path(""), site.place.path().join("away")).unwrap();
+    site.second_passes();
+    let missing = site.get("/page");
+    assert_eq!((missing.status, missing.field("Retry-After")), (503, Some("1")));
+    site.second_passes();
+    assert_eq!(site.get("/page").status, 503);
+    site.write("page", "after");
+    site.second_passes();
+    assert_eq!(site.get("/page").body, b"after");
+    let counts = site.site.counts();
+    assert_eq!((counts.root_missing, counts.root_replaced), (2, 1));
+
+    fs::remove_dir_all(site.path("")).unwrap();
+    site.write("page", "again");
+    site.second_passes();
+    assert_eq!(site.get("/page").body, b"again");
+}
+
+#[test]
+fn unreadable_files_are_forbidden() {
+    let mut site = Fixture::new();
+    site.write("page", "x");
+    fs::set_permissions(site.path("page"), PermissionsExt::from_mode(0o000)).unwrap();
+    if File::open(site.path("page")).is_ok() {
+        eprintln!("skipped: this user may read everything, so no file can be unreadable");
+        return;
+    }
+    assert_eq!(site.get("/page").status, 403);
+    fs::set_permissions(site.path("page"), PermissionsExt::from_mode(0o644)).unwrap();
+    site.second_passes();
+    assert_eq!(site.get("/page").status, 200);
+}
+
+#[test]
+fn a_change_within_the_same_second_changes_the_entity_tag() {
+    let mut site = Fixture::new();
+    site.write("page", "one");
+    let first = site.get("/page").field("ETag").unwrap().to_owned();
+    site.write("page", "two");
+    let file = File::options().write(true).open(site.path("page")).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::new(THEN, 1)).unwrap();
+    site.second_passes();
+    let second = site.get_with("/page", &[("If-None-Match", &first)]);
+    assert_eq!((second.status, &second.body[..]), (200, &b"two"[..]));
+}
