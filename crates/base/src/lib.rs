@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod counts;
 pub mod rng;
 pub mod slab;
 pub mod units;

@@ -1,1 +1,35 @@
-//! placeholder
+//! The web server: who accepts, how many, who serves, and what is counted.
+//!
+//! ```text
+//!   start ── Architecture ── places loops on threads and processors
+//!                 |
+//!            driver::readiness   get events, accept, work, expire: one generic loop
+//!             |       |      |
+//!        Acceptor  http1   Service (site, admin)
+//! ```
+//!
+//! A driver moves bytes between sockets and the [`http1`] machine; an [`architecture`] says which
+//! threads exist and what each does. The admin interface is one more loop of the same kind, on a thread
+//! of its own, so that it answers while the server is overloaded.
+//!
+//! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open
+//! files.
+#![forbid(unsafe_code)]
+
+mod accept;
+mod access_log;
+mod admin;
+pub mod architecture;
+mod config;
+mod counters;
+mod driver;
+mod listener;
+mod run;
+mod service;
+
+pub use accept::LiveLimit;
+pub use access_log::LogFormat;
+pub use architecture::Architecture;
+pub use config::{LogTarget, ServeConfig};
+pub use counters::{Counters, LoopCounts};
+pub use run::{Drained, ServeError, Server};

@@ -1,0 +1,41 @@
+//! Totals with names: one definition gives the fields, their names in reports, and their sum.
+
+/// Defines a struct of `u64` totals that only grow, with `named`, which lists them in a fixed order, and
+/// `add`, which adds another's.
+///
+/// ```
+/// base::counts! {
+///     /// What a door counts.
+///     pub struct Door {
+///         /// Opened.
+///         opened,
+///         /// Slammed.
+///         slammed,
+///     }
+/// }
+/// let mut door = Door { opened: 2, slammed: 1 };
+/// door.add(&Door { opened: 1, slammed: 0 });
+/// assert_eq!(door.named().collect::<Vec<_>>(), [("opened", 3), ("slammed", 1)]);
+/// ```
+#[macro_export]
+macro_rules! counts {
+    ($(#[$about:meta])* pub struct $type:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct $type {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl $type {
+            /// Every total with its name, in a fixed order.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+
+            /// Adds another's totals.
+            pub fn add(&mut self, other: &$type) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}

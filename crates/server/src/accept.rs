@@ -1,0 +1,191 @@
+//! Accepting as a value: how many at once, and what to do when nothing is left to accept with.
+//!
+//! The strategy of Brecht 2004 (section 3): each time the listener is ready, accept until the
+//! *accept-limit*, until the queue is empty, or until the connection limit. Accept rate = phases a second
+//! x mean accepted a phase (equation 1): both are counted.
+//!
+//! When descriptors run out (EMFILE, ENFILE) a listener would stay ready and the loop would spin. One
+//! descriptor is therefore kept in reserve: it is given up to accept the connection that waits longest
+//! and to turn it away in so many words, a 503 instead of a time-out; then the listener is left alone
+//! for a delay that doubles from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`] until an accept succeeds again.
+//!
+//! ```text
+//!              shortage                 delay over
+//!   listening ─────────> paused(delay) ───────────> listening
+//!       |                                               |
+//!       | connection limit          a connection ends   | success: delay back to the first
+//!       └──────────> full ──────────────────────────────┘
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Limit, Nanos};
+use rustix::net::{SendFlags, Shutdown, SocketFlags};
+use sys::errno::{Failure, classify};
+
+use crate::counters::LoopCounts;
+use crate::listener::Listener;
+
+const FIRST_PAUSE: Nanos = Nanos::MILLISECOND;
+const LONGEST_PAUSE: Nanos = Nanos::SECOND;
+
+/// Pending network errors that one accept phase skips; each is a connection that died in the queue.
+const MOST_DEAD_PER_PHASE: u32 = 64;
+
+const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
+Content-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\r\n503 Service Unavailable\n";
+
+/// The accept-limit, shared with whoever may change it while the server runs.
+#[derive(Clone, Debug)]
+pub struct LiveLimit(Arc<AtomicU64>);
+
+impl LiveLimit {
+    /// A limit to start with.
+    pub fn new(limit: Limit) -> LiveLimit {
+        let live = LiveLimit(Arc::default());
+        live.set(limit);
+        live
+    }
+
+    /// Changes it, from the next accept phase on.
+    pub fn set(&self, limit: Limit) {
+        let most = match limit {
+            Limit::AtMost(most) => u64::from(most),
+            Limit::Infinite => u64::MAX,
+        };
+        self.0.store(most, Ordering::Relaxed);
+    }
+
+    /// What it is now.
+    pub fn get(&self) -> Limit {
+        u32::try_from(self.0.load(Ordering::Relaxed)).map_or(Limit::Infinite, Limit::AtMost)
+    }
+}
+
+/// How one accept ended.
+pub enum Accepted {
+    /// With a connection.
+    Connection(OwnedFd, Option<SocketAddr>),
+    /// The queue is empty.
+    Empty,
+    /// Nothing left to accept with: leave the listener alone until then.
+    Exhausted(Nanos),
+}
+
+/// Accepts by one strategy for one loop.
+pub struct Acceptor {
+    /// How many a phase.
+    pub limit: LiveLimit,
+    reserve: Option<OwnedFd>,
+    pause: Nanos,
+}
+
+impl Acceptor {
+    /// An acceptor with its reserve descriptor.
+    ///
+    /// # Errors
+    /// No descriptor left even now.
+    pub fn new(limit: LiveLimit) -> io::Result<Acceptor> {
+        Ok(Acceptor { limit, reserve: Some(open_reserve()?), pause: FIRST_PAUSE })
+    }
+
+    /// Takes one connection from the queue.
+    pub fn accept(&mut self, listener: &Listener, now: Nanos, counts: &mut LoopCounts) -> Accepted {
+        let mut dead = 0;
+        loop {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match rustix::net::acceptfrom_with(&listener.socket, flags) {
+                Ok((socket, peer)) => {
+                    self.pause = FIRST_PAUSE;
+                    self.reserve = self.reserve.take().or_else(|| open_reserve().ok());
+                    return Accepted::Connection(socket, peer.and_then(|peer| peer.try_into().ok()));
+                }
+                Err(errno) => match classify(&errno.into()) {
+                    Failure::WouldBlock => return Accepted::Empty,
+                    Failure::Retry => {}
+                    Failure::NoDescriptor => {
+                        counts.no_descriptor += 1;
+                        return self.turn_one_away(listener, now, counts);
+                    }
+                    Failure::NoMemory | Failure::NoPort | Failure::Other => {
+                        counts.accept_errors += 1;
+                        return Accepted::Exhausted(now + self.next_pause());
+                    }
+                    Failure::PeerGone => {
+                        counts.aborted_in_queue += 1;
+                        dead += 1;
+                        if dead == MOST_DEAD_PER_PHASE {
+                            return Accepted::Empty;
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn next_pause(&mut self) -> Nanos {
+        let pause = self.pause;
+        self.pause = Nanos((pause.0 * 2).min(LONGEST_PAUSE.0));
+        pause
+    }
+
+    fn turn_one_away(&mut self, listener: &Listener, now: Nanos, counts: &mut LoopCounts) -> Accepted {
+        drop(self.reserve.take());
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        if let Ok(socket) = rustix::net::accept_with(&listener.socket, flags) {
+            counts.turned_away += 1;
+            // Bytes left unread would turn the close into a reset, which can overtake the answer.
+            let mut request = [0_u8; 4096];
+            let _ = rustix::net::recv(&socket, &mut request, rustix::net::RecvFlags::empty());
+            let _ = rustix::net::send(&socket, TURNED_AWAY, SendFlags::NOSIGNAL);
+            let _ = rustix::net::shutdown(&socket, Shutdown::Write);
+        }
+        self.reserve = open_reserve().ok();
+        Accepted::Exhausted(now + self.next_pause())
+    }
+}
+
+fn open_reserve() -> io::Result<OwnedFd> {
+    File::open("/dev/null").map(OwnedFd::from)
+}
+
+impl Listener {
+    /// Depth, limit and drops of this listener's accept queue; zeros where the kernel does not say.
+    pub fn queue(&self) -> sys::socket::AcceptQueue {
+        sys::socket::accept_queue(self.socket.as_fd()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_can_change_while_it_is_used() {
+        let limit = LiveLimit::new(Limit::AtMost(10));
+        let other = limit.clone();
+        assert_eq!(other.get(), Limit::AtMost(10));
+        limit.set(Limit::Infinite);
+        assert_eq!(other.get(), Limit::Infinite);
+    }
+
+    #[test]
+    fn the_refusal_says_how_long_it_is() {
+        let text = std::str::from_utf8(TURNED_AWAY).unwrap();
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(text.contains(&format!("Content-Length: {}\r\n", body.len())));
+    }
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let mut acceptor = Acceptor::new(LiveLimit::new(Limit::AtMost(1))).unwrap();
+        let pauses: Vec<Nanos> = (0..12).map(|_| acceptor.next_pause()).collect();
+        assert_eq!(pauses[..3], [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]);
+        assert_eq!(pauses[11], LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,349 @@
+//! The access log: lines made by the loops, written by a thread of its own, so that a slow or full disk
+//! costs lines and never time. Lines that could not be written are counted.
+//!
+//! Each loop collects lines and hands over a batch when it is large or when the loop publishes its
+//! counters. The queue of batches is bounded; a batch that finds it full is dropped and counted.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use base::{Clock, Nanos, RealClock, WallTime};
+use http1::Version;
+use http1::server::{Entry, Log};
+
+use crate::config::LogTarget;
+
+/// A batch is handed over when it has grown to this.
+const BATCH_BYTES: usize = 32 * 1024;
+/// Batches under way before lines are dropped: 8 MiB.
+const BATCHES: usize = 256;
+/// A disk that fails is reported on stderr no more often than this.
+const COMPLAIN_EVERY: Nanos = Nanos::from_secs(10);
+
+/// How a line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// The combined log format that every log analyser reads.
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
+enum Message {
+    Lines { text: Vec<u8>, count: u64 },
+    Reopen,
+}
+
+/// The writing end, shared by all loops.
+#[derive(Clone, Debug)]
+pub struct LogSender {
+    batches: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+    format: LogFormat,
+}
+
+impl LogSender {
+    /// Asks for the file to be opened again, after a rotation.
+    pub fn reopen(&self) {
+        // A full queue means that the writer is stuck; the next signal may find it well again.
+        let _ = self.batches.try_send(Message::Reopen);
+    }
+
+    /// Lines lost so far, by all loops.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// Opens the log and starts its thread, which ends when the last sender is gone.
+///
+/// # Errors
+/// The file cannot be opened for appending, or no thread can be started.
+pub fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, JoinHandle<()>)> {
+    let sink: Box<dyn Write + Send> = open(&target)?;
+    let (batches, incoming) = sync_channel(BATCHES);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let writer = Writer { target, sink, torn: false, dropped: dropped.clone(), complained: None };
+    let thread = std::thread::Builder::new().name("access-log".into()).spawn(|| writer.run(incoming))?;
+    Ok((LogSender { batches, dropped, format }, thread))
+}
+
+fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
+    Ok(match target {
+        LogTarget::Stdout => Box::new(io::stdout()),
+        LogTarget::File(path) => Box::new(OpenOptions::new().append(true).create(true).open(path)?),
+    })
+}
+
+struct Writer {
+    target: LogTarget,
+    sink: Box<dyn Write + Send>,
+    /// The last write ended within a line.
+    torn: bool,
+    dropped: Arc<AtomicU64>,
+    complained: Option<Nanos>,
+}
+
+impl Writer {
+    fn run(mut self, incoming: Receiver<Message>) {
+        let clock = RealClock::new();
+        for message in incoming {
+            let (result, count) = match message {
+                Message::Lines { text, count } => (self.write(&text), count),
+                Message::Reopen => (open(&self.target).map(|sink| self.sink = sink), 0),
+            };
+            if let Err(error) = result {
+                self.dropped.fetch_add(count, Ordering::Relaxed);
+                self.complain(&error, clock.now());
+            }
+        }
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        if self.torn {
+            self.sink.write_all(b"\n")?;
+        }
+        // What a failed write has left behind cannot be known: the next one begins on a new line.
+        self.torn = true;
+        self.sink.write_all(text)?;
+        self.sink.flush()?;
+        self.torn = false;
+        Ok(())
+    }
+
+    fn complain(&mut self, error: &io::Error, now: Nanos) {
+        if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
+            self.complained = Some(now);
+            let dropped = self.dropped.load(Ordering::Relaxed);
+            eprintln!("inrush: access log: {error}; {dropped} lines dropped so far, serving goes on");
+        }
+    }
+}
+
+/// One loop's end of the log: makes lines.
+pub struct LoopLog {
+    sender: LogSender,
+    text: Vec<u8>,
+    count: u64,
+    /// The peer of the connection that is being worked on.
+    pub peer: Option<SocketAddr>,
+    /// The time of day of this turn.
+    pub wall: WallTime,
+}
+
+impl LoopLog {
+    /// A loop's end, with nothing in it.
+    pub fn new(sender: LogSender) -> LoopLog {
+        LoopLog { sender, text: Vec::new(), count: 0, peer: None, wall: WallTime::default() }
+    }
+
+    /// Hands over what has been collected.
+    pub fn flush(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        let (text, count) = (std::mem::take(&mut self.text), std::mem::take(&mut self.count));
+        if self.sender.batches.try_send(Message::Lines { text, count }).is_err() {
+            self.sender.dropped.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Log for LoopLog {
+    fn entry(&mut self, entry: &Entry<'_>) {
+        let written = match self.sender.format {
+            LogFormat::Combined => combined(&mut self.text, entry, self.peer, self.wall),
+            LogFormat::Json => json(&mut self.text, entry, self.peer, self.wall),
+        };
+        written.expect("writing to memory does not fail");
+        self.count += 1;
+        if self.text.len() >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+}
+
+fn version(entry: &Entry<'_>) -> &'static str {
+    match entry.version {
+        Some(Version::Http10) => "HTTP/1.0",
+        Some(Version::Http11) => "HTTP/1.1",
+        None => "-",
+    }
+}
+
+fn address(peer: Option<SocketAddr>) -> String {
+    peer.map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string())
+}
+
+/// A field of a combined line: quotes, backslashes and whatever is not printable ASCII as `\xHH`, so that
+/// no client can forge a line.
+fn quoted(out: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return out.write_all(b"\"-\"");
+    }
+    out.push(b'"');
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' => write!(out, "\\x{byte:02X}")?,
+            b' '..=b'~' => out.push(*byte),
+            _ => write!(out, "\\x{byte:02X}")?,
+        }
+    }
+    out.push(b'"');
+    Ok(())
+}
+
+fn combined(
+    out: &mut Vec<u8>,
+    entry: &Entry<'_>,
+    peer: Option<SocketAddr>,
+    wall: WallTime,
+) -> io::Result<()> {
+    write!(out, "{} - - [{}] ", address(peer), clf_time(wall))?;
+    let request = match entry.version {
+        Some(_) => format!("{} {} {}", entry.method, entry.target, version(entry)),
+        None => String::new(),
+    };
+    quoted(out, request.as_bytes())?;
+    write!(out, " {} {} ", entry.status.0, entry.body_bytes)?;
+    quoted(out, entry.referer)?;
+    out.push(b' ');
+    quoted(out, entry.user_agent)?;
+    out.push(b'\n');
+    Ok(())
+}
+
+/// `10/Oct/2000:13:55:36 +0000`, from the parts of an HTTP date.
+fn clf_time(wall: WallTime) -> String {
+    let date = http1::HttpDate::new(wall);
+    let text = std::str::from_utf8(date.value()).unwrap_or_default();
+    // Sun, 06 Nov 1994 08:49:37 GMT
+    format!("{}/{}/{}:{} +0000", &text[5..7], &text[8..11], &text[12..16], &text[17..25])
+}
+
+#[derive(serde::Serialize)]
+struct JsonLine<'a> {
+    time_unix_s: u64,
+    client: String,
+    method: &'a str,
+    target: &'a str,
+    version: &'a str,
+    host: &'a str,
+    status: u16,
+    body_bytes: u64,
+    sent_bytes: u64,
+    complete: bool,
+    duration_us: u64,
+    referer: std::borrow::Cow<'a, str>,
+    user_agent: std::borrow::Cow<'a, str>,
+}
+
+fn json(out: &mut Vec<u8>, entry: &Entry<'_>, peer: Option<SocketAddr>, wall: WallTime) -> io::Result<()> {
+    let line = JsonLine {
+        time_unix_s: wall.seconds,
+        client: address(peer),
+        method: entry.method,
+        target: entry.target,
+        version: version(entry),
+        host: entry.host,
+        status: entry.status.0,
+        body_bytes: entry.body_bytes,
+        sent_bytes: entry.sent_bytes,
+        complete: entry.complete,
+        duration_us: entry.finished.saturating_sub(entry.started).0 / 1000,
+        referer: String::from_utf8_lossy(entry.referer),
+        user_agent: String::from_utf8_lossy(entry.user_agent),
+    };
+    serde_json::to_writer(&mut *out, &line)?;
+    out.push(b'\n');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http1::Status;
+
+    fn entry() -> Entry<'static> {
+        Entry {
+            method: "GET",
+            target: "/a?b",
+            version: Some(Version::Http11),
+            host: "example.org",
+            referer: b"",
+            user_agent: b"a \"b\"\xff",
+            status: Status(200),
+            sent_bytes: 300,
+            body_bytes: 100,
+            complete: true,
+            started: Nanos(1_000),
+            finished: Nanos(251_000),
+        }
+    }
+
+    const PEER: &str = "192.0.2.7:4711";
+
+    #[test]
+    fn a_combined_line_cannot_be_forged() {
+        let mut out = Vec::new();
+        combined(&mut out, &entry(), PEER.parse().ok(), WallTime { seconds: 784_111_777 }).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "192.0.2.7 - - [06/Nov/1994:08:49:37 +0000] \"GET /a?b HTTP/1.1\" 200 100 \"-\" \"a \\x22b\\x22\\xFF\"\n"
+        );
+    }
+
+    #[test]
+    fn a_json_line_is_json() {
+        let mut out = Vec::new();
+        json(&mut out, &entry(), PEER.parse().ok(), WallTime { seconds: 5 }).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(line["duration_us"], 250);
+        assert_eq!(line["client"], "192.0.2.7");
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+
+    /// A disk that is full for a while.
+    struct Full(Arc<AtomicU64>, Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0.load(Ordering::Relaxed) > 0 {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+                return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+            }
+            self.1.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_costs_lines_and_counts_them() {
+        let (failures, written) = (Arc::new(AtomicU64::new(1)), Arc::default());
+        let sink = Box::new(Full(failures, Arc::clone(&written)));
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            target: LogTarget::Stdout,
+            sink,
+            torn: false,
+            dropped: dropped.clone(),
+            complained: None,
+        };
+        let (batches, incoming) = sync_channel(4);
+        for text in ["first\n", "second\n"] {
+            batches.send(Message::Lines { text: text.into(), count: 1 }).unwrap();
+        }
+        drop(batches);
+        writer.run(incoming);
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        assert_eq!(String::from_utf8(written.lock().unwrap().clone()).unwrap(), "\nsecond\n");
+    }
+}

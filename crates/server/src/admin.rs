@@ -1,0 +1,203 @@
+//! The admin interface: what the server is doing, and the one thing that may be changed while it does.
+//!
+//! `GET /status` (JSON), `GET /metrics` (Prometheus text format 0.0.4), `GET` and `PUT /accept-limit`. It
+//! has no access control of its own: it is to be bound to an address that only the operator reaches.
+
+use std::fmt::Write;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::{Clock, Limit, Nanos, RealClock};
+use bytes::Bytes;
+use http1::{Body, Method, Request, Response, Service, Status};
+use serde::Serialize;
+
+use crate::accept::LiveLimit;
+use crate::access_log::LogSender;
+use crate::counters::{Board, Counters};
+use crate::driver::readiness::SocketService;
+
+const HELP: &str = "GET /status\nGET /metrics\nGET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n";
+
+/// Answers for all loops of the server.
+pub struct Admin {
+    /// The name of the architecture.
+    pub architecture: &'static str,
+    /// The name of the event mechanism.
+    pub dispatch: &'static str,
+    /// What may be changed.
+    pub limit: LiveLimit,
+    /// The counters of each loop.
+    pub boards: Vec<Board>,
+    /// For lines that the log's own thread had to drop.
+    pub log: Option<LogSender>,
+    /// For the uptime.
+    pub clock: RealClock,
+}
+
+/// A listener's queue, and one loop's or the whole server's figures.
+#[derive(Serialize)]
+struct Figures {
+    connections: u64,
+    accepts: u64,
+    accept_phases: u64,
+    mean_accepted_per_phase: f64,
+    requests: u64,
+    bytes: u64,
+    queue: Queue,
+    counters: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct Queue {
+    depth: u32,
+    limit: u32,
+    drops: u32,
+}
+
+#[derive(Serialize)]
+struct StatusPage {
+    version: &'static str,
+    architecture: &'static str,
+    dispatch: &'static str,
+    uptime_s: f64,
+    accept_limit: String,
+    #[serde(flatten)]
+    total: Figures,
+    loops: Vec<Figures>,
+}
+
+impl From<&Counters> for Figures {
+    fn from(counters: &Counters) -> Figures {
+        Figures {
+            connections: counters.connections,
+            accepts: counters.loops.accepts,
+            accept_phases: counters.loops.accept_phases,
+            mean_accepted_per_phase: counters.mean_accepted_per_phase(),
+            requests: counters.http.requests,
+            bytes: counters.http.sent_bytes,
+            queue: Queue {
+                depth: counters.queue.depth,
+                limit: counters.queue.limit,
+                drops: counters.queue.drops,
+            },
+            counters: counters.named().map(|(name, count)| (name.to_owned(), count.into())).collect(),
+        }
+    }
+}
+
+impl Admin {
+    fn loops(&self) -> Vec<Counters> {
+        self.boards.iter().map(Board::read).collect()
+    }
+
+    fn total(&self, loops: &[Counters]) -> Counters {
+        let mut total = Counters::default();
+        for counters in loops {
+            total.add(counters);
+        }
+        total.loops.log_lines_dropped = self.log.as_ref().map_or(0, LogSender::dropped);
+        total
+    }
+
+    fn status(&self) -> Response<Arc<OwnedFd>> {
+        let loops = self.loops();
+        let page = StatusPage {
+            version: env!("CARGO_PKG_VERSION"),
+            architecture: self.architecture,
+            dispatch: self.dispatch,
+            uptime_s: (self.clock.now() - Nanos::SECOND).as_secs_f64(),
+            accept_limit: self.limit.get().to_string(),
+            total: Figures::from(&self.total(&loops)),
+            loops: loops.iter().map(Figures::from).collect(),
+        };
+        let mut text = serde_json::to_string_pretty(&page).expect("figures are JSON");
+        text.push('\n');
+        answer(Status::OK, "application/json", text)
+    }
+
+    fn metrics(&self) -> Response<Arc<OwnedFd>> {
+        let total = self.total(&self.loops());
+        let mut text = String::new();
+        for (name, count) in total.named() {
+            metric(&mut text, &format!("{name}_total"), "counter", count as f64);
+        }
+        let limit = match self.limit.get() {
+            Limit::AtMost(most) => f64::from(most),
+            Limit::Infinite => f64::INFINITY,
+        };
+        for (name, value) in [
+            ("connections", total.connections as f64),
+            ("mean_accepted_per_phase", total.mean_accepted_per_phase()),
+            ("accept_queue_depth", f64::from(total.queue.depth)),
+            ("accept_queue_limit", f64::from(total.queue.limit)),
+            ("accept_limit", limit),
+        ] {
+            metric(&mut text, name, "gauge", value);
+        }
+        metric(&mut text, "listener_drops_total", "counter", f64::from(total.queue.drops));
+        answer(Status::OK, "text/plain; version=0.0.4; charset=utf-8", text)
+    }
+
+    fn set_limit(&self, body: &[u8]) -> Response<Arc<OwnedFd>> {
+        let text = String::from_utf8_lossy(body);
+        match text.trim().parse::<Limit>() {
+            Ok(limit) => {
+                self.limit.set(limit);
+                self.get_limit()
+            }
+            Err(error) => plain(Status::BAD_REQUEST, format!("accept-limit: {error}\n")),
+        }
+    }
+
+    fn get_limit(&self) -> Response<Arc<OwnedFd>> {
+        plain(Status::OK, format!("{}\n", self.limit.get()))
+    }
+}
+
+/// Prometheus writes infinity as `+Inf`.
+fn metric(text: &mut String, name: &str, kind: &str, value: f64) {
+    let value = if value.is_infinite() { "+Inf".to_owned() } else { value.to_string() };
+    writeln!(text, "# TYPE inrush_{name} {kind}\ninrush_{name} {value}").expect("writing to a string");
+}
+
+fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<OwnedFd>> {
+    let fields = format!("Content-Type: {media_type}\r\nCache-Control: no-store\r\n");
+    Response { status, fields: fields.into(), body: Body::Bytes(text.into()), close: false }
+}
+
+fn plain(status: Status, text: String) -> Response<Arc<OwnedFd>> {
+    answer(status, "text/plain; charset=utf-8", text)
+}
+
+fn not_allowed(allowed: &'static str) -> Response<Arc<OwnedFd>> {
+    let mut response = Response::error(Status::METHOD_NOT_ALLOWED);
+    let mut fields = response.fields.to_vec();
+    fields.extend_from_slice(format!("Allow: {allowed}\r\n").as_bytes());
+    response.fields = Bytes::from(fields);
+    response
+}
+
+impl Service for Admin {
+    type File = Arc<OwnedFd>;
+
+    fn respond(&mut self, request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
+        let reads = matches!(request.method, Method::Get | Method::Head);
+        match (request.path(), request.method) {
+            ("/", _) if reads => plain(Status::OK, HELP.to_owned()),
+            ("/status", _) if reads => self.status(),
+            ("/metrics", _) if reads => self.metrics(),
+            ("/accept-limit", _) if reads => self.get_limit(),
+            ("/accept-limit", Method::Put) => self.set_limit(request.body),
+            ("/accept-limit", _) => not_allowed("GET, HEAD, PUT"),
+            ("/" | "/status" | "/metrics", _) => not_allowed("GET, HEAD"),
+            _ => Response::error(Status::NOT_FOUND),
+        }
+    }
+}
+
+impl SocketService for Admin {
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}

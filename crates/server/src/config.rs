@@ -1,0 +1,55 @@
+//! Everything a server is told, already checked: what follows never checks again.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use base::{Limit, Nanos};
+
+use crate::access_log::LogFormat;
+use crate::architecture::Architecture;
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Standard output: `-`.
+    Stdout,
+    /// Appended to a file, opened again at SIGHUP.
+    File(PathBuf),
+}
+
+/// What to serve, where, and how.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// The directory that is served.
+    pub root: PathBuf,
+    /// Addresses to listen on; port 0 lets the kernel choose.
+    pub listen: Vec<SocketAddr>,
+    /// Which threads exist and what each does.
+    pub architecture: &'static Architecture,
+    /// The event mechanism's name: one of [`dispatch::for_each_mechanism`].
+    pub dispatch: &'static str,
+    /// Connections accepted each time the listener is ready (Brecht 2004).
+    pub accept_limit: Limit,
+    /// Read from a connection as soon as it is accepted (off in the paper).
+    pub read_after_accept: bool,
+    /// How many loops; the architecture's choice where absent.
+    pub workers: Option<usize>,
+    /// Processors to tie the loops to, in turn; all that are allowed where empty.
+    pub cpus: Vec<usize>,
+    /// Connections open at once, all loops together.
+    pub max_connections: usize,
+    /// The length of the kernel's accept queue.
+    pub backlog: u32,
+    /// CPU time spent on each request, for experiments.
+    pub burn: Nanos,
+    /// Where /status, /metrics and /accept-limit are served.
+    pub admin: Option<SocketAddr>,
+    /// Limits and time-outs of the protocol.
+    pub http: http1::server::Settings,
+    /// What is served of the directory, and what is kept in memory.
+    pub site: site::Options,
+    /// The access log, if any.
+    pub access_log: Option<(LogTarget, LogFormat)>,
+    /// How long a shutdown waits for connections to finish.
+    pub drain_timeout: Nanos,
+}

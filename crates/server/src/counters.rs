@@ -1,0 +1,115 @@
+//! What the server counts, and how it leaves the loops.
+//!
+//! Each loop counts for itself, in plain integers. It publishes a copy at most every
+//! [`PUBLISH_EVERY`], and before it goes to sleep with something new: one uncontended lock, nothing per
+//! request. Readers see figures that are at most that old.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::Nanos;
+use sys::socket::AcceptQueue;
+
+/// How old published figures may be.
+pub const PUBLISH_EVERY: Nanos = Nanos::from_millis(10);
+
+base::counts! {
+    /// Totals of one event loop.
+    pub struct LoopCounts {
+        /// Connections accepted.
+        accepts,
+        /// Times the listener was ready and connections were accepted.
+        accept_phases,
+        /// Calls of get-events.
+        waits,
+        /// Events reported.
+        events,
+        /// Events for a connection that no longer exists.
+        stale_events,
+        /// Connections that have ended.
+        closed,
+        /// Connections that the peer or the network broke off.
+        broken,
+        /// Connections that ended because the file being sent became shorter.
+        cut_short,
+        /// Connections that had not finished when the drain time-out ended.
+        cut_off_at_shutdown,
+        /// Connections that had died in the accept queue.
+        aborted_in_queue,
+        /// Accepts that found no descriptor: EMFILE, ENFILE.
+        no_descriptor,
+        /// Connections answered 503 through the reserve descriptor, for want of another.
+        turned_away,
+        /// Accepts that failed for another reason on our side.
+        accept_errors,
+        /// Times that accepting stopped at the connection limit.
+        limit_connections,
+        /// Times that a connection's turn ended before its work did.
+        limit_turn,
+        /// Changes of interest handed to the event mechanism.
+        interest_applied,
+        /// Changes of interest taken back in time.
+        interest_taken_back,
+        /// Access log lines dropped: the disk was full, or too slow.
+        log_lines_dropped,
+    }
+}
+
+/// Everything one loop knows, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Totals of the loop.
+    pub loops: LoopCounts,
+    /// Totals of the protocol.
+    pub http: http1::server::Counts,
+    /// Totals of the service, by name.
+    pub service: Vec<(&'static str, u64)>,
+    /// Connections open now.
+    pub connections: u64,
+    /// The accept queues of its listeners together, as they stood when this was published.
+    pub queue: AcceptQueue,
+}
+
+impl Counters {
+    /// Adds another loop's.
+    pub fn add(&mut self, other: &Counters) {
+        self.loops.add(&other.loops);
+        self.http.add(&other.http);
+        self.connections += other.connections;
+        self.queue.depth += other.queue.depth;
+        self.queue.limit += other.queue.limit;
+        self.queue.drops += other.queue.drops;
+        if self.service.is_empty() {
+            self.service.clone_from(&other.service);
+        } else {
+            for (sum, (_, count)) in self.service.iter_mut().zip(&other.service) {
+                sum.1 += count;
+            }
+        }
+    }
+
+    /// Every total with its name.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.loops.named().chain(self.http.named()).chain(self.service.iter().copied())
+    }
+
+    /// Mean connections accepted an accept phase (Brecht 2004, equation 1); 0 before the first.
+    pub fn mean_accepted_per_phase(&self) -> f64 {
+        self.loops.accepts as f64 / self.loops.accept_phases.max(1) as f64
+    }
+}
+
+/// Where a loop leaves its counters for others.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Counters>>);
+
+impl Board {
+    /// Replaces what is there.
+    pub fn publish(&self, counters: Counters) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+
+    /// What was published last.
+    pub fn read(&self) -> Counters {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,362 @@
+//! The readiness loop: the userver of Brecht 2004 (section 3.1), on any mechanism.
+//!
+//! ```text
+//!   loop:  get_events ─> accept ─> work ─> expire
+//!             ^   (up to the     (the descriptors   |
+//!             |   accept-limit)  that *this* wait    |
+//!             |                  reported)           |
+//!             └──────────────────────────────────────┘
+//! ```
+//!
+//! Connections accepted in a turn wait for the next get-events, unless `read_after_accept` is set. The
+//! mechanism is chosen at compile time; that it reports edges is the one thing the loop has to know,
+//! because then a turn that ended before the socket was drained must be continued without another event.
+//!
+//! Invariants: time is read once per phase; a connection does a bounded amount of work a turn
+//! ([`TURN_BYTES`], [`RECEIVES_PER_TURN`]); nothing is allocated for a connection that is idle but its
+//! place in the table.
+
+mod peer;
+mod turn;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use base::{Clock, Key, Nanos, RealClock, Slab};
+use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
+use http1::server::{Buffers, Settings};
+use http1::{HttpDate, Service};
+use sys::socket::AcceptQueue;
+
+use super::Stop;
+use crate::accept::{Accepted, Acceptor};
+use crate::access_log::LoopLog;
+use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY};
+use crate::listener::Listener;
+use peer::Peer;
+
+/// The largest read, and what a slow client can make us read ahead.
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// The length of a timer slot: how late a time-out may come.
+const TIMER_SLOT: Nanos = Nanos::from_millis(16);
+/// How old the `Date` field may be.
+const DATE_EVERY: Nanos = Nanos::from_millis(100);
+/// Not a connection's token: connections have odd generations.
+const STOP: Token = Token(u32::MAX as u64);
+
+/// A service whose files can be sent, and which counts.
+pub trait SocketService: Service<File = Arc<OwnedFd>> {
+    /// Its totals, by name.
+    fn counts(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// What a loop is made of.
+pub struct Parts<S> {
+    /// Where connections come from; several for several addresses.
+    pub listeners: Vec<Listener>,
+    /// How they are accepted.
+    pub acceptor: Acceptor,
+    /// Who answers.
+    pub service: S,
+    /// Limits and time-outs of the protocol.
+    pub settings: Arc<Settings>,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Read as soon as a connection is accepted.
+    pub read_after_accept: bool,
+    /// The access log, if it is kept.
+    pub log: Option<LoopLog>,
+    /// Where counters go.
+    pub board: Board,
+    /// How the loop is told to end.
+    pub stop: Stop,
+    /// How long it may take to end.
+    pub drain_timeout: Nanos,
+}
+
+/// The state of a loop on the mechanism `M`.
+pub struct ReadinessLoop<M, S: SocketService> {
+    parts: Parts<S>,
+    dispatcher: Dispatcher<M>,
+    clock: RealClock,
+    now: Nanos,
+    events: Vec<Event>,
+    peers: Slab<Peer>,
+    timers: Timers,
+    due: Vec<Token>,
+    /// Connections whose turn ended early, to be continued without an event.
+    unfinished: Vec<Token>,
+    scratch: Box<[u8]>,
+    buffers: Buffers,
+    date: HttpDate,
+    dated: Nanos,
+    counts: LoopCounts,
+    http: http1::server::Counts,
+    published: Nanos,
+    unpublished: bool,
+    /// While paused, listeners are not watched.
+    paused_until: Option<Nanos>,
+    full: bool,
+    /// Which listeners are ready in this turn; `drain_until` ends the loop.
+    ready: Vec<usize>,
+    drain_until: Option<Nanos>,
+}
+
+/// Runs a loop until it is told to stop and its connections have ended, or the drain time-out has.
+/// Blocks.
+///
+/// # Errors
+/// The mechanism cannot be set up, or fails in a way that is our mistake.
+pub fn run<M: Mechanism, S: SocketService>(parts: Parts<S>) -> io::Result<()> {
+    let mut this = ReadinessLoop::<M, S>::new(parts)?;
+    while !this.ended() {
+        this.get_events()?;
+        this.accept();
+        this.work();
+        this.expire();
+    }
+    this.finish();
+    Ok(())
+}
+
+impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
+    fn new(parts: Parts<S>) -> io::Result<Self> {
+        let clock = RealClock::new();
+        let now = clock.now();
+        let mut dispatcher = Dispatcher::new()?;
+        for (index, listener) in parts.listeners.iter().enumerate() {
+            dispatcher.register(listener.socket.as_fd(), listener_token(index), Interest::Read);
+        }
+        dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
+        Ok(ReadinessLoop {
+            dispatcher,
+            clock,
+            now,
+            events: Vec::new(),
+            peers: Slab::new(),
+            timers: Timers::new(TIMER_SLOT, now),
+            due: Vec::new(),
+            unfinished: Vec::new(),
+            scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            buffers: Buffers::default(),
+            date: HttpDate::new(clock.wall()),
+            dated: now,
+            counts: LoopCounts::default(),
+            http: http1::server::Counts::default(),
+            published: Nanos::ZERO,
+            unpublished: true,
+            paused_until: None,
+            full: false,
+            ready: Vec::new(),
+            drain_until: None,
+            parts,
+        })
+    }
+
+    /// The first phase: waits, and sorts listeners from connections.
+    fn get_events(&mut self) -> io::Result<()> {
+        self.events.clear();
+        self.ready.clear();
+        let timeout = self.time_to_wait();
+        self.counts.waits += 1;
+        self.dispatcher.wait(&mut self.events, timeout)?;
+        self.now = self.clock.now();
+        self.counts.events += self.events.len() as u64;
+        self.unpublished |= !self.events.is_empty();
+        if self.now - self.dated >= DATE_EVERY {
+            self.tell_time();
+        }
+        let (ready, listeners) = (&mut self.ready, self.parts.listeners.len());
+        self.events.retain(|event| {
+            let key = Key::from(event.token);
+            let listener = key.generation == 0 && (key.index as usize) < listeners;
+            if listener {
+                ready.push(key.index as usize);
+            }
+            key.generation != 0
+        });
+        if self.drain_until.is_none() && self.parts.stop.asked() {
+            self.begin_to_drain();
+        }
+        if self.paused_until.is_some_and(|until| until <= self.now) {
+            self.paused_until = None;
+            self.watch_listeners();
+        }
+        Ok(())
+    }
+
+    fn time_to_wait(&self) -> Option<Nanos> {
+        if !self.unfinished.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);
+        [self.timers.next(), self.paused_until, publish, self.drain_until]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|next| next.saturating_sub(self.now))
+    }
+
+    fn tell_time(&mut self) {
+        let wall = self.clock.wall();
+        self.date = HttpDate::new(wall);
+        self.dated = self.now;
+        if let Some(log) = &mut self.parts.log {
+            log.wall = wall;
+        }
+    }
+
+    /// The second phase: takes connections from the queues, at most accept-limit in all.
+    fn accept(&mut self) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let limit = self.parts.acceptor.limit.get();
+        let mut accepted = 0;
+        self.counts.accept_phases += 1;
+        // Another listener comes first each time, so that none waits for ever under a small limit.
+        let first = self.counts.accept_phases as usize % self.ready.len();
+        for turn in 0..self.ready.len() {
+            let index = self.ready[(first + turn) % self.ready.len()];
+            while limit.allows(accepted + 1) {
+                if self.peers.len() >= self.parts.max_connections {
+                    return self.stop_accepting_while_full();
+                }
+                let listener = &self.parts.listeners[index];
+                match self.parts.acceptor.accept(listener, self.now, &mut self.counts) {
+                    Accepted::Connection(socket, peer) => {
+                        accepted += 1;
+                        self.counts.accepts += 1;
+                        self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
+                    }
+                    Accepted::Empty => break,
+                    Accepted::Exhausted(until) => {
+                        self.paused_until = Some(until);
+                        return self.watch_listeners();
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, peer: Peer) {
+        let key = self.peers.insert(peer);
+        let token = Token::from(key);
+        let peer = self.peers.get_mut(key).expect("inserted just now");
+        self.dispatcher.register(peer.socket.as_fd(), token, Interest::Read);
+        peer.comes_up = self.timers.schedule(token, peer.http.deadline());
+        if self.parts.read_after_accept {
+            self.turn(token, true);
+        }
+    }
+
+    fn stop_accepting_while_full(&mut self) {
+        self.counts.limit_connections += 1;
+        self.full = true;
+        self.watch_listeners();
+    }
+
+    /// Sets the interest in every listener to what pause and connection limit allow.
+    fn watch_listeners(&mut self) {
+        let watched = self.paused_until.is_none() && !self.full;
+        let interest = if watched { Interest::Read } else { Interest::None };
+        for listener in &self.parts.listeners {
+            self.dispatcher.modify(listener.socket.as_fd(), interest);
+        }
+    }
+
+    /// The third phase: works on the connections that this get-events reported, and on those whose
+    /// last turn ended early.
+    fn work(&mut self) {
+        let unfinished = std::mem::take(&mut self.unfinished);
+        for token in unfinished {
+            self.turn(token, true);
+        }
+        for index in 0..self.events.len() {
+            let event = self.events[index];
+            self.turn(event.token, event.readable);
+        }
+    }
+
+    /// The last phase: deadlines, and counters that have become old.
+    fn expire(&mut self) {
+        self.timers.expire(self.now, &mut self.due);
+        while let Some(token) = self.due.pop() {
+            self.deadline(token);
+        }
+        if self.unpublished && self.now - self.published >= PUBLISH_EVERY {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        if let Some(log) = &mut self.parts.log {
+            log.flush();
+        }
+        let reconciled = self.dispatcher.reconciled();
+        self.counts.interest_applied = reconciled.applied;
+        self.counts.interest_taken_back = reconciled.taken_back;
+        self.parts.board.publish(Counters {
+            loops: self.counts.clone(),
+            http: self.http.clone(),
+            service: self.parts.service.counts(),
+            connections: self.peers.len() as u64,
+            queue: self.queue(),
+        });
+        self.published = self.now;
+        self.unpublished = false;
+    }
+
+    /// All its accept queues together.
+    fn queue(&self) -> AcceptQueue {
+        let queues = self.parts.listeners.iter().map(Listener::queue);
+        queues.fold(AcceptQueue::default(), |sum, queue| AcceptQueue {
+            depth: sum.depth + queue.depth,
+            limit: sum.limit + queue.limit,
+            drops: sum.drops + queue.drops,
+        })
+    }
+
+    /// Takes what still waits in the accept queues, then closes them: what the kernel has accepted for
+    /// us is served, and who comes later is refused at once.
+    fn begin_to_drain(&mut self) {
+        self.drain_until = Some(self.now + self.parts.drain_timeout);
+        for listener in std::mem::take(&mut self.parts.listeners) {
+            while self.peers.len() < self.parts.max_connections {
+                match self.parts.acceptor.accept(&listener, self.now, &mut self.counts) {
+                    Accepted::Connection(socket, peer) => {
+                        self.counts.accepts += 1;
+                        self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
+                    }
+                    Accepted::Empty | Accepted::Exhausted(_) => break,
+                }
+            }
+            self.dispatcher.closing(listener.socket.as_fd());
+        }
+        self.dispatcher.deregister(self.parts.stop.wake.as_fd());
+        self.ready.clear();
+        self.paused_until = None;
+        for key in self.peers.keys().collect::<Vec<_>>() {
+            self.drain_one(Token::from(key));
+        }
+    }
+
+    fn ended(&self) -> bool {
+        self.drain_until.is_some_and(|until| self.peers.is_empty() || self.now >= until)
+    }
+
+    /// Cuts off whoever has not finished in time, and leaves the last counters.
+    fn finish(&mut self) {
+        for key in self.peers.keys().collect::<Vec<_>>() {
+            self.counts.cut_off_at_shutdown += 1;
+            self.close(Token::from(key));
+        }
+        self.publish();
+    }
+}
+
+/// The token of a listener: generation 0, which no connection has.
+fn listener_token(index: usize) -> Token {
+    Token::from(Key { index: index as u32, generation: 0 })
+}

@@ -1,0 +1,24 @@
+//! One connection of the readiness loop.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::Nanos;
+use http1::server::{Connection, Settings};
+
+/// A socket, its protocol machine, and when its entry in the timers comes up.
+pub struct Peer {
+    pub socket: OwnedFd,
+    pub http: Connection<Arc<OwnedFd>>,
+    pub address: Option<SocketAddr>,
+    /// The earliest entry this connection has in the timers.
+    pub comes_up: Nanos,
+}
+
+impl Peer {
+    /// A connection that was accepted now.
+    pub fn new(socket: OwnedFd, address: Option<SocketAddr>, now: Nanos, settings: &Settings) -> Peer {
+        Peer { socket, http: Connection::new(now, settings), address, comes_up: Nanos::MAX }
+    }
+}
