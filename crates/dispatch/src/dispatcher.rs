@@ -4,7 +4,7 @@
 //! differ is in `changed`; a closed descriptor has neither.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use base::Nanos;
 
@@ -56,6 +56,14 @@ pub struct Dispatcher<M> {
     changed: Vec<RawFd>,
     failed: Vec<Token>,
     reconciled: Reconciled,
+}
+
+/// The descriptor by which one interest set is waited for in another: readable while the kernel has
+/// events for it. Changes of interest reach the kernel only with this dispatcher's own wait.
+impl<M: AsFd> AsFd for Dispatcher<M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mechanism.as_fd()
+    }
 }
 
 impl<M: Mechanism> Dispatcher<M> {

@@ -26,6 +26,8 @@ pub enum Outcome {
     Shed,
     /// The connection attempt was answered by a reset: nobody listens.
     Refused,
+    /// The network, not the host, said no: no route, or a filter on the way.
+    Unreachable,
     /// Reset, or closed before the reply was complete.
     Reset,
     /// A reply that is not HTTP.
@@ -44,11 +46,12 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, in the order they are shown.
-    pub const ALL: [Outcome; 11] = [
+    pub const ALL: [Outcome; 12] = [
         Outcome::Ok,
         Outcome::StatusError,
         Outcome::Shed,
         Outcome::Refused,
+        Outcome::Unreachable,
         Outcome::Reset,
         Outcome::Malformed,
         Outcome::ConnectTimeout,
@@ -65,6 +68,7 @@ impl Outcome {
             Outcome::StatusError => "status_error",
             Outcome::Shed => "shed",
             Outcome::Refused => "refused",
+            Outcome::Unreachable => "unreachable",
             Outcome::Reset => "reset",
             Outcome::Malformed => "malformed",
             Outcome::ConnectTimeout => "connect_timeout",
@@ -140,8 +144,8 @@ pub struct Distribution {
     pub max: u64,
 }
 
-impl From<&hdrhistogram::Histogram<u64>> for Distribution {
-    fn from(histogram: &hdrhistogram::Histogram<u64>) -> Distribution {
+impl<C: hdrhistogram::Counter> From<&hdrhistogram::Histogram<C>> for Distribution {
+    fn from(histogram: &hdrhistogram::Histogram<C>) -> Distribution {
         if histogram.is_empty() {
             return Distribution::default();
         }
@@ -172,7 +176,7 @@ pub struct Point {
     pub replies: u64,
     /// How requests ended in it.
     pub outcomes: Outcomes,
-    /// Latency from the intended time, of the replies of this interval.
+    /// Latency from the intended time, of the correct replies of this interval.
     pub latency_intended_ns: Distribution,
     /// How late the generator itself was.
     pub lateness_ns: Distribution,
@@ -188,7 +192,7 @@ pub enum Verdict {
     Valid,
     /// The generator was the limit: the figures bound the server from below, no more.
     GeneratorLimited,
-    /// No connection was ever established.
+    /// Every connection attempt was refused, or nothing was found on the way: there is no server.
     Unreachable,
 }
 
@@ -199,7 +203,7 @@ pub struct Connections {
     pub attempted: u64,
     /// Attempts that became connections.
     pub established: u64,
-    /// The most sockets open at once.
+    /// The most sockets open at once; with several threads, the sum of theirs.
     pub sockets_peak: u64,
 }
 
@@ -231,7 +235,9 @@ pub struct LoadResult {
     pub goodput_per_s: f64,
     /// Bytes of content received, a second.
     pub content_bytes_per_s: f64,
-    /// From the time the request was meant to be sent until its reply was complete.
+    /// From the time the request was meant to be sent until its reply was complete. Like
+    /// `latency_sent_ns`, of correct replies to requests scheduled in the measured time: a fast refusal
+    /// does not pass for a fast server.
     pub latency_intended_ns: Distribution,
     /// From the time it was sent.
     pub latency_sent_ns: Distribution,

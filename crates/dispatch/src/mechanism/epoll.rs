@@ -2,7 +2,7 @@
 //! descendant of /dev/poll (FDM, section 2): state-based, updated by calls, fetched in batches.
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use base::Nanos;
 use sys::epoll::{self, Operation, bits};
@@ -27,6 +27,10 @@ impl EpollSet {
     pub(super) fn new(trigger: u32) -> io::Result<EpollSet> {
         let reported = vec![epoll::Event::EMPTY; EVENTS_PER_WAIT].into_boxed_slice();
         Ok(EpollSet { epoll: epoll::create()?, reported, trigger })
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     pub(super) fn update(&mut self, change: Change) -> io::Result<()> {
@@ -61,6 +65,12 @@ fn to_bits(interest: Interest) -> u32 {
         Interest::Read => bits::IN | bits::RDHUP,
         Interest::Write => bits::OUT,
         Interest::Both => bits::IN | bits::RDHUP | bits::OUT,
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

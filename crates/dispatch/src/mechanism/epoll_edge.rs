@@ -2,7 +2,7 @@
 //! reported too, as `declare_interest` did (Banga, Mogul, Druschel 1999). Whoever is told must drain.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use base::Nanos;
 use sys::epoll::bits;
@@ -13,6 +13,12 @@ use crate::{Event, Waited};
 
 /// The mechanism.
 pub struct EpollEdge(EpollSet);
+
+impl AsFd for EpollEdge {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Mechanism for EpollEdge {
     const CAPABILITIES: Capabilities =
