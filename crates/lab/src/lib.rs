@@ -13,4 +13,5 @@ pub mod capacity;
 pub mod fileset;
 pub mod kernel;
 pub mod plan;
+pub mod report;
 pub mod topology;

@@ -1,0 +1,78 @@
+//! The page: a frame around figures and tables, in one file.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, context};
+use record::Study;
+use serde::Serialize;
+
+use super::figures::{self, Figure};
+use super::summary::{ServerSummary, summarise};
+use super::svg::swatch;
+use super::tables::{self, Table};
+use super::wording;
+
+const FRAME: &str = include_str!("assets/page.html");
+const STYLE: &str = include_str!("assets/style.css");
+const SCRIPT: &str = include_str!("assets/script.js");
+
+/// A server in the list at the top.
+#[derive(Serialize)]
+struct Finding {
+    index: usize,
+    name: String,
+    description: String,
+    verdict: String,
+    measured: bool,
+    swatch: String,
+}
+
+#[derive(Serialize)]
+struct Page {
+    title: String,
+    version: String,
+    lede: String,
+    findings: Vec<Finding>,
+    warnings: Vec<String>,
+    figures: Vec<Figure>,
+    trials: Table,
+    manifest: Table,
+    again: String,
+}
+
+/// The study as one self-contained HTML file.
+pub fn html(study: &Study) -> String {
+    let servers = summarise(study);
+    let page = Page {
+        title: study.title.clone(),
+        version: study.manifest.version.clone(),
+        lede: wording::lede(study, &servers),
+        findings: servers.iter().enumerate().map(|(index, server)| finding(index, server)).collect(),
+        warnings: wording::warnings(study, &servers),
+        figures: figures::figures(&servers),
+        trials: tables::trials(study),
+        manifest: tables::manifest(study),
+        again: tables::command_line(&study.manifest.command),
+    };
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("only whitespace is set"));
+    let frame = context! {
+        page => Serde(&page),
+        style => STYLE,
+        script => SCRIPT,
+    };
+    environment.render_str(FRAME, frame).expect("the frame names only what it is given")
+}
+
+fn finding(index: usize, server: &ServerSummary<'_>) -> Finding {
+    Finding {
+        index,
+        name: server.entry.name.clone(),
+        description: server.entry.description.clone(),
+        verdict: wording::verdict(server),
+        measured: !server.points.is_empty(),
+        swatch: swatch(index),
+    }
+}

@@ -1,0 +1,16 @@
+//! Charts as static SVG text.
+//!
+//! Owns scales, ticks and marks; knows nothing of servers and trials. Colour, weight and dash come from
+//! the page's style sheet by class name, so that one picture serves light, dark and print. Every mark
+//! carries what the page's script shows beside it in `data-` attributes.
+//!
+//! Invariants: all text is escaped, and no number that is not finite reaches a coordinate.
+
+mod bars;
+mod line;
+mod markup;
+mod scale;
+
+pub use bars::{Bar, BarChart, Segment};
+pub use line::{AxisKind, AxisSpec, Guide, LineChart, Mark, Series, swatch};
+pub use scale::Unit;

@@ -1,0 +1,157 @@
+//! The tables of the page: every trial, and where the results come from.
+
+use record::{Outcome, Study, Trial, Verdict};
+use serde::Serialize;
+
+use super::format::{date, multiple, number, rate, time};
+
+/// A table; the first column names the row.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Table {
+    /// The columns' names.
+    pub head: Vec<String>,
+    /// The rows, each as long as the head.
+    pub rows: Vec<Vec<String>>,
+}
+
+const TRIAL_HEAD: [&str; 24] = [
+    "server",
+    "load",
+    "repetition",
+    "order",
+    "verdict",
+    "offered/s",
+    "sent/s",
+    "replies/s",
+    "goodput/s",
+    "median",
+    "p99",
+    "p99.9",
+    "largest",
+    "median from sent",
+    "p99 lateness",
+    "connect median",
+    "sockets",
+    "listen drops",
+    "of them queue full",
+    "SYN queue full",
+    "cookies sent",
+    "accept queue mean / max / limit",
+    "accepted per phase",
+    "CPU server / client",
+];
+
+/// Every trial with its numbers, in the order they were run.
+pub fn trials(study: &Study) -> Table {
+    let mut trials: Vec<&Trial> = study.trials.iter().collect();
+    trials.sort_by_key(|trial| trial.order);
+    let outcomes = Outcome::ALL.into_iter().map(|outcome| outcome.name().replace('_', " "));
+    Table {
+        head: TRIAL_HEAD
+            .map(str::to_owned)
+            .into_iter()
+            .chain(outcomes)
+            .chain(["in flight".to_owned()])
+            .collect(),
+        rows: trials.into_iter().map(trial).collect(),
+    }
+}
+
+fn trial(trial: &Trial) -> Vec<String> {
+    let load = &trial.load;
+    let latency = |ns: u64| {
+        if load.latency_intended_ns.count == 0 { "–".to_owned() } else { time(ns as f64) }
+    };
+    let verdict = match load.verdict {
+        Verdict::Valid => "valid",
+        Verdict::GeneratorLimited => "generator-limited",
+        Verdict::Unreachable => "unreachable",
+    };
+    let queue = trial.queue.map_or("–".to_owned(), |queue| {
+        format!("{} / {} / {}", number(queue.depth_mean), queue.depth_max, queue.limit)
+    });
+    let mut cells = vec![
+        trial.server.clone(),
+        multiple(trial.factor),
+        (u64::from(trial.repeat) + 1).to_string(),
+        (u64::from(trial.order) + 1).to_string(),
+        verdict.to_owned(),
+        rate(load.offered_per_s),
+        rate(load.sent_per_s),
+        rate(load.replies_per_s),
+        rate(load.goodput_per_s),
+        latency(load.latency_intended_ns.p50),
+        latency(load.latency_intended_ns.p99),
+        latency(load.latency_intended_ns.p999),
+        latency(load.latency_intended_ns.max),
+        latency(load.latency_sent_ns.p50),
+        time(load.lateness_ns.p99 as f64),
+        time(load.connect_ns.p50 as f64),
+        load.connections.sockets_peak.to_string(),
+        trial.kernel.listen_drops.to_string(),
+        trial.kernel.listen_overflows.to_string(),
+        trial.kernel.req_q_full_drops.to_string(),
+        trial.kernel.syn_cookies_sent.to_string(),
+        queue,
+        trial.mean_accepted_per_phase().map_or("–".to_owned(), number),
+        format!("{} / {}", number(trial.server_cpu), number(trial.client_cpu)),
+    ];
+    cells.extend(load.outcomes.iter().map(|(_, count)| count.to_string()));
+    cells.push(load.in_flight_at_end.to_string());
+    cells
+}
+
+/// Where the results come from: the machine, the settings, the servers' command lines.
+pub fn manifest(study: &Study) -> Table {
+    let manifest = &study.manifest;
+    let seed = manifest.seed.map_or("none".to_owned(), |seed| seed.to_string());
+    let limit = manifest.descriptor_limit.map_or("unknown".to_owned(), |limit| limit.to_string());
+    let mut rows = vec![
+        ("schema".to_owned(), study.schema.clone()),
+        ("Inrush".to_owned(), manifest.version.clone()),
+        ("started".to_owned(), date(manifest.started_unix_s)),
+        ("kernel".to_owned(), manifest.kernel.clone()),
+        ("processor".to_owned(), manifest.cpu.clone()),
+        ("CPUs online".to_owned(), manifest.cpus.to_string()),
+        ("CPUs allowed".to_owned(), manifest.cpus_allowed.clone()),
+        ("descriptor limit".to_owned(), limit),
+        ("seed".to_owned(), seed),
+    ];
+    rows.extend(manifest.sysctls.iter().map(|(name, value)| (name.clone(), value.clone())));
+    rows.extend(manifest.config.iter().map(|(name, value)| (format!("setting {name}"), value.clone())));
+    for server in &study.servers {
+        let [low, high] = server.capacity_interval_per_s;
+        rows.push((format!("{}: command", server.name), command_line(&server.command)));
+        rows.push((
+            format!("{}: capacity", server.name),
+            format!("{}, between {} and {}", rate(server.capacity_per_s), rate(low), rate(high)),
+        ));
+    }
+    Table {
+        head: vec!["what".to_owned(), "value".to_owned()],
+        rows: rows.into_iter().map(|(name, value)| vec![name, value]).collect(),
+    }
+}
+
+/// Words as a shell reads them back.
+pub fn command_line(words: &[String]) -> String {
+    let plain = |word: &str| {
+        let safe = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
+        !word.is_empty() && word.chars().all(safe)
+    };
+    let quoted = words
+        .iter()
+        .map(|word| if plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_can_be_pasted_into_a_shell() {
+        let words = ["inrush", "load", "http://[::1]:80/?a=b c", "it's", ""].map(str::to_owned);
+        assert_eq!(command_line(&words), r"inrush load 'http://[::1]:80/?a=b c' 'it'\''s' ''");
+    }
+}

@@ -1,0 +1,138 @@
+//! What a study says, in sentences.
+
+use std::collections::BTreeSet;
+
+use record::{Outcome, Study, TopologyKind, Trial, Verdict};
+
+use super::format::{multiple, percent, plural, rate, time};
+use super::summary::{Ending, LoadPoint, ServerSummary};
+
+/// What was run, in two sentences.
+pub fn lede(study: &Study, servers: &[ServerSummary<'_>]) -> String {
+    let points = || servers.iter().flat_map(|server| &server.points);
+    let (low, high) = points()
+        .fold((f64::INFINITY, 0.0_f64), |(low, high), point| (point.factor.min(low), point.factor.max(high)));
+    let run = servers.iter().filter(|server| !server.points.is_empty()).count();
+    let loads = servers.iter().map(|server| server.points.len()).max().unwrap_or(0);
+    let trials = points().map(|point| point.trials).max().unwrap_or(0);
+    let place = match study.topology.kind {
+        TopologyKind::Namespaces => "two network namespaces joined by a veth pair",
+        TopologyKind::Loopback => "one network, the loopback interface",
+    };
+    let manifest = &study.manifest;
+    let cpu = if manifest.cpu.is_empty() { "an unnamed processor" } else { &manifest.cpu };
+    let machine = format!(
+        "{cpu} with {} online, under Linux {}",
+        plural(manifest.cpus, "CPU", "CPUs"),
+        manifest.kernel
+    );
+    if run == 0 {
+        return format!("No server was measured. Client and server were to share {place}, on {machine}.");
+    }
+    format!(
+        "{} {} offered {} between {} and {} {} own capacity{}. Client and server ran in {place}, on {machine}.",
+        plural(run, "server", "servers"),
+        if run == 1 { "was" } else { "were each" },
+        plural(loads, "load", "loads"),
+        multiple(low),
+        multiple(high),
+        if run == 1 { "its" } else { "their" },
+        if trials > 1 { format!(", each load {trials} times in random order") } else { String::new() },
+    )
+}
+
+/// How one server did, after its name and a colon.
+pub fn verdict(server: &ServerSummary<'_>) -> String {
+    let (Some(best), Some(heaviest)) = (server.best(), server.heaviest()) else {
+        let reason = server.entry.excluded.as_deref().unwrap_or("no trial of it reached it");
+        return format!("not measured: {reason}");
+    };
+    let mut text = format!("{} at its best", rate(best.goodput.median));
+    if let Some(kept) = server.kept()
+        && server.points.len() > 1
+    {
+        let load = multiple(heaviest.factor);
+        let there = match heaviest.p50 {
+            Some(p50) => format!("answers at a median of {} there", time(p50.median)),
+            None => "answers nobody there".to_owned(),
+        };
+        text.push_str(&format!(", keeps {} of it at {load} its capacity, {there}", percent(kept)));
+    }
+    if heaviest.limited > 0 {
+        text.push_str(" (the generator was the limit there)");
+    }
+    text
+}
+
+/// What a reader must know before believing the figures.
+pub fn warnings(study: &Study, servers: &[ServerSummary<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    if study.topology.kind == TopologyKind::Loopback {
+        found.push(
+            "Client and server shared the loopback interface, where the sender's CPU does the receiver's \
+             network work: a refused connection costs the server less here than on a network, and what \
+             happens past saturation looks better than it is."
+                .to_owned(),
+        );
+    }
+    found.extend(study.topology.warnings.iter().cloned());
+    for server in servers {
+        found.extend(server.points.iter().filter_map(|point| limited(study, &server.entry.name, point)));
+    }
+    let known: BTreeSet<&str> = study.servers.iter().map(|entry| entry.name.as_str()).collect();
+    found.extend(study.trials.iter().filter_map(|trial| suspicious(trial, &known)));
+    found
+}
+
+fn limited(study: &Study, name: &str, point: &LoadPoint) -> Option<String> {
+    if point.limited == 0 {
+        return None;
+    }
+    let of_point = |trial: &&Trial| trial.server == name && trial.factor == point.factor;
+    let trials = study.trials.iter().filter(of_point);
+    let limited = trials.filter(|trial| trial.load.verdict == Verdict::GeneratorLimited);
+    let reasons: BTreeSet<&str> =
+        limited.flat_map(|trial| &trial.load.reasons).map(|reason| reason.trim_end_matches('.')).collect();
+    let reasons: Vec<&str> = reasons.into_iter().collect();
+    let because = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+    Some(format!(
+        "{name} at {}: in {} of {} the load generator was the limit, not the server{because}. \
+         Drawn hollow: the truth may be higher.",
+        multiple(point.factor),
+        point.limited,
+        plural(point.trials, "trial", "trials"),
+    ))
+}
+
+/// A trial that cannot be used as it stands.
+fn suspicious(trial: &Trial, known: &BTreeSet<&str>) -> Option<String> {
+    let which =
+        format!("{} at {}, repetition {}", trial.server, multiple(trial.factor), u64::from(trial.repeat) + 1);
+    if !known.contains(trial.server.as_str()) {
+        return Some(format!("{which}: the study lists no such server; left out of the figures."));
+    }
+    if trial.load.verdict == Verdict::Unreachable {
+        return Some(format!("{which}: the server was never reached; left out of the figures."));
+    }
+    let error = trial.load.balance().err()?;
+    Some(format!("{which}: {error}. This is a fault of the load generator; do not trust this point."))
+}
+
+/// An outcome as a reader says it.
+pub fn ending(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Ended(Outcome::Ok) => "correct reply",
+        Ending::Ended(Outcome::StatusError) => "error status",
+        Ending::Ended(Outcome::Shed) => "turned away (503)",
+        Ending::Ended(Outcome::Refused) => "connection refused",
+        Ending::Ended(Outcome::Unreachable) => "unreachable",
+        Ending::Ended(Outcome::Reset) => "reset or cut short",
+        Ending::Ended(Outcome::Malformed) => "malformed reply",
+        Ending::Ended(Outcome::ConnectTimeout) => "connect time-out",
+        Ending::Ended(Outcome::ResponseTimeout) => "response time-out",
+        Ending::Ended(Outcome::NoPort) => "client: no port",
+        Ending::Ended(Outcome::NoDescriptor) => "client: no descriptor",
+        Ending::Ended(Outcome::NoTime) => "client: too late",
+        Ending::InFlight => "in flight at the end",
+    }
+}
