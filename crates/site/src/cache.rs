@@ -31,6 +31,9 @@ pub struct CacheLimits {
     pub absent: usize,
     /// How long anything is believed without a new look at the file system.
     pub fresh_for: Nanos,
+    /// How long a file that nobody asks for is kept: a removed file that is still open holds its space
+    /// on the disk. Looked at when a request comes.
+    pub idle: Nanos,
 }
 
 impl Default for CacheLimits {
@@ -41,6 +44,7 @@ impl Default for CacheLimits {
             bytes: base::Bytes(64 << 20),
             absent: 1024,
             fresh_for: Nanos::SECOND,
+            idle: Nanos::from_secs(60),
         }
     }
 }
@@ -50,29 +54,33 @@ impl Default for CacheLimits {
 pub(crate) struct Survey {
     pub(crate) stamps: PerCoding<Option<Stamp>>,
     /// Siblings that exist, but are older than the file.
-    outdated: u8,
+    pub(crate) outdated: u8,
 }
 
 impl Survey {
     /// Looks at a file and at its siblings; nothing is opened for reading. A sibling is on offer where it
     /// is a regular file and not older than the original by whole seconds (compressors copy the time, and
     /// some of them only its seconds).
-    pub(crate) fn of(directory: &Directory, name: &[u8], counts: &mut Counts) -> Result<Survey, LookupError> {
+    pub(crate) fn of(directory: &Directory, name: &[u8]) -> Result<Survey, LookupError> {
         let original = directory.examine(name)?;
         let mut survey = Survey { stamps: PerCoding([Some(original), None, None, None]), outdated: 0 };
         let siblings = &Coding::ALL[1..];
-        if siblings.iter().any(|coding| name.ends_with(&sibling(b"", *coding))) {
+        let ending = name.rsplit(|&byte| byte == b'.').next();
+        if siblings.iter().any(|coding| ending == Some(coding.suffix().as_bytes())) {
             return Ok(survey);
         }
         for &coding in siblings {
-            match directory.examine(&sibling(name, coding)) {
+            let stored = sibling(name, coding);
+            if directory.is_absent(&stored) {
+                continue;
+            }
+            match directory.examine(&stored) {
                 Ok(stamp) if stamp.modified.0 < original.modified.0 => survey.outdated += 1,
                 Ok(stamp) => survey.stamps[coding] = Some(stamp),
                 Err(LookupError::Exhausted) => return Err(LookupError::Exhausted),
                 Err(_) => {}
             }
         }
-        counts.outdated_siblings += u64::from(survey.outdated);
         Ok(survey)
     }
 
@@ -229,6 +237,17 @@ impl Cache {
         if self.absent.len() > self.limits.absent {
             self.absent.pop_lru();
             counts.evicted_absent += 1;
+        }
+    }
+
+    /// Drops what nobody asked for lately. The order is that of use, and what is used is checked.
+    pub(crate) fn drop_idle(&mut self, now: Nanos, counts: &mut Counts) {
+        let idle = self.limits.idle;
+        while self.entries.peek_lru().is_some_and(|(_, entry)| now.saturating_sub(entry.checked) > idle)
+            && let Some((_, entry)) = self.entries.pop_lru()
+        {
+            self.subtract(&entry);
+            counts.dropped_idle += 1;
         }
     }
 

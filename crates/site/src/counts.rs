@@ -19,6 +19,8 @@ base::counts! {
         evicted_for_open_files,
         /// Files dropped from the cache for the limit on bytes.
         evicted_for_bytes,
+        /// Files dropped from the cache because nobody asked for them lately.
+        dropped_idle,
         /// Remembered refusals dropped for their limit.
         evicted_absent,
         /// Small files that kept changing while they were read, and are sent from the open file instead.

@@ -18,6 +18,24 @@
 //! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]; a hit makes no system
 //! call, decodes nothing and allocates nothing; while descriptors are exhausted, what is cached is served
 //! as it was last seen.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use base::{Clock, RealClock};
+//! use http1::{Method, Request, Service, Status, Version};
+//! use site::{Options, Root, Site};
+//!
+//! # fn main() -> Result<(), site::RootError> {
+//! let clock = RealClock::new();
+//! let root = Arc::new(Root::open(".")?);
+//! let mut site = Site::new(Arc::clone(&root), Options::default(), clock);
+//! let (method, target, host) = (Method::Get, "/Cargo.toml", "localhost");
+//! let request = Request { method, target, version: Version::Http11, host, fields: &[], body: b"" };
+//! assert_eq!(site.respond(&request, clock.now()).status, Status::OK);
+//! assert_eq!(site.counts().misses, 1);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -103,7 +121,9 @@ impl<C: Clock> Site<C> {
 
     fn get(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
         if now >= self.root_due {
-            self.check_root(now);
+            self.root_due = now + ROOT_CHECKED_EVERY;
+            self.check_root();
+            self.cache.drop_idle(now, &mut self.counts);
         }
         let target = request.target;
         let path = memchr::memchr(b'?', target.as_bytes()).map_or(target, |at| &target[..at]);
@@ -114,8 +134,7 @@ impl<C: Clock> Site<C> {
         }
     }
 
-    fn check_root(&mut self, now: Nanos) {
-        self.root_due = now + ROOT_CHECKED_EVERY;
+    fn check_root(&mut self) {
         let current = self.root.current();
         let same = match (&self.directory, &current) {
             (Some(before), Some(now)) => Arc::ptr_eq(before, now),
@@ -204,24 +223,22 @@ impl<C: Clock> Site<C> {
             Some(entry) if !self.cache.is_stale(&entry, now) => return Ok(entry),
             known => known,
         };
-        match (Survey::of(directory, name, &mut self.counts), known) {
-            (Ok(survey), Some(entry)) if survey == entry.survey => {
+        let found = Survey::of(directory, name);
+        match (known, found) {
+            (Some(entry), Ok(survey)) if survey == entry.survey => {
                 self.counts.revalidations += 1;
-                Ok(Entry { checked: now, ..entry })
+                return Ok(Entry { checked: now, ..entry });
             }
-            (Err(LookupError::Exhausted), Some(entry)) => {
+            (Some(entry), Err(LookupError::Exhausted)) => {
                 self.counts.revalidations_skipped += 1;
-                Ok(Entry { checked: now, ..entry })
+                return Ok(Entry { checked: now, ..entry });
             }
-            (found, Some(_)) => {
-                self.counts.changed += 1;
-                found.map(|survey| Entry::new(survey, now))
-            }
-            (found, None) => {
-                self.counts.misses += 1;
-                found.map(|survey| Entry::new(survey, now))
-            }
+            (Some(_), _) => self.counts.changed += 1,
+            (None, _) => self.counts.misses += 1,
         }
+        let survey = found?;
+        self.counts.outdated_siblings += u64::from(survey.outdated);
+        Ok(Entry::new(survey, now))
     }
 
     /// Loads the stored form that suits the request, unless that has been done.

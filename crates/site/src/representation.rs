@@ -227,6 +227,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_that_grew_or_shrank_is_not_taken_for_whole() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"12345").unwrap();
+        let file = OwnedFd::from(file);
+        assert_eq!(read_whole(&file, 4), Ok(None));
+        assert_eq!(read_whole(&file, 5), Ok(Some(Bytes::from_static(b"12345"))));
+        assert_eq!(read_whole(&file, 6), Ok(None));
+    }
+
+    #[test]
     fn media_types_by_ending() {
         for (file, name, is_text) in [
             ("a/index.html", "text/html", true),

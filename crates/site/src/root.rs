@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 /// `openat2` gives EAGAIN where a rename raced with a `..` in a link; so often it is tried.
@@ -158,6 +158,14 @@ impl Directory {
         Stamp::of(self.openat2(name, OFlags::PATH)?)
     }
 
+    /// Whether there is certainly nothing under a name: cheaper than [`Directory::examine`], which is to be
+    /// asked where this says no. `fstatat`.
+    pub(crate) fn is_absent(&self, name: &[u8]) -> bool {
+        // A name that leads outside may be reported either way; it is not served in either case.
+        let stat = rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_err_and(|errno| errno == Errno::NOENT)
+    }
+
     /// Opens for reading what has been examined and found to be a regular file. `openat2`, `fstat`.
     pub(crate) fn open_file(&self, name: &[u8]) -> Result<(OwnedFd, Stamp), LookupError> {
         // O_NONBLOCK: the name may have become a FIFO since it was examined.
@@ -296,6 +304,24 @@ mod tests {
         let second = root.current().unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
         assert!(second.examine(b"file").is_ok());
+    }
+
+    #[test]
+    fn errors_of_the_kernel_are_told_apart() {
+        for (errno, error) in [
+            (Errno::NOENT, LookupError::NotFound),
+            (Errno::NAMETOOLONG, LookupError::NotFound),
+            (Errno::LOOP, LookupError::NotFound),
+            (Errno::XDEV, LookupError::Escapes),
+            (Errno::ACCESS, LookupError::Forbidden),
+            (Errno::MFILE, LookupError::Exhausted),
+            (Errno::NFILE, LookupError::Exhausted),
+            (Errno::NOMEM, LookupError::Exhausted),
+            (Errno::IO, LookupError::Failed),
+            (Errno::STALE, LookupError::Failed),
+        ] {
+            assert_eq!(LookupError::from(errno), error, "{errno}");
+        }
     }
 
     #[test]

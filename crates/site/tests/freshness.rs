@@ -106,7 +106,7 @@ fn limits_are_kept_by_dropping_the_least_recent() {
         assert_eq!(site.get(&format!("/{name}")).status, 200);
         site.get("/0");
     }
-    let counts = *site.site.counts();
+    let counts = site.site.counts();
     assert_eq!((counts.misses, counts.evicted_for_entries), (6, 2));
     site.get("/0");
     assert_eq!(site.site.counts().misses, 6, "the one used all the time stays");
@@ -130,6 +130,23 @@ fn bytes_and_open_files_are_bounded() {
     }
     // The two small ones are the least recent, and go first.
     assert_eq!(site.site.counts().evicted_for_open_files, 5);
+}
+
+#[test]
+fn what_nobody_asks_for_is_closed_after_a_while() {
+    let mut site = Fixture::new();
+    site.write("forgotten", vec![b'x'; 100_000]);
+    site.write("popular", "x");
+    site.get("/forgotten");
+    for _ in 0..61 {
+        assert_eq!(site.site.counts().dropped_idle, 0);
+        site.get("/popular");
+        site.second_passes();
+    }
+    site.get("/popular");
+    assert_eq!(site.site.counts().dropped_idle, 1);
+    site.get("/forgotten");
+    assert_eq!(site.site.counts().misses, 3);
 }
 
 #[test]
@@ -195,4 +212,12 @@ fn a_change_within_the_same_second_changes_the_entity_tag() {
     site.second_passes();
     let second = site.get_with("/page", &[("If-None-Match", &first)]);
     assert_eq!((second.status, &second.body[..]), (200, &b"two"[..]));
+}
+
+#[test]
+fn a_site_can_move_to_its_thread_and_the_root_is_shared() {
+    fn movable<T: Send>() {}
+    fn shared<T: Send + Sync>() {}
+    movable::<site::Site>();
+    shared::<site::Root>();
 }
