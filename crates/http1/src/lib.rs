@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod chunked;
+pub mod client;
 mod date;
 mod encode;
 mod head;

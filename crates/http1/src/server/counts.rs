@@ -2,81 +2,62 @@
 
 use crate::status::Status;
 
-macro_rules! counts {
-    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// Totals over all connections that shared this value; they only grow.
-        #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        pub struct Counts {
-            $($(#[doc = $doc])* pub $name: u64,)*
-        }
-
-        impl Counts {
-            /// Every total with its name, in a fixed order.
-            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                [$((stringify!($name), self.$name)),*].into_iter()
-            }
-
-            /// Adds another's totals, as of another worker.
-            pub fn add(&mut self, other: &Counts) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
-
-counts! {
-    /// Requests handed to the service.
-    requests,
-    /// Responses with a 2xx status, whoever made them.
-    responses_2xx,
-    /// Responses with a 3xx status.
-    responses_3xx,
-    /// Responses with a 4xx status, refusals included.
-    responses_4xx,
-    /// Responses with a 5xx status, refusals included.
-    responses_5xx,
-    /// Interim responses: 100 (Continue).
-    responses_100_continue,
-    /// Bytes received, whatever they were.
-    received_bytes,
-    /// Bytes that the transport took.
-    sent_bytes,
-    /// Bytes of content of the responses begun; nothing for HEAD.
-    body_bytes,
-    /// Refused with 400.
-    refused_bad_request,
-    /// Refused with 413: content above its limit.
-    refused_content_too_large,
-    /// Refused with 414: target above its limit.
-    refused_target_too_long,
-    /// Refused with 417: an expectation other than 100-continue.
-    refused_expectation,
-    /// Refused with 431: head above its limit, or too many fields.
-    refused_head_too_large,
-    /// Refused with 501: CONNECT, or a transfer coding that we do not undo.
-    refused_not_implemented,
-    /// Refused with 505: not HTTP/1.
-    refused_version,
-    /// Heads that took too long, and new connections that sent none.
-    timeouts_header,
-    /// Persistent connections closed for want of a request.
-    timeouts_idle,
-    /// Request bodies that took too long.
-    timeouts_body,
-    /// Connections given up because the peer read no further.
-    timeouts_write_stall,
-    /// Lingering closes that the peer did not end.
-    timeouts_linger,
-    /// Responses cut short because the file ended before its range.
-    truncated,
-    /// Connections that ended within a request.
-    incomplete_requests,
-    /// Connections that ended before everything queued had been sent.
-    incomplete_responses,
-    /// Connections closed because they had served their number of requests.
-    limit_requests_per_connection,
-    /// Times that pipelined requests had to wait for those before them.
-    limit_pipelined,
+base::counts! {
+    /// Totals over all connections that shared this value; they only grow.
+    pub struct Counts {
+        /// Requests handed to the service.
+        requests,
+        /// Responses with a 2xx status, whoever made them.
+        responses_2xx,
+        /// Responses with a 3xx status.
+        responses_3xx,
+        /// Responses with a 4xx status, refusals included.
+        responses_4xx,
+        /// Responses with a 5xx status, refusals included.
+        responses_5xx,
+        /// Interim responses: 100 (Continue).
+        responses_100_continue,
+        /// Bytes received, whatever they were.
+        received_bytes,
+        /// Bytes that the transport took.
+        sent_bytes,
+        /// Bytes of content of the responses begun; nothing for HEAD.
+        body_bytes,
+        /// Refused with 400.
+        refused_bad_request,
+        /// Refused with 413: content above its limit.
+        refused_content_too_large,
+        /// Refused with 414: target above its limit.
+        refused_target_too_long,
+        /// Refused with 417: an expectation other than 100-continue.
+        refused_expectation,
+        /// Refused with 431: head above its limit, or too many fields.
+        refused_head_too_large,
+        /// Refused with 501: CONNECT, or a transfer coding that we do not undo.
+        refused_not_implemented,
+        /// Refused with 505: not HTTP/1.
+        refused_version,
+        /// Heads that took too long, and new connections that sent none.
+        timeouts_header,
+        /// Persistent connections closed for want of a request.
+        timeouts_idle,
+        /// Request bodies that took too long.
+        timeouts_body,
+        /// Connections given up because the peer read no further.
+        timeouts_write_stall,
+        /// Lingering closes that the peer did not end.
+        timeouts_linger,
+        /// Responses cut short because the file ended before its range.
+        truncated,
+        /// Connections that ended within a request.
+        incomplete_requests,
+        /// Connections that ended before everything queued had been sent.
+        incomplete_responses,
+        /// Connections closed because they had served their number of requests.
+        limit_requests_per_connection,
+        /// Times that pipelined requests had to wait for those before them.
+        limit_pipelined,
+    }
 }
 
 impl Counts {

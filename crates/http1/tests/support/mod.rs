@@ -4,7 +4,8 @@
 
 use base::{Clock, Nanos, SimulatedClock, WallTime};
 use bytes::Bytes;
-use http1::server::{Buffers, Connection, Context, Counts, Entry, Log, Settings, Transmit, Wants};
+use http1::client::{Malformed, Reader, Reply};
+use http1::server::{Buffers, Connection, Context, Counts, Entry, Limits, Log, Settings, Transmit, Wants};
 use http1::{Body, FileRange, HttpDate, Method, Part, Request, Response, Service, Status};
 
 /// A file of so many bytes; byte `n` of it is `file_byte(n)`.
@@ -34,10 +35,10 @@ impl Service for Echo {
             return Response::error(Status::NOT_IMPLEMENTED);
         }
         if let Some(length) = number("/file/") {
-            return ok(range(3, length % (1 << 20)));
+            return ok(range(3, length % 70_000));
         }
         if let Some(length) = number("/bytes/") {
-            return ok(Body::Bytes(vec![b'x'; (length % (1 << 20)) as usize].into()));
+            return ok(Body::Bytes(vec![b'x'; (length % 70_000) as usize].into()));
         }
         if let Some(count) = number("/parts/") {
             let part = |n: u64| {
@@ -185,13 +186,106 @@ impl Peer {
     }
 }
 
-/// All that a server says to `input` received in `pieces`, and what it wants in the end.
-pub fn exchange(pieces: impl IntoIterator<Item: AsRef<[u8]>>, settings: Settings) -> (Vec<u8>, Wants) {
-    let mut peer = Peer::new(settings);
-    for piece in pieces {
-        peer.send(piece.as_ref());
-        peer.drain_output(usize::MAX);
+/// What a connection came to.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// All that the server said, interim responses left out: whether one is sent depends on timing.
+    pub output: Vec<u8>,
+    pub ended: bool,
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ended={}", String::from_utf8_lossy(&self.output), self.ended)
     }
-    let wants = peer.connection.wants();
-    (peer.output, wants)
+}
+
+impl Peer {
+    pub fn outcome(&self) -> Outcome {
+        const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let mut output = self.output.clone();
+        while let Some(at) = output.windows(INTERIM.len()).position(|window| window == INTERIM) {
+            output.drain(at..at + INTERIM.len());
+        }
+        Outcome { output, ended: self.connection.wants() == Wants::Close || self.shut_down }
+    }
+}
+
+/// What a connection comes to when its peer sends `pieces` and reads `reads` bytes at a time.
+pub fn exchange<P: AsRef<[u8]>>(
+    pieces: impl IntoIterator<Item = P>,
+    reads: usize,
+    settings: &Settings,
+) -> Outcome {
+    let mut peer = Peer::new(settings.clone());
+    for piece in pieces {
+        peer.drain_output(reads);
+        peer.send(piece.as_ref());
+    }
+    peer.drain_output(reads);
+    peer.outcome()
+}
+
+/// The replies in a server's output, none of which may answer HEAD.
+pub fn replies(output: &[u8]) -> Result<Vec<Reply>, Malformed> {
+    let mut reader = Reader::new();
+    let mut replies = Vec::new();
+    let mut at = 0;
+    while at < output.len() {
+        let (taken, reply) = reader.feed(&output[at..])?;
+        at += taken;
+        replies.extend(reply);
+    }
+    assert!(!reader.is_within_reply(), "the last reply is incomplete");
+    Ok(replies)
+}
+
+/// The property of the fuzz target `http1_server`: whatever arrives, no panic, and the same answers in one
+/// piece, in pieces, and read slowly. The first two bytes choose the pieces.
+pub fn server_property(data: &[u8]) {
+    let [piece, reads, input @ ..] = data else { return };
+    let settings = Settings {
+        limits: Limits { body_bytes: 1000, head_bytes: 2000, target_bytes: 500, ..Limits::default() },
+        ..Settings::default()
+    };
+    let whole = exchange([input], usize::MAX, &settings);
+    let pieces = input.chunks(usize::from(*piece).max(1));
+    assert_eq!(exchange(pieces.clone(), usize::MAX, &settings), whole, "in pieces of {piece}");
+    assert_eq!(exchange(pieces, 200 + usize::from(*reads), &settings), whole, "read slowly");
+    if !input.windows(4).any(|window| window == b"HEAD") {
+        let replies = replies(&whole.output).expect("the answers are HTTP");
+        let persistent = replies.iter().take_while(|reply| reply.persistent).count();
+        assert_eq!(persistent, replies.len() - usize::from(whole.ended), "only the last may close");
+    }
+}
+
+/// The property of the fuzz target `http1_client`: whatever arrives, no panic, and the same replies in
+/// one piece and in pieces. The first byte chooses the pieces and whether HEAD is answered.
+pub fn client_property(data: &[u8]) {
+    let [choice, input @ ..] = data else { return };
+    let read = |piece: usize| {
+        let mut reader = Reader::new();
+        reader.expect_head(choice & 0x80 != 0);
+        let mut found = Vec::new();
+        for bytes in input.chunks(piece) {
+            let mut at = 0;
+            while at < bytes.len() {
+                match reader.feed(&bytes[at..]) {
+                    Ok((taken, reply)) => {
+                        assert!(taken > 0 && (reply.is_some() || at + taken == bytes.len()));
+                        at += taken;
+                        found.extend(reply.map(Ok));
+                    }
+                    Err(malformed) => {
+                        found.push(Err(malformed));
+                        return found;
+                    }
+                }
+            }
+        }
+        found.extend(reader.end().transpose());
+        found
+    };
+    let piece = usize::from(choice & 0x7f).max(1);
+    assert_eq!(read(piece), read(input.len().max(1)), "in pieces of {piece}");
 }

@@ -1,0 +1,299 @@
+//! The client's side: requests to write, and a reader of responses.
+//!
+//! A load generator reads replies by the hundred thousand a second on thousands of connections, so the
+//! [`Reader`] counts content instead of keeping it, and copies only what a head's end was missing from.
+//! It accepts what RFC 9112 lets a recipient accept (a bare LF ends a line), and refuses what
+//! leaves a reply's end in doubt.
+//!
+//! Owns framing of replies. Does not know redirects, cookies, coded content or time.
+
+use std::mem::MaybeUninit;
+
+use crate::chunked::{ChunkError, Chunked};
+use crate::head::has_token;
+use crate::scan::{HeadScan, LineEnds};
+
+/// A reply's head may be so long; a server that sends more is not worth measuring.
+const HEAD_BYTES: usize = 64 * 1024;
+const FIELDS: usize = 128;
+
+/// A request to write.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'a> {
+    /// The method's token.
+    pub method: &'a str,
+    /// Origin form: a path, perhaps a query.
+    pub target: &'a str,
+    /// The authority: `host` or `host:port`.
+    pub host: &'a str,
+    /// More header lines, each ended by CRLF.
+    pub fields: &'a str,
+    /// Whether the connection is to stay; says `Connection: close` otherwise.
+    pub persistent: bool,
+}
+
+/// Appends an HTTP/1.1 request without content.
+///
+/// ```
+/// use http1::client::{RequestHead, encode_request};
+///
+/// let mut bytes = Vec::new();
+/// let head = RequestHead { method: "GET", target: "/", host: "a:80", fields: "Accept: */*\r\n", persistent: false };
+/// encode_request(&mut bytes, &head);
+/// assert_eq!(bytes, b"GET / HTTP/1.1\r\nHost: a:80\r\nAccept: */*\r\nConnection: close\r\n\r\n");
+/// ```
+pub fn encode_request(into: &mut Vec<u8>, head: &RequestHead<'_>) {
+    let end = if head.persistent { "\r\n" } else { "Connection: close\r\n\r\n" };
+    for text in [head.method, " ", head.target, " HTTP/1.1\r\nHost: ", head.host, "\r\n", head.fields, end] {
+        into.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// A complete reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The final status.
+    pub status: u16,
+    /// Bytes of content, coding of the transfer undone.
+    pub body_bytes: u64,
+    /// Whether another request may be sent on the connection.
+    pub persistent: bool,
+}
+
+/// Why a reply cannot be read; its connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Not a response head.
+    #[error("the reply's head is not HTTP/1")]
+    Head,
+    /// A head above 64 KiB or 128 fields.
+    #[error("the reply's head is too large")]
+    HeadTooLarge,
+    /// Lengths that differ or are no numbers.
+    #[error("the reply's length is ambiguous")]
+    Length,
+    /// A broken chunked coding.
+    #[error("the reply's chunks are broken")]
+    Chunk,
+    /// The connection ended within a reply.
+    #[error("the connection ended within a reply")]
+    Truncated,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Head,
+    Sized { left: u64, reply: Reply },
+    Chunked { decoder: Chunked, reply: Reply },
+    UntilEnd { reply: Reply },
+}
+
+/// Reads replies from any pieces of a connection's bytes, in constant memory.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    state: State,
+    scan: HeadScan,
+    /// What has come of a head that is not complete yet.
+    partial: Vec<u8>,
+    answers_head: bool,
+}
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader::new()
+    }
+}
+
+impl Reader {
+    /// At the beginning of a connection. Allocates nothing, and later only for heads that come in pieces.
+    pub fn new() -> Reader {
+        Reader { state: State::Head, scan: HeadScan::default(), partial: Vec::new(), answers_head: false }
+    }
+
+    /// Says whether the replies from the next one on answer HEAD requests, and so have no content.
+    pub fn expect_head(&mut self, answers_head: bool) {
+        self.answers_head = answers_head;
+    }
+
+    /// Whether a part of a reply has been read.
+    pub fn is_within_reply(&self) -> bool {
+        !matches!(self.state, State::Head) || !self.partial.is_empty()
+    }
+
+    /// Reads on, to the end of one reply at most. Gives how many of `bytes` it took - all, unless a
+    /// reply is complete - and that reply. Interim replies are skipped.
+    ///
+    /// # Errors
+    /// [`Malformed`], but not [`Malformed::Truncated`]; the reader must not be fed again.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(usize, Option<Reply>), Malformed> {
+        let mut at = 0;
+        loop {
+            let rest = &bytes[at..];
+            match &mut self.state {
+                State::Head => match self.feed_head(rest)? {
+                    Some((taken, state)) => {
+                        at += taken;
+                        self.state = state;
+                    }
+                    None => return Ok((bytes.len(), None)),
+                },
+                State::Sized { left, reply } => {
+                    let take = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    *left -= take as u64;
+                    reply.body_bytes += take as u64;
+                    if *left == 0 {
+                        return Ok((at + take, Some(self.finish())));
+                    }
+                    return Ok((bytes.len(), None));
+                }
+                State::Chunked { decoder, reply } => {
+                    let taken = decoder.decode(rest, |_| {}).map_err(|error| match error {
+                        ChunkError::Malformed | ChunkError::TooLarge => Malformed::Chunk,
+                    })?;
+                    if decoder.is_done() {
+                        reply.body_bytes = decoder.total();
+                        return Ok((at + taken, Some(self.finish())));
+                    }
+                    return Ok((bytes.len(), None));
+                }
+                State::UntilEnd { reply } => {
+                    reply.body_bytes += rest.len() as u64;
+                    return Ok((bytes.len(), None));
+                }
+            }
+        }
+    }
+
+    /// The server has ended the connection: completes a reply that this delimits.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`] within any other reply.
+    pub fn end(&mut self) -> Result<Option<Reply>, Malformed> {
+        match self.state {
+            State::UntilEnd { .. } => Ok(Some(self.finish())),
+            State::Head if self.partial.is_empty() => Ok(None),
+            _ => Err(Malformed::Truncated),
+        }
+    }
+
+    fn finish(&mut self) -> Reply {
+        match std::mem::replace(&mut self.state, State::Head) {
+            State::Sized { reply, .. } | State::Chunked { reply, .. } | State::UntilEnd { reply } => reply,
+            State::Head => unreachable!("only a reply that has begun is finished"),
+        }
+    }
+
+    /// Gives how much the head took of `bytes`, and what follows it; nothing if it is not complete.
+    fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(usize, State)>, Malformed> {
+        if self.partial.is_empty() {
+            let window = &bytes[..bytes.len().min(HEAD_BYTES)];
+            return match self.scan.find_end(window, LineEnds::Any) {
+                Ok(Some(end)) => Ok(Some((end, parse(&bytes[..end], self.answers_head)?))),
+                _ if window.len() == HEAD_BYTES => Err(Malformed::HeadTooLarge),
+                _ => {
+                    self.partial.extend_from_slice(bytes);
+                    Ok(None)
+                }
+            };
+        }
+        let before = self.partial.len();
+        self.partial.extend_from_slice(&bytes[..bytes.len().min(HEAD_BYTES - before)]);
+        match self.scan.find_end(&self.partial, LineEnds::Any) {
+            Ok(Some(end)) => {
+                // Given back, not kept: most connections read a head in pieces only once in a while.
+                let head = std::mem::take(&mut self.partial);
+                Ok(Some((end - before, parse(&head[..end], self.answers_head)?)))
+            }
+            _ if self.partial.len() == HEAD_BYTES => Err(Malformed::HeadTooLarge),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// What follows a head (RFC 9112, 6.3).
+fn parse(head: &[u8], answers_head: bool) -> Result<State, Malformed> {
+    let mut slots = [const { MaybeUninit::uninit() }; FIELDS];
+    let mut response = httparse::Response::new(&mut []);
+    match httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        head,
+        &mut slots,
+    ) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(httparse::Error::TooManyHeaders) => return Err(Malformed::HeadTooLarge),
+        Ok(httparse::Status::Partial) | Err(_) => return Err(Malformed::Head),
+    }
+    let status = response.code.ok_or(Malformed::Head)?;
+    let framing = Framing::read(response.headers)?;
+    let persists_by_version = response.version == Some(1);
+    let mut reply = Reply {
+        status,
+        body_bytes: 0,
+        persistent: !framing.close && (persists_by_version || framing.keep_alive),
+    };
+    match (framing.coding, framing.length) {
+        // 101 is final: no HTTP follows it. The others announce a reply that is still to come.
+        _ if (100..=199).contains(&status) && status != 101 => Ok(State::Head),
+        _ if answers_head || matches!(status, 101 | 204 | 304) => Ok(State::Sized { left: 0, reply }),
+        (Coding::Chunked, length) => {
+            reply.persistent &= length.is_none() && persists_by_version;
+            Ok(State::Chunked { decoder: Chunked::new(u64::MAX), reply })
+        }
+        (Coding::Absent, Some(left)) => Ok(State::Sized { left, reply }),
+        (Coding::Absent, None) | (Coding::Other, _) => {
+            reply.persistent = false;
+            Ok(State::UntilEnd { reply })
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Absent,
+    Chunked,
+    Other,
+}
+
+struct Framing {
+    length: Option<u64>,
+    coding: Coding,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Framing {
+    fn read(fields: &[httparse::Header<'_>]) -> Result<Framing, Malformed> {
+        let mut framing = Framing { length: None, coding: Coding::Absent, close: false, keep_alive: false };
+        for field in fields {
+            let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+            match field.name.len() {
+                14 if is("content-length") => {
+                    let length = length(field.value)?;
+                    if framing.length.replace(length).is_some_and(|other| other != length) {
+                        return Err(Malformed::Length);
+                    }
+                }
+                17 if is("transfer-encoding") => {
+                    // Chunked delimits the content only as the one last coding.
+                    let last = field.value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+                    let chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
+                    framing.coding = if chunked { Coding::Chunked } else { Coding::Other };
+                }
+                10 if is("connection") => {
+                    framing.close |= has_token(field.value, "close");
+                    framing.keep_alive |= has_token(field.value, "keep-alive");
+                }
+                _ => {}
+            }
+        }
+        Ok(framing)
+    }
+}
+
+fn length(digits: &[u8]) -> Result<u64, Malformed> {
+    let text = std::str::from_utf8(digits).map_err(|_| Malformed::Length)?;
+    match text.as_bytes() {
+        [b'0'..=b'9', ..] => text.parse().map_err(|_| Malformed::Length),
+        _ => Err(Malformed::Length),
+    }
+}

@@ -1,0 +1,154 @@
+//! Deadlines against a simulated clock: slow senders, clients that never read, idle ones.
+
+mod support;
+
+use base::{Clock, Nanos, Seed};
+use http1::server::{Settings, Wants};
+use rand::RngExt;
+use support::{Peer, replies};
+
+const GET: &[u8] = b"GET /bytes/500 HTTP/1.1\r\nHost: h\r\n\r\n";
+
+impl Peer {
+    fn wait(&mut self, time: Nanos) {
+        self.clock.advance(time);
+        self.with(|connection, cx| connection.expire(cx));
+    }
+
+    /// Waits until something expires; gives how long that took.
+    fn wait_for_deadline(&mut self) -> Nanos {
+        let time = self.connection.deadline() - self.clock.now();
+        self.wait(time - Nanos(1));
+        let before = self.connection.deadline();
+        self.wait(Nanos(1));
+        assert_ne!(self.connection.deadline(), before, "a deadline that passed is over");
+        time
+    }
+
+    fn statuses(&self) -> Vec<u16> {
+        replies(&self.output).unwrap().iter().map(|reply| reply.status).collect()
+    }
+}
+
+fn secs(seconds: u64) -> Nanos {
+    Nanos::from_secs(seconds)
+}
+
+#[test]
+fn a_new_connection_that_says_nothing_is_closed_without_a_word() {
+    let mut peer = Peer::new(Settings::default());
+    assert_eq!(peer.wait_for_deadline(), secs(10));
+    assert_eq!((peer.connection.wants(), peer.counts.timeouts_header), (Wants::Close, 1));
+    assert_eq!(peer.connection.deadline(), Nanos::MAX);
+}
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word() {
+    let mut peer = Peer::new(Settings::default());
+    peer.send(GET);
+    peer.drain_output(usize::MAX);
+    peer.output.clear();
+    assert_eq!(peer.wait_for_deadline(), secs(60));
+    assert_eq!((peer.connection.wants(), peer.counts.timeouts_idle), (Wants::Close, 1));
+    assert_eq!(peer.connection.wants(), Wants::Close);
+    assert!(peer.output.is_empty());
+}
+
+#[test]
+fn a_head_has_its_time_from_its_first_byte() {
+    let mut peer = Peer::new(Settings::default());
+    peer.wait(secs(9));
+    for byte in GET.iter().take(10) {
+        peer.send(&[*byte]);
+        peer.wait(secs(1));
+    }
+    peer.drain_output(usize::MAX);
+    assert_eq!((peer.statuses(), peer.counts.timeouts_header), (vec![408], 1));
+    assert!(peer.shut_down);
+    assert_eq!(peer.wait_for_deadline(), secs(2));
+    assert_eq!((peer.connection.wants(), peer.counts.timeouts_linger), (Wants::Close, 1));
+}
+
+#[test]
+fn content_has_its_time_from_the_end_of_the_head() {
+    let mut peer = Peer::new(Settings::default());
+    peer.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n");
+    for _ in 0..30 {
+        peer.send(b"x");
+        peer.wait(secs(1));
+    }
+    peer.drain_output(usize::MAX);
+    assert_eq!((peer.statuses(), peer.counts.timeouts_body), (vec![408], 1));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_given_up() {
+    let mut peer = Peer::new(Settings::default());
+    peer.send(&GET.repeat(3));
+    for _ in 0..5 {
+        peer.wait(secs(29));
+        peer.transmit_once(1);
+    }
+    assert_eq!(peer.wait_for_deadline(), secs(30));
+    assert_eq!((peer.connection.wants(), peer.counts.timeouts_write_stall), (Wants::Close, 1));
+    assert_eq!(peer.counts.incomplete_responses, 1);
+}
+
+#[test]
+fn the_time_for_a_pipelined_head_begins_when_the_answers_before_it_have_left() {
+    let mut peer = Peer::new(Settings::default());
+    peer.send(&[GET, &GET[..5]].concat());
+    peer.wait(secs(20));
+    peer.drain_output(usize::MAX);
+    assert_eq!(peer.wait_for_deadline(), secs(10));
+    peer.drain_output(usize::MAX);
+    assert_eq!(peer.statuses(), [200, 408]);
+}
+
+#[test]
+fn expiring_early_does_nothing() {
+    let mut peer = Peer::new(Settings::default());
+    peer.wait(secs(9));
+    assert_eq!(peer.connection.wants(), Wants::Receive);
+    assert!(peer.connection.is_idle());
+}
+
+/// A thousand peers with random habits: every one is answered or timed out, none lives on without a
+/// deadline, and no promise about time is broken on the way.
+#[test]
+fn slow_peers_are_served_or_timed_out() {
+    let seed = Seed(20040628);
+    let mut rng = seed.rng();
+    for turn in 0..1000 {
+        let mut peer = Peer::new(Settings::default());
+        let requests = rng.random_range(1..4_usize);
+        let input = GET.repeat(requests);
+        let (mut sent, mut steps) = (0, 0);
+        while peer.connection.wants() != Wants::Close {
+            steps += 1;
+            assert!(steps < 10_000, "seed {seed}, peer {turn}: does not end");
+            let pause = Nanos::from_millis(rng.random_range(0..3000));
+            let due = peer.connection.deadline();
+            assert!(due > peer.clock.now() && due <= peer.clock.now() + secs(60), "seed {seed}, peer {turn}");
+            let before = peer.counts.clone();
+            peer.wait(pause);
+            assert!(peer.clock.now() >= due || peer.counts == before, "seed {seed}, peer {turn}: too early");
+            match peer.connection.wants() {
+                Wants::Transmit if rng.random_bool(0.9) => {
+                    peer.transmit_once(rng.random_range(1..400));
+                }
+                Wants::Receive if sent < input.len() => {
+                    let piece = rng.random_range(1..20).min(input.len() - sent);
+                    peer.with(|connection, cx| connection.receive(&input[sent..sent + piece], cx));
+                    sent += piece;
+                }
+                Wants::ShutdownThenReceive => peer.connection.shut_down(),
+                _ => {}
+            }
+        }
+        let counts = &peer.counts;
+        let ends = counts.timeouts_header + counts.timeouts_idle + counts.timeouts_write_stall;
+        assert_eq!(ends, 1, "seed {seed}, peer {turn}: {counts:?}");
+        assert_eq!(counts.sent_bytes, peer.output.len() as u64);
+    }
+}
