@@ -1,2 +1,24 @@
-//! Inrush.
-fn main() {}
+//! Inrush: a web server that keeps its head when connections rush in, and the instruments that prove it.
+//!
+//! The command line and nothing else: each command turns flags into a checked configuration, calls the
+//! crate that does the work, and turns what comes back into output and an exit code.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod config_file;
+mod exit;
+mod serve;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Exit;
+
+fn main() -> std::process::ExitCode {
+    let outcome = config_file::expand(std::env::args_os().collect())
+        .and_then(|arguments| Cli::try_parse_from(arguments).map_err(Exit::from))
+        .and_then(|cli| match cli.command {
+            Command::Serve(flags) => serve::run(flags),
+        });
+    exit::report(outcome)
+}

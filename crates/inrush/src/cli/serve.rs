@@ -1,0 +1,177 @@
+//! The flags of `inrush serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use base::{Bytes, Limit, Nanos};
+use clap::{Args, ValueEnum};
+
+macro_rules! mechanism_names {
+    ($($name:literal => $mechanism:ty,)*) => { [$($name),*] };
+}
+
+/// The names of all event mechanisms.
+pub const MECHANISMS: [&str; 4] = dispatch::for_each_mechanism!(mechanism_names);
+
+fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
+    server::architecture::by_name(name).ok_or_else(|| {
+        let known: Vec<&str> = server::architecture::ALL.iter().map(|known| known.name).collect();
+        format!("accepted are {}", known.join(", "))
+    })
+}
+
+fn cpu_list(text: &str) -> Result<CpuList, String> {
+    let wrong = || "accepted are processors such as 0, 0,2 or 0-3".to_owned();
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) =
+            (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+        if first > last || last >= 1024 {
+            return Err(wrong());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(CpuList(cpus))
+}
+
+/// Processors by number.
+#[derive(Clone, Debug)]
+pub struct CpuList(pub Vec<usize>);
+
+/// How access log lines are written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// The combined log format
+    Combined,
+    /// One JSON object a line
+    Json,
+}
+
+/// Serve a directory over HTTP/1.1.
+#[derive(Args, Debug)]
+pub struct ServeFlags {
+    /// The directory to serve
+    #[arg(default_value = ".")]
+    pub root: PathBuf,
+
+    /// Address to listen on; repeatable; port 0 lets the kernel choose
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    pub listen: Vec<SocketAddr>,
+
+    /// Which loops exist and who accepts: per-core, sped
+    #[arg(long, default_value = "per-core", value_parser = architecture)]
+    pub arch: &'static server::Architecture,
+
+    /// Event mechanism
+    #[arg(long, value_name = "MECHANISM", default_value = "epoll", value_parser = MECHANISMS)]
+    pub dispatch: String,
+
+    /// Connections accepted each time the listener is ready: 1, 2, ... or inf
+    #[arg(long, value_name = "N|inf", default_value = "10")]
+    pub accept_limit: Limit,
+
+    /// Read from a connection as soon as it is accepted, instead of in the next turn
+    #[arg(long)]
+    pub read_after_accept: bool,
+
+    /// Event loops; as many as processors if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+
+    /// Processors to tie the loops to, such as 0,2 or 0-3; all that are allowed if not given
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub cpus: Option<CpuList>,
+
+    /// Connections open at once
+    #[arg(long, value_name = "N", default_value = "15000", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_connections: u32,
+
+    /// Length of the kernel's accept queue
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    pub backlog: u32,
+
+    /// CPU time to spend on each request, for experiments
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub burn: Nanos,
+
+    /// Address of /status, /metrics and /accept-limit; none if not given. Reachable means allowed.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub admin: Option<SocketAddr>,
+
+    /// The same settings as TOML; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<String>,
+
+    /// Append a line for each response to a file, or to stdout: -
+    #[arg(long, value_name = "FILE|-")]
+    pub access_log: Option<PathBuf>,
+
+    /// How access log lines are written
+    #[arg(long, value_name = "FORMAT", default_value = "combined")]
+    pub log_format: LogFormat,
+
+    /// How long a shutdown waits for connections to finish
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub drain_timeout: Nanos,
+
+    /// For a whole request head, and for the first byte of a new connection
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub header_timeout: Nanos,
+
+    /// For the content of a request
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub body_timeout: Nanos,
+
+    /// For the next request on a connection
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub idle_timeout: Nanos,
+
+    /// For the peer to take another byte of a response
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub write_timeout: Nanos,
+
+    /// For the peer to read a refusal and close
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    pub linger_timeout: Nanos,
+
+    /// Size of a request head; beyond: 431
+    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
+    pub max_head: Bytes,
+
+    /// Size of a request target; beyond: 414
+    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
+    pub max_target: Bytes,
+
+    /// Header fields of a request; beyond: 431
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=128))]
+    pub max_fields: u16,
+
+    /// Size of the content of a request, which is read and dropped; beyond: 413
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    pub max_body: Bytes,
+
+    /// Requests answered on one connection
+    #[arg(long, value_name = "N|inf", default_value = "inf")]
+    pub max_requests: Limit,
+
+    /// The file that stands for its directory
+    #[arg(long, value_name = "NAME", default_value = "index.html")]
+    pub index: String,
+
+    /// Serve files whose name begins with a dot
+    #[arg(long)]
+    pub show_dot_files: bool,
+
+    /// Files up to this size are kept in memory, larger ones are kept open
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    pub small_file: Bytes,
+
+    /// Memory for small files, per loop
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub cache_memory: Bytes,
+
+    /// Larger files kept open, per loop
+    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u16).range(1..))]
+    pub cache_open_files: u16,
+}

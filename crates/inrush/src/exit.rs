@@ -1,0 +1,65 @@
+//! How the program ends: one clear line on stderr where something is wrong, and the contract's exit codes.
+
+use std::process::ExitCode;
+
+/// Every way to end but well.
+#[derive(Debug)]
+pub enum Exit {
+    /// Help or version was asked for: printed to stdout, code 0.
+    Shown(clap::Error),
+    /// 1: it was tried and failed.
+    Failed(String),
+    /// 2: the command line or a config file is wrong.
+    Usage(String),
+}
+
+impl From<clap::Error> for Exit {
+    fn from(error: clap::Error) -> Exit {
+        use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+        match error.kind() {
+            DisplayHelp | DisplayVersion => Exit::Shown(error),
+            DisplayHelpOnMissingArgumentOrSubcommand => {
+                Exit::Usage("a command is missing; see inrush --help".to_owned())
+            }
+            _ => Exit::Usage(one_line(&error.to_string())),
+        }
+    }
+}
+
+/// What clap says before it comes to the usage, on one line.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let told: Vec<&str> =
+        lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    told.join("; ").trim_start_matches("error: ").replace(":; ", ": ")
+}
+
+/// Prints what there is to say and gives the exit code.
+pub fn report(outcome: Result<(), Exit>) -> ExitCode {
+    let (code, message) = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Exit::Shown(help)) => {
+            // Nobody may be left to read it.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(Exit::Failed(message)) => (1, message),
+        Err(Exit::Usage(message)) => (2, message),
+    };
+    eprintln!("inrush: {message}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_lines_become_one() {
+        let text = "error: invalid value 'x' for '--arch <ARCH>'\n  [possible values: a, b]\n\n  tip: a similar value exists: 'a'\n\nUsage: inrush\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            one_line(text),
+            "invalid value 'x' for '--arch <ARCH>'; [possible values: a, b]; tip: a similar value exists: 'a'"
+        );
+    }
+}

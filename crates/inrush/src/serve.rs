@@ -1,0 +1,111 @@
+//! `inrush serve`: flags to configuration, start, and the lines that scripts wait for.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use server::{LogTarget, ServeConfig, ServeError, Server};
+
+use crate::cli::{self, ServeFlags};
+use crate::exit::Exit;
+
+/// Descriptors beside connections: listeners, mechanism, log, reserve, standard streams, and headroom.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Serves until a signal.
+pub fn run(flags: ServeFlags) -> Result<(), Exit> {
+    let loops = u64::from(flags.workers.unwrap_or(1));
+    let needed =
+        u64::from(flags.max_connections) + loops * u64::from(flags.cache_open_files) + OTHER_DESCRIPTORS;
+    raise_descriptor_limit(needed);
+    let server = Server::start(configuration(flags)).map_err(exit)?;
+    for address in server.addresses() {
+        eprintln!("listening on {address}");
+    }
+    if let Some(address) = server.admin_address() {
+        eprintln!("admin on {address}");
+    }
+    let drained = server.wait().map_err(exit)?;
+    if drained.cut_off > 0 {
+        eprintln!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
+    }
+    Ok(())
+}
+
+fn exit(error: ServeError) -> Exit {
+    match error {
+        ServeError::Setting { .. } | ServeError::Log { .. } => Exit::Usage(error.to_string()),
+        ServeError::Root(_) => Exit::Usage(format!("ROOT: {error}")),
+        _ => Exit::Failed(error.to_string()),
+    }
+}
+
+/// Raises the soft limit as far as is needed and allowed, and says where that is not far enough: the
+/// server then turns connections away instead of failing.
+fn raise_descriptor_limit(needed: u64) {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    limit.current = Some(limit.maximum.map_or(needed, |most| most.min(needed)));
+    // What could not be raised is reported below like what is not enough.
+    let _ = setrlimit(Resource::Nofile, limit);
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(needed);
+    if now < needed {
+        eprintln!(
+            "inrush: {now} descriptors are fewer than the {needed} that --max-connections may need; see ulimit -n"
+        );
+    }
+}
+
+fn configuration(flags: ServeFlags) -> ServeConfig {
+    let target = flags.access_log.map(|path| match path.to_str() {
+        Some("-") => LogTarget::Stdout,
+        _ => LogTarget::File(path),
+    });
+    let format = match flags.log_format {
+        cli::LogFormat::Combined => server::LogFormat::Combined,
+        cli::LogFormat::Json => server::LogFormat::Json,
+    };
+    let dispatch = cli::MECHANISMS.into_iter().find(|name| *name == flags.dispatch);
+    ServeConfig {
+        root: flags.root,
+        listen: flags.listen,
+        architecture: flags.arch,
+        dispatch: dispatch.expect("the parser accepts only these names"),
+        accept_limit: flags.accept_limit,
+        read_after_accept: flags.read_after_accept,
+        workers: flags.workers.map(usize::from),
+        cpus: flags.cpus.map(|list| list.0).unwrap_or_default(),
+        max_connections: flags.max_connections as usize,
+        backlog: flags.backlog,
+        burn: flags.burn,
+        admin: flags.admin,
+        http: http1::server::Settings {
+            limits: http1::server::Limits {
+                head_bytes: flags.max_head.0 as usize,
+                target_bytes: flags.max_target.0 as usize,
+                fields: usize::from(flags.max_fields),
+                body_bytes: flags.max_body.0,
+                requests_per_connection: flags.max_requests,
+                ..http1::server::Limits::default()
+            },
+            timeouts: http1::server::Timeouts {
+                header: flags.header_timeout,
+                idle: flags.idle_timeout,
+                body: flags.body_timeout,
+                write_stall: flags.write_timeout,
+                linger: flags.linger_timeout,
+            },
+        },
+        site: site::Options {
+            index: flags.index,
+            show_dot_files: flags.show_dot_files,
+            small_file: flags.small_file,
+            cache: site::CacheLimits {
+                bytes: flags.cache_memory,
+                open_files: usize::from(flags.cache_open_files),
+                ..site::CacheLimits::default()
+            },
+        },
+        access_log: target.map(|target| (target, format)),
+        drain_timeout: flags.drain_timeout,
+    }
+}
