@@ -2,7 +2,8 @@
 //!
 //! Owns the names, sizes and contents of the generated set (Brecht 2004, section 5; SPECweb99): each
 //! directory holds 36 files, four classes of nine, of about 102.4 x 10^class x 1..9 bytes, together
-//! 5,119,484. Which file is asked for how often is the workload's affair, in `load`.
+//! 5,119,484. As in SPECweb99, names count from 0: `class0_0` is the smallest. Which file is asked for
+//! how often is the workload's affair, in `load`.
 //!
 //! Contents are printable and depend on the seed alone; no two files start alike.
 
@@ -20,9 +21,9 @@ pub const FILES_PER_CLASS: u32 = 9;
 /// The bytes of one directory.
 pub const DIRECTORY_SIZE: Bytes = Bytes(5_119_484);
 
-/// The size of file 1..=9 of class 0..=3: 102.4 x 10^class x file bytes, rounded down.
+/// The size of file 0..=8 of class 0..=3: 102.4 x 10^class x (file + 1) bytes, rounded down.
 pub fn file_size(class: u32, file: u32) -> Bytes {
-    Bytes(1024 * 10_u64.pow(class) * u64::from(file) / 10)
+    Bytes(1024 * 10_u64.pow(class) * u64::from(file + 1) / 10)
 }
 
 /// Where a file is, from the root of the set: `dir00003/class1_7`.
@@ -35,7 +36,7 @@ pub fn file_name(directory: u32, class: u32, file: u32) -> String {
 /// # Errors
 /// Those of creating and writing files there; what was written before stays.
 pub fn write(root: &Path, directories: u32, seed: Seed) -> io::Result<Bytes> {
-    let largest = file_size(CLASSES - 1, FILES_PER_CLASS).0 as usize;
+    let largest = file_size(CLASSES - 1, FILES_PER_CLASS - 1).0 as usize;
     // One text for all: each file is a stretch of it from a place of its own, so that 100 MB are
     // written at the speed of memory, not of the random generator.
     let mut rng = seed.child("file set").rng();
@@ -55,7 +56,7 @@ pub fn write(root: &Path, directories: u32, seed: Seed) -> io::Result<Bytes> {
 
 /// The class and number of the 36 files of a directory.
 fn in_directory() -> impl Iterator<Item = (u32, u32)> {
-    (0..CLASSES).flat_map(|class| (1..=FILES_PER_CLASS).map(move |file| (class, file)))
+    (0..CLASSES).flat_map(|class| (0..FILES_PER_CLASS).map(move |file| (class, file)))
 }
 
 /// Lower-case letters in lines of 64, so that a person can look at a file.
@@ -117,8 +118,8 @@ mod tests {
         let total: u64 = in_directory().map(|(class, file)| file_size(class, file).0).sum();
         assert_eq!(Bytes(total), DIRECTORY_SIZE);
         assert_eq!(in_directory().count(), 36);
-        assert_eq!(file_size(0, 1), Bytes(102));
-        assert_eq!(file_size(3, 9), Bytes(921_600));
+        assert_eq!(file_size(0, 0), Bytes(102));
+        assert_eq!(file_size(3, 8), Bytes(921_600));
     }
 
     #[test]
@@ -126,8 +127,8 @@ mod tests {
         let read = |seed| {
             let folder = tempfile::tempdir().unwrap();
             assert_eq!(write(folder.path(), 2, seed).unwrap(), Bytes(2 * DIRECTORY_SIZE.0));
-            let file = fs::read(folder.path().join(file_name(1, 2, 9))).unwrap();
-            assert_eq!(file.len() as u64, file_size(2, 9).0);
+            let file = fs::read(folder.path().join(file_name(1, 2, 8))).unwrap();
+            assert_eq!(file.len() as u64, file_size(2, 8).0);
             file
         };
         assert_eq!(read(Seed(1)), read(Seed(1)));

@@ -1,0 +1,62 @@
+//! What a person sees while an experiment runs: a bar on a terminal, plain lines elsewhere.
+//!
+//! The time to the end is the plan's - so many runs of such a length are left - and not drawn from how
+//! fast the bar has moved.
+
+use std::io::{IsTerminal, Write};
+
+use base::Nanos;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Where progress is shown.
+pub enum Progress {
+    /// A bar on a terminal.
+    Bar(ProgressBar),
+    /// A line for each step, on standard error.
+    Lines,
+    /// Nowhere.
+    Silent,
+}
+
+impl Progress {
+    /// A bar where standard error is a terminal, else lines.
+    pub fn on_stderr() -> Progress {
+        if !std::io::stderr().is_terminal() {
+            return Progress::Lines;
+        }
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{bar:32.cyan/dim} {percent:>3}% {wide_msg}");
+        bar.set_style(style.expect("the template is a valid constant"));
+        Progress::Bar(bar)
+    }
+
+    /// Something that stays to be read.
+    pub fn say(&self, line: &str) {
+        match self {
+            Progress::Bar(bar) => bar.println(line),
+            // Nobody may be reading any more, and that is no reason to end an experiment.
+            Progress::Lines => drop(writeln!(std::io::stderr(), "{line}")),
+            Progress::Silent => {}
+        }
+    }
+
+    /// What is done now, how much time all of it takes, and how much is left.
+    pub fn step(&self, what: &str, left: Nanos, whole: Nanos) {
+        match self {
+            Progress::Bar(bar) => {
+                bar.set_length(whole.0);
+                bar.set_position(whole.0.saturating_sub(left.0));
+                bar.set_message(format!("{what} ({} s left)", left.as_secs_f64().ceil()));
+            }
+            Progress::Lines => self.say(what),
+            Progress::Silent => {}
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Progress::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}

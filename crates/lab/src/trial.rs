@@ -1,0 +1,290 @@
+//! One run of load against one server, and what was seen meanwhile.
+//!
+//! Owns the command line of `inrush load`, its exit codes, and the observation of both sides while it
+//! runs: the kernel's counters are read when the warm-up ends and when the measured time does, the
+//! accept queue is looked at every 10 ms in between. Chooses no rates.
+//!
+//! The status page is read before and after the whole run and so covers the warm-up too: reading it in
+//! between would be one more request to a server that has too many.
+
+use std::io;
+
+use base::{Clock, Nanos, Seed};
+use record::{LoadResult, QueueDepth};
+use serde_json::Value;
+use sys::process::Output;
+
+use crate::kernel::{Elapsed, Observer, QueueSamples, Reading};
+use crate::plan::RunTime;
+use crate::server_under_test::Running;
+use crate::topology::Topology;
+
+/// How often the accept queue is looked at: some dozens of looks even in a short run, at a cost to the
+/// client's CPU of less than a thousandth.
+const TICK: Nanos = Nanos::from_millis(10);
+
+/// What a status page of ours counts from the server's start, beside all that stands under `counters`.
+const COUNTERS: [&str; 4] = ["accepts", "accept_phases", "requests", "bytes"];
+
+/// Exit codes of `inrush load` with a result on its standard output.
+const EXIT_WITH_RESULT: [i32; 3] = [0, 3, 5];
+
+/// What is offered to any server; the rate and the server come with each run.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// What is asked for, from the slash on; at least one.
+    pub paths: Vec<String>,
+    /// `--workload` of `inrush load`.
+    pub name: String,
+    /// The mean number of requests a session, which that workload has.
+    pub requests_per_session: f64,
+    /// A connection that is not there by then is given up.
+    pub connect_timeout: Nanos,
+    /// A reply that is not complete by then is no good.
+    pub request_timeout: Nanos,
+}
+
+/// Why a run of load has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It could not be started or waited for.
+    #[error("cannot run the load generator: {0}")]
+    Io(#[from] io::Error),
+    /// It failed.
+    #[error("the load generator failed, {status}: {stderr}")]
+    Failed {
+        /// Its exit code or signal.
+        status: std::process::ExitStatus,
+        /// The last line it wrote.
+        stderr: String,
+    },
+    /// What it printed is no result.
+    #[error("the load generator's result cannot be read: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// Its ledger does not add up.
+    #[error(transparent)]
+    Unbalanced(#[from] record::load::Unbalanced),
+    /// Somebody asked us to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What one run found out, before it is a record.
+#[derive(Debug)]
+pub struct Seen {
+    /// The client's result.
+    pub load: LoadResult,
+    /// Counters over the measured time.
+    pub elapsed: Elapsed,
+    /// The accept queue over the measured time.
+    pub queue: Option<QueueDepth>,
+    /// The server's status page, counters as differences over the run.
+    pub status: Option<Value>,
+}
+
+/// What a run needs beside the server: made once, used for all runs.
+pub struct Conductor<'a> {
+    /// Where server and client are.
+    pub topology: &'a Topology,
+    /// Looks at the server's side.
+    pub observer: Observer,
+    /// Time.
+    pub clock: &'a dyn Clock,
+    /// Whether to stop: asked several times a second.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Conductor<'_> {
+    /// Offers `requests_per_s` to a server and watches. Blocks for the time of the run.
+    ///
+    /// # Errors
+    /// [`LoadError`]. A generator that could not offer the load is no error: the result says so.
+    pub fn run(
+        &mut self,
+        server: &Running,
+        workload: &Workload,
+        requests_per_s: f64,
+        time: RunTime,
+        seed: Seed,
+    ) -> Result<Seen, LoadError> {
+        let status_before = server.status(self.topology);
+        let arguments = arguments(server, workload, requests_per_s, time, seed);
+        let program = self.topology.client.program(sys::process::this_program()?).arguments(arguments);
+        let child = program.start()?;
+        let mut watch =
+            Watch { started: self.clock.now(), time, from: None, to: None, queue: QueueSamples::default() };
+        let mut failure = None;
+        let output = child.output(TICK, || {
+            if failure.is_none() {
+                failure = watch.look(&mut self.observer, self.clock, server.address.port()).err();
+            }
+            failure.is_none() && !(self.interrupted)()
+        })?;
+        if let Some(error) = failure {
+            return Err(LoadError::Io(error));
+        }
+        if (self.interrupted)() {
+            return Err(LoadError::Interrupted);
+        }
+        let load = parse(&output)?;
+        let now = self.observer.read(self.clock)?;
+        // A generator that ended early leaves the time until now.
+        let from = watch.from.unwrap_or_else(|| now.clone());
+        let elapsed = watch.to.unwrap_or(now).since(&from);
+        let status = difference(status_before, server.status(self.topology));
+        Ok(Seen { load, elapsed, queue: watch.queue.summary(), status })
+    }
+
+    /// Waits until the server has accepted and finished what an earlier run left behind, at most so
+    /// long. TIME-WAIT needs no waiting: the ports of several addresses outlast an experiment.
+    ///
+    /// # Errors
+    /// Those of looking at the server's side.
+    pub fn settle(&mut self, server: &mut Running, at_most: Nanos) -> io::Result<()> {
+        let deadline = self.clock.now() + at_most;
+        loop {
+            let queued = self.observer.accept_queue(server.address.port())?.depth;
+            // Listeners, idle admin connections and the like are a handful.
+            if (queued == 0 && self.observer.sockets_in_use()? <= 16) || self.clock.now() >= deadline {
+                return Ok(());
+            }
+            server.linger(TICK)?;
+        }
+    }
+}
+
+/// What is noted while a run lasts: the counters at both ends of the measured time, and the accept queue
+/// in between.
+struct Watch {
+    started: Nanos,
+    time: RunTime,
+    from: Option<Reading>,
+    to: Option<Reading>,
+    queue: QueueSamples,
+}
+
+impl Watch {
+    fn look(&mut self, observer: &mut Observer, clock: &dyn Clock, port: u16) -> io::Result<()> {
+        let passed = clock.now() - self.started;
+        if self.from.is_none() && passed >= self.time.warmup {
+            self.from = Some(observer.read(clock)?);
+        }
+        if self.to.is_none() && passed >= self.time.total() {
+            self.to = Some(observer.read(clock)?);
+        }
+        if self.from.is_some() && self.to.is_none() {
+            self.queue.add(observer.accept_queue(port)?);
+        }
+        Ok(())
+    }
+}
+
+fn arguments(
+    server: &Running,
+    workload: &Workload,
+    requests_per_s: f64,
+    time: RunTime,
+    seed: Seed,
+) -> Vec<String> {
+    let mut words = vec!["load".to_owned()];
+    words.extend(workload.paths.iter().map(|path| format!("http://{}{path}", server.address)));
+    let settings = [
+        ("--rate", format!("{:.3}", requests_per_s / workload.requests_per_session)),
+        ("--duration", time.measured.to_string()),
+        ("--warmup", time.warmup.to_string()),
+        ("--workload", workload.name.clone()),
+        ("--arrivals", "poisson".to_owned()),
+        ("--connect-timeout", workload.connect_timeout.to_string()),
+        ("--request-timeout", workload.request_timeout.to_string()),
+        ("--seed", seed.to_string()),
+        ("--output", "json".to_owned()),
+    ];
+    for (flag, value) in settings {
+        words.extend([flag.to_owned(), value]);
+    }
+    words
+}
+
+/// The result on the generator's standard output, checked.
+fn parse(output: &Output) -> Result<LoadResult, LoadError> {
+    let status = output.exit.status;
+    if !status.code().is_some_and(|code| EXIT_WITH_RESULT.contains(&code)) || output.stdout.is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stderr = stderr.lines().last().unwrap_or("it said nothing").to_owned();
+        return Err(LoadError::Failed { status, stderr });
+    }
+    let load: LoadResult = serde_json::from_slice(&output.stdout)?;
+    load.balance()?;
+    Ok(load)
+}
+
+/// The later status page with its counters, which count from the server's start, turned into differences,
+/// and without the figures of single loops. Absent where either page is.
+fn difference(before: Option<Value>, after: Option<Value>) -> Option<Value> {
+    let (before, mut after) = (before?, after?);
+    let page = after.as_object_mut()?;
+    page.remove("loops");
+    for name in COUNTERS {
+        if let Some(value) = page.get_mut(name) {
+            subtract(value, before.get(name));
+        }
+    }
+    if let Some(named) = page.get_mut("counters").and_then(Value::as_object_mut) {
+        for (name, value) in named {
+            subtract(value, before.get("counters").and_then(|counters| counters.get(name)));
+        }
+    }
+    let counted = |name: &str| page.get(name).and_then(Value::as_f64);
+    if let (Some(accepts), Some(phases)) = (counted("accepts"), counted("accept_phases")) {
+        let mean = if phases > 0.0 { accepts / phases } else { 0.0 };
+        page.insert("mean_accepted_per_phase".to_owned(), mean.into());
+    }
+    Some(after)
+}
+
+fn subtract(later: &mut Value, earlier: Option<&Value>) {
+    if let (Some(count), Some(earlier)) = (later.as_u64(), earlier.and_then(Value::as_u64)) {
+        *later = count.saturating_sub(earlier).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn counters_become_differences_and_what_is_no_counter_stays() {
+        let page = |accepts, phases, timeouts| {
+            json!({
+                "accepts": accepts, "accept_phases": phases, "mean_accepted_per_phase": 9.0,
+                "connections": accepts, "counters": { "timeouts": timeouts }, "loops": [{ "accepts": 7 }],
+            })
+        };
+        let expected = json!({
+            "accepts": 15, "accept_phases": 5, "mean_accepted_per_phase": 3.0,
+            "connections": 25, "counters": { "timeouts": 2 },
+        });
+        assert_eq!(difference(Some(page(10, 5, 1)), Some(page(25, 10, 3))), Some(expected));
+        assert_eq!(difference(None, Some(page(1, 1, 1))), None);
+        let other = json!({ "version": "2" });
+        assert_eq!(difference(Some(other.clone()), Some(other.clone())), Some(other));
+    }
+
+    fn output(code: i32, stdout: &str, stderr: &str) -> Output {
+        let exit = sys::process::Exit {
+            status: std::process::ExitStatus::from_raw(code << 8),
+            cpu_time: Nanos::ZERO,
+        };
+        Output { stdout: stdout.into(), stderr: stderr.into(), exit }
+    }
+
+    #[test]
+    fn a_failed_generator_is_quoted() {
+        let error = parse(&output(2, "", "usage\nunknown flag --x\n")).unwrap_err().to_string();
+        assert_eq!(error, "the load generator failed, exit status: 2: unknown flag --x");
+        assert!(matches!(parse(&output(0, "not json", "")), Err(LoadError::Shape(_))));
+        assert!(matches!(parse(&output(3, "", "")), Err(LoadError::Failed { .. })));
+    }
+}
