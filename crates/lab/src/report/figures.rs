@@ -114,9 +114,11 @@ const PER_PHASE: Quantity = Quantity {
     show: number,
 };
 
-const WIDE: (f64, f64) = (760.0, 400.0);
+const WIDE: (f64, f64) = (840.0, 430.0);
 const NARROW: (f64, f64) = (400.0, 340.0);
 const PANEL: (f64, f64) = (440.0, 310.0);
+/// For three beside each other.
+const SLIM: (f64, f64) = (310.0, 290.0);
 
 /// The figures, in the order of the page; what the study has nothing on is left out.
 pub fn figures(servers: &[ServerSummary<'_>]) -> Vec<Figure> {
@@ -144,15 +146,32 @@ fn goodput(servers: &[ServerSummary<'_>]) -> Figure {
     Figure {
         id: "goodput",
         heading: "Goodput",
-        caption: "Correct replies a second against requests offered a second. A server that keeps its head \
-                  stays at its capacity however much more arrives. Lines join medians over the repetitions; \
-                  the band behind a line reaches from the least to the largest."
-            .to_owned(),
+        caption: goodput_caption(servers),
         width: "full",
         panels: vec![Panel { heading: String::new(), class: String::new(), forms }],
         keys: keys(servers, |_| true),
         table: pivot(servers, &[("", &GOODPUT)]),
     }
+}
+
+fn goodput_caption(servers: &[ServerSummary<'_>]) -> String {
+    let mut caption =
+        "Correct replies a second against requests offered a second. A server that keeps its head \
+                       stays at its capacity however much more arrives."
+            .to_owned();
+    let points = || servers.iter().flat_map(|server| &server.points);
+    if points().any(|point| point.trials > 1) {
+        caption.push_str(
+            " Lines join medians over the repetitions; the band behind a line reaches from the least to the \
+             largest.",
+        );
+    }
+    if points().any(|point| point.limited > 0) {
+        caption.push_str(
+            " A hollow point is one where the load generator was the limit: the truth may be higher.",
+        );
+    }
+    caption
 }
 
 /// Every request answered, up to capacity.
@@ -294,14 +313,23 @@ fn mark(server: &ServerSummary<'_>, point: &LoadPoint, view: View, quantity: &Qu
         band: (spread.min, spread.max),
         hollow: point.limited > 0,
         at,
-        value: format!("{}{limited}", with_range(spread, quantity.show)),
+        value: format!("{}{limited}", (quantity.show)(spread.median)),
+        range: range(spread, quantity.show).unwrap_or_default(),
     })
 }
 
-/// `11.8k/s (11.2k/s–12k/s)`; a range that rounds to the median is not worth its ink.
+/// `11.8k/s (11.2k/s–12k/s)`.
 fn with_range(spread: Spread, show: fn(f64) -> String) -> String {
+    match range(spread, show) {
+        Some(range) => format!("{} ({range})", show(spread.median)),
+        None => show(spread.median),
+    }
+}
+
+/// From the least to the largest, unless both round to the median.
+fn range(spread: Spread, show: fn(f64) -> String) -> Option<String> {
     let (median, min, max) = (show(spread.median), show(spread.min), show(spread.max));
-    if min == median && max == median { median } else { format!("{median} ({min}–{max})") }
+    (min != median || max != median).then(|| format!("{min}–{max}"))
 }
 
 fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
@@ -316,11 +344,12 @@ fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
             points.flat_map(|point| &point.ended).any(|(kind, per_s)| kind == ending && *per_s > 0.0)
         })
         .collect();
-    let measured = servers.iter().enumerate().filter(|(_, server)| !server.points.is_empty());
-    let panels = measured.map(|(index, server)| Panel {
+    let measured = || servers.iter().enumerate().filter(|(_, server)| !server.points.is_empty());
+    let size = if measured().count() == 3 { SLIM } else { PANEL };
+    let panels = measured().map(|(index, server)| Panel {
         heading: server.entry.name.clone(),
         class: format!("s{index}"),
-        forms: vec![outcome_bars(index, server, &seen, tallest).draw()],
+        forms: vec![BarChart { size, y_max: tallest, ..outcome_bars(index, server, &seen) }.draw()],
     });
     Figure {
         id: "outcomes",
@@ -343,7 +372,7 @@ fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
     }
 }
 
-fn outcome_bars(index: usize, server: &ServerSummary<'_>, seen: &[Ending], tallest: f64) -> BarChart {
+fn outcome_bars(index: usize, server: &ServerSummary<'_>, seen: &[Ending]) -> BarChart {
     let bar = |point: &LoadPoint| {
         let offered: f64 = point.ended.iter().map(|(_, per_s)| per_s).sum();
         let parts = point.ended.iter().filter(|(ending, _)| seen.contains(ending));
@@ -370,7 +399,7 @@ fn outcome_bars(index: usize, server: &ServerSummary<'_>, seen: &[Ending], talle
         title: format!("Outcomes of {}", server.entry.name),
         size: PANEL,
         y_title: "requests/s".to_owned(),
-        y_max: tallest,
+        y_max: 0.0,
         bars: server.points.iter().map(bar).collect(),
     }
 }

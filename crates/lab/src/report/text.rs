@@ -21,10 +21,12 @@ pub fn text(study: &Study) -> String {
     if rows.len() > 1 {
         push_aligned(&mut out, &rows);
         out.push_str(&format!(
-            "\nbest: correct replies at the best load; kept, response time (from the intended time) and \
-             kernel drops:\nunder the heaviest load, {} the capacity.\n",
+            "\nbest: goodput at its highest. kept, response time and kernel drops: at {} the capacity.\n",
             multiple(heaviest)
         ));
+        if servers.iter().filter_map(ServerSummary::heaviest).any(|point| point.limited > 0) {
+            out.push_str("(!): there the load generator was the limit, so that the truth may be higher.\n");
+        }
     }
     for server in servers.iter().filter(|server| server.points.is_empty()) {
         out.push_str(&format!(

@@ -31,14 +31,30 @@ pub fn lede(study: &Study, servers: &[ServerSummary<'_>]) -> String {
     }
     format!(
         "{} {} offered {} between {} and {} {} own capacity{}. Client and server ran in {place}, on {machine}.",
-        plural(run, "server", "servers"),
+        if run == 1 { "One server".to_owned() } else { format!("{} servers", capitalised(run)) },
         if run == 1 { "was" } else { "were each" },
-        plural(loads, "load", "loads"),
+        if loads == 1 { "one load".to_owned() } else { format!("{} loads", in_words(loads)) },
         multiple(low),
         multiple(high),
         if run == 1 { "its" } else { "their" },
-        if trials > 1 { format!(", each load {trials} times in random order") } else { String::new() },
+        match trials {
+            0 | 1 => String::new(),
+            2 => ", each load twice in random order".to_owned(),
+            _ => format!(", each load {} times in random order", in_words(trials)),
+        },
     )
+}
+
+/// A count as it is written in a sentence.
+fn in_words(count: usize) -> String {
+    const WORDS: [&str; 10] = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+    WORDS.get(count).map_or_else(|| count.to_string(), |word| (*word).to_owned())
+}
+
+fn capitalised(count: usize) -> String {
+    let word = in_words(count);
+    let mut letters = word.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// How one server did, after its name and a colon.
@@ -96,8 +112,7 @@ fn limited(study: &Study, name: &str, point: &LoadPoint) -> Option<String> {
     let reasons: Vec<&str> = reasons.into_iter().collect();
     let because = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
     Some(format!(
-        "{name} at {}: in {} of {} the load generator was the limit, not the server{because}. \
-         Drawn hollow: the truth may be higher.",
+        "{name} at {}: in {} of {} the load generator was the limit, not the server{because}.",
         multiple(point.factor),
         point.limited,
         plural(point.trials, "trial", "trials"),

@@ -41,13 +41,24 @@
     if (colour.startsWith("url")) colour = getComputedStyle(document.documentElement).getPropertyValue("--o-client");
     name.style.setProperty("--mark", colour);
     const value = document.createElement("dd");
-    value.textContent = withPlace ? `${mark.dataset.value} at ${mark.dataset.at}` : mark.dataset.value;
+    value.textContent = mark.dataset.value;
     list.append(name, value);
+    if (mark.dataset.range) {
+      const range = document.createElement("span");
+      range.className = "range";
+      range.textContent = ` (${mark.dataset.range})`;
+      value.append(range);
+    }
+    if (!withPlace) return;
+    const place = document.createElement("dd");
+    place.textContent = `at ${mark.dataset.at}`;
+    list.append(place);
   }
 
   function fill(chart, chosen) {
     const sameColumn = chart.dataset.mode === "column";
     const list = document.createElement("dl");
+    list.classList.toggle("placed", !sameColumn);
     const visible = chosen.filter((mark) => !mark.matches('.bar[height="0"]'));
     // Bars read from the top down, as they are stacked.
     const ordered = chosen[0].matches(".bar") ? visible.reverse() : visible;
@@ -61,7 +72,8 @@
     tip.append(list);
   }
 
-  // Beside the crosshair, on the side with more room, never off the page.
+  // Beside the crosshair, on the side with more room, never off the page. Past saturation lines run high
+  // and bars before it are low: there is room at the foot of lines and above bars.
   function place(chart, x) {
     const box = chart.getBoundingClientRect();
     const left = box.left + (x / chart.viewBox.baseVal.width) * box.width;
@@ -70,8 +82,11 @@
     const size = tip.getBoundingClientRect();
     const wanted = left > room / 2 ? left - size.width - 16 : left + 16;
     const clamped = Math.max(8, Math.min(wanted, room - size.width - 8));
-    const above = box.top + Number(chart.dataset.top) * (box.height / chart.viewBox.baseVal.height);
-    tip.style.transform = `translate(${clamped + window.scrollX}px, ${above + window.scrollY}px)`;
+    const scale = box.height / chart.viewBox.baseVal.height;
+    const top = Number(chart.dataset.top) * scale;
+    const foot = Number(chart.dataset.bottom) * scale - size.height - 8;
+    const down = box.top + (chart.querySelector(".bar") ? top : Math.max(top, foot));
+    tip.style.transform = `translate(${clamped + window.scrollX}px, ${down + window.scrollY}px)`;
   }
 
   function hide() {

@@ -62,6 +62,8 @@ pub struct Mark {
     pub at: String,
     /// What it says, in words.
     pub value: String,
+    /// From where to where the repetitions reach, in words; empty where they agree.
+    pub range: String,
 }
 
 /// A thin reference line behind the data.
@@ -199,9 +201,9 @@ impl LineChart {
         let room = dx.hypot(dy) - 30.0;
         if guide.label.chars().count() as f64 * LETTER_PX < room {
             // Just above the line, where no measurement can lie.
-            let (x, y) = (from.0 + dx * 0.55, from.1 + dy * 0.55);
+            let (x, y) = (from.0 + dx * 0.5, from.1 + dy * 0.5);
             let turn = format!(
-                "translate({} {}) rotate({}) translate(0 -7)",
+                "translate({} {}) rotate({}) translate(0 -11)",
                 Px(x),
                 Px(y),
                 Px(dy.atan2(dx).to_degrees())
@@ -242,8 +244,11 @@ impl LineChart {
     fn description(&self) -> String {
         let mut lines = vec![format!("{} over {}.", self.y.title, self.x.title)];
         for series in &self.series {
-            let marks: Vec<String> =
-                series.marks.iter().map(|mark| format!("{} at {}", mark.value, mark.at)).collect();
+            let words = |mark: &Mark| {
+                let range = if mark.range.is_empty() { String::new() } else { format!(" ({})", mark.range) };
+                format!("{}{range} at {}", mark.value, mark.at)
+            };
+            let marks: Vec<String> = series.marks.iter().map(words).collect();
             let marks = if marks.is_empty() { "no values".to_owned() } else { marks.join("; ") };
             lines.push(format!("{}: {marks}.", series.name));
         }
@@ -298,6 +303,7 @@ fn draw_series(markup: &mut Markup, axes: &Axes, series: &Series, label: Option<
                 ("data-x", &Px(*x)),
                 ("data-at", &mark.at),
                 ("data-value", &mark.value),
+                ("data-range", &mark.range),
             ],
         );
     }
@@ -391,6 +397,7 @@ mod tests {
             hollow: false,
             at: x.to_string(),
             value: y.to_string(),
+            range: String::new(),
         };
         Series { name: name.to_owned(), index, marks: points.iter().map(mark).collect() }
     }
@@ -443,7 +450,7 @@ mod tests {
         )
         .draw();
         assert!(!text.contains("<script"));
-        assert!(text.contains("&lt;script&gt;alert(1)&lt;/s…"), "{text}");
+        assert!(text.contains("&lt;script&gt;alert(1)&lt;/scr…"), "{text}");
     }
 
     #[test]
