@@ -209,3 +209,31 @@ fn prepare_out(out: &Path) -> anyhow::Result<PathBuf> {
     }
     Ok(records)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_demonstration_is_taken_away_and_nothing_else() {
+        let out = tempfile::tempdir().unwrap();
+        let records = prepare_out(&out.path().join("a/b")).unwrap();
+        fs::write(records.join("000-nginx-x1-0.json"), "{}").unwrap();
+        fs::write(records.join("notes.txt"), "mine").unwrap();
+        assert_eq!(prepare_out(&out.path().join("a/b")).unwrap(), records);
+        let left: Vec<_> = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["notes.txt"]);
+        assert!(prepare_out(Path::new("/dev/null/out")).is_err());
+    }
+
+    #[test]
+    fn the_time_is_enough_for_the_shortest_trials_of_four_servers() {
+        // Beside the narrowing, a search takes three confirmations and on average four doublings: each
+        // server but the first starts near the capacity of the one before it.
+        for pace in [QUICK, FULL] {
+            let searches = pace.shares.estimate(pace.capacity_run, 4 * (4 + pace.narrowing_runs + 3));
+            let trials = pace.shares.estimate(pace.shares.shortest, 4 * 6 * pace.repeats as usize);
+            assert!(searches + trials <= pace.whole, "{searches} + {trials}");
+        }
+    }
+}

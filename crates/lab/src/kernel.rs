@@ -53,6 +53,7 @@ pub struct Observer {
     sockstat: File,
     stat: File,
     diagnostics: SocketDiagnostics,
+    sockets_at_start: u64,
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
 }
@@ -64,9 +65,11 @@ impl Observer {
     /// Those of opening files in /proc, and of a kernel without sock_diag.
     pub fn of(topology: &Topology) -> io::Result<Observer> {
         topology.server.enter(|| {
+            let mut sockstat = File::open("/proc/thread-self/net/sockstat")?;
             Ok(Observer {
                 netstat: File::open("/proc/thread-self/net/netstat")?,
-                sockstat: File::open("/proc/thread-self/net/sockstat")?,
+                sockets_at_start: parse_sockets_in_use(&read_again(&mut sockstat)?),
+                sockstat,
                 stat: File::open("/proc/stat")?,
                 diagnostics: SocketDiagnostics::open()?,
                 server_cpus: topology.server.cpus.clone(),
@@ -97,12 +100,14 @@ impl Observer {
         Ok(self.diagnostics.accept_queue(port)?.unwrap_or_default())
     }
 
-    /// How many connections the server's side holds, accepted or not, TIME-WAIT left out.
+    /// How many TCP sockets the server's side has more than when we began to look: listeners and
+    /// connections, accepted or not, TIME-WAIT left out.
     ///
     /// # Errors
     /// Those of reading files in /proc.
     pub fn sockets_in_use(&mut self) -> io::Result<u64> {
-        Ok(parse_sockets_in_use(&read_again(&mut self.sockstat)?))
+        let now = parse_sockets_in_use(&read_again(&mut self.sockstat)?);
+        Ok(now.saturating_sub(self.sockets_at_start))
     }
 }
 

@@ -85,3 +85,34 @@ fn workload(paths: Vec<String>, name: String, requests_per_session: f64) -> Work
 fn files(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(dir: Option<&Path>) -> DemoOptions {
+        DemoOptions { dir: dir.map(Path::to_owned), quick: true, out: PathBuf::new(), seed: Seed(1) }
+    }
+
+    #[test]
+    fn a_generated_set_is_served_from_its_root_and_gone_afterwards() {
+        let content = Content::of(&options(None), 1).unwrap();
+        let root = content.root.clone();
+        assert!(root.join("dir00000/class3_8").exists());
+        assert_eq!(content.workload.name, "specweb99:1");
+        assert_eq!(content.title, "SPECweb99-like sessions, 5.1 MB of static files");
+        drop(content);
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn a_given_folder_is_served_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Content::of(&options(Some(folder.path())), 1).err().unwrap().to_string();
+        assert!(error.starts_with("there is no file to serve in "), "{error}");
+        fs::write(folder.path().join("index.html"), "x").unwrap();
+        let content = Content::of(&options(Some(folder.path())), 1).unwrap();
+        assert_eq!(content.workload.paths, ["/"]);
+        assert!(Content::of(&options(Some(Path::new("/no/such/folder"))), 1).is_err());
+    }
+}
