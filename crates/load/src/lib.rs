@@ -1,1 +1,64 @@
-//! placeholder
+//! The open-loop load generator: it offers what it was asked to, whatever the server does with it.
+//!
+//! ```text
+//!   arrivals -> schedule --due--> engine <--> server
+//!                workload -----------^ |
+//!                                      +--> ledger, recorder --interval--> assembly --> observer
+//!                                                       \------------ end ------------> result
+//! ```
+//!
+//! A [`Config`] is checked by construction and becomes a [`Plan`] by [`prepare`], which resolves the
+//! target and says which limits will bite; [`run`] carries it out. Every request that was offered ends
+//! in exactly one outcome or was in flight at the end; latency is measured from the time the
+//! request was *meant* to be sent, and apart from that from the time it was; and a generator that could
+//! not keep up says so in the verdict.
+//!
+//! Owns arrival processes, workloads, the S-client engine (Banga 1997), ledger, histograms and
+//! thresholds. Does not know the command line, terminals or files; speaks HTTP/1.1 by `http1::client`.
+//!
+//! ```no_run
+//! use load::{Client, Config, Process, Sockets, Snapshot, Stop};
+//!
+//! let client = Client::SClient { rate: "2k".parse()?, arrivals: Process::Poisson, sockets: Sockets::Auto };
+//! let plan = load::prepare(Config::new(vec!["http://127.0.0.1:8080/".parse()?], client))?;
+//! let mut print = |seen: &Snapshot<'_>| eprintln!("{} replies", seen.point.replies);
+//! let result = load::run(&plan, &mut print, &Stop::new())?;
+//! result.balance()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod arrivals;
+mod assembly;
+mod config;
+mod deadlines;
+mod draws;
+mod engine;
+mod error;
+pub mod fail_if;
+mod ledger;
+mod observer;
+pub mod preflight;
+mod recorder;
+mod run;
+mod schedule;
+mod series;
+mod sources;
+mod stop;
+mod target;
+pub mod verdict;
+pub mod workload;
+
+pub use arrivals::Process;
+pub use config::{CONNECT_TIMEOUT, Client, Config, REQUEST_TIMEOUT, Sockets};
+pub use engine::TOO_LATE;
+pub use error::LoadError;
+pub use fail_if::Threshold;
+pub use ledger::Window;
+pub use observer::{Observer, Snapshot};
+pub use preflight::{Plan, prepare};
+pub use run::run;
+pub use sources::SourceRange;
+pub use stop::Stop;
+pub use target::Url;
+pub use workload::{Length, Spec, Think};

@@ -1,0 +1,140 @@
+//! Intervals of several threads, put together in order.
+//!
+//! Each thread hands over its intervals in order and with the same boundaries, but not at the same
+//! time. An interval is complete when every thread has told of it; when the threads have ended, what is
+//! incomplete is taken as it is: a run that was stopped ends in the middle of one.
+
+use std::collections::VecDeque;
+
+use base::Nanos;
+use record::{Outcome, Outcomes, Point};
+
+use crate::ledger::{self, Window};
+use crate::observer::{Observer, Snapshot};
+use crate::recorder::Interval;
+use crate::series::{Series, point};
+use crate::verdict;
+
+/// What is known of a run while it goes on.
+pub(crate) struct Assembly {
+    window: Window,
+    /// How many intervals each thread has told of.
+    told: Vec<usize>,
+    /// The intervals that not all have told of, the oldest first.
+    open: VecDeque<Interval>,
+    /// How many intervals are complete.
+    complete: usize,
+    series: Series,
+    outcomes: [u64; Outcome::ALL.len()],
+    established: u64,
+    reached: Nanos,
+}
+
+impl Assembly {
+    /// Of so many threads.
+    pub(crate) fn new(threads: u32, window: Window) -> Assembly {
+        Assembly {
+            window,
+            told: vec![0; threads as usize],
+            open: VecDeque::new(),
+            complete: 0,
+            series: Series::default(),
+            outcomes: [0; Outcome::ALL.len()],
+            established: 0,
+            reached: Nanos::ZERO,
+        }
+    }
+
+    /// Takes the next interval of a thread, and tells the observer of every one that is complete by it.
+    pub(crate) fn add(&mut self, thread: u32, interval: Interval, observer: &mut dyn Observer) {
+        let number = self.told[thread as usize];
+        self.told[thread as usize] += 1;
+        match self.open.get_mut(number - self.complete) {
+            Some(open) => open.merge_thread(&interval),
+            None => self.open.push_back(interval),
+        }
+        while self.told.iter().all(|told| *told > self.complete) {
+            let Some(interval) = self.open.pop_front() else { break };
+            self.complete += 1;
+            let point = point(&interval);
+            let from = interval.from;
+            self.close(interval);
+            observer.interval(&Snapshot {
+                elapsed: self.reached,
+                total: self.window.until,
+                warming_up: from < self.window.from,
+                point: &point,
+                outcomes: &ledger::named(&self.outcomes),
+                established: self.established,
+            });
+        }
+    }
+
+    /// Up to when intervals are complete.
+    pub(crate) fn reached(&self) -> Nanos {
+        self.reached
+    }
+
+    /// Whether the target has refused everything so far.
+    pub(crate) fn nobody_is_there(&self) -> bool {
+        verdict::unreachable(&ledger::named(&self.outcomes), self.established).is_some()
+    }
+
+    /// How requests ended in the whole run, and how many connections were established. Asked for when
+    /// the threads have ended.
+    pub(crate) fn totals(&self) -> (Outcomes, u64) {
+        let (mut outcomes, mut established) = (self.outcomes, self.established);
+        for interval in &self.open {
+            established += interval.established;
+            outcomes.iter_mut().zip(interval.outcomes).for_each(|(sum, count)| *sum += count);
+        }
+        (ledger::named(&outcomes), established)
+    }
+
+    /// The time series, when the threads have ended.
+    pub(crate) fn into_points(mut self) -> Vec<Point> {
+        for interval in std::mem::take(&mut self.open) {
+            self.close(interval);
+        }
+        self.series.points()
+    }
+
+    fn close(&mut self, interval: Interval) {
+        self.reached = interval.until;
+        self.established += interval.established;
+        self.outcomes.iter_mut().zip(interval.outcomes).for_each(|(sum, count)| *sum += count);
+        self.series.push(interval);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { from: Nanos::SECOND, until: Nanos::from_secs(3) };
+
+    fn interval(number: u64, refused: u64) -> Interval {
+        let mut interval = Interval::new(Nanos::SECOND * number);
+        interval.until = Nanos::SECOND * (number + 1);
+        interval.outcomes[Outcome::Refused as usize] = refused;
+        interval
+    }
+
+    #[test]
+    fn an_interval_is_told_when_every_thread_has_told_of_it() {
+        let mut assembly = Assembly::new(2, WINDOW);
+        let mut seen = Vec::new();
+        let mut observer = |snapshot: &Snapshot<'_>| {
+            seen.push((snapshot.elapsed, snapshot.warming_up, snapshot.outcomes.get(Outcome::Refused)));
+        };
+        assembly.add(0, interval(0, 1), &mut observer);
+        assembly.add(0, interval(1, 2), &mut observer);
+        assembly.add(1, interval(0, 4), &mut observer);
+        assert!(assembly.nobody_is_there() && assembly.reached() == Nanos::SECOND);
+        assembly.add(1, interval(1, 8), &mut observer);
+        assembly.add(1, interval(2, 16), &mut observer);
+        assert_eq!(seen, [(Nanos::SECOND, true, 5), (Nanos::from_secs(2), false, 15)]);
+        assert_eq!(assembly.totals().0.get(Outcome::Refused), 31, "the incomplete one counts in the end");
+        assert_eq!(assembly.into_points().len(), 3);
+    }
+}

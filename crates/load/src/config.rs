@@ -1,0 +1,198 @@
+//! The checked configuration of a run. Whoever holds a [`Config`] need not check it again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use base::{Nanos, PerSecond, Seed};
+
+use crate::arrivals::Process;
+use crate::ledger::Window;
+use crate::sources::SourceRange;
+use crate::target::Url;
+use crate::workload::{Length, Spec, Think};
+
+/// How long a connect may take: above any round trip, below the kernel's first retransmission (1 s), so
+/// that an attempt is one SYN (Banga 1997, section 3.1).
+pub const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
+
+/// How long a reply may take before the client gives up (SYSTEMS.md, section 1).
+pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(10);
+
+/// How many connects may be pending at once: D of Banga 1997, section 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Sockets {
+    /// As many as the rate and the connect time-out need.
+    #[default]
+    Auto,
+    /// So many; a session that is due while all are pending ends as `no_descriptor`.
+    AtMost(NonZeroU32),
+}
+
+/// What decides when sessions begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Client {
+    /// The S-client: sessions begin when the arrival process says, whatever the server does.
+    SClient {
+        /// Sessions a second, all threads together.
+        rate: PerSecond,
+        /// When they begin.
+        arrivals: Process,
+        /// The bound on pending connects, all threads together.
+        sockets: Sockets,
+    },
+    /// The simple client: each begins a session when its last one has ended.
+    Closed {
+        /// How many there are, all threads together.
+        clients: NonZeroU32,
+    },
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is asked for: at least one URL, all of one server ([`crate::prepare`] checks both).
+    pub urls: Vec<Url>,
+    /// When sessions begin.
+    pub client: Client,
+    /// Engine threads; each has its share of the rate or of the clients.
+    pub threads: NonZeroU32,
+    /// The measured time. The run takes this and the warm-up.
+    pub duration: Nanos,
+    /// What goes before and is not measured.
+    pub warmup: Nanos,
+    /// A connect that is still pending after this is abandoned; not zero.
+    pub connect_timeout: Nanos,
+    /// A request without a complete reply after this is abandoned, with its connection; not zero.
+    pub request_timeout: Nanos,
+    /// What sessions ask for.
+    pub workload: Spec,
+    /// Requests a session, where not as the workload has it.
+    pub requests_per_connection: Option<Length>,
+    /// The time from a reply to the session's next request; of a closed client also to its next session.
+    pub think: Think,
+    /// What all draws of the run come from.
+    pub seed: Seed,
+    /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
+    pub source: Option<SourceRange>,
+    /// The length of an interval of the time series; not zero.
+    pub interval: Nanos,
+    /// The user's word that the target is theirs, which is asked for above
+    /// [`RATE_UNASKED`](crate::preflight::RATE_UNASKED) to a public address.
+    pub own_this_server: bool,
+}
+
+impl Config {
+    /// A run with the defaults: one thread, 30 s after 5 s of warm-up, intervals of 1 s, one request a
+    /// session, seed 1.
+    pub fn new(urls: Vec<Url>, client: Client) -> Config {
+        Config {
+            urls,
+            client,
+            threads: NonZeroU32::MIN,
+            duration: Nanos::from_secs(30),
+            warmup: Nanos::from_secs(5),
+            connect_timeout: CONNECT_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+            workload: Spec::OnePacket,
+            requests_per_connection: None,
+            think: Think::NONE,
+            seed: Seed(1),
+            source: None,
+            interval: Nanos::SECOND,
+            own_this_server: false,
+        }
+    }
+
+    /// The measured window.
+    pub fn window(&self) -> Window {
+        Window { from: self.warmup, until: self.warmup + self.duration }
+    }
+
+    /// Every setting as text, for the manifest.
+    pub fn describe(&self) -> BTreeMap<String, String> {
+        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
+        let mut settings = vec![
+            ("urls", urls.join(" ")),
+            ("threads", self.threads.to_string()),
+            ("duration", self.duration.to_string()),
+            ("warmup", self.warmup.to_string()),
+            ("connect_timeout", self.connect_timeout.to_string()),
+            ("request_timeout", self.request_timeout.to_string()),
+            ("workload", self.workload.to_string()),
+            ("think", self.think.to_string()),
+            ("seed", self.seed.to_string()),
+            ("interval", self.interval.to_string()),
+        ];
+        match self.client {
+            Client::SClient { rate, arrivals, sockets } => settings.extend([
+                ("client", "s-client".to_owned()),
+                ("rate", rate.to_string()),
+                ("arrivals", arrivals.to_string()),
+                ("sockets", sockets.to_string()),
+            ]),
+            Client::Closed { clients } => {
+                settings.extend([("client", "closed".to_owned()), ("sockets", clients.to_string())]);
+            }
+        }
+        if let Some(length) = &self.requests_per_connection {
+            settings.push(("requests_per_connection", length.to_string()));
+        }
+        if let Some(source) = &self.source {
+            settings.push(("source_ip", source.to_string()));
+        }
+        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// Not a number of sockets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a number of sockets from 1 up, or auto")]
+pub struct NotSockets(String);
+
+impl FromStr for Sockets {
+    type Err = NotSockets;
+    fn from_str(text: &str) -> Result<Sockets, NotSockets> {
+        match text {
+            "auto" => Ok(Sockets::Auto),
+            number => number.parse().map(Sockets::AtMost).map_err(|_| NotSockets(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sockets::Auto => f.write_str("auto"),
+            Sockets::AtMost(most) => most.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_parse_back() {
+        for text in ["auto", "1", "20000"] {
+            assert_eq!(text.parse::<Sockets>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "0".parse::<Sockets>().unwrap_err().to_string(),
+            "'0' is not a number of sockets from 1 up, or auto"
+        );
+    }
+
+    #[test]
+    fn the_window_follows_the_warm_up() {
+        let url = "http://localhost/".parse().unwrap();
+        let config = Config::new(vec![url], Client::Closed { clients: NonZeroU32::MIN });
+        let window = config.window();
+        assert_eq!((window.from, window.length()), (Nanos::from_secs(5), Nanos::from_secs(30)));
+        let described = config.describe();
+        assert_eq!(described["client"], "closed");
+        assert_eq!(described["urls"], "http://localhost/");
+    }
+}

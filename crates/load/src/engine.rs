@@ -1,0 +1,283 @@
+//! The S-client in one thread (Banga 1997, section 3; SYSTEMS.md, section 4).
+//!
+//! ```text
+//!   schedule --due--> connecting --established, request sent--> awaiting a reply --reply--> next request,
+//!                         |                                           |                    or the end
+//!                         +-- T is over, refused: closed              +-- time-out, reset
+//! ```
+//!
+//! The paper has two processes, an establisher and a handler, so that neither waits for the other. Here
+//! they are two interest sets in one loop, and each turn does a bounded amount of work for each: begin
+//! at most [`STARTS_PER_TURN`] sessions, handle one batch of connects, handle one batch of replies. The
+//! set of connecting sockets is edge-triggered and each of its sockets is registered once and never
+//! taken out: an abandoned attempt costs socket, connect, register, close. It is waited for *inside* the
+//! set of established ones, so a turn that only reads replies makes one call for all of them.
+//!
+//! The loop catches up with the schedule by the intended times and never waits for the server: what it
+//! cannot begin ends as a limit of the client.
+//!
+//! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, in
+//! `reply_deadlines` exactly while it awaits a reply; every session that was offered ends in the ledger.
+//! All times are since the run's start.
+
+mod connect;
+mod exchange;
+mod session;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use base::{Clock, Key, Nanos, Rng, Slab};
+use dispatch::mechanism::{Epoll, EpollEdge};
+use dispatch::{Dispatcher, Event, Interest, Token};
+use record::load::Connections;
+
+use crate::LoadError;
+use crate::deadlines::Deadlines;
+use crate::ledger::{Ledger, Window};
+use crate::recorder::{Interval, Recorder, Totals};
+use crate::schedule::Schedule;
+use crate::sources::Sources;
+use crate::workload::{Think, Workload};
+use session::Connection;
+
+/// Sessions begun in one turn: a millisecond's work, so that replies are read in between.
+const STARTS_PER_TURN: usize = 256;
+
+/// A session that is due for so long is not begun any more: after a suspended process or machine, the
+/// missed sessions in one burst would be a load that nobody asked for.
+pub const TOO_LATE: Nanos = Nanos::SECOND;
+
+/// How late an expired deadline may be noticed, so that it need not wake the loop by itself.
+const DEADLINE_SLACK: Nanos = Nanos::MILLISECOND;
+
+/// How long the loop sleeps at most: a request to stop is noticed then.
+const SLEEP_MAX: Nanos = Nanos::from_millis(50);
+
+/// Replies are read in pieces of this size; one read takes most of them whole.
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Names the set of connecting sockets within the other one. No connection has this token: a slab's
+/// living generations are odd, and its places end far below.
+const CONNECTING_SET: Token = Token(u64::MAX - (1 << 32));
+
+/// What an engine does, as far as it is the same in all threads.
+#[derive(Clone)]
+pub(crate) struct Settings<'a> {
+    pub target: SocketAddr,
+    pub workload: &'a Workload,
+    pub think: Think,
+    pub connect_timeout: Nanos,
+    pub request_timeout: Nanos,
+    /// The most connects pending at once in this thread.
+    pub pending_max: u32,
+    pub window: Window,
+    pub interval: Nanos,
+}
+
+/// What an engine has to say when its run is over.
+pub(crate) struct Report {
+    pub ledger: Ledger,
+    pub totals: Totals,
+    pub connections: Connections,
+    /// When it ended.
+    pub ended: Nanos,
+    /// CPU time of its thread in the measured window.
+    pub cpu: Nanos,
+}
+
+/// One thread's generator.
+pub(crate) struct Engine<'a, C> {
+    clock: C,
+    /// The run's start on the clock.
+    origin: Nanos,
+    settings: Settings<'a>,
+    schedule: Schedule,
+    /// Each session's own draws are seeded from here, in the order of the schedule.
+    session_seeds: Rng,
+    sources: Sources,
+    connections: Slab<Connection>,
+    connecting: Dispatcher<EpollEdge>,
+    /// Whether the other set has reported that this one has events.
+    connecting_reported: bool,
+    established: Dispatcher<Epoll>,
+    connect_deadlines: Deadlines,
+    reply_deadlines: Deadlines,
+    /// Sessions between a reply and their next request, by the time it is due.
+    thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
+    ledger: Ledger,
+    recorder: Recorder,
+    counts: Connections,
+    events: Vec<Event>,
+    scratch: Box<[u8]>,
+    /// The thread's CPU time at the beginning of the measured window.
+    cpu_at_window: Option<Nanos>,
+}
+
+impl<'a, C: Clock> Engine<'a, C> {
+    /// An engine that begins when the clock shows `origin`.
+    ///
+    /// # Errors
+    /// No descriptor or memory for an interest set.
+    pub(crate) fn new(
+        clock: C,
+        origin: Nanos,
+        settings: Settings<'a>,
+        schedule: Schedule,
+        session_seeds: Rng,
+        sources: Sources,
+    ) -> Result<Engine<'a, C>, LoadError> {
+        let make = "an interest set for connections";
+        let connecting = Dispatcher::<EpollEdge>::new().map_err(LoadError::system(make))?;
+        let mut established = Dispatcher::<Epoll>::new().map_err(LoadError::system(make))?;
+        established.register(connecting.as_fd(), CONNECTING_SET, Interest::Read);
+        let recorder = Recorder::new(settings.window, settings.interval);
+        Ok(Engine {
+            clock,
+            origin,
+            settings,
+            schedule,
+            session_seeds,
+            sources,
+            connections: Slab::new(),
+            connecting,
+            connecting_reported: false,
+            established,
+            connect_deadlines: Deadlines::default(),
+            reply_deadlines: Deadlines::default(),
+            thinking: BinaryHeap::new(),
+            ledger: Ledger::default(),
+            recorder,
+            counts: Connections::default(),
+            events: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            cpu_at_window: None,
+        })
+    }
+
+    /// Runs to the window's end or until it should stop, and tells of every interval.
+    ///
+    /// # Errors
+    /// A wait that fails for a reason no peer can cause.
+    pub(crate) fn run(
+        mut self,
+        should_stop: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(Interval),
+    ) -> Result<Report, LoadError> {
+        let end = self.settings.window.until;
+        loop {
+            let now = self.now();
+            if now >= end || should_stop() {
+                return Ok(self.finish(now.min(end), tell));
+            }
+            self.expire(now);
+            self.resume_thinkers(now);
+            self.start_sessions(now);
+            self.handle_connects()?;
+            let timeout = self.sleep_time();
+            self.handle_replies(timeout)?;
+            self.end_interval(tell);
+        }
+    }
+
+    /// Time since the run's start; zero before it.
+    fn now(&self) -> Nanos {
+        self.clock.now().saturating_sub(self.origin)
+    }
+
+    /// Begins the sessions that are due, the longest overdue first.
+    fn start_sessions(&mut self, now: Nanos) {
+        for _ in 0..STARTS_PER_TURN {
+            let Some(intended) = self.schedule.take(now) else { break };
+            self.start_session(intended);
+        }
+    }
+
+    /// Handles one batch of connects that have completed or failed; does not wait.
+    fn handle_connects(&mut self) -> Result<(), LoadError> {
+        // Of an established connection's events this set is told as well, and goes on about them.
+        if self.connect_deadlines.len() == 0 && !self.connecting_reported {
+            return Ok(());
+        }
+        self.connecting_reported = false;
+        let mut events = std::mem::take(&mut self.events);
+        let waited = self.connecting.wait(&mut events, Some(Nanos::ZERO));
+        for event in events.drain(..) {
+            self.connect_ready(Key::from(event.token));
+        }
+        self.events = events;
+        waited.map(drop).map_err(LoadError::system("waiting for connections"))
+    }
+
+    /// Waits for replies, connects or the time-out, and handles one batch of replies.
+    fn handle_replies(&mut self, timeout: Nanos) -> Result<(), LoadError> {
+        let mut events = std::mem::take(&mut self.events);
+        let waited = self.established.wait(&mut events, Some(timeout));
+        for event in events.drain(..) {
+            match event.token {
+                CONNECTING_SET => self.connecting_reported = true,
+                token => self.exchange_ready(Key::from(token)),
+            }
+        }
+        self.events = events;
+        waited.map(drop).map_err(LoadError::system("waiting for replies"))
+    }
+
+    /// How long nothing is due.
+    fn sleep_time(&mut self) -> Nanos {
+        let now = self.now();
+        let with_slack = |(deadline, _): (Nanos, Key)| deadline.saturating_add(DEADLINE_SLACK);
+        let due = [
+            self.schedule.next(),
+            self.thinking.peek().map(|Reverse((due, _))| *due),
+            self.connect_deadlines.first().map(with_slack),
+            self.reply_deadlines.first().map(with_slack),
+            Some(self.recorder.interval_end()),
+            Some(self.settings.window.until),
+            Some(now + SLEEP_MAX),
+        ];
+        due.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
+    }
+
+    /// Closes the interval in progress if it is over, and notes the CPU time when the window begins.
+    fn end_interval(&mut self, tell: &mut dyn FnMut(Interval)) {
+        let now = self.now();
+        if self.cpu_at_window.is_none() && now >= self.settings.window.from {
+            self.cpu_at_window = Some(thread_cpu());
+        }
+        // The last interval is closed when the run has finished.
+        while self.recorder.interval_end() <= now.min(self.settings.window.until.saturating_sub(Nanos(1))) {
+            let until = self.recorder.interval_end();
+            tell(self.recorder.close_interval(until, self.connections.len() as u64));
+        }
+    }
+
+    /// Begins what was due before the end, and closes the books.
+    fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Report {
+        while let Some(intended) = self.schedule.take(end.saturating_sub(Nanos(1))) {
+            self.start_session(intended);
+        }
+        let sockets = self.connections.len() as u64;
+        let keys: Vec<Key> = self.connections.keys().collect();
+        for connection in keys.into_iter().filter_map(|key| self.connections.remove(key)) {
+            self.ledger.in_flight(connection.session.account);
+        }
+        tell(self.recorder.close_interval(end, sockets));
+        let cpu = self.cpu_at_window.map_or(Nanos::ZERO, |before| thread_cpu().saturating_sub(before));
+        Report {
+            ledger: self.ledger,
+            totals: self.recorder.into_totals(),
+            connections: self.counts,
+            ended: end,
+            cpu,
+        }
+    }
+}
+
+/// The CPU time of the calling thread.
+fn thread_cpu() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
+}

@@ -1,0 +1,162 @@
+//! The establisher: sessions begin, connects complete, fail or are abandoned.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use base::{Clock, Key, Nanos};
+use dispatch::Interest;
+use http1::client::Reader;
+use rand::Rng as _;
+use record::Outcome;
+use sys::errno::{Failure, classify};
+
+use super::session::{Connection, Phase, Session};
+use super::{Engine, TOO_LATE};
+use crate::draws::Draws;
+
+impl<C: Clock> Engine<'_, C> {
+    /// Offers a session's requests and connects for the first of them.
+    pub(super) fn start_session(&mut self, intended: Nanos) {
+        let workload = self.settings.workload;
+        let mut draws = Draws::new(self.session_seeds.next_u64());
+        let requests = workload.session_length(&mut draws);
+        let request = workload.pick(&mut draws);
+        let account = self.ledger.offer(requests, self.settings.window.contains(intended));
+        self.recorder.offered(requests);
+        let session = Session { account, draws, request, intended };
+        let now = self.now();
+        let lateness = now.saturating_sub(intended);
+        if lateness > TOO_LATE {
+            return self.end_session(session, Outcome::NoTime, now);
+        }
+        let measured = session.account.measured();
+        if self.connect(session, now) {
+            self.recorder.late(lateness, measured);
+        }
+    }
+
+    /// Begins a connect for a session's next request. Where the client itself cannot, the session ends
+    /// and the answer is no.
+    pub(super) fn connect(&mut self, session: Session, now: Nanos) -> bool {
+        if self.connect_deadlines.len() >= self.settings.pending_max as usize {
+            self.end_session(session, Outcome::NoDescriptor, now);
+            return false;
+        }
+        let socket = match self.sources.connect(self.settings.target) {
+            Ok(socket) => socket,
+            Err(error) => {
+                let outcome = connect_failure(&error);
+                self.counts.attempted += u64::from(!outcome.is_client_limit());
+                self.end_session(session, outcome, now);
+                return !outcome.is_client_limit();
+            }
+        };
+        self.counts.attempted += 1;
+        let phase = Phase::Connecting { since: now };
+        let connection =
+            Connection { socket, session, phase, reader: Reader::new(), has_replied: false, unsent: 0 };
+        let key = self.connections.insert(connection);
+        self.counts.sockets_peak = self.counts.sockets_peak.max(self.connections.len() as u64);
+        let connection = self.connections.get(key).expect("it was inserted just now");
+        self.connecting.register(connection.socket.as_fd(), key.into(), Interest::Write);
+        self.connect_deadlines.push(key, now + self.settings.connect_timeout);
+        true
+    }
+
+    /// A connecting socket has something to say: writing the request finds out what, and so saves asking.
+    pub(super) fn connect_ready(&mut self, key: Key) {
+        let now = self.now();
+        // The set is told of later events of established connections too; they are no news.
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Phase::Connecting { since } = connection.phase else { return };
+        match Self::transmit(self.settings.workload, connection) {
+            Ok(0) => {}
+            Ok(_) => {
+                self.connect_deadlines.remove(key);
+                self.counts.established += 1;
+                let measured = connection.session.account.measured();
+                self.recorder.established(now.saturating_sub(since), measured);
+                self.await_reply(key, now);
+            }
+            Err(error) => {
+                let outcome = connect_failure(&error);
+                if let Some(session) = self.close(key) {
+                    self.end_session(session, outcome, now);
+                }
+            }
+        }
+    }
+
+    /// Abandons connects and requests whose time is over. Closing a socket in SYN-SENT sends nothing.
+    pub(super) fn expire(&mut self, now: Nanos) {
+        while let Some(key) = self.connect_deadlines.pop_due(now) {
+            if let Some(session) = self.close(key) {
+                self.end_session(session, Outcome::ConnectTimeout, now);
+            }
+        }
+        while let Some(key) = self.reply_deadlines.pop_due(now) {
+            if let Some(session) = self.close(key) {
+                self.end_session(session, Outcome::ResponseTimeout, now);
+            }
+        }
+    }
+
+    /// Closes a connection and gives back its session.
+    pub(super) fn close(&mut self, key: Key) -> Option<Session> {
+        let connection = self.connections.remove(key)?;
+        self.connect_deadlines.remove(key);
+        self.reply_deadlines.remove(key);
+        self.connecting.closing(connection.socket.as_fd());
+        self.established.closing(connection.socket.as_fd());
+        Some(connection.session)
+    }
+
+    /// The session is over; what it had left shares the outcome.
+    pub(super) fn end_session(&mut self, mut session: Session, outcome: Outcome, now: Nanos) {
+        let due = now + self.settings.think.draw(&mut session.draws);
+        let requests = self.ledger.end_rest(session.account, outcome);
+        self.recorder.ended(outcome, requests);
+        self.schedule.session_ended(due);
+    }
+}
+
+/// How a connect that failed is entered in the ledger.
+fn connect_failure(error: &io::Error) -> Outcome {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => return Outcome::Refused,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => return Outcome::Reset,
+        io::ErrorKind::TimedOut => return Outcome::ConnectTimeout,
+        _ => {}
+    }
+    match classify(error) {
+        Failure::NoPort => Outcome::NoPort,
+        Failure::NoDescriptor | Failure::NoMemory => Outcome::NoDescriptor,
+        // No route, a filter's EPERM or EACCES, a source address that is not ours: the server did not
+        // say it.
+        Failure::PeerGone | Failure::Other | Failure::Retry | Failure::WouldBlock => Outcome::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn every_failure_has_its_outcome() {
+        for (errno, outcome) in [
+            (Errno::CONNREFUSED, Outcome::Refused),
+            (Errno::CONNRESET, Outcome::Reset),
+            (Errno::TIMEDOUT, Outcome::ConnectTimeout),
+            (Errno::HOSTUNREACH, Outcome::Unreachable),
+            (Errno::NETUNREACH, Outcome::Unreachable),
+            (Errno::PERM, Outcome::Unreachable),
+            (Errno::ADDRNOTAVAIL, Outcome::NoPort),
+            (Errno::MFILE, Outcome::NoDescriptor),
+            (Errno::NFILE, Outcome::NoDescriptor),
+            (Errno::NOBUFS, Outcome::NoDescriptor),
+        ] {
+            assert_eq!(connect_failure(&errno.into()), outcome, "{errno:?}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The handler: requests are sent, replies read, sessions go on or end.
+
+use std::cmp::Reverse;
+use std::io;
+use std::os::fd::AsFd;
+
+use base::{Clock, Key, Nanos};
+use dispatch::Interest;
+use http1::client::Reply;
+use record::Outcome;
+use rustix::net::{RecvFlags, SendFlags};
+use sys::errno::{Failure, classify};
+
+use super::Engine;
+use super::session::{Connection, Phase};
+use crate::recorder::Good;
+use crate::workload::Workload;
+
+/// Reads of one connection in one turn: a large reply goes on in the next, behind the others.
+const READS_PER_TURN: usize = 4;
+
+/// What a read brought.
+enum Read {
+    /// Nothing more for now.
+    Pending,
+    /// A whole reply.
+    Reply(Reply),
+    /// The connection is of no more use.
+    Over(Outcome),
+}
+
+impl<C: Clock> Engine<'_, C> {
+    /// Sends what is unsent of the request in progress, or all of it where none is. Returns how many
+    /// bytes went out; none where the socket takes none.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub(super) fn transmit(workload: &Workload, connection: &mut Connection) -> io::Result<usize> {
+        let last = connection.session.account.left() == 1;
+        let bytes = workload.bytes(connection.session.request, last);
+        let rest = match connection.unsent {
+            0 => bytes,
+            unsent => &bytes[bytes.len() - unsent as usize..],
+        };
+        loop {
+            let sent = rustix::net::send(&connection.socket, rest, SendFlags::NOSIGNAL);
+            match sent.map_err(io::Error::from) {
+                Ok(sent) => {
+                    connection.unsent = (rest.len() - sent) as u32;
+                    return Ok(sent);
+                }
+                Err(error) => match classify(&error) {
+                    Failure::Retry => {}
+                    Failure::WouldBlock => return Ok(0),
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// The request went out at `now`, perhaps but for a rest.
+    pub(super) fn await_reply(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.phase = Phase::Awaiting { sent: now };
+        let interest = if connection.unsent == 0 { Interest::Read } else { Interest::Both };
+        self.established.register(connection.socket.as_fd(), key.into(), interest);
+        self.reply_deadlines.push(key, now + self.settings.request_timeout);
+        self.recorder.sent(now);
+    }
+
+    /// An established connection has something to say.
+    pub(super) fn exchange_ready(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match connection.phase {
+            Phase::Connecting { .. } => {}
+            Phase::Thinking { .. } => {
+                // The server ended the connection, or sent what nobody asked for (RFC 9112, 9.3): the
+                // next request needs another. The event would come back until then.
+                connection.phase = Phase::Thinking { over: true };
+                self.established.deregister(connection.socket.as_fd());
+            }
+            Phase::Awaiting { sent } => {
+                if connection.unsent > 0 && !self.send_rest(key) {
+                    return;
+                }
+                self.read_reply(key, sent);
+            }
+        }
+    }
+
+    /// Sends the rest of a request; says whether the connection lives.
+    fn send_rest(&mut self, key: Key) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        match Self::transmit(self.settings.workload, connection) {
+            Ok(_) => {
+                let interest = if connection.unsent == 0 { Interest::Read } else { Interest::Both };
+                self.established.modify(connection.socket.as_fd(), interest);
+                true
+            }
+            Err(_) => {
+                self.lost(key, Outcome::Reset);
+                false
+            }
+        }
+    }
+
+    fn read_reply(&mut self, key: Key, sent: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match read(connection, &mut self.scratch) {
+            Read::Pending => {}
+            Read::Over(outcome) => self.lost(key, outcome),
+            Read::Reply(reply) => {
+                let now = self.now();
+                self.reply_deadlines.remove(key);
+                self.enter_reply(key, &reply, sent, now);
+                self.go_on(key, reply.persistent, now);
+            }
+        }
+    }
+
+    /// Enters a complete reply in the ledger and the histograms.
+    fn enter_reply(&mut self, key: Key, reply: &Reply, sent: Nanos, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.has_replied = true;
+        let session = &mut connection.session;
+        let outcome = match reply.status {
+            200..=399 => Outcome::Ok,
+            503 => Outcome::Shed,
+            _ => Outcome::StatusError,
+        };
+        self.recorder.reply(now);
+        if outcome == Outcome::Ok {
+            let good = Good {
+                latency_intended: now.saturating_sub(session.intended),
+                latency_sent: now.saturating_sub(sent),
+                content_bytes: reply.body_bytes,
+            };
+            self.recorder.good(now, good, session.account.measured());
+        }
+        self.ledger.end_one(&mut session.account, outcome);
+        self.recorder.ended(outcome, 1);
+    }
+
+    /// After a reply: the end of the session, a time to think, or the next request at once.
+    fn go_on(&mut self, key: Key, persistent: bool, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let session = &mut connection.session;
+        let due = now + self.settings.think.draw(&mut session.draws);
+        if session.account.left() == 0 {
+            self.close(key);
+            self.schedule.session_ended(due);
+            return;
+        }
+        session.request = self.settings.workload.pick(&mut session.draws);
+        session.intended = due;
+        connection.phase = Phase::Thinking { over: !persistent };
+        if due > now {
+            if !persistent {
+                self.established.deregister(connection.socket.as_fd());
+            }
+            self.thinking.push(Reverse((due, key)));
+        } else {
+            self.next_request(key, now);
+        }
+    }
+
+    /// Sends the next request of the sessions that have thought for long enough.
+    pub(super) fn resume_thinkers(&mut self, now: Nanos) {
+        while let Some(Reverse((due, key))) = self.thinking.peek().copied() {
+            if due > now {
+                break;
+            }
+            self.thinking.pop();
+            self.next_request(key, self.now());
+        }
+    }
+
+    fn next_request(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.phase == (Phase::Thinking { over: true }) {
+            return self.reconnect(key, now);
+        }
+        match Self::transmit(self.settings.workload, connection) {
+            Ok(0) => {
+                // The socket's buffer is full of earlier requests that were answered: nothing of this
+                // one went out, all of it is left.
+                let last = connection.session.account.left() == 1;
+                connection.unsent =
+                    self.settings.workload.bytes(connection.session.request, last).len() as u32;
+                self.await_reply(key, now);
+            }
+            Ok(_) => self.await_reply(key, now),
+            Err(_) => self.lost(key, Outcome::Reset),
+        }
+    }
+
+    /// The connection has ended without the reply. A server may end a persistent connection whenever it
+    /// likes: then the session goes on with another. Otherwise it is over.
+    fn lost(&mut self, key: Key, outcome: Outcome) {
+        let now = self.now();
+        let Some(connection) = self.connections.get(key) else { return };
+        let between_replies = connection.has_replied && !connection.reader.is_within_reply();
+        if outcome == Outcome::Reset && between_replies {
+            self.reconnect(key, now);
+        } else if let Some(session) = self.close(key) {
+            self.end_session(session, outcome, now);
+        }
+    }
+
+    /// Carries the session over to a new connection, which sends its request first.
+    fn reconnect(&mut self, key: Key, now: Nanos) {
+        if let Some(session) = self.close(key) {
+            self.connect(session, now);
+        }
+    }
+}
+
+/// Reads until a reply is complete, the socket is empty, or others should have their turn.
+fn read(connection: &mut Connection, scratch: &mut [u8]) -> Read {
+    for _ in 0..READS_PER_TURN {
+        let room = scratch.len();
+        let received = match rustix::net::recv(&connection.socket, &mut *scratch, RecvFlags::empty()) {
+            Ok((received, _)) => received,
+            Err(error) => match classify(&error.into()) {
+                Failure::Retry => continue,
+                Failure::WouldBlock => return Read::Pending,
+                _ => return Read::Over(Outcome::Reset),
+            },
+        };
+        if received == 0 {
+            return match connection.reader.end() {
+                Ok(Some(reply)) => Read::Reply(reply),
+                Ok(None) | Err(_) => Read::Over(Outcome::Reset),
+            };
+        }
+        match connection.reader.feed(&scratch[..received]) {
+            Err(_) => return Read::Over(Outcome::Malformed),
+            Ok((taken, Some(mut reply))) => {
+                // More than the reply that was asked for: nothing behind it can be trusted.
+                reply.persistent &= taken == received;
+                return Read::Reply(reply);
+            }
+            Ok((_, None)) if received < room => return Read::Pending,
+            Ok((_, None)) => {}
+        }
+    }
+    Read::Pending
+}

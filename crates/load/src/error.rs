@@ -1,0 +1,72 @@
+//! What can keep a run from starting or from going on. What the *target* does is never an error: it is
+//! an outcome in the ledger.
+
+use std::io;
+
+use base::PerSecond;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A URL that cannot be spoken to.
+    #[error("URL '{given}': {why}; accepted is http://HOST[:PORT][/PATH]")]
+    Url {
+        /// As it was given.
+        given: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// No URL at all.
+    #[error("no URL given; accepted is http://HOST[:PORT][/PATH]")]
+    NoUrl,
+    /// One run speaks to one server.
+    #[error("URLs '{first}' and '{other}' name different servers; one run measures one server")]
+    TwoServers {
+        /// The first URL's host and port.
+        first: String,
+        /// The one that differs.
+        other: String,
+    },
+    /// The name has no address.
+    #[error("host '{host}' cannot be resolved: {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// Overload is for one's own servers.
+    #[error(
+        "{target} is not a private address, and more than {allowed} there needs the word of its owner: \
+         add --i-own-this-server if you are"
+    )]
+    NotYours {
+        /// The address.
+        target: String,
+        /// The most that is offered unasked.
+        allowed: PerSecond,
+    },
+    /// A source address of the wrong family.
+    #[error("--source-ip {source_ip} cannot reach {target}: one is IPv4, the other IPv6")]
+    SourceFamily {
+        /// The first source address.
+        source_ip: String,
+        /// The target's address.
+        target: String,
+    },
+    /// The machine refused something that the generator itself needs.
+    #[error("{operation}: {source}")]
+    System {
+        /// What was attempted.
+        operation: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl LoadError {
+    /// For `map_err` on a system call.
+    pub(crate) fn system(operation: &'static str) -> impl FnOnce(io::Error) -> LoadError {
+        move |source| LoadError::System { operation, source }
+    }
+}

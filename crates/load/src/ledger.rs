@@ -1,0 +1,196 @@
+//! The ledger: every offered request ends in exactly one outcome.
+//!
+//! A session offers all its requests at the moment it is scheduled. The measured window decides by that
+//! moment which requests belong to the ledger; they belong to it whenever they end. A request that ends
+//! takes one off its session's [`Account`]; where a session breaks off, what is left on its account
+//! shares the outcome that ended it; what is left when the run ends was in flight.
+//!
+//! Invariant: `offered = sum of outcomes + in flight`, once every account has been closed. The three are
+//! counted apart, so that the check means something.
+
+use base::Nanos;
+use record::{Outcome, Outcomes};
+
+/// The measured part of a run, as times since the run's start: from the end of the warm-up to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The first moment that counts.
+    pub from: Nanos,
+    /// The first that no longer does.
+    pub until: Nanos,
+}
+
+impl Window {
+    /// Whether a moment counts.
+    pub fn contains(self, at: Nanos) -> bool {
+        self.from <= at && at < self.until
+    }
+
+    /// Its length.
+    pub fn length(self) -> Nanos {
+        self.until.saturating_sub(self.from)
+    }
+}
+
+/// What one session still owes the ledger. Neither copied nor forgotten: it ends in
+/// [`Ledger::end_rest`] or [`Ledger::in_flight`].
+#[derive(Debug)]
+pub struct Account {
+    left: u32,
+    measured: bool,
+}
+
+impl Account {
+    /// Requests that have not ended.
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Whether it was scheduled in the measured window.
+    pub fn measured(&self) -> bool {
+        self.measured
+    }
+}
+
+/// The three counts.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    offered: u64,
+    in_flight_at_end: u64,
+    outcomes: [u64; Outcome::ALL.len()],
+}
+
+impl Ledger {
+    /// Opens the account of a session of so many requests.
+    pub fn offer(&mut self, requests: u32, measured: bool) -> Account {
+        self.offered += if measured { u64::from(requests) } else { 0 };
+        Account { left: requests, measured }
+    }
+
+    /// One request of a session has ended; the account has at least one left.
+    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome) {
+        account.left -= 1;
+        self.count(account.measured, outcome, 1);
+    }
+
+    /// The session is over; the requests it had left share its outcome. Returns how many.
+    pub fn end_rest(&mut self, account: Account, outcome: Outcome) -> u32 {
+        self.count(account.measured, outcome, account.left);
+        account.left
+    }
+
+    /// The run is over while the session is not.
+    pub fn in_flight(&mut self, account: Account) {
+        self.in_flight_at_end += if account.measured { u64::from(account.left) } else { 0 };
+    }
+
+    /// Adds another thread's ledger.
+    pub fn merge(&mut self, other: &Ledger) {
+        self.offered += other.offered;
+        self.in_flight_at_end += other.in_flight_at_end;
+        for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
+            *sum += count;
+        }
+    }
+
+    /// Requests of the sessions scheduled in the window.
+    pub fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// Requests that had not ended when the run did.
+    pub fn in_flight_at_end(&self) -> u64 {
+        self.in_flight_at_end
+    }
+
+    /// How the others ended.
+    pub fn outcomes(&self) -> Outcomes {
+        named(&self.outcomes)
+    }
+
+    fn count(&mut self, measured: bool, outcome: Outcome, requests: u32) {
+        self.outcomes[outcome as usize] += if measured { u64::from(requests) } else { 0 };
+    }
+}
+
+/// Counts in the order of [`Outcome::ALL`], under their names.
+pub(crate) fn named(counts: &[u64; Outcome::ALL.len()]) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    for outcome in Outcome::ALL {
+        outcomes.add(outcome, counts[outcome as usize]);
+    }
+    outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn outcomes_are_numbered_as_they_are_listed() {
+        for (number, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, number);
+        }
+    }
+
+    #[test]
+    fn a_window_holds_its_start_and_not_its_end() {
+        let window = Window { from: Nanos(10), until: Nanos(20) };
+        assert!(window.contains(Nanos(10)) && window.contains(Nanos(19)));
+        assert!(!window.contains(Nanos(9)) && !window.contains(Nanos(20)));
+        assert_eq!(window.length(), Nanos(10));
+    }
+
+    /// Something that happens to a session, chosen by number among those that live.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Schedule { requests: u32, measured: bool },
+        Reply { session: usize, outcome: usize },
+        Break { session: usize, outcome: usize },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (1u32..20, any::<bool>()).prop_map(|(requests, measured)| Step::Schedule { requests, measured }),
+            (any::<usize>(), 0..Outcome::ALL.len())
+                .prop_map(|(session, outcome)| Step::Reply { session, outcome }),
+            (any::<usize>(), 0..Outcome::ALL.len())
+                .prop_map(|(session, outcome)| Step::Break { session, outcome }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn balances_whatever_happens_and_whenever_the_run_ends(
+            steps in prop::collection::vec(step(), 0..300),
+        ) {
+            let (mut ledger, mut living, mut expected) = (Ledger::default(), Vec::<Account>::new(), 0u64);
+            for step in steps {
+                match step {
+                    Step::Schedule { requests, measured } => {
+                        expected += if measured { u64::from(requests) } else { 0 };
+                        living.push(ledger.offer(requests, measured));
+                    }
+                    Step::Reply { session, outcome } if !living.is_empty() => {
+                        let at = session % living.len();
+                        ledger.end_one(&mut living[at], Outcome::ALL[outcome]);
+                        if living[at].left() == 0 {
+                            living.swap_remove(at);
+                        }
+                    }
+                    Step::Break { session, outcome } if !living.is_empty() => {
+                        let account = living.swap_remove(session % living.len());
+                        ledger.end_rest(account, Outcome::ALL[outcome]);
+                    }
+                    Step::Reply { .. } | Step::Break { .. } => {}
+                }
+            }
+            for account in living {
+                ledger.in_flight(account);
+            }
+            prop_assert_eq!(ledger.offered(), expected);
+            prop_assert_eq!(ledger.offered(), ledger.outcomes().total() + ledger.in_flight_at_end());
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Watching a run while it goes on.
+
+use base::Nanos;
+use record::{Outcomes, Point};
+
+/// Where a run stands after an interval.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// Since the start, warm-up included.
+    pub elapsed: Nanos,
+    /// What the whole run is to take.
+    pub total: Nanos,
+    /// Whether the interval that has ended began in the warm-up.
+    pub warming_up: bool,
+    /// The interval that has ended, all threads together.
+    pub point: &'a Point,
+    /// How requests ended since the start, warm-up included.
+    pub outcomes: &'a Outcomes,
+    /// Connections established since the start, warm-up included.
+    pub established: u64,
+}
+
+/// Told of every interval. Called by the thread that called [`crate::run`], never by an engine: a slow
+/// terminal slows nothing down.
+pub trait Observer {
+    /// An interval has ended.
+    fn interval(&mut self, snapshot: &Snapshot<'_>);
+}
+
+impl<F: FnMut(&Snapshot<'_>)> Observer for F {
+    fn interval(&mut self, snapshot: &Snapshot<'_>) {
+        self(snapshot);
+    }
+}

@@ -1,0 +1,266 @@
+//! What a run needs, worked out before it begins: the target's address, how many connects may be
+//! pending, where connections come from - and which limits will bite.
+//!
+//! Also the one question of conduct: overload is for one's own servers.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use base::PerSecond;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::LoadError;
+use crate::config::{Client, Config, Sockets};
+use crate::sources::{self, SourceRange, TIME_WAIT};
+use crate::target;
+use crate::workload::Workload;
+
+/// Requests a second that go to a public address without its owner's word.
+pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
+
+/// Added to rate x time-out: a stall of the generator makes late sessions pending together with the
+/// punctual ones behind them, rate x stall of them. 5 % of 500 ms is a stall of 25 ms.
+const PENDING_MARGIN: f64 = 1.05;
+
+/// Below this a bound on pending connects saves nothing.
+const PENDING_MIN: f64 = 16.0;
+
+/// Descriptors that are not connections: standard streams, interest sets, what the caller has open.
+const DESCRIPTORS_ASIDE: u64 = 64;
+
+/// Connections a second that a closed client is taken for when source addresses are counted: more than
+/// one core makes.
+const CLOSED_RATE_MOST: f64 = 50_000.0;
+
+/// A run that can begin.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) config: Config,
+    pub(crate) workload: Workload,
+    pub(crate) target: SocketAddr,
+    pub(crate) sources: Option<SourceRange>,
+    pub(crate) pending_max_per_thread: u32,
+    warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The address that the load goes to.
+    pub fn target(&self) -> SocketAddr {
+        self.target
+    }
+
+    /// The most connects pending at once, all threads together.
+    pub fn pending_max(&self) -> u64 {
+        u64::from(self.pending_max_per_thread) * u64::from(self.config.threads.get())
+    }
+
+    /// The source addresses; nothing where the kernel chooses.
+    pub fn sources(&self) -> Option<SourceRange> {
+        self.sources
+    }
+
+    /// Requests a second that are to be offered: the rate times the mean session length; nothing for a
+    /// closed client, which has no rate of its own.
+    pub fn requests_per_s(&self) -> Option<f64> {
+        match self.config.client {
+            Client::SClient { rate, .. } => Some(rate.0 * self.workload.mean_session_length()),
+            Client::Closed { .. } => None,
+        }
+    }
+
+    /// What will limit the generator, one sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+/// Works out a run: resolves the name (may block), encodes the workload, and raises this process's soft
+/// descriptor limit to the hard one.
+///
+/// # Errors
+/// No URL, URLs of two servers, a name without address, a source of the wrong family, or a public
+/// target without its owner's word.
+pub fn prepare(config: Config) -> Result<Plan, LoadError> {
+    let target = single_target(&config)?;
+    let workload = Workload::new(&config.urls, config.workload, config.requests_per_connection.clone());
+    check_conduct(&config, &workload, target)?;
+    if let Some(source) = config.source.filter(|source| source.first().is_ipv4() != target.is_ipv4()) {
+        return Err(LoadError::SourceFamily {
+            source_ip: source.to_string(),
+            target: target.ip().to_string(),
+        });
+    }
+    let ports = port_range();
+    let connections = connections_in_time_wait(&config);
+    let sources = config.source.or_else(|| sources::automatic(target, connections, &ports));
+    let pending_max_per_thread = pending_max_per_thread(&config, workload.mean_session_length());
+    let mut plan = Plan { config, workload, target, sources, pending_max_per_thread, warnings: Vec::new() };
+    plan.warnings.extend(descriptor_warning(plan.pending_max(), raise_descriptor_limit()));
+    plan.warnings.extend(port_warning(&plan, connections, &ports));
+    Ok(plan)
+}
+
+fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
+    let first = config.urls.first().ok_or(LoadError::NoUrl)?;
+    for other in &config.urls {
+        if other.authority() != first.authority() {
+            return Err(LoadError::TwoServers { first: first.authority(), other: other.authority() });
+        }
+    }
+    first.resolve()
+}
+
+fn check_conduct(config: &Config, workload: &Workload, target: SocketAddr) -> Result<(), LoadError> {
+    // A closed client has no rate of its own: it takes what it gets.
+    let modest = match config.client {
+        Client::SClient { rate, .. } => rate.0 * workload.mean_session_length() <= RATE_UNASKED.0,
+        Client::Closed { .. } => false,
+    };
+    if modest || config.own_this_server || target::is_private(target.ip()) {
+        return Ok(());
+    }
+    Err(LoadError::NotYours { target: target.ip().to_string(), allowed: RATE_UNASKED })
+}
+
+/// D of Banga 1997: what is pending when every connect runs into its time-out. A session whose server
+/// ends a persistent connection early connects once more for each request.
+fn pending_max_per_thread(config: &Config, session_length: f64) -> u32 {
+    let threads = config.threads.get();
+    match config.client {
+        Client::SClient { sockets: Sockets::AtMost(most), .. } => most.get().div_ceil(threads),
+        Client::SClient { rate, arrivals, sockets: Sockets::Auto } => {
+            let mean = rate.times(config.connect_timeout) * session_length / f64::from(threads);
+            let margin = (mean * PENDING_MARGIN).max(mean + arrivals.excess(mean));
+            margin.max(PENDING_MIN).ceil() as u32
+        }
+        Client::Closed { clients } => clients.get().div_ceil(threads),
+    }
+}
+
+/// How many connections may stand in TIME-WAIT at once, if the client's side closes first.
+fn connections_in_time_wait(config: &Config) -> f64 {
+    let rate = match config.client {
+        Client::SClient { rate, .. } => rate,
+        Client::Closed { .. } => PerSecond(CLOSED_RATE_MOST),
+    };
+    rate.times(config.window().until.min(TIME_WAIT))
+}
+
+/// The ports that the kernel gives to connects.
+fn port_range() -> RangeInclusive<u16> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = text.split_whitespace().map(str::parse);
+    match (bounds.next(), bounds.next()) {
+        (Some(Ok(low)), Some(Ok(high))) => low..=high,
+        // The kernel's default.
+        _ => 32_768..=60_999,
+    }
+}
+
+/// Returns the limit in force afterwards; `None` is no limit.
+fn raise_descriptor_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+}
+
+fn descriptor_warning(pending_max: u64, limit: Option<u64>) -> Option<String> {
+    let limit = limit?;
+    (pending_max + DESCRIPTORS_ASIDE > limit).then(|| {
+        format!(
+            "{pending_max} connects may be pending at once, but this process may open {limit} descriptors: beyond \
+             them sessions end as no_descriptor; raise the hard limit (ulimit -Hn) or shorten --connect-timeout."
+        )
+    })
+}
+
+fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> Option<String> {
+    if matches!(plan.config.client, Client::Closed { .. }) {
+        return None;
+    }
+    let addresses = plan.sources.map_or(1, SourceRange::count);
+    let available = ports.len() as f64 * f64::from(addresses);
+    (connections > available).then(|| {
+        format!(
+            "Up to {connections:.0} closed connections may keep their ports for 60 s, but {addresses} source address(es) \
+             have {available:.0}: without a free port sessions end as no_port; give more with --source-ip."
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arrivals::Process;
+    use base::Nanos;
+    use std::num::NonZeroU32;
+
+    fn open(url: &str, rate: f64) -> Config {
+        let client =
+            Client::SClient { rate: PerSecond(rate), arrivals: Process::Constant, sockets: Sockets::Auto };
+        Config::new(vec![url.parse().unwrap()], client)
+    }
+
+    #[test]
+    fn pending_connects_are_rate_times_time_out_and_a_little() {
+        let plan = prepare(open("http://127.0.0.1:80/", 2_000.0)).unwrap();
+        assert_eq!(plan.pending_max(), 1_050);
+        let mut poisson = open("http://127.0.0.1:80/", 2_000.0);
+        poisson.client =
+            Client::SClient { rate: PerSecond(2_000.0), arrivals: Process::Poisson, sockets: Sockets::Auto };
+        assert_eq!(prepare(poisson).unwrap().pending_max(), 1_159, "1000 and five times its root");
+        assert_eq!(prepare(open("http://127.0.0.1:80/", 1.0)).unwrap().pending_max(), 16);
+    }
+
+    #[test]
+    fn threads_share_a_given_bound() {
+        let mut config = open("http://127.0.0.1:80/", 2_000.0);
+        let most = NonZeroU32::new(100).unwrap();
+        config.client = Client::SClient {
+            rate: PerSecond(10.0),
+            arrivals: Process::Constant,
+            sockets: Sockets::AtMost(most),
+        };
+        config.threads = NonZeroU32::new(4).unwrap();
+        assert_eq!(prepare(config).unwrap().pending_max(), 100);
+    }
+
+    #[test]
+    fn public_targets_need_their_owners_word() {
+        let refused = prepare(open("http://203.0.114.1/", 101.0)).unwrap_err().to_string();
+        assert!(refused.contains("--i-own-this-server"), "{refused}");
+        assert!(prepare(open("http://203.0.114.1/", 100.0)).is_ok());
+        let mut own = open("http://203.0.114.1/", 1e5);
+        own.own_this_server = true;
+        assert!(prepare(own).is_ok());
+    }
+
+    #[test]
+    fn one_run_has_one_server_and_one_family() {
+        let mut two = open("http://127.0.0.1:80/", 1.0);
+        two.urls.push("http://127.0.0.1:81/".parse().unwrap());
+        assert!(matches!(prepare(two), Err(LoadError::TwoServers { .. })));
+        let mut none = open("http://127.0.0.1:80/", 1.0);
+        none.urls.clear();
+        assert!(matches!(prepare(none), Err(LoadError::NoUrl)));
+        let mut mixed = open("http://127.0.0.1:80/", 1.0);
+        mixed.source = Some("::1".parse().unwrap());
+        assert!(matches!(prepare(mixed), Err(LoadError::SourceFamily { .. })));
+    }
+
+    #[test]
+    fn limits_that_will_bite_are_told() {
+        assert!(descriptor_warning(20_000, Some(20_000)).unwrap().contains("no_descriptor"));
+        assert_eq!(descriptor_warning(10_000, Some(20_000)), None);
+        assert_eq!(descriptor_warning(u64::MAX / 2, None), None);
+        let mut config = open("http://10.0.0.1/", 5_000.0);
+        config.duration = Nanos::from_secs(60);
+        let plan = prepare(config).unwrap();
+        let told = port_warning(&plan, 300_000.0, &(32_768..=60_999)).unwrap();
+        assert!(told.contains("300000") && told.contains("28232"), "{told}");
+    }
+}

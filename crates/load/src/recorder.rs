@@ -1,0 +1,297 @@
+//! What one engine thread notes down: totals of the measured window, and the interval in progress.
+//!
+//! Memory is constant however long the run: histograms with fixed bounds and counters. Rates count what
+//! *happened* in the measured window; latencies are those of the requests *scheduled* in it, and of
+//! correct replies only, so that a fast refusal does not pass for a fast server.
+//!
+//! The totals keep three digits, from 1 ns to [`LONGEST`]; the intervals keep two, from 1 us, because
+//! hundreds of them are kept at once ([`crate::series`]).
+
+use base::Nanos;
+use hdrhistogram::Histogram;
+use record::Outcome;
+
+use crate::ledger::Window;
+
+/// The longest time a histogram tells from longer ones: far above any time-out that makes sense.
+pub const LONGEST: Nanos = Nanos::from_secs(600);
+
+/// A histogram of the totals.
+fn exact() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST.0, 3).expect("the bounds are in order")
+}
+
+/// A histogram of an interval: some 12 KiB.
+fn compact() -> Histogram<u32> {
+    Histogram::new_with_bounds(1_000, LONGEST.0, 2).expect("the bounds are in order")
+}
+
+/// The distributions and rates of the measured window.
+pub struct Totals {
+    /// From the intended time to the complete reply.
+    pub latency_intended: Histogram<u64>,
+    /// From the time it was sent.
+    pub latency_sent: Histogram<u64>,
+    /// From connect() to established.
+    pub connect: Histogram<u64>,
+    /// From a session's scheduled time to its connect().
+    pub lateness: Histogram<u64>,
+    /// Requests sent in the window.
+    pub sent: u64,
+    /// Complete replies in the window.
+    pub replies: u64,
+    /// Correct replies in the window.
+    pub good: u64,
+    /// Bytes of their content.
+    pub content_bytes: u64,
+}
+
+impl Default for Totals {
+    fn default() -> Totals {
+        Totals {
+            latency_intended: exact(),
+            latency_sent: exact(),
+            connect: exact(),
+            lateness: exact(),
+            sent: 0,
+            replies: 0,
+            good: 0,
+            content_bytes: 0,
+        }
+    }
+}
+
+impl Totals {
+    /// Adds another thread's.
+    pub fn merge(&mut self, other: &Totals) {
+        let pairs = [
+            (&mut self.latency_intended, &other.latency_intended),
+            (&mut self.latency_sent, &other.latency_sent),
+            (&mut self.connect, &other.connect),
+            (&mut self.lateness, &other.lateness),
+        ];
+        for (sum, histogram) in pairs {
+            sum.add(histogram).expect("all totals have the same bounds");
+        }
+        self.sent += other.sent;
+        self.replies += other.replies;
+        self.good += other.good;
+        self.content_bytes += other.content_bytes;
+    }
+}
+
+/// What happened in one interval, warm-up or not.
+#[derive(Clone)]
+pub struct Interval {
+    /// When it began, since the run's start.
+    pub from: Nanos,
+    /// When it ended.
+    pub until: Nanos,
+    /// Requests scheduled.
+    pub offered: u64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Complete replies of any status.
+    pub replies: u64,
+    /// How requests ended, in the order of [`Outcome::ALL`].
+    pub outcomes: [u64; Outcome::ALL.len()],
+    /// From the intended time, of correct replies.
+    pub latency_intended: Histogram<u32>,
+    /// How late sessions began.
+    pub lateness: Histogram<u32>,
+    /// Sockets open at its end.
+    pub sockets: u64,
+    /// Connections established.
+    pub established: u64,
+}
+
+impl Interval {
+    /// An empty interval that begins at a time.
+    pub fn new(from: Nanos) -> Interval {
+        Interval {
+            from,
+            until: from,
+            offered: 0,
+            sent: 0,
+            replies: 0,
+            outcomes: [0; Outcome::ALL.len()],
+            latency_intended: compact(),
+            lateness: compact(),
+            sockets: 0,
+            established: 0,
+        }
+    }
+
+    /// Adds the events of another interval; leaves the times and the sockets alone.
+    fn add_events(&mut self, other: &Interval) {
+        self.offered += other.offered;
+        self.sent += other.sent;
+        self.replies += other.replies;
+        self.established += other.established;
+        for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
+            *sum += count;
+        }
+        self.latency_intended.add(&other.latency_intended).expect("all intervals have the same bounds");
+        self.lateness.add(&other.lateness).expect("all intervals have the same bounds");
+    }
+
+    /// Adds another thread's record of the same interval.
+    pub fn merge_thread(&mut self, other: &Interval) {
+        self.add_events(other);
+        self.until = self.until.max(other.until);
+        self.sockets += other.sockets;
+    }
+
+    /// Adds the interval that follows this one.
+    pub fn append(&mut self, later: &Interval) {
+        self.add_events(later);
+        self.until = later.until;
+        self.sockets = later.sockets;
+    }
+}
+
+/// One correct reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Good {
+    /// From the intended time.
+    pub latency_intended: Nanos,
+    /// From the time it was sent.
+    pub latency_sent: Nanos,
+    /// Bytes of content.
+    pub content_bytes: u64,
+}
+
+/// The notes of one thread. Times are since the run's start.
+pub struct Recorder {
+    window: Window,
+    interval_length: Nanos,
+    interval: Interval,
+    totals: Totals,
+}
+
+impl Recorder {
+    /// An empty recorder; its first interval begins with the run.
+    pub fn new(window: Window, interval_length: Nanos) -> Recorder {
+        let interval = Interval::new(Nanos::ZERO);
+        Recorder { window, interval_length, interval, totals: Totals::default() }
+    }
+
+    /// A session offered so many requests.
+    pub fn offered(&mut self, requests: u32) {
+        self.interval.offered += u64::from(requests);
+    }
+
+    /// A session that is due was begun so late.
+    pub fn late(&mut self, lateness: Nanos, measured: bool) {
+        self.interval.lateness.saturating_record(lateness.0);
+        if measured {
+            self.totals.lateness.saturating_record(lateness.0);
+        }
+    }
+
+    /// A connection was established.
+    pub fn established(&mut self, connect: Nanos, measured: bool) {
+        self.interval.established += 1;
+        if measured {
+            self.totals.connect.saturating_record(connect.0);
+        }
+    }
+
+    /// A request was sent.
+    pub fn sent(&mut self, now: Nanos) {
+        self.interval.sent += 1;
+        self.totals.sent += u64::from(self.window.contains(now));
+    }
+
+    /// A reply of any status was complete.
+    pub fn reply(&mut self, now: Nanos) {
+        self.interval.replies += 1;
+        self.totals.replies += u64::from(self.window.contains(now));
+    }
+
+    /// And it was a correct one; `measured` where its session was scheduled in the window.
+    pub fn good(&mut self, now: Nanos, good: Good, measured: bool) {
+        self.interval.latency_intended.saturating_record(good.latency_intended.0);
+        if measured {
+            self.totals.latency_intended.saturating_record(good.latency_intended.0);
+            self.totals.latency_sent.saturating_record(good.latency_sent.0);
+        }
+        if self.window.contains(now) {
+            self.totals.good += 1;
+            self.totals.content_bytes += good.content_bytes;
+        }
+    }
+
+    /// So many requests ended so.
+    pub fn ended(&mut self, outcome: Outcome, requests: u32) {
+        self.interval.outcomes[outcome as usize] += u64::from(requests);
+    }
+
+    /// When the interval in progress is to end.
+    pub fn interval_end(&self) -> Nanos {
+        self.interval.from + self.interval_length
+    }
+
+    /// Closes the interval in progress at its end, or at the run's end where that is earlier, and
+    /// begins the next.
+    pub fn close_interval(&mut self, until: Nanos, sockets: u64) -> Interval {
+        let mut closed = std::mem::replace(&mut self.interval, Interval::new(until));
+        closed.until = until;
+        closed.sockets = sockets;
+        closed
+    }
+
+    /// The totals, when the run is over.
+    pub fn into_totals(self) -> Totals {
+        self.totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { from: Nanos::from_secs(1), until: Nanos::from_secs(3) };
+
+    #[test]
+    fn rates_count_by_when_it_happened_and_latencies_by_when_it_was_scheduled() {
+        let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
+        let good = Good { latency_intended: Nanos(2_000), latency_sent: Nanos(1_000), content_bytes: 10 };
+        recorder.good(Nanos::from_secs(2), good, false);
+        recorder.good(Nanos::from_secs(4), good, true);
+        let totals = recorder.into_totals();
+        assert_eq!((totals.good, totals.content_bytes), (1, 10));
+        assert_eq!((totals.latency_intended.len(), totals.latency_sent.max()), (1, 1_000));
+    }
+
+    #[test]
+    fn intervals_follow_one_another_and_hold_what_happened_in_them() {
+        let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
+        recorder.offered(3);
+        recorder.late(Nanos(5_000), false);
+        assert_eq!(recorder.interval_end(), Nanos::SECOND);
+        let first = recorder.close_interval(Nanos::SECOND, 7);
+        recorder.ended(Outcome::Refused, 3);
+        let second = recorder.close_interval(Nanos::from_secs(2), 5);
+        assert_eq!((first.offered, first.sockets, first.lateness.len()), (3, 7, 1));
+        assert_eq!((second.from, second.until, second.offered), (first.until, Nanos::from_secs(2), 0));
+        let mut both = first.clone();
+        both.append(&second);
+        assert_eq!((both.from, both.until, both.sockets), (Nanos::ZERO, Nanos::from_secs(2), 5));
+        assert_eq!((both.offered, both.outcomes[Outcome::Refused as usize]), (3, 3));
+    }
+
+    #[test]
+    fn threads_merge_into_one() {
+        let (mut one, mut other) = (Totals::default(), Totals::default());
+        one.connect.record(1_000).unwrap();
+        other.connect.record(3_000).unwrap();
+        other.sent = 2;
+        one.merge(&other);
+        assert_eq!((one.connect.len(), one.connect.max() >= 3_000, one.sent), (2, true, 2));
+        let (mut here, mut there) = (Interval::new(Nanos::ZERO), Interval::new(Nanos::ZERO));
+        (here.sockets, there.sockets, there.offered) = (4, 5, 6);
+        here.merge_thread(&there);
+        assert_eq!((here.sockets, here.offered), (9, 6));
+    }
+}

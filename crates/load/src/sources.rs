@@ -1,0 +1,250 @@
+//! Which address a connection comes from.
+//!
+//! The side that closes first keeps the pair of addresses and ports in TIME-WAIT for 60 s, and one
+//! source address has some 28,000 ports: at more than a few hundred connections a second to one server
+//! they can run out. Several source addresses, taken in turn, multiply them. `IP_BIND_ADDRESS_NO_PORT`
+//! leaves the port to connect(), which knows the whole four-tuple; without it bind() would reserve one
+//! port for all destinations.
+//!
+//! For a target on 127.0.0.0/8 the addresses are there without asking: as many are used as keep half of
+//! each one's ports free, because the kernel's search for a free port grows slow beyond that. Towards
+//! other targets the choice is the kernel's unless a range is given.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::str::FromStr;
+
+use base::Nanos;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// How long a closed connection keeps its port: the kernel's TCP_TIMEWAIT_LEN.
+pub const TIME_WAIT: Nanos = Nanos::from_secs(60);
+
+/// The most addresses of a range: 65,536 times 28,000 ports are enough for anybody's descriptors.
+const ADDRESSES_MAX: u128 = 65_536;
+
+/// A range of source addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceRange {
+    first: IpAddr,
+    /// 1 or more.
+    count: u32,
+}
+
+impl SourceRange {
+    /// One address.
+    pub fn one(address: IpAddr) -> SourceRange {
+        SourceRange { first: address, count: 1 }
+    }
+
+    /// Loopback addresses from 127.0.0.`first` on.
+    fn loopback(first: u8, count: u32) -> SourceRange {
+        SourceRange { first: IpAddr::V4(Ipv4Addr::new(127, 0, 0, first)), count }
+    }
+
+    /// The first address.
+    pub fn first(self) -> IpAddr {
+        self.first
+    }
+
+    /// How many addresses.
+    pub fn count(self) -> u32 {
+        self.count
+    }
+
+    fn nth(self, number: u32) -> IpAddr {
+        match self.first {
+            IpAddr::V4(first) => IpAddr::V4(Ipv4Addr::from_bits(first.to_bits().wrapping_add(number))),
+            IpAddr::V6(first) => {
+                IpAddr::V6(Ipv6Addr::from_bits(first.to_bits().wrapping_add(u128::from(number))))
+            }
+        }
+    }
+
+    fn from_to(first: IpAddr, last: IpAddr) -> Option<SourceRange> {
+        let (low, high) = match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => (first.to_bits().into(), last.to_bits().into()),
+            (IpAddr::V6(first), IpAddr::V6(last)) => (first.to_bits(), last.to_bits()),
+            _ => return None,
+        };
+        let count = u128::checked_sub(high, low)?.checked_add(1)?;
+        (count <= ADDRESSES_MAX).then_some(SourceRange { first, count: count as u32 })
+    }
+}
+
+/// Not a range of source addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is not a source address such as 10.0.0.5, 10.0.0.5-9, 10.0.0.5-10.0.1.9 or 10.0.1.0/24 (at most 65536)"
+)]
+pub struct NotSources(String);
+
+impl FromStr for SourceRange {
+    type Err = NotSources;
+
+    fn from_str(text: &str) -> Result<SourceRange, NotSources> {
+        let parsed = if let Some((first, last)) = text.split_once('-') {
+            range(first, last)
+        } else if let Some((address, length)) = text.split_once('/') {
+            prefix(address, length)
+        } else {
+            text.parse().ok().map(SourceRange::one)
+        };
+        parsed.ok_or_else(|| NotSources(text.to_owned()))
+    }
+}
+
+/// `first-last`, where `last` is an address or the last number of an IPv4 one.
+fn range(first: &str, last: &str) -> Option<SourceRange> {
+    let first: IpAddr = first.parse().ok()?;
+    let last = match (first, last.parse::<u8>()) {
+        (IpAddr::V4(v4), Ok(number)) => {
+            let [a, b, c, _] = v4.octets();
+            IpAddr::V4(Ipv4Addr::new(a, b, c, number))
+        }
+        _ => last.parse().ok()?,
+    };
+    SourceRange::from_to(first, last)
+}
+
+/// All addresses of a prefix that hosts can have: of IPv4 the first and the last are left out where
+/// there are more than two.
+fn prefix(address: &str, length: &str) -> Option<SourceRange> {
+    let (address, length): (IpAddr, u32) = (address.parse().ok()?, length.parse().ok()?);
+    match address {
+        IpAddr::V4(v4) => {
+            let host_bits = 32u32.checked_sub(length)?;
+            let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+            let (low, high) = (v4.to_bits() & mask, v4.to_bits() | !mask);
+            let (low, high) = if host_bits >= 2 { (low + 1, high - 1) } else { (low, high) };
+            SourceRange::from_to(Ipv4Addr::from_bits(low).into(), Ipv4Addr::from_bits(high).into())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128u32.checked_sub(length)?).unwrap_or(0);
+            let (low, high) = (v6.to_bits() & mask, v6.to_bits() | !mask);
+            SourceRange::from_to(Ipv6Addr::from_bits(low).into(), Ipv6Addr::from_bits(high).into())
+        }
+    }
+}
+
+impl fmt::Display for SourceRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => self.first.fmt(f),
+            count => write!(f, "{}-{}", self.first, self.nth(count - 1)),
+        }
+    }
+}
+
+/// The range for a target, where none was given: nothing leaves the choice to the kernel.
+/// `connections` is how many may stand in TIME-WAIT at once, `ports` the kernel's range for connects.
+pub(crate) fn automatic(
+    target: SocketAddr,
+    connections: f64,
+    ports: &std::ops::RangeInclusive<u16>,
+) -> Option<SourceRange> {
+    let IpAddr::V4(address) = target.ip() else { return None };
+    if !address.is_loopback() {
+        return None;
+    }
+    let half = ports.len() as f64 / 2.0;
+    let count = (connections / half).ceil().clamp(1.0, ADDRESSES_MAX as f64) as u32;
+    // A connect to a port that nobody listens on can be given that very port at this end, and then TCP
+    // connects the socket with itself: the target's own address is no good source there.
+    if ports.contains(&target.port()) {
+        let first = if address == Ipv4Addr::LOCALHOST { 2 } else { 1 };
+        return Some(SourceRange::loopback(first, count));
+    }
+    (count > 1).then(|| SourceRange::loopback(1, count))
+}
+
+/// Makes the sockets of one thread, from its source addresses in turn.
+pub(crate) struct Sources {
+    range: Option<SourceRange>,
+    next: u32,
+}
+
+impl Sources {
+    /// Sockets from a range, or from where the kernel likes. `offset` keeps threads apart.
+    pub(crate) fn new(range: Option<SourceRange>, offset: u32) -> Sources {
+        Sources { range, next: range.map_or(0, |range| offset % range.count) }
+    }
+
+    /// Begins a connect without waiting for it: two system calls, or four with a source address.
+    ///
+    /// # Errors
+    /// A shortage of descriptors, memory or ports; a refusal that is known at once.
+    pub(crate) fn connect(&mut self, target: SocketAddr) -> io::Result<OwnedFd> {
+        let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        if let Some(range) = self.range {
+            sys::socket::set_bind_address_no_port(socket.as_fd())?;
+            rustix::net::bind(&socket, &SocketAddr::new(range.nth(self.next), 0))?;
+            self.next = (self.next + 1) % range.count;
+        }
+        match rustix::net::connect(&socket, &target) {
+            // EINTR: the connect goes on, as after EINPROGRESS.
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => Ok(socket),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, shown: &str, count: u32) {
+        let range: SourceRange = text.parse().unwrap();
+        assert_eq!((range.to_string().as_str(), range.count()), (shown, count));
+    }
+
+    #[test]
+    fn ranges_are_read() {
+        check("10.0.0.5", "10.0.0.5", 1);
+        check("10.0.0.5-9", "10.0.0.5-10.0.0.9", 5);
+        check("10.0.0.250-10.0.1.4", "10.0.0.250-10.0.1.4", 11);
+        check("10.0.1.77/24", "10.0.1.1-10.0.1.254", 254);
+        check("10.0.1.77/32", "10.0.1.77", 1);
+        check("10.0.1.76/31", "10.0.1.76-10.0.1.77", 2);
+        check("::1", "::1", 1);
+        check("fd00::/120", "fd00::-fd00::ff", 256);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "",
+            "10.0.0",
+            "10.0.0.9-5",
+            "10.0.0.0/8",
+            "10.0.0.0/33",
+            "::1-10.0.0.1",
+            "::/0",
+            "a-b",
+            "0.0.0.0/0",
+        ] {
+            assert!(text.parse::<SourceRange>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn loopback_gets_the_addresses_that_time_wait_needs() {
+        let ports = 32_768..=60_999;
+        let target = "127.0.0.1:80".parse().unwrap();
+        assert_eq!(automatic(target, 6_000.0, &ports), None);
+        assert_eq!(automatic(target, 120_000.0, &ports).unwrap().count(), 9);
+        assert_eq!(automatic("10.0.0.1:80".parse().unwrap(), 120_000.0, &ports), None);
+        assert_eq!(automatic("[::1]:80".parse().unwrap(), 120_000.0, &ports), None);
+    }
+
+    #[test]
+    fn a_socket_is_never_connected_with_itself() {
+        let range = automatic("127.0.0.1:40000".parse().unwrap(), 10.0, &(32_768..=60_999)).unwrap();
+        assert_eq!(range.first(), "127.0.0.2".parse::<IpAddr>().unwrap());
+    }
+}

@@ -1,0 +1,238 @@
+//! The engine against servers that behave, fail and misbehave, on loopback. Whatever they do, the
+//! ledger balances; nothing here depends on how fast anything is.
+
+mod servers;
+
+use std::num::NonZeroU32;
+
+use base::{Nanos, PerSecond};
+use load::{Client, Config, Process, Snapshot, Sockets, Stop};
+use record::{LoadResult, Outcome, Verdict};
+use servers::Server;
+
+/// 400 sessions a second for a quarter of a second, after a twentieth; with time-outs that a slow test
+/// machine does not run into.
+fn config(server: &Server) -> Config {
+    let client =
+        Client::SClient { rate: PerSecond(400.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+    let mut config = Config::new(vec![server.url()], client);
+    config.warmup = Nanos::from_millis(50);
+    config.duration = Nanos::from_millis(250);
+    config.interval = Nanos::from_millis(50);
+    config.connect_timeout = Nanos::from_secs(5);
+    config
+}
+
+fn run(config: Config) -> LoadResult {
+    let plan = load::prepare(config).unwrap();
+    let result = load::run(&plan, &mut |_: &Snapshot<'_>| {}, &Stop::new()).unwrap();
+    result.balance().unwrap();
+    assert!(result.connections.established <= result.connections.attempted);
+    let offered_in_series: u64 = result.series.iter().map(|point| point.offered).sum();
+    assert!(offered_in_series >= result.offered);
+    result
+}
+
+/// All that ended, ended so.
+#[track_caller]
+fn assert_all(result: &LoadResult, outcome: Outcome) {
+    assert!(result.outcomes.get(outcome) > 0, "{:?}", result.outcomes);
+    assert_eq!(result.outcomes.get(outcome), result.outcomes.total(), "{:?}", result.outcomes);
+}
+
+#[test]
+fn replies_are_counted_and_timed() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+    let result = run(config(&server));
+    assert_all(&result, Outcome::Ok);
+    assert_eq!(result.offered, 100, "400/s for 250 ms, whatever the server does");
+    assert_eq!(result.latency_intended_ns.count, result.outcomes.get(Outcome::Ok));
+    assert!(result.latency_intended_ns.max >= result.latency_sent_ns.p50);
+    assert!(result.goodput_per_s > 0.0 && result.content_bytes_per_s > result.goodput_per_s);
+    assert_eq!(result.lateness_ns.count, 100);
+}
+
+#[test]
+fn a_session_makes_its_requests_on_one_connection() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut sessions = config(&server);
+    sessions.requests_per_connection = Some("3..7".parse().unwrap());
+    sessions.think = "0..2ms".parse().unwrap();
+    let result = run(sessions);
+    assert_all(&result, Outcome::Ok);
+    assert!(result.offered >= 300 && result.offered <= 700, "{}", result.offered);
+    assert_eq!(result.connections.attempted, 120, "warm-up included");
+}
+
+#[test]
+fn a_listener_that_never_accepts_is_offered_every_connect() {
+    let server = Server::never_accepting();
+    let mut overload = config(&server);
+    overload.connect_timeout = Nanos::from_millis(20);
+    overload.request_timeout = Nanos::from_millis(40);
+    let result = run(overload);
+    // The few that fit its queue are established, and wait for a reply that does not come.
+    let (connect, response) = (Outcome::ConnectTimeout, Outcome::ResponseTimeout);
+    let outcomes = &result.outcomes;
+    assert!(outcomes.get(connect) > 0, "{outcomes:?}");
+    assert_eq!(outcomes.get(connect) + outcomes.get(response), outcomes.total(), "{outcomes:?}");
+    assert_eq!(result.connections.attempted, 120);
+    assert_ne!(result.verdict, Verdict::Unreachable);
+}
+
+#[test]
+fn what_the_bound_on_sockets_forbids_is_told_and_not_delayed() {
+    let server = Server::never_accepting();
+    let mut bounded = config(&server);
+    let sockets = Sockets::AtMost(NonZeroU32::new(2).unwrap());
+    bounded.client = Client::SClient { rate: PerSecond(400.0), arrivals: Process::Constant, sockets };
+    let result = run(bounded);
+    assert_eq!(result.offered, 100);
+    assert!(result.outcomes.get(Outcome::NoDescriptor) > 0);
+    assert_eq!(result.verdict, Verdict::GeneratorLimited);
+    assert!(result.reasons.iter().any(|reason| reason.contains("--sockets")), "{:?}", result.reasons);
+}
+
+#[test]
+fn a_closed_port_refuses_everything() {
+    let result = run(config(&Server::closed()));
+    assert_all(&result, Outcome::Refused);
+    assert_eq!(result.verdict, Verdict::Unreachable);
+    assert_eq!(result.connections.established, 0);
+}
+
+#[test]
+fn a_target_that_refuses_everything_is_given_up() {
+    let mut long = config(&Server::closed());
+    long.duration = Nanos::from_secs(3_600);
+    let result = run(long);
+    assert_eq!(result.verdict, Verdict::Unreachable);
+    assert_all(&result, Outcome::Refused);
+}
+
+#[test]
+fn a_reset_within_a_reply_ends_the_session() {
+    let server = Server::resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhel");
+    let mut sessions = config(&server);
+    sessions.requests_per_connection = Some("4".parse().unwrap());
+    let result = run(sessions);
+    assert_all(&result, Outcome::Reset);
+    assert_eq!(result.outcomes.get(Outcome::Reset) % 4, 0, "what a session had left shares its outcome");
+}
+
+#[test]
+fn a_reply_that_does_not_come_is_given_up() {
+    let mut impatient = config(&Server::silent());
+    impatient.request_timeout = Nanos::from_millis(30);
+    let result = run(impatient);
+    assert_all(&result, Outcome::ResponseTimeout);
+    assert!(result.connections.established > 0);
+}
+
+#[test]
+fn a_reply_that_is_not_http_is_malformed() {
+    assert_all(&run(config(&Server::replying(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"))), Outcome::Malformed);
+}
+
+#[test]
+fn statuses_have_outcomes() {
+    let missing = Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    assert_all(&run(config(&missing)), Outcome::StatusError);
+    let busy = Server::replying(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+    let result = run(config(&busy));
+    assert_all(&result, Outcome::Shed);
+    assert_eq!(result.latency_intended_ns.count, 0, "a fast refusal is no fast reply");
+    assert!(result.replies_per_s > 0.0 && result.goodput_per_s == 0.0);
+}
+
+#[test]
+fn a_session_outlives_connections_that_the_server_ends() {
+    for reply in [
+        &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..],
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\n\r\nok",
+    ] {
+        for think in ["0", "1ms"] {
+            let mut sessions = config(&Server::replying_once(reply));
+            sessions.requests_per_connection = Some("3".parse().unwrap());
+            sessions.think = think.parse().unwrap();
+            let result = run(sessions);
+            assert_all(&result, Outcome::Ok);
+            assert!(result.connections.established >= result.outcomes.get(Outcome::Ok));
+        }
+    }
+}
+
+#[test]
+fn large_replies_are_read_to_their_end() {
+    const CONTENT: usize = 1 << 20;
+    let reply =
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {CONTENT}\r\n\r\n").into_bytes(), vec![b'x'; CONTENT]]
+            .concat();
+    let mut few = config(&Server::replying(Box::leak(reply.into_boxed_slice())));
+    few.client =
+        Client::SClient { rate: PerSecond(40.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+    let result = run(few);
+    assert_all(&result, Outcome::Ok);
+    let ratio = result.content_bytes_per_s / result.goodput_per_s;
+    assert!((ratio - CONTENT as f64).abs() < 1.0, "{ratio}");
+}
+
+#[test]
+fn closed_clients_wait_for_their_replies() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut closed = config(&server);
+    closed.client = Client::Closed { clients: NonZeroU32::new(5).unwrap() };
+    closed.think = "1ms".parse().unwrap();
+    let result = run(closed);
+    assert_all(&result, Outcome::Ok);
+    assert!(result.connections.sockets_peak <= 5 && result.target_per_s.is_none());
+    let silent = Server::silent();
+    let mut stuck = config(&silent);
+    stuck.client = Client::Closed { clients: NonZeroU32::new(5).unwrap() };
+    stuck.warmup = Nanos::ZERO;
+    assert_eq!(run(stuck).offered, 5, "a simple client offers no more than the server takes");
+}
+
+#[test]
+fn threads_share_the_rate() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut threads = config(&server);
+    threads.threads = NonZeroU32::new(3).unwrap();
+    let result = run(threads);
+    assert_all(&result, Outcome::Ok);
+    assert_eq!((result.offered, result.connections.attempted), (100, 120));
+}
+
+#[test]
+fn a_run_that_is_stopped_has_a_whole_result_and_is_observed_until_then() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut long = config(&server);
+    long.duration = Nanos::from_secs(3_600);
+    let (stop, mut seen) = (Stop::new(), Vec::new());
+    let mut observer = |snapshot: &Snapshot<'_>| {
+        seen.push((snapshot.warming_up, snapshot.elapsed));
+        if seen.len() == 5 {
+            stop.request();
+        }
+    };
+    let result = load::run(&load::prepare(long).unwrap(), &mut observer, &stop).unwrap();
+    result.balance().unwrap();
+    assert!(result.duration_s > 0.0 && result.duration_s < 3_600.0);
+    assert!(seen[0].0 && !seen[4].0, "{seen:?}");
+    assert!(seen.is_sorted_by_key(|(_, elapsed)| *elapsed));
+}
+
+#[test]
+fn the_same_seed_offers_the_same_requests() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let offered = |seed| {
+        let mut random = config(&server);
+        random.client =
+            Client::SClient { rate: PerSecond(400.0), arrivals: Process::Poisson, sockets: Sockets::Auto };
+        random.workload = "specweb99".parse().unwrap();
+        random.seed = base::Seed(seed);
+        run(random).offered
+    };
+    assert_eq!(offered(5), offered(5));
+}

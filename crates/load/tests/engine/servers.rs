@@ -1,0 +1,95 @@
+//! Servers for the tests: a thread a connection, as simple as can be.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use load::Url;
+
+/// Something that listens, or does not. Its threads end with the test process.
+pub struct Server {
+    address: SocketAddr,
+    /// A listener that nobody accepts from stays open with the server.
+    _listener: Option<TcpListener>,
+}
+
+impl Server {
+    /// Answers every request with these bytes and keeps the connection.
+    pub fn replying(reply: &'static [u8]) -> Server {
+        Server::accepting(move |mut stream| {
+            while read_request(&mut stream) {
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
+    /// Answers one request on each connection, and ends it.
+    pub fn replying_once(reply: &'static [u8]) -> Server {
+        Server::accepting(move |mut stream| {
+            if read_request(&mut stream) {
+                let _ = stream.write_all(reply);
+            }
+        })
+    }
+
+    /// Answers with these bytes and resets the connection.
+    pub fn resetting(reply: &'static [u8]) -> Server {
+        Server::accepting(move |mut stream| {
+            if read_request(&mut stream) {
+                let _ = stream.write_all(reply);
+            }
+            let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
+        })
+    }
+
+    /// Takes requests and says nothing.
+    pub fn silent() -> Server {
+        Server::accepting(|mut stream| while read_request(&mut stream) {})
+    }
+
+    /// Has room for two connections in its queue, and takes none.
+    pub fn never_accepting() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        Server { address: listener.local_addr().unwrap(), _listener: Some(listener) }
+    }
+
+    /// A port that nobody listens on.
+    pub fn closed() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Server { address: listener.local_addr().unwrap(), _listener: None }
+    }
+
+    /// Its root.
+    pub fn url(&self) -> Url {
+        format!("http://{}/", self.address).parse().unwrap()
+    }
+
+    fn accepting(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serve = serve.clone();
+                thread::spawn(move || serve(stream));
+            }
+        });
+        Server { address, _listener: None }
+    }
+}
+
+/// Reads one request's head; says whether there was one.
+fn read_request(stream: &mut TcpStream) -> bool {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
