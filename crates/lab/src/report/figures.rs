@@ -346,10 +346,19 @@ fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
         .collect();
     let measured = || servers.iter().enumerate().filter(|(_, server)| !server.points.is_empty());
     let size = if measured().count() == 3 { SLIM } else { PANEL };
+    let chart = |index: usize, server: &ServerSummary<'_>| BarChart {
+        id: format!("chart-outcomes-{index}"),
+        class: "panel".to_owned(),
+        title: format!("Outcomes of {}", server.entry.name),
+        size,
+        y_title: "requests/s".to_owned(),
+        y_max: tallest,
+        bars: server.points.iter().map(|point| outcome_bar(point, &seen)).collect(),
+    };
     let panels = measured().map(|(index, server)| Panel {
         heading: server.entry.name.clone(),
         class: format!("s{index}"),
-        forms: vec![BarChart { size, y_max: tallest, ..outcome_bars(index, server, &seen) }.draw()],
+        forms: vec![chart(index, server).draw()],
     });
     Figure {
         id: "outcomes",
@@ -372,35 +381,20 @@ fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
     }
 }
 
-fn outcome_bars(index: usize, server: &ServerSummary<'_>, seen: &[Ending]) -> BarChart {
-    let bar = |point: &LoadPoint| {
-        let offered: f64 = point.ended.iter().map(|(_, per_s)| per_s).sum();
-        let parts = point.ended.iter().filter(|(ending, _)| seen.contains(ending));
-        let segment = |(ending, per_s): &(Ending, f64)| Segment {
-            name: wording::ending(*ending).to_owned(),
-            class: colour(*ending),
-            height: *per_s,
-            value: format!(
-                "{} ({})",
-                rate(*per_s),
-                percent(if offered > 0.0 { per_s / offered } else { 0.0 })
-            ),
-        };
-        Bar {
-            label: multiple(point.factor),
-            detail: count(offered),
-            at: format!("{} ({})", rate(offered), multiple(point.factor)),
-            segments: parts.map(segment).collect(),
-        }
+fn outcome_bar(point: &LoadPoint, seen: &[Ending]) -> Bar {
+    let offered: f64 = point.ended.iter().map(|(_, per_s)| per_s).sum();
+    let share = |per_s: f64| if offered > 0.0 { per_s / offered } else { 0.0 };
+    let segment = |(ending, per_s): &(Ending, f64)| Segment {
+        name: wording::ending(*ending).to_owned(),
+        class: colour(*ending),
+        height: *per_s,
+        value: format!("{} ({})", rate(*per_s), percent(share(*per_s))),
     };
-    BarChart {
-        id: format!("chart-outcomes-{index}"),
-        class: "panel".to_owned(),
-        title: format!("Outcomes of {}", server.entry.name),
-        size: PANEL,
-        y_title: "requests/s".to_owned(),
-        y_max: 0.0,
-        bars: server.points.iter().map(bar).collect(),
+    Bar {
+        label: multiple(point.factor),
+        detail: count(offered),
+        at: format!("{} ({})", rate(offered), multiple(point.factor)),
+        segments: point.ended.iter().filter(|(ending, _)| seen.contains(ending)).map(segment).collect(),
     }
 }
 
