@@ -1,9 +1,13 @@
 //! Every flag, its default and its help: the one definition.
 
+mod demo;
+mod load;
 mod serve;
 
 use clap::{Parser, Subcommand};
 
+pub use demo::DemoFlags;
+pub use load::{Client, LoadFlags, Output};
 pub use serve::{LogFormat, MECHANISMS, ServeFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
@@ -20,4 +24,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve a directory over HTTP/1.1
     Serve(ServeFlags),
+    /// Offer load to an HTTP server, whether it takes it or not
+    Load(LoadFlags),
+    /// Serve, overload, and write a report
+    Demo(DemoFlags),
 }

@@ -11,6 +11,12 @@ pub enum Exit {
     Failed(String),
     /// 2: the command line or a config file is wrong.
     Usage(String),
+    /// 3: the target cannot be reached.
+    Unreachable(String),
+    /// 4: a `--fail-if` threshold was crossed.
+    Threshold(String),
+    /// 5: the generator was the limit, so the result is not valid.
+    GeneratorLimited(String),
 }
 
 impl From<clap::Error> for Exit {
@@ -45,6 +51,9 @@ pub fn report(outcome: Result<(), Exit>) -> ExitCode {
         }
         Err(Exit::Failed(message)) => (1, message),
         Err(Exit::Usage(message)) => (2, message),
+        Err(Exit::Unreachable(message)) => (3, message),
+        Err(Exit::Threshold(message)) => (4, message),
+        Err(Exit::GeneratorLimited(message)) => (5, message),
     };
     eprintln!("inrush: {message}");
     ExitCode::from(code)

@@ -6,7 +6,9 @@
 
 mod cli;
 mod config_file;
+mod demo;
 mod exit;
+mod load;
 mod serve;
 
 use clap::Parser;
@@ -19,6 +21,8 @@ fn main() -> std::process::ExitCode {
         .and_then(|arguments| Cli::try_parse_from(arguments).map_err(Exit::from))
         .and_then(|cli| match cli.command {
             Command::Serve(flags) => serve::run(flags),
+            Command::Load(flags) => load::run(flags),
+            Command::Demo(flags) => demo::run(flags),
         });
     exit::report(outcome)
 }

@@ -1,0 +1,115 @@
+//! The flags of `inrush load`.
+
+use std::num::NonZeroU32;
+
+use ::load::{Length, Process, Sockets, SourceRange, Spec, Think, Threshold, Url};
+use base::{Nanos, PerSecond, Seed};
+use clap::{Args, ValueEnum};
+
+/// What decides when sessions begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Client {
+    /// Open loop: sessions begin when the arrival process says, whatever the server does
+    SClient,
+    /// Closed loop: each of --sockets clients begins a session when its last one has ended
+    Closed,
+}
+
+/// What is written to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A summary to read
+    Text,
+    /// One object: the result
+    Json,
+    /// An object for each interval while it runs, then the result
+    Ndjson,
+}
+
+fn positive_time(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(Nanos::ZERO) => Err("accepted are times above 0".to_owned()),
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Offer load to an HTTP server, whether it takes it or not.
+#[derive(Args, Debug)]
+pub struct LoadFlags {
+    /// What to ask for: one or more URLs of one server, chosen uniformly
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Url>,
+
+    /// Sessions to begin a second; a session is one connection
+    #[arg(long, short, value_name = "RATE", default_value = "100")]
+    pub rate: PerSecond,
+
+    /// How long to measure
+    #[arg(long, short, value_name = "TIME", default_value = "30s", value_parser = positive_time)]
+    pub duration: Nanos,
+
+    /// How long to run before measuring
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub warmup: Nanos,
+
+    /// Open or closed loop
+    #[arg(long, value_name = "KIND", default_value = "s-client")]
+    pub client: Client,
+
+    /// Connects pending at once, from rate and connect time-out if auto; of a closed loop, its clients, 64 if auto
+    #[arg(long, value_name = "D|auto", default_value = "auto")]
+    pub sockets: Sockets,
+
+    /// When a connect is abandoned; above the round trip
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_time)]
+    pub connect_timeout: Nanos,
+
+    /// When a request without a complete reply is abandoned
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
+    pub request_timeout: Nanos,
+
+    /// When sessions begin: constant or poisson
+    #[arg(long, value_name = "PROCESS", default_value = "poisson")]
+    pub arrivals: Process,
+
+    /// What sessions ask for: one-packet (the URLs) or specweb99[:DIRECTORIES] (its files under the URL)
+    #[arg(long, value_name = "WORKLOAD", default_value = "one-packet")]
+    pub workload: Spec,
+
+    /// Requests a session: 1, N or LO..HI; the workload's if not given
+    #[arg(long, value_name = "N|LO..HI")]
+    pub requests_per_connection: Option<Length>,
+
+    /// From a reply to the next request of the session: a time, or LO..HI
+    #[arg(long, value_name = "TIME|LO..HI", default_value = "0s")]
+    pub think: Think,
+
+    /// Engine threads, each with its share of the rate
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub threads: NonZeroU32,
+
+    /// Addresses to connect from: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
+    #[arg(long, value_name = "RANGE")]
+    pub source_ip: Option<SourceRange>,
+
+    /// What all random draws come from: the same seed gives the same schedule
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: Seed,
+
+    /// Exit with 4 if a threshold is crossed, such as 'p99>300ms' or 'errors>1%'; repeatable
+    #[arg(long, value_name = "THRESHOLD")]
+    pub fail_if: Vec<Threshold>,
+
+    /// The target is mine: allow more than 100/s to a public address
+    #[arg(long)]
+    pub i_own_this_server: bool,
+
+    /// What to write to stdout
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: Output,
+
+    /// The same settings as TOML; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<String>,
+}

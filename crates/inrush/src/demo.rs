@@ -1,0 +1,19 @@
+//! `inrush demo`: the lab's demonstration, told on the terminal.
+
+use base::RealClock;
+use lab::demo::{self, DemoOptions};
+use lab::progress::Progress;
+
+use crate::cli::DemoFlags;
+use crate::exit::Exit;
+
+/// Runs it and prints the table and where the report is.
+pub fn run(flags: DemoFlags) -> Result<(), Exit> {
+    let options = DemoOptions { dir: flags.dir, quick: flags.quick, out: flags.out, seed: flags.seed };
+    let progress = Progress::on_stderr();
+    let summary = demo::run(&options, &RealClock::new(), &progress)
+        .map_err(|error| Exit::Failed(format!("{error:#}")))?;
+    progress.finish();
+    println!("{summary}");
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! `inrush load`: flags to configuration, the run, and its output.
+
+mod live;
+mod summary;
+
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroU32;
+
+use ::load::{Config, LoadError, Observer, Snapshot, Sockets, Stop, Threshold};
+use record::{LoadResult, Verdict};
+use serde::Serialize;
+
+use crate::cli::{Client, LoadFlags, Output};
+use crate::exit::Exit;
+use live::Live;
+
+/// Clients of a closed loop that is not told how many: what wrk users are used to.
+const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
+
+/// Offers load, prints the result, and judges it.
+pub fn run(flags: LoadFlags) -> Result<(), Exit> {
+    let (output, thresholds) = (flags.output, flags.fail_if.clone());
+    let title = title(&flags);
+    let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
+    for warning in plan.warnings() {
+        eprintln!("inrush: {warning}");
+    }
+    let mut watcher = Watcher::new(output, &title);
+    let stop = stop_at_signal()?;
+    let result = ::load::run(&plan, &mut watcher, &stop).map_err(exit)?;
+    watcher.end();
+    result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
+    print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
+    judge(&result, &thresholds)
+}
+
+/// What the run is, for the head of the live view.
+fn title(flags: &LoadFlags) -> String {
+    let more =
+        if flags.urls.len() > 1 { format!(" and {} more", flags.urls.len() - 1) } else { String::new() };
+    let how = match flags.client {
+        Client::SClient => format!("{} {}", flags.rate, flags.arrivals),
+        Client::Closed => "closed loop".to_owned(),
+    };
+    format!("{}{more}  {how}", flags.urls[0])
+}
+
+fn configuration(flags: LoadFlags) -> Config {
+    let client = match (flags.client, flags.sockets) {
+        (Client::SClient, sockets) => {
+            ::load::Client::SClient { rate: flags.rate, arrivals: flags.arrivals, sockets }
+        }
+        (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },
+        (Client::Closed, Sockets::AtMost(clients)) => ::load::Client::Closed { clients },
+    };
+    Config {
+        threads: flags.threads,
+        duration: flags.duration,
+        warmup: flags.warmup,
+        connect_timeout: flags.connect_timeout,
+        request_timeout: flags.request_timeout,
+        workload: flags.workload,
+        requests_per_connection: flags.requests_per_connection,
+        think: flags.think,
+        seed: flags.seed,
+        source: flags.source_ip,
+        own_this_server: flags.i_own_this_server,
+        ..Config::new(flags.urls, client)
+    }
+}
+
+/// Ctrl-C and SIGTERM end the run early; what there is by then is a complete result.
+fn stop_at_signal() -> Result<Stop, Exit> {
+    let failed = |error: io::Error| Exit::Failed(format!("cannot wait for signals: {error}"));
+    sys::signal::block().map_err(failed)?;
+    let stop = Stop::new();
+    let stopper = stop.clone();
+    let wait = move || {
+        while let Ok(signal) = sys::signal::wait(None) {
+            if signal.is_some() {
+                return stopper.request();
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map_err(failed)?;
+    Ok(stop)
+}
+
+fn print(result: &LoadResult, output: Output) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match output {
+        Output::Text => stdout.write_all(summary::text(result).as_bytes()),
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut stdout, result)?;
+            stdout.write_all(b"\n")
+        }
+        Output::Ndjson => line(&mut stdout, &Line::Result(result)),
+    }
+}
+
+fn judge(result: &LoadResult, thresholds: &[Threshold]) -> Result<(), Exit> {
+    match result.verdict {
+        Verdict::Unreachable => Err(Exit::Unreachable(result.reasons.join(" "))),
+        Verdict::GeneratorLimited => Err(Exit::GeneratorLimited(format!(
+            "the generator was the limit, so the result is not valid: {}",
+            result.reasons.join(" ")
+        ))),
+        Verdict::Valid => {
+            let crossed: Vec<String> =
+                thresholds.iter().filter_map(|threshold| threshold.crossed_by(result)).collect();
+            if crossed.is_empty() { Ok(()) } else { Err(Exit::Threshold(crossed.join("; "))) }
+        }
+    }
+}
+
+fn exit(error: LoadError) -> Exit {
+    match error {
+        LoadError::Resolve { .. } => Exit::Unreachable(error.to_string()),
+        LoadError::System { .. } => Exit::Failed(error.to_string()),
+        _ => Exit::Usage(error.to_string()),
+    }
+}
+
+/// A line of NDJSON.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    Point(&'a record::Point),
+    Result(&'a LoadResult),
+}
+
+fn line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+/// What is shown while the run goes on: a live view on a terminal, a line an interval for a program.
+struct Watcher {
+    output: Output,
+    live: Option<Live>,
+}
+
+impl Watcher {
+    fn new(output: Output, title: &str) -> Watcher {
+        let live = io::stderr().is_terminal().then(|| Live::new(title)).flatten();
+        Watcher { output, live }
+    }
+
+    fn end(&mut self) {
+        if let Some(live) = self.live.take() {
+            live.end();
+        }
+    }
+}
+
+impl Observer for Watcher {
+    fn interval(&mut self, snapshot: &Snapshot<'_>) {
+        if self.output == Output::Ndjson {
+            // A reader that has gone away is noticed when the result is written.
+            let _ = line(&mut io::stdout().lock(), &Line::Point(snapshot.point));
+        }
+        if let Some(live) = &mut self.live {
+            live.show(snapshot);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The live view of a run: a few lines on the terminal, redrawn each interval, gone when the run ends.
+//!
+//! ```text
+//!  http://127.0.0.1:8080/  2k/s poisson                     ████████░░░░░░  12 of 35 s
+//!  offered     2004/s  ▃▃▄▃▃▄▃▃    latency p50    312 us     ok                24000
+//!  sent        2004/s  ...                 p99    2.1 ms     connect_timeout      12
+//! ```
+
+use std::collections::VecDeque;
+use std::io::{Stderr, stderr};
+
+use ::load::Snapshot;
+use ratatui::Terminal;
+use ratatui::TerminalOptions;
+use ratatui::Viewport;
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Gauge, Paragraph, Sparkline};
+use record::Outcome;
+
+use super::summary::{rate, time};
+
+/// Lines that the view takes.
+const HEIGHT: u16 = 10;
+/// Intervals that the curves remember.
+const HISTORY: usize = 240;
+
+/// The view.
+pub struct Live {
+    terminal: Terminal<CrosstermBackend<Stderr>>,
+    title: String,
+    colour: bool,
+    curves: [VecDeque<u64>; 3],
+}
+
+/// The curves: what is drawn for each.
+const CURVES: [(&str, Color); 3] =
+    [("offered", Color::Blue), ("replies", Color::Cyan), ("goodput", Color::Green)];
+
+impl Live {
+    /// A view on stderr; `None` where the terminal does not let itself be drawn on.
+    pub fn new(title: &str) -> Option<Live> {
+        let options = TerminalOptions { viewport: Viewport::Inline(HEIGHT) };
+        let terminal = Terminal::with_options(CrosstermBackend::new(stderr()), options).ok()?;
+        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Some(Live { terminal, title: title.to_owned(), colour, curves: Default::default() })
+    }
+
+    /// Shows an interval.
+    pub fn show(&mut self, snapshot: &Snapshot<'_>) {
+        let point = snapshot.point;
+        let per_s = |count: u64| count as f64 / point.interval_s.max(1e-9);
+        let rates = [per_s(point.offered), per_s(point.replies), per_s(point.outcomes.get(Outcome::Ok))];
+        for (curve, value) in self.curves.iter_mut().zip(rates) {
+            curve.push_back(value.round() as u64);
+            if curve.len() > HISTORY {
+                curve.pop_front();
+            }
+        }
+        let (title, colour, curves) = (&self.title, self.colour, &self.curves);
+        // A terminal that has gone away must not end the run.
+        let _ = self.terminal.draw(|frame| {
+            let [head, _, body] =
+                Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0)])
+                    .areas(frame.area());
+            draw_head(frame, head, title, snapshot, colour);
+            let [left, middle, right] =
+                Layout::horizontal([Constraint::Fill(1), Constraint::Length(26), Constraint::Length(30)])
+                    .spacing(2)
+                    .areas(body);
+            draw_curves(frame, left, curves, &rates, colour);
+            frame.render_widget(Paragraph::new(latency(snapshot)), middle);
+            frame.render_widget(Paragraph::new(outcomes(snapshot, colour)), right);
+        });
+    }
+
+    /// Takes the view off the terminal.
+    pub fn end(mut self) {
+        let _ = self.terminal.clear();
+    }
+}
+
+fn style(colour: bool, wanted: Color) -> Style {
+    if colour { Style::new().fg(wanted) } else { Style::new() }
+}
+
+fn draw_head(frame: &mut ratatui::Frame<'_>, area: Rect, title: &str, snapshot: &Snapshot<'_>, colour: bool) {
+    let [left, right] =
+        Layout::horizontal([Constraint::Fill(1), Constraint::Length(40)]).spacing(2).areas(area);
+    frame.render_widget(Paragraph::new(title.bold()), left);
+    let (elapsed, total) = (snapshot.elapsed.as_secs_f64(), snapshot.total.as_secs_f64());
+    let phase = if snapshot.warming_up { "warming up, " } else { "" };
+    let gauge = Gauge::default()
+        .ratio((elapsed / total).clamp(0.0, 1.0))
+        .gauge_style(style(colour, Color::Blue))
+        .label(format!("{phase}{elapsed:.0} of {total:.0} s"));
+    frame.render_widget(gauge, right);
+}
+
+fn draw_curves(
+    frame: &mut ratatui::Frame<'_>,
+    area: Rect,
+    curves: &[VecDeque<u64>; 3],
+    rates: &[f64; 3],
+    colour: bool,
+) {
+    let top = curves.iter().flatten().copied().max().unwrap_or(1).max(1);
+    let rows: [Rect; 3] = Layout::vertical([Constraint::Length(2); 3]).areas(area);
+    for (index, (name, wanted)) in CURVES.into_iter().enumerate() {
+        let [label, curve] =
+            Layout::horizontal([Constraint::Length(19), Constraint::Fill(1)]).areas(rows[index]);
+        let text = Line::from(vec![Span::raw(format!("{name:<9}")), rate(rates[index]).bold()]);
+        frame.render_widget(Paragraph::new(vec![Line::default(), text]), label);
+        let shown = usize::from(curve.width).min(curves[index].len());
+        let data: Vec<u64> = curves[index].iter().skip(curves[index].len() - shown).copied().collect();
+        frame.render_widget(Sparkline::default().data(&data).max(top).style(style(colour, wanted)), curve);
+    }
+}
+
+fn latency(snapshot: &Snapshot<'_>) -> Vec<Line<'static>> {
+    let point = snapshot.point;
+    let (latency, late) = (&point.latency_intended_ns, &point.lateness_ns);
+    let row = |name: &str, value: String| Line::from(format!("{name:<14}{value:>11}"));
+    let of = |value: u64, count: u64| if count == 0 { "-".to_owned() } else { time(value) };
+    vec![
+        row("latency p50", of(latency.p50, latency.count)),
+        row("        p99", of(latency.p99, latency.count)),
+        row("        max", of(latency.max, latency.count)),
+        Line::default(),
+        row("lateness p99", of(late.p99, late.count)),
+        row("sockets", point.sockets.to_string()),
+    ]
+}
+
+fn outcomes(snapshot: &Snapshot<'_>, colour: bool) -> Vec<Line<'static>> {
+    let seen = snapshot.outcomes.iter().filter(|(outcome, count)| *count > 0 || *outcome == Outcome::Ok);
+    seen.map(|(outcome, count)| {
+        let wanted = match outcome {
+            Outcome::Ok => Color::Green,
+            outcome if outcome.is_client_limit() => Color::Yellow,
+            _ => Color::Red,
+        };
+        Line::from(vec![
+            Span::styled(format!("{:<17}", outcome.name()), style(colour, wanted)),
+            Span::raw(format!("{count:>12}")),
+        ])
+    })
+    .collect()
+}

@@ -1,0 +1,105 @@
+//! A result as a person reads it.
+
+use std::fmt::Write;
+
+use record::{Distribution, LoadResult, Verdict};
+
+/// A time in three significant digits and a unit that fits.
+pub fn time(nanos: u64) -> String {
+    let (value, unit) = match nanos {
+        0..1_000 => return format!("{nanos} ns"),
+        1_000..1_000_000 => (nanos as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
+        _ => (nanos as f64 / 1e9, "s"),
+    };
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A rate a second: whole from 100 up.
+pub fn rate(per_s: f64) -> String {
+    let digits = usize::from(per_s < 100.0);
+    format!("{per_s:.digits$}/s")
+}
+
+/// The whole summary, several lines.
+pub fn text(result: &LoadResult) -> String {
+    let mut out = String::new();
+    summary(&mut out, result).expect("writing to a string");
+    out
+}
+
+fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
+    writeln!(
+        out,
+        "measured   {:.1} s, seed {}",
+        result.duration_s,
+        result.manifest.seed.map_or(0, |seed| seed.0)
+    )?;
+    let asked = result.target_per_s.map_or(String::new(), |target| format!("  of {} asked", rate(target)));
+    writeln!(out, "offered    {:>10}{asked}", rate(result.offered_per_s))?;
+    writeln!(out, "sent       {:>10}", rate(result.sent_per_s))?;
+    writeln!(out, "replies    {:>10}", rate(result.replies_per_s))?;
+    writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))?;
+    writeln!(out, "\n{:<10} {:>9} {:>9} {:>9} {:>9} {:>9}", "latency", "p50", "p90", "p99", "p99.9", "max")?;
+    for (name, distribution) in [
+        ("intended", &result.latency_intended_ns),
+        ("sent", &result.latency_sent_ns),
+        ("connect", &result.connect_ns),
+        ("lateness", &result.lateness_ns),
+    ] {
+        quantiles(out, name, distribution)?;
+    }
+    writeln!(out, "\n{} requests offered, and what became of them", result.offered)?;
+    let ended = result.outcomes.iter().map(|(outcome, count)| (outcome.name(), count));
+    let in_flight = ("in flight at the end", result.in_flight_at_end);
+    for (name, count) in ended.chain([in_flight]).filter(|(_, count)| *count > 0) {
+        let share = 100.0 * count as f64 / result.offered.max(1) as f64;
+        writeln!(out, "  {name:<20} {count:>9}  {share:>6.2} %")?;
+    }
+    let connections = &result.connections;
+    writeln!(
+        out,
+        "\nconnections {} attempted, {} established, {} sockets at most; generator {:.0} % of a core",
+        connections.attempted,
+        connections.established,
+        connections.sockets_peak,
+        result.generator_cpu * 100.0
+    )?;
+    let verdict = match result.verdict {
+        Verdict::Valid => "valid",
+        Verdict::GeneratorLimited => "generator-limited: the figures say nothing about the server",
+        Verdict::Unreachable => "unreachable",
+    };
+    writeln!(out, "verdict    {verdict}")?;
+    result.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
+}
+
+fn quantiles(out: &mut String, name: &str, distribution: &Distribution) -> std::fmt::Result {
+    if distribution.count == 0 {
+        return writeln!(out, "{name:<10} {:>9}", "none");
+    }
+    let Distribution { p50, p90, p99, p999, max, .. } = *distribution;
+    write!(out, "{name:<10}")?;
+    [p50, p90, p99, p999, max].iter().try_for_each(|value| write!(out, " {:>9}", time(*value)))?;
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        let shown: Vec<String> = [0, 999, 1_500, 23_456_000, 512_000_000, 2_000_000_000].map(time).to_vec();
+        assert_eq!(shown, ["0 ns", "999 ns", "1.50 us", "23.5 ms", "512 ms", "2.00 s"]);
+        assert_eq!(rate(9.96), "10.0/s");
+        assert_eq!(rate(12_345.6), "12346/s");
+    }
+}

@@ -1,0 +1,165 @@
+//! `inrush serve` as a child process.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{ChildStderr, ChildStdout};
+
+use base::Nanos;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde_json::Value;
+use sys::process::{Child, Program};
+
+use super::{Client, PATIENCE};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
+/// Between two looks at `/status`: half of how old its figures may be.
+const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+
+/// A server that runs; killed when dropped.
+pub struct Server {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    /// What it wrote to stderr before it was ready.
+    pub said: String,
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// A connection to its admin interface, made at the start: it stays when descriptors run out.
+    pub admin: Client,
+    pub admin_address: SocketAddr,
+}
+
+/// `/status` at one moment.
+#[derive(Debug)]
+pub struct Status(pub Value);
+
+impl Status {
+    /// A counter by its name.
+    pub fn count(&self, name: &str) -> u64 {
+        let counters = &self.0["counters"];
+        counters[name].as_u64().unwrap_or_else(|| panic!("no counter {name} in {counters}"))
+    }
+
+    pub fn connections(&self) -> u64 {
+        self.0["connections"].as_u64().unwrap()
+    }
+}
+
+fn arguments(root: &Path, flags: &[&str]) -> Vec<OsString> {
+    let fixed = ["serve", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0"];
+    let words = fixed.iter().chain(flags).map(OsString::from);
+    words.chain([root.as_os_str().to_owned()]).collect()
+}
+
+impl Server {
+    /// Serves `root` from one loop on a mechanism.
+    pub fn sped(root: &Path, mechanism: &str, flags: &[&str]) -> Server {
+        let flags = [&["--arch=sped", "--dispatch", mechanism], flags].concat();
+        Server::start(root, &flags)
+    }
+
+    /// Serves `root` with these flags.
+    pub fn start(root: &Path, flags: &[&str]) -> Server {
+        Server::from(Program::new(PROGRAM).arguments(arguments(root, flags)))
+    }
+
+    /// The same with at most so many descriptors.
+    pub fn start_with_descriptors(most: u32, root: &Path, flags: &[&str]) -> Server {
+        let script = format!("ulimit -n {most}; exec \"$0\" \"$@\"");
+        let program = Program::new("sh").arguments(["-c", &script, PROGRAM]);
+        Server::from(program.arguments(arguments(root, flags)))
+    }
+
+    fn from(program: Program<'_>) -> Server {
+        let mut child = program.start().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let (mut said, mut address, mut admin) = (String::new(), None, None);
+        while admin.is_none() {
+            let from = said.len();
+            assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended at the start: {said}");
+            let line = said[from..].trim_end();
+            let parse = |text: &str| text.parse::<SocketAddr>().unwrap();
+            address = address.or_else(|| line.strip_prefix("listening on ").map(parse));
+            admin = line.strip_prefix("admin on ").map(parse);
+        }
+        let (address, admin_address) = (address.unwrap(), admin.unwrap());
+        let admin = Client::connect(admin_address);
+        Server { child, stderr, said, address, admin, admin_address }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Its standard output; once.
+    pub fn stdout(&mut self) -> BufReader<ChildStdout> {
+        BufReader::new(self.child.stdout.take().unwrap())
+    }
+
+    /// What it tells about itself now: figures at most 10 ms old.
+    pub fn status(&mut self) -> Status {
+        let response = self.admin.get("/status");
+        assert_eq!(response.status, 200);
+        Status(serde_json::from_slice(&response.body).unwrap())
+    }
+
+    /// Looks at `/status` until it shows something, and gives it.
+    pub fn eventually(&mut self, what: &str, shows: impl Fn(&Status) -> bool) -> Status {
+        let mut last = None;
+        for _ in 0..PATIENCE.as_nanos() / u128::from(LOOK_EVERY.0) {
+            let status = self.status();
+            if shows(&status) {
+                return status;
+            }
+            last = Some(status);
+            pause(LOOK_EVERY);
+        }
+        panic!("never {what}: {last:#?}");
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Does something while every thread of the server is stopped: what the kernel does meanwhile, such as
+    /// completing connections, is all there when it goes on.
+    pub fn while_stopped<T>(&self, then: impl FnOnce() -> T) -> T {
+        self.signal(Signal::STOP);
+        let waited = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().expect("a change of state");
+        assert!(waited.1.stopped(), "it ended instead of stopping");
+        let result = then();
+        self.signal(Signal::CONT);
+        result
+    }
+
+    /// Asks it to end, waits, and gives its exit code and what it wrote to stderr since it was ready.
+    pub fn stop(mut self) -> (Option<i32>, String) {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for its end, which must have been asked for.
+    pub fn wait(&mut self) -> (Option<i32>, String) {
+        let exit = self.child.wait(Nanos(PATIENCE.as_nanos() as u64)).unwrap().expect("it ends");
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        (exit.status.code(), said)
+    }
+
+    /// Asks it to end and expects nothing but that.
+    pub fn stop_well(self) {
+        assert_eq!(self.stop(), (Some(0), String::new()));
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32).unwrap()
+    }
+}
+
+/// Lets others work for a moment.
+pub fn pause(time: Nanos) {
+    let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: time.0 as i64 };
+    rustix::event::poll(&mut [], Some(&time)).unwrap();
+}
