@@ -2,7 +2,7 @@
 
 mod support;
 
-use base::{Clock, Nanos, Seed};
+use base::{Clock, Limit, Nanos, Seed};
 use http1::server::{Settings, Wants};
 use rand::RngExt;
 use support::{Peer, replies};
@@ -92,6 +92,18 @@ fn a_client_that_does_not_read_is_given_up() {
     assert_eq!(peer.wait_for_deadline(), secs(30));
     assert_eq!((peer.connection.wants(), peer.counts.timeouts_write_stall), (Wants::Close, 1));
     assert_eq!(peer.counts.incomplete_responses, 1);
+}
+
+#[test]
+fn every_batch_of_pipelined_answers_has_its_own_time() {
+    let mut settings = Settings::default();
+    settings.limits.pipelined = Limit::AtMost(1);
+    let mut peer = Peer::new(settings);
+    peer.send(&GET.repeat(2));
+    peer.wait(secs(20));
+    peer.transmit_once(usize::MAX);
+    assert_eq!(peer.connection.wants(), Wants::Transmit);
+    assert_eq!(peer.wait_for_deadline(), secs(30));
 }
 
 #[test]

@@ -187,6 +187,12 @@ fn rfc9110_14_6_multipart() {
             parts.len() + parts.matches('\n').count()
         )
     );
+    // Small parts are rendered a few at a time.
+    peer.send(b"GET /parts/15 HTTP/1.1\r\nHost: h\r\n\r\n");
+    while peer.connection.wants() == Wants::Transmit {
+        assert!(!matches!(peer.connection.transmit(), Transmit::Bytes { bytes, .. } if bytes.len() > 30_000));
+        peer.transmit_once(usize::MAX);
+    }
     for count in 0..16 {
         let request = format!("GET /parts/{count} HTTP/1.1\r\nHost: h\r\n\r\n");
         let outcome = exchange([request.repeat(2)], 1000, &Settings::default());
@@ -268,6 +274,26 @@ fn the_peers_end_lets_queued_answers_out() {
 }
 
 #[test]
+fn a_client_that_sends_on_after_its_last_request_is_lingered_for() {
+    let last = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let settings = with_limits(Limits { pipelined: Limit::AtMost(1), ..Limits::default() });
+    for (before, after) in [("", "GET"), (str::from_utf8(GET).unwrap(), "GET /b HTTP/1.1\r\nHost: h\r\n\r\n")]
+    {
+        let mut peer = Peer::new(settings.clone());
+        peer.send([before, last, after].concat().as_bytes());
+        peer.drain_output(usize::MAX);
+        assert_eq!((peer.shut_down, peer.connection.wants()), (true, Wants::Receive), "{before}");
+        peer.with(|connection, cx| connection.receive_end(cx));
+        assert_eq!(peer.counts.incomplete_requests, 0, "what follows the last request is none");
+    }
+    let mut peer = Peer::new(settings);
+    peer.send(last.as_bytes());
+    peer.with(|connection, cx| connection.receive(GET, cx));
+    peer.drain_output(usize::MAX);
+    assert!(peer.shut_down, "a driver that receives early");
+}
+
+#[test]
 fn a_lingering_connection_ends_with_its_peer() {
     let mut peer = Peer::new(Settings::default());
     peer.send(b"BAD\r\n\r\n");
@@ -333,6 +359,20 @@ fn every_response_is_logged_when_it_has_left() {
             "HEAD /b : 200 102 0 complete after 1s",
             "  : 400 161 16 complete after 1s",
         ]
+    );
+}
+
+#[test]
+fn a_request_is_timed_from_its_own_first_byte() {
+    let mut peer = Peer::new(Settings::default());
+    peer.log = Some(Lines::default());
+    peer.send(&GET[..10]);
+    peer.clock.advance(base::Nanos::SECOND);
+    peer.send(&[&GET[10..], b"HEAD /b HTTP/1.1\r\nHost: h\r\n\r\n"].concat());
+    peer.drain_output(usize::MAX);
+    assert_eq!(
+        peer.log.unwrap().0,
+        ["GET /a : 200 138 36 complete after 1s", "HEAD /b : 200 102 0 complete after 0s"]
     );
 }
 

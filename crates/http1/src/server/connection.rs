@@ -178,7 +178,6 @@ impl<F> Connection<F> {
             return;
         }
         if self.stage == Stage::Open && !self.inbox.is_empty() {
-            self.awaiting = Awaiting::Nothing;
             self.serve_inbox(cx);
         }
         self.settle(cx);
@@ -345,7 +344,6 @@ impl<F> Connection<F> {
             }
         };
         self.empty_lines = 0;
-        self.awaiting = Awaiting::Nothing;
         let content = Content::Unread { some_is_here: end < input.len() };
         self.request(&input[..end], content, cx);
         Some(end)
@@ -375,6 +373,8 @@ impl<F> Connection<F> {
 
     /// Deals with a complete head: answers it, or goes on to read its content.
     fn request<S: Service<File = F>>(&mut self, head: &[u8], content: Content<'_>, cx: &mut Context<'_, S>) {
+        // Whatever comes next has a time of its own.
+        self.awaiting = Awaiting::Nothing;
         let outcome = match self.try_request::<FEW_FIELDS, S>(head, &content, cx) {
             Err(Status::HEAD_TOO_LARGE) => self.try_request::<MOST_FIELDS, S>(head, &content, cx),
             outcome => outcome,
@@ -485,7 +485,7 @@ impl<F> Connection<F> {
 
     /// Moves on to the next stage where this one is over, and sets the deadline of what comes next.
     fn settle<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
-        if self.outbox.is_empty() || self.peer_ended {
+        if self.outbox.is_empty() {
             self.next_stage(cx);
         }
         let awaiting = match self.stage {
@@ -511,17 +511,16 @@ impl<F> Connection<F> {
         });
     }
 
+    /// Everything queued has been sent.
     fn next_stage<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
-        let all_sent = self.outbox.is_empty();
         let between_requests = self.inbox.is_empty() && self.incoming.is_none();
         match self.stage {
-            Stage::Open if all_sent && self.peer_ended => self.close(cx),
-            Stage::Last { linger } if all_sent && (!linger || self.peer_ended) => self.close(cx),
-            Stage::Last { .. } if all_sent => self.stage = Stage::ShutDown,
+            _ if self.peer_ended => self.close(cx),
+            Stage::Last { linger: false } => self.close(cx),
+            Stage::Last { linger: true } => self.stage = Stage::ShutDown,
             // Its response had begun before the server knew that it was the last.
-            Stage::Open if all_sent && self.draining && between_requests => self.stage = Stage::ShutDown,
-            Stage::ShutDown | Stage::Lingering if self.peer_ended => self.close(cx),
-            _ => {}
+            Stage::Open if self.draining && between_requests => self.stage = Stage::ShutDown,
+            Stage::Open | Stage::ShutDown | Stage::Lingering | Stage::Closed => {}
         }
     }
 

@@ -47,3 +47,23 @@ impl Inbox {
         self.used = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_memory_only_while_it_holds_bytes() {
+        let mut buffers = Buffers::default();
+        let mut inbox = Inbox::default();
+        inbox.push(b"", &mut buffers);
+        assert_eq!(inbox.bytes.capacity(), 0);
+        inbox.push(b"abc", &mut buffers);
+        inbox.consume(2, &mut buffers);
+        inbox.push(b"de", &mut buffers);
+        assert_eq!(inbox.pending(), b"cde");
+        inbox.consume(3, &mut buffers);
+        assert!(inbox.is_empty());
+        assert_eq!(inbox.bytes.capacity(), 0);
+    }
+}

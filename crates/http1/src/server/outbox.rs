@@ -184,3 +184,54 @@ impl<F> Outbox<F> {
         self.parts = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::response::Part;
+    use base::Nanos;
+
+    /// Queues `content` behind a head of four bytes and sends all of it, three bytes at a time.
+    fn send(content: Body<()>) -> u64 {
+        let mut buffers = Buffers::default();
+        let mut outbox = Outbox::new();
+        outbox.bytes(&mut buffers).extend_from_slice(b"head");
+        match content {
+            Body::Parts(parts) => outbox.push_parts(Multipart::new(parts, Nanos::ZERO, 0)),
+            content => outbox.push_body(content),
+        }
+        let mut sent = 0;
+        loop {
+            let pending = outbox.pending();
+            let count = match outbox.transmit() {
+                Transmit::Nothing => break,
+                Transmit::Bytes { bytes, .. } => bytes.len().min(3) as u64,
+                Transmit::File { range, .. } => range.length.min(3),
+            };
+            outbox.advance(count, &mut buffers);
+            assert_eq!(outbox.pending(), pending - count);
+            sent += count;
+        }
+        assert!(outbox.is_empty());
+        assert_eq!(outbox.bytes.capacity(), 0, "an empty outbox holds no memory");
+        sent - 4
+    }
+
+    #[test]
+    fn everything_leaves_and_no_memory_stays() {
+        let file = |length| Body::File(FileRange { file: (), offset: 0, length });
+        let bytes = |length| Body::Bytes(vec![b'x'; length].into());
+        assert_eq!(send(Body::Absent), 0);
+        assert_eq!(send(bytes(0)), 0);
+        assert_eq!(send(bytes(COPIED_BODY_BYTES)), COPIED_BODY_BYTES as u64);
+        assert_eq!(send(bytes(COPIED_BODY_BYTES + 1)), COPIED_BODY_BYTES as u64 + 1);
+        assert_eq!(send(file(0)), 0);
+        assert_eq!(send(file(10)), 10);
+        let part = |body| Part { fields: Bytes::from_static(b"A: b\r\n"), body };
+        assert_eq!(send(Body::Parts(vec![])), 22);
+        assert_eq!(
+            send(Body::Parts(vec![part(file(5)), part(bytes(20_000)), part(bytes(7))])),
+            22 * 4 + 3 * 8 + 20_012
+        );
+    }
+}
