@@ -64,7 +64,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         cli::LogFormat::Combined => server::LogFormat::Combined,
         cli::LogFormat::Json => server::LogFormat::Json,
     };
-    let dispatch = cli::MECHANISMS.into_iter().find(|name| *name == flags.dispatch);
+    let dispatch = cli::MECHANISMS.iter().copied().find(|name| *name == flags.dispatch);
     ServeConfig {
         root: flags.root,
         listen: flags.listen,

@@ -7,11 +7,11 @@ use base::{Bytes, Limit, Nanos};
 use clap::{Args, ValueEnum};
 
 macro_rules! mechanism_names {
-    ($($name:literal => $mechanism:ty,)*) => { [$($name),*] };
+    ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
 }
 
 /// The names of all event mechanisms.
-pub const MECHANISMS: [&str; 4] = dispatch::for_each_mechanism!(mechanism_names);
+pub const MECHANISMS: &[&str] = dispatch::for_each_mechanism!(mechanism_names);
 
 fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
     server::architecture::by_name(name).ok_or_else(|| {
@@ -64,7 +64,7 @@ pub struct ServeFlags {
     pub arch: &'static server::Architecture,
 
     /// Event mechanism
-    #[arg(long, value_name = "MECHANISM", default_value = "epoll", value_parser = MECHANISMS)]
+    #[arg(long, value_name = "MECHANISM", default_value = "epoll", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS))]
     pub dispatch: String,
 
     /// Connections accepted each time the listener is ready: 1, 2, ... or inf

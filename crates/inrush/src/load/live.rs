@@ -1,9 +1,11 @@
 //! The live view of a run: a few lines on the terminal, redrawn each interval, gone when the run ends.
 //!
 //! ```text
-//!  http://127.0.0.1:8080/  2k/s poisson                     ████████░░░░░░  12 of 35 s
-//!  offered     2004/s  ▃▃▄▃▃▄▃▃    latency p50    312 us     ok                24000
-//!  sent        2004/s  ...                 p99    2.1 ms     connect_timeout      12
+//! http://127.0.0.1:8080/  2000/s poisson                        ██████████   5 of 8 s
+//!
+//!                  ▇▇▇▇▇▇▇▇       latency p50     354 us    ok                 10034
+//! offered 2004/s   ████████               p99    8.65 ms    connect_timeout       12
+//!                  ▇▇█▇▇█▇▇               max    11.9 ms
 //! ```
 
 use std::collections::VecDeque;
@@ -78,7 +80,10 @@ impl Live {
 
     /// Takes the view off the terminal.
     pub fn end(mut self) {
+        let top = self.terminal.get_frame().area().top();
         let _ = self.terminal.clear();
+        let _ = self.terminal.set_cursor_position((0, top));
+        let _ = self.terminal.show_cursor();
     }
 }
 

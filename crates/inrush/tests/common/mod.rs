@@ -15,7 +15,7 @@ pub use server::{Server, Status};
 use std::time::Duration;
 
 /// When a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 macro_rules! names {
     ($($name:literal => $mechanism:ty,)*) => { [$($name),*] };

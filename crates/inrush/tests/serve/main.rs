@@ -1,0 +1,14 @@
+//! `inrush serve` end to end: the real program, real sockets, faults included.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod accepting;
+mod admin;
+mod descriptors;
+mod faults;
+mod logging;
+mod mistakes;
+mod protocol;
+mod serving;
+mod shutdown;
