@@ -38,7 +38,8 @@ pub struct RequestHead<'a> {
 /// use http1::client::{RequestHead, encode_request};
 ///
 /// let mut bytes = Vec::new();
-/// let head = RequestHead { method: "GET", target: "/", host: "a:80", fields: "Accept: */*\r\n", persistent: false };
+/// let (method, target, host) = ("GET", "/", "a:80");
+/// let head = RequestHead { method, target, host, fields: "Accept: */*\r\n", persistent: false };
 /// encode_request(&mut bytes, &head);
 /// assert_eq!(bytes, b"GET / HTTP/1.1\r\nHost: a:80\r\nAccept: */*\r\nConnection: close\r\n\r\n");
 /// ```

@@ -92,7 +92,8 @@ impl<F> Multipart<F> {
     /// Of these parts; the boundary comes from the time and a number of the response, so that a
     /// run can be repeated.
     pub(crate) fn new(parts: Vec<Part<F>>, now: Nanos, number: u64) -> Multipart<F> {
-        // Each has CRLF, dashes, boundary, CRLF; the first lacks the CRLF before it, the last has two dashes more.
+        // Each has CRLF, dashes, boundary, CRLF; the first lacks the CRLF before it, the last has two
+        // dashes more.
         let delimiters = (parts.len() as u64 + 1) * (2 + 2 + BOUNDARY_BYTES as u64 + 2);
         let inner: u64 = parts.iter().map(|part| part.fields.len() as u64 + 2 + part.body.length()).sum();
         Multipart {

@@ -34,8 +34,8 @@ pub(crate) struct Head<'a> {
     pub(crate) expects_continue: bool,
 }
 
-/// Reads a whole head, empty line included, in which every line is known to end with CRLF. `slots` bounds the number
-/// of fields: too many give [`Status::HEAD_TOO_LARGE`].
+/// Reads a whole head, empty line included, in which every line is known to end with CRLF. `slots` bounds
+/// the number of fields: too many give [`Status::HEAD_TOO_LARGE`].
 pub(crate) fn parse<'a>(
     bytes: &'a [u8],
     slots: &'a mut [Header<'a>],

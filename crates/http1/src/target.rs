@@ -10,8 +10,8 @@ pub(crate) struct Target<'a> {
 }
 
 /// Takes apart a target that has no space in it. Nothing comes back for what is none of origin form,
-/// absolute form (`http` and `https`) and `*`, or holds bytes that no URI has. `spare` lends its memory to the one
-/// form whose path is not a part of it: `http://host?query`.
+/// absolute form (`http` and `https`) and `*`, or holds bytes that no URI has. `spare` lends its memory to
+/// the one form whose path is not a part of it: `http://host?query`.
 pub(crate) fn parse<'a>(text: &'a [u8], options: bool, spare: &'a mut String) -> Option<Target<'a>> {
     // Beyond the controls, the space and non-ASCII, only '#' is refused: user agents do send some of
     // the characters that RFC 3986 would have them encode, and they are ambiguous to nobody.

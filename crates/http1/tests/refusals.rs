@@ -6,7 +6,8 @@ mod support;
 use http1::server::{Limits, Settings, Wants};
 use support::{Peer, exchange, replies};
 
-/// The input gets one final reply of this status that closes, however it is cut; bytes that follow are not read.
+/// The input gets one final reply of this status that closes, however it is cut; bytes that follow are
+/// not read.
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, status: u16) {
     check_with(&Settings::default(), input, status);

@@ -176,7 +176,8 @@ fn rfc9110_14_6_multipart() {
     let text = peer.text();
     let boundary = &text[text.find("boundary=").unwrap() + 9..][..16];
     let parts = format!(
-        "--{boundary}\nContent-Range: bytes 0-\n\n\n--{boundary}\nContent-Range: bytes 1-\n\n{}\n--{boundary}--\n",
+        "--{boundary}\nContent-Range: bytes 0-\n\n\n\
+         --{boundary}\nContent-Range: bytes 1-\n\n{}\n--{boundary}--\n",
         "p".repeat(9000)
     );
     assert_eq!(
@@ -347,7 +348,10 @@ fn a_truncated_file_ends_the_connection() {
 fn every_response_is_logged_when_it_has_left() {
     let mut peer = Peer::new(Settings::default());
     peer.log = Some(Lines::default());
-    peer.send(b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: t/1\r\n\r\nHEAD /b HTTP/1.1\r\nHost: h\r\n\r\nGET /\r\n\r\n");
+    peer.send(
+        b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: t/1\r\n\r\n\
+          HEAD /b HTTP/1.1\r\nHost: h\r\n\r\nGET /\r\n\r\n",
+    );
     peer.transmit_once(10);
     assert!(peer.log.as_ref().unwrap().0.is_empty(), "nothing is complete yet");
     peer.clock.advance(base::Nanos::SECOND);

@@ -5,6 +5,7 @@ mod support;
 
 use http1::client::{Reader, RequestHead, encode_request};
 use http1::server::{Limits, Settings};
+use proptest::collection::vec;
 use proptest::prelude::*;
 use support::{client_property, exchange, replies, server_property};
 
@@ -19,8 +20,8 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     ];
     let body = prop_oneof![
         3 => Just(Body::None),
-        1 => proptest::collection::vec(any::<u8>(), 0..300).prop_map(Body::Sized),
-        1 => proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..50), 0..6).prop_map(Body::Chunked),
+        1 => vec(any::<u8>(), 0..300).prop_map(Body::Sized),
+        1 => vec(vec(any::<u8>(), 1..50), 0..6).prop_map(Body::Chunked),
     ];
     (path, body, any::<bool>(), "[A-Z][a-z]{0,8}: [ -~]{0,40}\r\n", 0_usize..3).prop_map(
         |(path, body, expects, field, empty_lines)| {
@@ -62,6 +63,10 @@ impl Body {
     }
 }
 
+fn keeping_content() -> Settings {
+    Settings { limits: Limits { keep_body: true, ..Limits::default() }, ..Settings::default() }
+}
+
 /// `bytes` cut at any places.
 fn cut(bytes: &[u8], cuts: &[prop::sample::Index]) -> Vec<Vec<u8>> {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
@@ -75,11 +80,11 @@ proptest! {
 
     #[test]
     fn valid_pipelines_get_the_same_answers_however_they_are_cut(
-        requests in proptest::collection::vec(request(), 1..6),
-        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..40),
+        requests in vec(request(), 1..6),
+        cuts in vec(any::<prop::sample::Index>(), 0..40),
         reads in 500_usize..20_000,
     ) {
-        let settings = Settings { limits: Limits { keep_body: true, ..Limits::default() }, ..Settings::default() };
+        let settings = keeping_content();
         let bytes = requests.concat();
         let whole = exchange([&bytes], usize::MAX, &settings);
         prop_assert!(!whole.ended, "{whole:?}");
@@ -90,8 +95,8 @@ proptest! {
 
     #[test]
     fn damaged_pipelines_get_the_same_answers_however_they_are_cut(
-        requests in proptest::collection::vec(request(), 1..4),
-        damage in proptest::collection::vec((any::<prop::sample::Index>(), damage_byte()), 1..4),
+        requests in vec(request(), 1..4),
+        damage in vec((any::<prop::sample::Index>(), damage_byte()), 1..4),
         choice in any::<[u8; 2]>(),
     ) {
         let mut bytes = [&choice[..], &requests.concat()].concat();
@@ -104,10 +109,10 @@ proptest! {
 
     #[test]
     fn chunked_content_comes_out_as_it_went_in(
-        chunks in proptest::collection::vec("[ -~]{1,60}", 0..10),
+        chunks in vec("[ -~]{1,60}", 0..10),
         piece in 1_usize..40,
     ) {
-        let settings = Settings { limits: Limits { keep_body: true, ..Limits::default() }, ..Settings::default() };
+        let settings = keeping_content();
         let mut bytes = b"POST / HTTP/1.1\r\nHost: h\r\n".to_vec();
         Body::Chunked(chunks.iter().map(|chunk| chunk.clone().into_bytes()).collect()).append(&mut bytes);
         let outcome = exchange(bytes.chunks(piece), usize::MAX, &settings);
@@ -117,7 +122,7 @@ proptest! {
 
     #[test]
     fn the_client_reads_what_the_server_writes(
-        paths in proptest::collection::vec(0_u64..70_000, 1..8),
+        paths in vec(0_u64..70_000, 1..8),
         heads in any::<u8>(),
         piece in 1_usize..5000,
     ) {
@@ -128,7 +133,8 @@ proptest! {
             let target = format!("/file/{length}");
             let method = if is_head { "HEAD" } else { "GET" };
             let persistent = turn % 2 == 0;
-            encode_request(&mut bytes, &RequestHead { method, target: &target, host: "h", fields: "", persistent });
+            let head = RequestHead { method, target: &target, host: "h", fields: "", persistent };
+            encode_request(&mut bytes, &head);
             let outcome = exchange([&bytes], usize::MAX, &Settings::default());
             reader.expect_head(is_head);
             let mut found = Vec::new();
@@ -147,7 +153,7 @@ proptest! {
 
     #[test]
     fn replies_are_read_the_same_however_they_are_cut(
-        pieces in proptest::collection::vec(reply_fragment(), 0..20),
+        pieces in vec(reply_fragment(), 0..20),
         choice in any::<u8>(),
     ) {
         client_property(&[&[choice], pieces.concat().as_bytes()].concat());
