@@ -1,2 +1,49 @@
-//! Chores.
-fn main() {}
+//! The project's own chores: `cargo xtask bench serve|load|memory`.
+//!
+//! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
+//! prints ratios: absolute figures do not travel from one machine to another. Anyone can run one again; a
+//! rival that is not installed is left out and named.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod proc;
+mod responder;
+mod rivals;
+mod statistics;
+mod table;
+
+use std::net::SocketAddr;
+
+use clap::{Parser, Subcommand};
+
+use responder::AfterReply;
+
+/// Chores of the project.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Measure Inrush beside its rivals
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// The readiness limit as a server: answers whatever comes with the same 1 KiB (used by `bench serve`)
+    Responder {
+        /// Where to listen
+        listen: SocketAddr,
+        /// What to do with a connection that has its reply
+        #[arg(long, value_enum, default_value = "keep")]
+        after_reply: AfterReply,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().chore {
+        Chore::Bench(bench) => bench::run(&bench),
+        Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
+    }
+}

@@ -1,0 +1,156 @@
+//! The benchmarks, one file each, and the ground they share.
+//!
+//! No time decides whether a benchmark succeeds: it prints what it measured. `--check` compares that
+//! with what the project promises, and is for a machine that does nothing else.
+
+mod load;
+mod memory;
+mod serve;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use base::{Clock, Nanos, RealClock, Seed};
+use clap::{Args, Subcommand};
+use lab::topology::Topology;
+use record::Manifest;
+use serde::Serialize;
+use sys::process::{Program, this_program};
+
+/// The size of the file that is asked for.
+pub const FILE_LENGTH: usize = 1024;
+/// The accept queue of every server.
+pub const BACKLOG: u32 = 4096;
+/// How often a running program is looked after.
+const TICK: Nanos = Nanos::from_millis(5);
+
+/// The benchmarks.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Requests a second on one CPU, beside other servers and the readiness limit
+    Serve(serve::Options),
+    /// Connections offered to a listener that never accepts, beside other generators
+    Load(load::Options),
+    /// Memory of an idle keep-alive connection, beside other servers
+    Memory(memory::Options),
+}
+
+/// What all benchmarks take.
+#[derive(Args)]
+pub struct Common {
+    /// Decides the order of the runs
+    #[arg(long, default_value = "1")]
+    seed: Seed,
+    /// The folder for the results as JSON
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// Fail where a measurement falls short of what the project promises
+    #[arg(long)]
+    check: bool,
+}
+
+/// Where a benchmark runs.
+pub struct Ground {
+    /// The two sides.
+    pub topology: Topology,
+    /// The inrush program, built just now.
+    pub inrush: PathBuf,
+    /// The time.
+    pub clock: RealClock,
+}
+
+/// One of the project's promises, and what was measured.
+#[derive(Clone, Debug, Serialize)]
+struct Promise {
+    text: String,
+    measured: f64,
+    kept: bool,
+}
+
+impl Promise {
+    fn at_least(text: &str, wanted: f64, measured: f64) -> Promise {
+        Promise { text: format!("{text}: at least {wanted}"), measured, kept: measured >= wanted }
+    }
+
+    fn at_most(text: &str, wanted: f64, measured: f64) -> Promise {
+        Promise { text: format!("{text}: at most {wanted}"), measured, kept: measured <= wanted }
+    }
+}
+
+/// A result as it is written: where it comes from, the figures, and the promises.
+#[derive(Serialize)]
+struct Results<'a, T> {
+    schema: &'a str,
+    manifest: Manifest,
+    topology: record::Topology,
+    results: &'a T,
+    promises: &'a [Promise],
+}
+
+/// Runs one of the benchmarks. Blocks.
+///
+/// # Errors
+/// When it cannot run at all, or with `--check` when a promise is not kept.
+pub fn run(bench: &Bench) -> anyhow::Result<()> {
+    let ground = Ground::prepare()?;
+    match bench {
+        Bench::Serve(options) => serve::run(options, &ground),
+        Bench::Load(options) => load::run(options, &ground),
+        Bench::Memory(options) => memory::run(options, &ground),
+    }
+}
+
+impl Ground {
+    /// Builds inrush and sets up the two sides; moves us to the client's, for what we do ourselves must
+    /// not take time from the server.
+    fn prepare() -> anyhow::Result<Ground> {
+        let inrush = build_inrush()?;
+        let topology = Topology::best().context("cannot find out which CPUs there are")?;
+        for warning in &topology.warnings {
+            eprintln!("warning: {warning}");
+        }
+        sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
+        Ok(Ground { topology, inrush, clock: RealClock::new() })
+    }
+
+    /// Writes the results, prints the promises, and judges them if asked to.
+    fn conclude<T: Serialize>(
+        &self,
+        common: &Common,
+        name: &str,
+        results: &T,
+        promises: &[Promise],
+    ) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&common.out)
+            .with_context(|| format!("cannot make {}", common.out.display()))?;
+        let path = common.out.join(format!("{name}.json"));
+        let manifest = Manifest::of_this_machine(self.clock.wall(), BTreeMap::new(), Some(common.seed));
+        let schema = &format!("inrush.bench.{name}/1");
+        let topology = self.topology.record();
+        record::file::write(&path, &Results { schema, manifest, topology, results, promises })?;
+        for Promise { text, measured, kept } in promises {
+            println!("{}  {text}, measured {measured:.2}", if *kept { "kept " } else { "short" });
+        }
+        println!("results: {}", path.display());
+        if common.check && promises.iter().any(|promise| !promise.kept) {
+            bail!("a measurement falls short of a promise");
+        }
+        Ok(())
+    }
+}
+
+/// Builds the program that is measured, so that no old one is, and says where it is: beside us.
+fn build_inrush() -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let program = Program::new(cargo)
+        .arguments(["build", "--release", "--quiet", "--package", "inrush", "--manifest-path"])
+        .arguments([root]);
+    let output = program.start().context("cannot start cargo")?.output(TICK, || true)?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.exit.status.success(), "cannot build inrush:\n{}", errors.trim());
+    let inrush = this_program()?.with_file_name("inrush");
+    ensure!(inrush.is_file(), "no {}: run the benchmarks as cargo xtask bench", inrush.display());
+    Ok(inrush)
+}

@@ -1,0 +1,222 @@
+//! Connections offered to a listener that never accepts: what an overloaded server looks like from
+//! outside (Banga 1997, section 2: a client that waits cannot offer them).
+//!
+//! SYNs sent and sent again are the kernel's own counts on the client's side; sockets and memory are
+//! looked at every 5 ms; CPU time is what the kernel charges the program. Then the most that one CPU
+//! can offer, with a time-out short enough for the descriptors of one process.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, ensure};
+use base::{Bytes, Clock};
+use rand::seq::SliceRandom;
+use record::LoadResult;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use serde::Serialize;
+
+use super::{Common, Ground, Promise, TICK};
+use crate::proc::{self, SocketCounters};
+use crate::rivals::generators::{self, Generator, INRUSH, REFERENCE, Task};
+use crate::statistics::{Spread, spread};
+use crate::table;
+
+/// The connect time-out of `inrush load` unless it is told otherwise.
+const CONNECT_TIMEOUT_S: f64 = 0.5;
+/// More than one core can offer.
+const MOST_RATE_PER_S: u32 = 120_000;
+/// 12,000 connects are pending at that rate: below the hard descriptor limit of small machines.
+const SHORT_CONNECT_TIMEOUT: &str = "100ms";
+/// `inrush load` ends with this where it could not offer what it was asked to, as is the point here.
+const GENERATOR_LIMITED: i32 = 5;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// How often each generator is measured
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// The length of one measurement
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Connections a second
+    #[arg(long, default_value = "2000", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+}
+
+/// One run of one generator.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Sample {
+    syns_sent: u64,
+    syns_resent: u64,
+    sockets_peak: u64,
+    memory_peak_bytes: u64,
+    cpu_s: f64,
+}
+
+/// All runs of one generator.
+#[derive(Serialize)]
+struct Measured {
+    generator: &'static str,
+    samples: Vec<Sample>,
+}
+
+#[derive(Serialize)]
+struct Results {
+    rate_per_s: u32,
+    seconds: u32,
+    generators: Vec<Measured>,
+    most_syns_per_s: Option<Spread>,
+}
+
+/// Measures, prints and writes.
+pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+    let mut generators = Vec::new();
+    for generator in &generators::ALL {
+        match (generator.prepare)(&task(options, ground, "127.0.0.1:1".parse()?)) {
+            Some(_) => generators.push(generator),
+            None => println!("skipped: {} is not installed", generator.name),
+        }
+    }
+    let mut samples: Vec<Vec<Sample>> = generators.iter().map(|_| Vec::new()).collect();
+    let mut most = Vec::new();
+    let mut rng = options.common.seed.child("order of generators").rng();
+    let mut order: Vec<usize> = (0..generators.len()).collect();
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        order.shuffle(&mut rng);
+        for index in &order {
+            samples[*index].push(measure(options, ground, generators[*index])?);
+        }
+        most.push(measure_most(options, ground)?);
+    }
+    let names = generators.iter().map(|generator| generator.name);
+    let generators: Vec<Measured> =
+        names.zip(samples).map(|(generator, samples)| Measured { generator, samples }).collect();
+    println!(
+        "\n{} connections/s for {} s, offered to a listener that never accepts:",
+        options.rate, options.seconds
+    );
+    print!("{}", table(options, &generators));
+    let most_syns_per_s = spread(&most);
+    if let Some(most) = most_syns_per_s {
+        println!(
+            "\n{INRUSH}, one core, connect time-out {SHORT_CONNECT_TIMEOUT}: {:.0} SYN/s ({:.0}..{:.0})\n",
+            most.median, most.min, most.max
+        );
+    }
+    let results = Results { rate_per_s: options.rate, seconds: options.seconds, generators, most_syns_per_s };
+    ground.conclude(&options.common, "load", &results, &promises(&results))
+}
+
+fn task<'a>(options: &Options, ground: &'a Ground, address: SocketAddr) -> Task<'a> {
+    Task { address, rate_per_s: options.rate, seconds: options.seconds, inrush: &ground.inrush }
+}
+
+/// A listener on the server's side whose queue is full after two connections; nobody ever accepts.
+fn silent_listener(ground: &Ground) -> anyhow::Result<(OwnedFd, SocketAddr)> {
+    let address = ground.topology.server.free_port()?;
+    let listener = ground.topology.server.enter(|| {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, 1)?;
+        Ok(socket)
+    });
+    Ok((listener.context("cannot listen on the server's side")?, address))
+}
+
+/// One run of one generator against a listener of its own. Blocks.
+fn measure(options: &Options, ground: &Ground, generator: &Generator) -> anyhow::Result<Sample> {
+    let (_listener, address) = silent_listener(ground)?;
+    let task = task(options, ground, address);
+    let line = (generator.prepare)(&task).with_context(|| format!("{} has gone", generator.name))?;
+    let mut counters = SocketCounters::of(&ground.topology.client)?;
+    let (attempts, sockets) = (counters.attempts()?, counters.sockets()?);
+    let child = ground.topology.client.program(line.program).arguments(line.arguments).start()?;
+    let (pid, deadline) = (child.id(), ground.clock.now() + generators::patience(&task));
+    let (mut sockets_peak, mut memory_peak) = (0, Bytes(0));
+    let output = child.output(TICK, || {
+        sockets_peak = sockets_peak.max(counters.sockets().unwrap_or(0).saturating_sub(sockets));
+        memory_peak = proc::peak_memory(pid).unwrap_or(memory_peak);
+        ground.clock.now() < deadline
+    })?;
+    let after = counters.attempts()?;
+    Ok(Sample {
+        syns_sent: after.opened - attempts.opened,
+        syns_resent: after.resent - attempts.resent,
+        sockets_peak,
+        memory_peak_bytes: memory_peak.0,
+        cpu_s: output.exit.cpu_time.as_secs_f64(),
+    })
+}
+
+/// The SYNs a second that `inrush load` sends when it is asked for more than it can. Blocks.
+fn measure_most(options: &Options, ground: &Ground) -> anyhow::Result<f64> {
+    let (_listener, address) = silent_listener(ground)?;
+    let task =
+        Task { address, rate_per_s: MOST_RATE_PER_S, seconds: options.seconds, inrush: &ground.inrush };
+    let line = generators::inrush(&task);
+    let program = ground.topology.client.program(line.program).arguments(line.arguments);
+    let program = program.arguments(["--connect-timeout", SHORT_CONNECT_TIMEOUT, "--output", "json"]);
+    let mut counters = SocketCounters::of(&ground.topology.client)?;
+    let before = counters.attempts()?;
+    let deadline = ground.clock.now() + generators::patience(&task);
+    let output = program.start()?.output(TICK, || ground.clock.now() < deadline)?;
+    let sent = counters.attempts()?.opened - before.opened;
+    let code = output.exit.status.code();
+    ensure!(
+        matches!(code, Some(0 | GENERATOR_LIMITED)),
+        "{INRUSH} failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let result: LoadResult = serde_json::from_slice(&output.stdout).context("it wrote no result")?;
+    Ok(sent as f64 / result.duration_s)
+}
+
+fn table(options: &Options, generators: &[Measured]) -> String {
+    let head = ["generator", "SYNs sent", "of", "sent again", "peak sockets", "memory MiB", "CPU s"];
+    let mut rows = vec![head.map(str::to_owned)];
+    let scheduled = options.rate * options.seconds;
+    for Measured { generator, samples } in generators {
+        let cell = |of: fn(&Sample) -> f64, digits: usize| {
+            median(samples, of).map_or("-".to_owned(), |median| format!("{median:.digits$}"))
+        };
+        rows.push([
+            (*generator).to_owned(),
+            cell(|sample| sample.syns_sent as f64, 0),
+            scheduled.to_string(),
+            cell(|sample| sample.syns_resent as f64, 0),
+            cell(|sample| sample.sockets_peak as f64, 0),
+            cell(|sample| sample.memory_peak_bytes as f64 / f64::from(1 << 20), 1),
+            cell(|sample| sample.cpu_s, 2),
+        ]);
+    }
+    table::aligned(&rows)
+}
+
+fn median(samples: &[Sample], of: fn(&Sample) -> f64) -> Option<f64> {
+    spread(&samples.iter().map(of).collect::<Vec<_>>()).map(|spread| spread.median)
+}
+
+/// What the project promises of offering load.
+fn promises(results: &Results) -> Vec<Promise> {
+    let of = |name, figure: fn(&Sample) -> f64| {
+        let measured = results.generators.iter().find(|measured| measured.generator == name)?;
+        median(&measured.samples, figure)
+    };
+    let scheduled = f64::from(results.rate_per_s * results.seconds);
+    let pending = f64::from(results.rate_per_s) * CONNECT_TIMEOUT_S;
+    let cpu = of(INRUSH, |sample| sample.cpu_s).zip(of(REFERENCE, |sample| sample.cpu_s));
+    let promises = [
+        of(INRUSH, |sample| sample.syns_sent as f64)
+            .map(|sent| Promise::at_least("scheduled connections that were sent", 1.0, sent / scheduled)),
+        of(INRUSH, |sample| sample.sockets_peak as f64)
+            .map(|peak| Promise::at_most("peak sockets, x rate x time-out", 1.05, peak / pending)),
+        cpu.map(|(own, other)| Promise::at_most("CPU time, x h2load", 1.0, own / other)),
+        results.most_syns_per_s.map(|most| Promise::at_least("SYN/s of one core", 100_000.0, most.median)),
+    ];
+    promises.into_iter().flatten().collect()
+}

@@ -1,0 +1,131 @@
+//! What an idle keep-alive connection costs a server in user memory.
+//!
+//! Connections are opened one after another, each asks for the file once, reads the reply and stays. The
+//! cost is the growth of the server's anonymous memory (RssAnon), divided by their number; a few
+//! connections before the first look have it allocate what it allocates once. Kernel memory is not in
+//! it: that is the same for all.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
+
+use super::{Common, FILE_LENGTH, Ground, Promise};
+use crate::proc;
+use crate::responder::AfterReply;
+use crate::rivals::servers::{self, INRUSH, LIMIT, Server};
+use crate::table;
+
+/// Connections before the first look.
+const FIRST: u32 = 100;
+/// What we have open beside connections.
+const OTHER_DESCRIPTORS: u32 = 64;
+const FILE_NAME: &str = "1k.html";
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Idle connections
+    #[arg(long, default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=14_000))]
+    connections: u32,
+}
+
+/// The cost at one server.
+#[derive(Serialize)]
+struct Measured {
+    server: &'static str,
+    connections: u32,
+    before_bytes: u64,
+    after_bytes: u64,
+    bytes_per_connection: f64,
+}
+
+/// Measures, prints and writes.
+pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+    raise_descriptor_limit(options.connections + FIRST + OTHER_DESCRIPTORS)?;
+    let folder = servers::open_folder().context("cannot make a folder to serve")?;
+    fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
+    let mut measured = Vec::new();
+    // The readiness limit keeps nothing of a connection but its place: there is nothing to compare.
+    for server in servers::ALL.iter().filter(|server| server.name != LIMIT) {
+        match measure(options, ground, folder.path(), server)? {
+            Some(cost) => measured.push(cost),
+            None => println!("skipped: {} is not installed", server.name),
+        }
+    }
+    let mut rows = vec![["server", "bytes a connection"].map(str::to_owned)];
+    rows.extend(
+        measured.iter().map(|cost| [cost.server.to_owned(), format!("{:.0}", cost.bytes_per_connection)]),
+    );
+    println!(
+        "\n{} idle keep-alive connections, user memory:\n{}",
+        options.connections,
+        table::aligned(&rows)
+    );
+    let own = measured.iter().find(|cost| cost.server == INRUSH);
+    let promises: Vec<Promise> = own
+        .map(|cost| Promise::at_most("bytes an idle connection", 2048.0, cost.bytes_per_connection))
+        .into_iter()
+        .collect();
+    ground.conclude(&options.common, "memory", &measured, &promises)
+}
+
+/// Measures one server; nothing where it is not installed. Blocks.
+fn measure(
+    options: &Options,
+    ground: &Ground,
+    root: &std::path::Path,
+    server: &Server,
+) -> anyhow::Result<Option<Measured>> {
+    let Some(running) = server.start(ground, root, AfterReply::Keep)? else { return Ok(None) };
+    let open = |count| {
+        ground.topology.client.enter(|| (0..count).map(|_| idle_connection(running.address)).collect())
+    };
+    let failed = || format!("{} does not take so many connections", server.name);
+    let first: Vec<TcpStream> = open(FIRST).with_context(failed)?;
+    let before = proc::anonymous_memory(running.pid())?;
+    let rest: Vec<TcpStream> = open(options.connections).with_context(failed)?;
+    let after = proc::anonymous_memory(running.pid())?;
+    drop((first, rest));
+    running.stop()?;
+    Ok(Some(Measured {
+        server: server.name,
+        connections: options.connections,
+        before_bytes: before.0,
+        after_bytes: after.0,
+        bytes_per_connection: (after.0 as f64 - before.0 as f64) / f64::from(options.connections),
+    }))
+}
+
+/// A connection that has asked once, has its whole reply, and stays open.
+fn idle_connection(address: SocketAddr) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET /{FILE_NAME} HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
+    let (mut reply, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => reply.extend_from_slice(&buffer[..length]),
+        }
+        let head = reply.windows(4).position(|window| window == b"\r\n\r\n");
+        if head.is_some_and(|end| reply.len() >= end + 4 + FILE_LENGTH) {
+            return Ok(stream);
+        }
+    }
+}
+
+fn raise_descriptor_limit(needed: u32) -> anyhow::Result<()> {
+    let most = getrlimit(Resource::Nofile).maximum;
+    ensure!(
+        most.is_none_or(|most| most >= u64::from(needed)),
+        "--connections needs {needed} descriptors, and ulimit -Hn is {}",
+        most.unwrap_or(0)
+    );
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! Who is compared: each rival is one small function that says how to start it.
+
+pub mod generators;
+pub mod servers;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A program and its arguments.
+#[derive(Clone, Debug)]
+pub struct CommandLine {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl CommandLine {
+    fn new<T: Into<OsString>>(
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = T>,
+    ) -> CommandLine {
+        CommandLine { program: program.into(), arguments: arguments.into_iter().map(Into::into).collect() }
+    }
+}

@@ -1,0 +1,93 @@
+//! The load generators, each asked for the same connections: so many a second, for so long.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use base::Nanos;
+use sys::process::find_program;
+
+use super::CommandLine;
+
+/// What a generator is to offer.
+pub struct Task<'a> {
+    /// The listener.
+    pub address: SocketAddr,
+    /// Connections a second.
+    pub rate_per_s: u32,
+    /// For so long.
+    pub seconds: u32,
+    /// The inrush program.
+    pub inrush: &'a Path,
+}
+
+impl Task<'_> {
+    /// All connections of the run.
+    pub fn connections(&self) -> u32 {
+        self.rate_per_s * self.seconds
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+/// A generator and how to start it; no command line where it is not installed.
+pub struct Generator {
+    /// Short, for a table.
+    pub name: &'static str,
+    /// Says how to start it.
+    pub prepare: fn(&Task<'_>) -> Option<CommandLine>,
+}
+
+/// Us.
+pub const INRUSH: &str = "inrush load";
+/// The generator that we are to need less CPU than.
+pub const REFERENCE: &str = "h2load";
+
+/// All generators, in the order they are shown.
+pub const ALL: [Generator; 4] = [
+    Generator { name: INRUSH, prepare: |task| Some(inrush(task)) },
+    Generator { name: REFERENCE, prepare: h2load },
+    Generator { name: "httperf", prepare: httperf },
+    Generator { name: "wrk", prepare: wrk },
+];
+
+/// Evenly spaced, as the others do it; everything else as it is by default.
+pub fn inrush(task: &Task<'_>) -> CommandLine {
+    let (rate, duration) = (task.rate_per_s.to_string(), format!("{}s", task.seconds));
+    let (url, even) = (task.url(), ["--arrivals", "constant"]);
+    let arguments = ["load", &url, "--rate", &rate, "--duration", &duration, "--warmup", "0s"];
+    CommandLine::new(task.inrush, arguments.into_iter().chain(even))
+}
+
+/// A connection is given up after a second: without that it waits for ever.
+fn h2load(task: &Task<'_>) -> Option<CommandLine> {
+    let (rate, connections) = (format!("-r{}", task.rate_per_s), task.connections());
+    let (clients, requests) = (format!("-c{connections}"), format!("-n{connections}"));
+    let arguments = ["--h1", &rate, &clients, &requests, "-T1s", &task.url()];
+    find_program("h2load").map(|program| CommandLine::new(program, arguments))
+}
+
+fn httperf(task: &Task<'_>) -> Option<CommandLine> {
+    let arguments = [
+        "--hog".to_owned(),
+        format!("--server={}", task.address.ip()),
+        format!("--port={}", task.address.port()),
+        format!("--rate={}", task.rate_per_s),
+        format!("--num-conns={}", task.connections()),
+        "--timeout=0.5".to_owned(),
+    ];
+    find_program("httperf").map(|program| CommandLine::new(program, arguments))
+}
+
+/// A closed client: it has no rate, so it is given a second's worth of connections.
+fn wrk(task: &Task<'_>) -> Option<CommandLine> {
+    let (clients, duration) = (format!("-c{}", task.rate_per_s), format!("-d{}s", task.seconds));
+    let arguments = ["-t1", &clients, &duration, "--timeout", "1s", &task.url()];
+    find_program("wrk").map(|program| CommandLine::new(program, arguments))
+}
+
+/// How long any of them may take before it is stopped: its time, and as much again to give up.
+pub fn patience(task: &Task<'_>) -> Nanos {
+    Nanos::from_secs(u64::from(task.seconds) * 2 + 2)
+}

@@ -1,0 +1,309 @@
+//! The servers: inrush, four others as their operators would tune them for static files, and the
+//! readiness limit.
+//!
+//! Each runs on one CPU with one event loop, no access log, the same backlog and room for
+//! [`CONNECTIONS`]. Each is one process that we start ourselves, so that none is left behind when we
+//! are killed: nginx without its supervisor (`master_process off`) and Apache in one process (`-X`), which
+//! is the same loop in both.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use base::{Clock, Nanos};
+use sys::process::{Child, find_program, this_program};
+use tempfile::TempDir;
+
+use super::CommandLine;
+use crate::bench::{BACKLOG, Ground};
+use crate::responder::AfterReply;
+
+/// Connections that every server has room for.
+pub const CONNECTIONS: u32 = 15_000;
+/// A server has this long to be ready.
+const READY_WITHIN: Nanos = Nanos::from_secs(5);
+const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+const CONNECT_WITHIN: Nanos = Nanos::from_millis(200);
+/// A server that is asked to stop has nobody left to serve.
+const STOP_WITHIN: Nanos = Nanos::from_millis(300);
+
+/// What a server is to do.
+pub struct Task<'a> {
+    /// The folder to serve.
+    pub root: &'a Path,
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// The CPUs of the server's side.
+    pub cpus: &'a [usize],
+    /// The inrush program.
+    pub inrush: &'a Path,
+    /// Whether clients keep their connections; only the readiness limit, which cannot read, needs to know.
+    pub after_reply: AfterReply,
+    /// An empty folder for its configuration and whatever it writes.
+    pub folder: &'a Path,
+}
+
+/// A server and how to start it; no command line where it is not installed.
+pub struct Server {
+    /// Short, for a table.
+    pub name: &'static str,
+    prepare: fn(&Task<'_>) -> io::Result<Option<CommandLine>>,
+}
+
+/// The server that ratios are to.
+pub const REFERENCE: &str = "nginx";
+/// Us.
+pub const INRUSH: &str = "inrush";
+/// The server that does nothing but answer.
+pub const LIMIT: &str = "readiness limit";
+
+/// All servers, in the order they are shown.
+pub const ALL: [Server; 6] = [
+    Server { name: INRUSH, prepare: inrush },
+    Server { name: REFERENCE, prepare: nginx },
+    Server { name: "lighttpd", prepare: lighttpd },
+    Server { name: "h2o", prepare: h2o },
+    Server { name: "apache2", prepare: apache2 },
+    Server { name: LIMIT, prepare: readiness_limit },
+];
+
+/// A server that is ready. Dropping it kills it.
+pub struct Running {
+    /// Short, for a table.
+    pub name: &'static str,
+    /// Where it serves.
+    pub address: SocketAddr,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Server {
+    /// Starts it on the server's side and waits until it takes connections; nothing where it is not
+    /// installed. Blocks.
+    ///
+    /// # Errors
+    /// When it does not start, with what it said.
+    pub fn start(
+        &self,
+        ground: &Ground,
+        root: &Path,
+        after_reply: AfterReply,
+    ) -> anyhow::Result<Option<Running>> {
+        let folder = open_folder()?;
+        let address = ground.topology.server.free_port().context("cannot find a free port")?;
+        let task = Task {
+            root,
+            address,
+            cpus: &ground.topology.server.cpus,
+            inrush: &ground.inrush,
+            after_reply,
+            folder: folder.path(),
+        };
+        let prepared = (self.prepare)(&task).with_context(|| format!("cannot prepare {}", self.name))?;
+        let Some(CommandLine { program, arguments }) = prepared else { return Ok(None) };
+        let program = ground.topology.server.program(program).arguments(arguments);
+        let mut child = program.start().with_context(|| format!("cannot start {}", self.name))?;
+        let deadline = ground.clock.now() + READY_WITHIN;
+        let connect = || TcpStream::connect_timeout(&address, CONNECT_WITHIN.into());
+        while ground.topology.client.enter(connect).is_err() {
+            if child.wait(LOOK_EVERY)?.is_some() || ground.clock.now() > deadline {
+                let output = child.output(LOOK_EVERY, || false)?;
+                bail!("{} does not start: {}", self.name, String::from_utf8_lossy(&output.stderr).trim());
+            }
+        }
+        Ok(Some(Running { name: self.name, address, child, _folder: folder }))
+    }
+}
+
+impl Running {
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to stop, and makes it. Blocks for a moment.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.child.terminate(STOP_WITHIN).map(|_| ())
+    }
+}
+
+/// A temporary folder that every user may use: Apache does not serve as root.
+pub fn open_folder() -> io::Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+    Ok(folder)
+}
+
+fn inrush(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+    let cpus: Vec<String> = task.cpus.iter().map(usize::to_string).collect();
+    let mut line = CommandLine::new(task.inrush, ["serve".as_ref(), task.root.as_os_str()]);
+    let settings = [
+        ("--listen", task.address.to_string()),
+        ("--arch", "sped".to_owned()),
+        ("--workers", "1".to_owned()),
+        ("--cpus", cpus.join(",")),
+        ("--backlog", BACKLOG.to_string()),
+        ("--max-connections", CONNECTIONS.to_string()),
+    ];
+    for (flag, value) in settings {
+        line.arguments.extend([flag.into(), value.into()]);
+    }
+    Ok(Some(line))
+}
+
+fn nginx(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+    let Some(program) = find_program("nginx") else { return Ok(None) };
+    let (folder, root, address) = (task.folder.display(), task.root.display(), task.address);
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path {folder}/{kind};\n"))
+        .concat();
+    let text = format!(
+        "daemon off;
+master_process off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr crit;
+events {{
+    use epoll;
+    worker_connections {CONNECTIONS};
+}}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_timeout 60s;
+    keepalive_requests 1000000000;
+    open_file_cache max=10000 inactive=60s;
+    open_file_cache_valid 60s;
+    types {{ text/html html; }}
+{temporary}    server {{
+        listen {address} backlog={BACKLOG};
+        root {root};
+    }}
+}}
+"
+    );
+    let conf = task.folder.join("nginx.conf");
+    fs::write(&conf, text)?;
+    let arguments = ["-p".as_ref(), task.folder.as_os_str(), "-c".as_ref(), conf.as_os_str()];
+    let mut line = CommandLine::new(program, arguments);
+    line.arguments.extend(["-e", "stderr"].map(Into::into));
+    Ok(Some(line))
+}
+
+fn lighttpd(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+    let Some(program) = find_program("lighttpd") else { return Ok(None) };
+    // Its counter of requests on a connection has 16 bits.
+    let text = format!(
+        "server.document-root = \"{root}\"
+server.bind = \"{ip}\"
+server.port = {port}
+server.listen-backlog = {BACKLOG}
+server.max-connections = {CONNECTIONS}
+server.max-fds = {fds}
+server.max-keep-alive-requests = 65535
+server.max-keep-alive-idle = 60
+server.event-handler = \"linux-sysepoll\"
+server.network-backend = \"sendfile\"
+mimetype.assign = ( \".html\" => \"text/html\" )
+",
+        root = task.root.display(),
+        ip = task.address.ip(),
+        port = task.address.port(),
+        fds = CONNECTIONS + 1000,
+    );
+    let conf = task.folder.join("lighttpd.conf");
+    fs::write(&conf, text)?;
+    Ok(Some(CommandLine::new(program, ["-D".as_ref(), "-f".as_ref(), conf.as_os_str()])))
+}
+
+fn h2o(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+    let Some(program) = find_program("h2o") else { return Ok(None) };
+    let user = if is_root() { "user: root\n" } else { "" };
+    let text = format!(
+        "{user}num-threads: 1
+max-connections: {CONNECTIONS}
+http1-request-timeout: 60
+listen:
+  host: {ip}
+  port: {port}
+hosts:
+  default:
+    paths:
+      /:
+        file.dir: {root}
+",
+        ip = task.address.ip(),
+        port = task.address.port(),
+        root = task.root.display(),
+    );
+    let conf = task.folder.join("h2o.conf");
+    fs::write(&conf, text)?;
+    Ok(Some(CommandLine::new(program, ["-c".as_ref(), conf.as_os_str()])))
+}
+
+/// Apache refuses to serve as root, so there it is started as nobody, and told once more to end with us.
+fn apache2(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+    let modules = Path::new("/usr/lib/apache2/modules");
+    let Some(program) = find_program("apache2").filter(|_| modules.is_dir()) else { return Ok(None) };
+    let load = |name: &str| format!("LoadModule {name}_module {}/mod_{name}.so\n", modules.display());
+    let text = format!(
+        "{modules}ServerRoot {folder}
+ServerName localhost
+PidFile {folder}/apache.pid
+DefaultRuntimeDir {folder}
+ErrorLog {folder}/error.log
+Listen {address}
+ListenBacklog {BACKLOG}
+ServerLimit 1
+StartServers 1
+ThreadsPerChild 64
+MaxRequestWorkers 64
+AsyncRequestWorkerFactor 256
+KeepAlive On
+MaxKeepAliveRequests 0
+KeepAliveTimeout 60
+EnableSendfile On
+AddType text/html .html
+DocumentRoot {root}
+<Directory {root}>
+    Require all granted
+    AllowOverride None
+</Directory>
+",
+        modules = ["mpm_event", "authz_core", "mime"].map(load).concat(),
+        folder = task.folder.display(),
+        address = task.address,
+        root = task.root.display(),
+    );
+    let conf = task.folder.join("apache.conf");
+    fs::write(&conf, text)?;
+    let mut words = Vec::new();
+    if is_root() {
+        let Some(setpriv) = find_program("setpriv") else { return Ok(None) };
+        words.push(setpriv.into_os_string());
+        let flags = ["--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL"];
+        words.extend(flags.map(Into::into));
+    }
+    words.extend([program.into_os_string(), "-X".into(), "-f".into(), conf.into_os_string()]);
+    Ok(Some(CommandLine::new(words.remove(0), words)))
+}
+
+fn readiness_limit(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+    let after_reply = match task.after_reply {
+        AfterReply::Keep => "keep",
+        AfterReply::Close => "close",
+    };
+    let arguments = ["responder", &task.address.to_string(), "--after-reply", after_reply];
+    Ok(Some(CommandLine::new(this_program()?, arguments)))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
