@@ -82,8 +82,8 @@ impl<M: Mechanism> Dispatcher<M> {
     }
 
     /// Sets a descriptor's interest and the token of its events, from the next wait on; registering
-    /// anew changes both. The owner keeps the descriptor open until it has said [`closing`](Self::closing)
-    /// or [`deregister`](Self::deregister).
+    /// anew changes both. The owner keeps the descriptor open until it has said
+    /// [`closing`](Self::closing), or has said [`deregister`](Self::deregister) and waited.
     pub fn register(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) {
         let fd = fd.as_raw_fd();
         self.entry(fd).token = token;
@@ -98,7 +98,7 @@ impl<M: Mechanism> Dispatcher<M> {
         }
     }
 
-    /// Forgets a descriptor that stays open, in this process or another.
+    /// Forgets a descriptor that stays open, in this process or another, at least until the next wait.
     pub fn deregister(&mut self, fd: BorrowedFd<'_>) {
         self.want(fd.as_raw_fd(), None);
     }

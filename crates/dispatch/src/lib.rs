@@ -53,7 +53,7 @@ impl From<Token> for Key {
 /// What is asked for, of one descriptor. Errors and hang-ups are always reported while there is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Nothing: the descriptor stays known and costs nothing.
+    /// Nothing, not even hang-ups: the descriptor stays known and costs nothing.
     None,
     /// To be able to read, or to accept.
     Read,

@@ -10,6 +10,7 @@
 pub mod cpu;
 pub mod epoll;
 pub mod errno;
+pub mod interrupt;
 pub mod netlink;
 pub mod netns;
 pub mod poll;

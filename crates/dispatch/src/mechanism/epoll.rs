@@ -34,12 +34,14 @@ impl EpollSet {
     }
 
     pub(super) fn update(&mut self, change: Change) -> io::Result<()> {
-        let operation = match (change.from, change.to) {
+        let (from, to) = (watched(change.from), watched(change.to));
+        let operation = match (from, to) {
             (None, Some(_)) => Operation::Add,
             (Some(_), Some(_)) => Operation::Modify,
-            (_, None) => Operation::Delete,
+            (Some(_), None) => Operation::Delete,
+            (None, None) => return Ok(()),
         };
-        let wanted = self.trigger | to_bits(change.to.unwrap_or(Interest::None));
+        let wanted = self.trigger | to.map_or(0, to_bits);
         epoll::control(&self.epoll, operation, change.fd, wanted, change.token.0)
     }
 
@@ -57,6 +59,11 @@ impl EpollSet {
         }));
         Ok(Waited::Ready)
     }
+}
+
+/// No interest is kept as no membership: a member is told of hang-ups whatever it asked for.
+fn watched(interest: Option<Interest>) -> Option<Interest> {
+    interest.filter(|interest| *interest != Interest::None)
 }
 
 fn to_bits(interest: Interest) -> u32 {

@@ -85,8 +85,9 @@ impl Mechanism for Poll {
 
     fn update(&mut self, change: Change) -> io::Result<()> {
         match change.to {
+            // A member is told of hang-ups whatever it asked for.
+            Some(Interest::None) | None => self.remove(change.fd),
             Some(interest) => self.put(change.fd, change.token, to_bits(interest)),
-            None => self.remove(change.fd),
         }
         Ok(())
     }

@@ -1,0 +1,136 @@
+//! What every case needs: a dispatcher whose reports are gathered, and pairs of connected sockets.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+use base::Nanos;
+use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger, Waited};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+
+/// Zero waits after which everything that is ready has been reported: the locality-aware mechanism
+/// looks at its idle set every ninth time.
+pub const ROUNDS: usize = 12;
+/// Longer than anything takes.
+pub const LONG: Nanos = Nanos::from_secs(20);
+
+/// A dispatcher and what it reports.
+pub struct Bench<M> {
+    pub dispatcher: Dispatcher<M>,
+}
+
+impl<M: Mechanism> Bench<M> {
+    pub fn new() -> Bench<M> {
+        Bench { dispatcher: Dispatcher::new().expect("a dispatcher") }
+    }
+
+    pub fn is_edge() -> bool {
+        M::CAPABILITIES.trigger == Trigger::Edge
+    }
+
+    pub fn register(&mut self, fd: impl AsFd, token: u64, interest: Interest) {
+        self.dispatcher.register(fd.as_fd(), Token(token), interest);
+    }
+
+    /// Everything that is reported now, several reports of one descriptor as one.
+    pub fn reports(&mut self) -> BTreeMap<u64, Event> {
+        let mut events = Vec::new();
+        for _ in 0..ROUNDS {
+            self.dispatcher.wait(&mut events, Some(Nanos::ZERO)).expect("a wait");
+        }
+        merged(&events)
+    }
+
+    /// Waits for a report of one descriptor, and of no other.
+    pub fn report_of(&mut self, token: u64) -> Event {
+        self.report_where(token, |_| true)
+    }
+
+    /// Waits until the reports of one descriptor together satisfy a condition, and none are of another.
+    pub fn report_where(&mut self, token: u64, enough: impl Fn(Event) -> bool) -> Event {
+        let mut events = Vec::new();
+        loop {
+            let before = events.len();
+            let waited = self.dispatcher.wait(&mut events, Some(LONG)).expect("a wait");
+            assert!(
+                events.len() > before || waited == Waited::Interrupted,
+                "nothing was reported: {events:?}"
+            );
+            let reports = merged(&events);
+            assert!(reports.keys().all(|reported| *reported == token), "of another: {reports:?}");
+            if let Some(event) = reports.get(&token).copied().filter(|event| enough(*event)) {
+                return event;
+            }
+        }
+    }
+
+    /// Asserts that nothing is reported.
+    pub fn silent(&mut self) {
+        assert_eq!(self.reports(), BTreeMap::new());
+    }
+}
+
+fn merged(events: &[Event]) -> BTreeMap<u64, Event> {
+    let mut reports = BTreeMap::new();
+    for event in events {
+        let known = reports.entry(event.token.0).or_insert(*event);
+        known.readable |= event.readable;
+        known.writable |= event.writable;
+        known.failed |= event.failed;
+    }
+    reports
+}
+
+/// Two connected stream sockets that do not block.
+pub fn pair() -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair")
+}
+
+/// A connected TCP pair that does not block: the accepted side first.
+pub fn tcp_pair() -> (OwnedFd, OwnedFd) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let connecting = std::net::TcpStream::connect(listener.local_addr().expect("its address"));
+    let client = connecting.expect("a connection");
+    let (server, _) = listener.accept().expect("a connection");
+    for socket in [&server, &client] {
+        socket.set_nonblocking(true).expect("to set a flag");
+    }
+    (server.into(), client.into())
+}
+
+pub fn send(fd: impl AsFd, bytes: &[u8]) {
+    let sent = rustix::net::send(fd, bytes, SendFlags::NOSIGNAL).expect("room to send");
+    assert_eq!(sent, bytes.len());
+}
+
+/// How reading to the end of what is there ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Drained {
+    WouldBlock,
+    End,
+    Failed(Errno),
+}
+
+pub fn drain(fd: impl AsFd) -> Drained {
+    let mut scratch = [0; 4096];
+    loop {
+        match rustix::io::read(&fd, &mut scratch) {
+            Ok(0) => return Drained::End,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Drained::WouldBlock,
+            Err(errno) => return Drained::Failed(errno),
+        }
+    }
+}
+
+/// Sends until there is no room.
+pub fn fill(fd: impl AsFd) {
+    loop {
+        match rustix::net::send(&fd, &[0; 4096], SendFlags::NOSIGNAL) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return,
+            Err(errno) => panic!("cannot fill: {errno}"),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Interrupting another thread's system call on purpose, so that tests meet EINTR where it is rare.
+//!
+//! The signal is SIGURG, which is ignored by whoever does not install the handler.
+
+use std::io;
+
+use crate::check;
+
+/// Names a thread of this process to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread(libc::pid_t);
+
+impl Thread {
+    /// The calling thread (`gettid`).
+    pub fn current() -> Thread {
+        // SAFETY: takes no pointer and cannot fail.
+        Thread(unsafe { libc::gettid() })
+    }
+
+    /// Ends the blocking call the thread is in, if it is in one, with EINTR (`tgkill`).
+    ///
+    /// # Errors
+    /// ESRCH: the thread has ended.
+    pub fn interrupt(self) -> io::Result<()> {
+        // SAFETY: takes no pointer.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, libc::SIGURG) };
+        check(sent as libc::c_int).map(drop)
+    }
+}
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// Installs the handler that does nothing, without restarting of system calls (`sigaction`); for the
+/// whole process.
+///
+/// # Errors
+/// None in practice.
+pub fn install() -> io::Result<()> {
+    let handler: extern "C" fn(libc::c_int) = nothing;
+    // SAFETY: an all-zero sigaction is valid: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: `action` lives through the call, and the handler touches nothing.
+    check(unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) }).map(drop)
+}
