@@ -13,7 +13,9 @@
 //!
 //! Owns the search alone: what a run is, and how long, is the caller's, so the search can be tried on a
 //! simulated server. Short runs are noisy, which is why keeping up is judged by what was really offered
-//! and not by what was asked for, and why there is a third phase. Where the generator gives out before
+//! and not by what was asked for, why there is a third phase, and why a run that says the server does
+//! not keep up is believed only when a second one agrees: another process that takes the CPU for a
+//! moment makes a run worse, never better. Where the generator gives out before
 //! the server, the result says so and is a lower bound.
 
 /// Of the offered requests, the share that must be answered for the server to keep up.
@@ -40,6 +42,21 @@ impl Measured {
     fn keeps_up(&self) -> bool {
         self.goodput_per_s >= KEEPS_UP * self.offered_per_s
     }
+
+    fn is_clear(&self) -> bool {
+        self.keeps_up() && !self.generator_limited
+    }
+}
+
+/// One run, or the better of two where the first one was not clearly good.
+fn measure_fairly<E>(rate: f64, measure: &mut impl FnMut(f64) -> Result<Measured, E>) -> Result<Measured, E> {
+    let first = measure(rate)?;
+    if first.is_clear() {
+        return Ok(first);
+    }
+    let second = measure(rate)?;
+    let share = |run: &Measured| run.goodput_per_s / run.offered_per_s.max(1.0);
+    Ok(if second.is_clear() || share(&second) > share(&first) { second } else { first })
 }
 
 /// What the search found out, in requests a second.
@@ -70,7 +87,7 @@ pub fn search<E>(plan: Search, mut measure: impl FnMut(f64) -> Result<Measured, 
     let mut bracket = Bracket { low: 0.0, high: f64::INFINITY, guess: None, limited: false };
     let mut rate = plan.first_guess_per_s;
     for _ in 0..DOUBLINGS {
-        bracket.note(rate, measure(rate)?);
+        bracket.note(rate, measure_fairly(rate, &mut measure)?);
         if bracket.is_closed() {
             break;
         }
@@ -79,14 +96,14 @@ pub fn search<E>(plan: Search, mut measure: impl FnMut(f64) -> Result<Measured, 
     // A first guess that was too high is halved until the server keeps up.
     while bracket.low == 0.0 && bracket.high > 1.0 {
         let rate = bracket.guess.unwrap_or(0.0).clamp(bracket.high / 16.0, bracket.high / 2.0);
-        bracket.note(rate, measure(rate)?);
+        bracket.note(rate, measure_fairly(rate, &mut measure)?);
     }
     for _ in 0..plan.narrowing_runs {
         if bracket.limited || bracket.high < bracket.low * NARROW {
             break;
         }
         let rate = bracket.next();
-        bracket.note(rate, measure(rate)?);
+        bracket.note(rate, measure_fairly(rate, &mut measure)?);
     }
     if bracket.low == 0.0 {
         return Ok(Capacity { per_s: 0.0, interval_per_s: [0.0, bracket.high], lower_bound_only: false });
@@ -210,7 +227,7 @@ mod tests {
                 // Keeping up means 95 %, so a load a little above the capacity counts as kept up with.
                 assert!(found.interval_per_s[1] >= capacity * KEEPS_UP, "{found:?}");
                 assert!(!found.lower_bound_only);
-                assert!(server.runs <= 20, "{} runs", server.runs);
+                assert!(server.runs <= 30, "{} runs", server.runs);
             }
         }
     }
@@ -223,6 +240,26 @@ mod tests {
             let ratio = found.per_s / capacity;
             assert!((0.80..=1.10).contains(&ratio), "seed {seed}: {capacity}: {found:?}");
             assert!(found.interval_per_s[0] <= found.per_s && found.per_s <= found.interval_per_s[1]);
+        }
+    }
+
+    #[test]
+    fn a_moment_without_the_cpu_does_not_halve_the_capacity() {
+        for spoilt in 1..12 {
+            let mut server = Simulated::new(20_000.0, 0.2, 0.0, Seed(1));
+            let plan = Search { first_guess_per_s: 2000.0, narrowing_runs: 5 };
+            let mut runs = 0;
+            let found = search(plan, |rate| {
+                runs += 1;
+                let measured = server.measure(rate)?;
+                let share = if runs == spoilt { 0.3 } else { 1.0 };
+                Ok::<_, std::convert::Infallible>(Measured {
+                    goodput_per_s: measured.goodput_per_s * share,
+                    ..measured
+                })
+            });
+            let found = found.unwrap();
+            assert!(found.per_s >= 17_600.0, "run {spoilt} of {runs} spoilt: {found:?}");
         }
     }
 

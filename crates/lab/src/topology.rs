@@ -25,6 +25,7 @@ use sys::process::Program;
 const LINK: &str = "inrush0";
 const PREFIX_LENGTH: u8 = 24;
 const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const FIRST_CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The client has this many addresses: 64,000 ports each. A port is busy for a minute after its
 /// connection (TIME-WAIT), and a minute of one-request connections at 8000/s uses up half a million.
 const CLIENT_ADDRESSES: u8 = 8;
@@ -51,7 +52,7 @@ pub struct Side {
     namespace: Option<NetworkNamespace>,
     /// The CPUs it runs on, and the only ones that do its packet work.
     pub cpus: Vec<usize>,
-    /// Its addresses, at least one.
+    /// Its addresses, at least one, ascending without a gap.
     pub addresses: Vec<Ipv4Addr>,
 }
 
@@ -128,23 +129,23 @@ impl Topology {
     /// Server and client on 127.0.0.1, with the machine's settings, on CPUs of their own if there are two.
     fn loopback(cpus: &[usize]) -> Topology {
         let (server, client) = split_cpus(cpus);
-        let side = |cpus| Side { namespace: None, cpus, addresses: vec![Ipv4Addr::LOCALHOST] };
+        let side = |cpus, addresses| Side { namespace: None, cpus, addresses };
         Topology {
             kind: TopologyKind::Loopback,
             warnings: Vec::new(),
-            server: side(server),
-            client: side(client),
+            server: side(server, vec![Ipv4Addr::LOCALHOST]),
+            // All of 127/8 is this machine.
+            client: side(client, client_addresses(Ipv4Addr::new(127, 0, 0, 2))),
         }
     }
 
     /// Two namespaces joined by a veth pair.
     fn namespaces(cpus: &[usize]) -> io::Result<Topology> {
         let (server_cpus, client_cpus) = split_cpus(cpus);
-        let client_addresses = (2..2 + CLIENT_ADDRESSES).map(|last| Ipv4Addr::new(10, 77, 0, last));
         let (server, client) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
         server.enter(Route::open)??.create_veth(LINK, client.as_fd(), LINK)?;
         let server = set_up(server, server_cpus, vec![SERVER_ADDRESS])?;
-        let client = set_up(client, client_cpus, client_addresses.collect())?;
+        let client = set_up(client, client_cpus, client_addresses(FIRST_CLIENT_ADDRESS))?;
         Ok(Topology { kind: TopologyKind::Namespaces, warnings: Vec::new(), server, client })
     }
 
@@ -157,6 +158,10 @@ impl Topology {
     pub fn record(&self) -> TopologyRecord {
         TopologyRecord { kind: self.kind, warnings: self.warnings.clone() }
     }
+}
+
+fn client_addresses(first: Ipv4Addr) -> Vec<Ipv4Addr> {
+    (0..CLIENT_ADDRESSES).map(|next| Ipv4Addr::from_bits(first.to_bits() + u32::from(next))).collect()
 }
 
 /// The first CPU serves, the others offer load; a single one does both.

@@ -8,6 +8,7 @@
 //! between would be one more request to a server that has too many.
 
 use std::io;
+use std::net::Ipv4Addr;
 
 use base::{Clock, Nanos, Seed};
 use record::{LoadResult, QueueDepth};
@@ -22,6 +23,9 @@ use crate::topology::Topology;
 /// How often the accept queue is looked at: some dozens of looks even in a short run, at a cost to the
 /// client's CPU of less than a thousandth.
 const TICK: Nanos = Nanos::from_millis(10);
+
+/// Engine threads of the generator: more would only wait on a server that has one CPU.
+const THREADS_MAX: usize = 4;
 
 /// What a status page of ours counts from the server's start, beside all that stands under `counters`.
 const COUNTERS: [&str; 4] = ["accepts", "accept_phases", "requests", "bytes"];
@@ -108,8 +112,12 @@ impl Conductor<'_> {
         seed: Seed,
     ) -> Result<Seen, LoadError> {
         let status_before = server.status(self.topology);
-        let arguments = arguments(server, workload, requests_per_s, time, seed);
-        let program = self.topology.client.program(sys::process::this_program()?).arguments(arguments);
+        let client = &self.topology.client;
+        let program = client
+            .program(sys::process::this_program()?)
+            .arguments(arguments(server, workload, requests_per_s, time, seed))
+            .arguments(["--source-ip".to_owned(), source_range(&client.addresses)])
+            .arguments(["--threads".to_owned(), client.cpus.len().min(THREADS_MAX).to_string()]);
         let child = program.start()?;
         let mut watch =
             Watch { started: self.clock.now(), time, from: None, to: None, queue: QueueSamples::default() };
@@ -176,6 +184,14 @@ impl Watch {
             self.queue.add(observer.accept_queue(port)?);
         }
         Ok(())
+    }
+}
+
+/// `10.77.0.2-9`, for addresses without a gap.
+fn source_range(addresses: &[Ipv4Addr]) -> String {
+    match addresses {
+        [first, .., last] => format!("{first}-{}", last.octets()[3]),
+        one => one.iter().map(Ipv4Addr::to_string).collect(),
     }
 }
 
@@ -270,6 +286,13 @@ mod tests {
         assert_eq!(difference(None, Some(page(1, 1, 1))), None);
         let other = json!({ "version": "2" });
         assert_eq!(difference(Some(other.clone()), Some(other.clone())), Some(other));
+    }
+
+    #[test]
+    fn source_addresses_are_written_as_a_range() {
+        let addresses = [2, 3, 9].map(|last| Ipv4Addr::new(10, 77, 0, last));
+        assert_eq!(source_range(&addresses), "10.77.0.2-9");
+        assert_eq!(source_range(&addresses[..1]), "10.77.0.2");
     }
 
     fn output(code: i32, stdout: &str, stderr: &str) -> Output {

@@ -25,6 +25,9 @@ pub const BURN: Nanos = Nanos::from_micros(50);
 const FIRST_GUESS_PER_S: f64 = 4_000.0;
 /// The next server is first offered this share of the capacity of the one before it.
 const NEXT_GUESS: f64 = 0.6;
+/// Cores that a client side may use beyond its generator. Packet work of the client's side that nobody is
+/// charged for came to 0.1 to 0.2 cores on a quiet machine.
+const FOREIGN: f64 = 0.4;
 
 /// A server in the comparison, or the reason why it is not.
 pub struct Contender {
@@ -180,6 +183,7 @@ impl Contest<'_> {
     pub fn into_study(self, title: String, trials: Vec<Trial>, manifest: Manifest) -> Study {
         let mut topology = self.conductor.topology.record();
         topology.warnings = self.warnings;
+        topology.warnings.extend(disturbance(&trials));
         let servers = self.contenders.into_iter().map(|contender| contender.entry).collect();
         Study { schema: SCHEMA.to_owned(), title, topology, servers, trials, manifest }
     }
@@ -230,6 +234,20 @@ impl Contender {
         }
         Ok(self.running.as_mut().expect("it was started above if it was not there"))
     }
+}
+
+/// Says so where something else was busy on the client's CPUs: what they did beyond the generator is
+/// packet work, of which there is less than [`FOREIGN`].
+fn disturbance(trials: &[Trial]) -> Option<String> {
+    let disturbed = |trial: &&Trial| trial.client_cpu - trial.load.generator_cpu > FOREIGN;
+    let count = trials.iter().filter(disturbed).count();
+    (count > 0).then(|| {
+        format!(
+            "In {count} of {} trials something else was busy on the client's CPUs, and so perhaps on the \
+             server's: run it again on a quiet machine before believing a small difference.",
+            trials.len()
+        )
+    })
 }
 
 fn describe(name: &str, capacity: Capacity) -> String {
