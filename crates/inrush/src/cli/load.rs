@@ -70,7 +70,7 @@ pub struct LoadFlags {
     pub request_timeout: Nanos,
 
     /// When sessions begin: constant or poisson
-    #[arg(long, value_name = "PROCESS", default_value = "poisson")]
+    #[arg(long, value_name = "PROCESS", default_value = "constant")]
     pub arrivals: Process,
 
     /// What sessions ask for: one-packet (the URLs) or specweb99[:DIRECTORIES] (its files under the URL)
