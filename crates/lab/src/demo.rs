@@ -3,7 +3,8 @@
 //!
 //! Owns the choices: which servers, which load, how much time for what. For each server its capacity is
 //! found; then every server is offered 0.5 to 3 times its own capacity, in random order. Every trial is
-//! written to a file when it ends; an interrupted demonstration leaves those behind.
+//! written to a file when it ends; an interrupted demonstration leaves those behind. (One that is killed
+//! by SIGKILL leaves its generated files behind too.)
 //!
 //! The workload is the SPECweb99-like one, because a session of several requests costs a server that is
 //! overloaded more than the client that offers it: one client CPU can offer three times what even nginx
@@ -18,11 +19,12 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use base::{Clock, Nanos, Seed};
-use record::{Manifest, Study};
+use record::{Manifest, Study, TopologyKind};
 
 use self::content::Content;
 use self::contest::Contest;
@@ -37,6 +39,11 @@ use crate::trial::Conductor;
 /// Brecht 2004, section 5: the backlog that Linux had, and userver's connection limit.
 const BACKLOG: u32 = 128;
 const CONNECTIONS: u32 = 15_000;
+
+/// What a person must know from the start who cannot have namespaces.
+const LOOPBACK: &str = "warning: over the loopback interface the client's CPU does the server's packet work, so \
+                        a dropped connection costs the server nothing and it looks better past its capacity \
+                        than it is";
 
 /// What to demonstrate, and where to put the result.
 #[derive(Clone, Debug)]
@@ -131,6 +138,9 @@ pub fn run(options: &DemoOptions, clock: &dyn Clock, progress: &Progress) -> any
     for warning in &topology.warnings {
         progress.say(&format!("warning: {warning}"));
     }
+    if topology.kind == TopologyKind::Loopback {
+        progress.say(LOOPBACK);
+    }
     let content = Content::of(options, pace.directories)?;
     let settings = Settings { root: content.root.clone(), backlog: BACKLOG, connections: CONNECTIONS };
     let manifest = manifest(options, &topology, &settings, &content, clock)?;
@@ -197,14 +207,19 @@ fn manifest(
     manifest.context("cannot look at the server's side")
 }
 
-/// Makes the folders for the results, and takes away what an earlier demonstration left in them.
+/// Makes the folders for the results, and takes away what an earlier demonstration left in them: nobody
+/// is to find its report beside other records.
 fn prepare_out(out: &Path) -> anyhow::Result<PathBuf> {
     let records = out.join("records");
     fs::create_dir_all(&records).with_context(|| format!("cannot make {}", records.display()))?;
-    for entry in fs::read_dir(&records)?.flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == "json") {
-            fs::remove_file(entry.path())
-                .with_context(|| format!("cannot remove {}", entry.path().display()))?;
+    let earlier = fs::read_dir(&records)?.flatten().map(|entry| entry.path());
+    let earlier = earlier.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    for path in earlier.chain([out.join("study.json"), out.join("report.html")]) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+            }
+            _ => {}
         }
     }
     Ok(records)
@@ -220,9 +235,11 @@ mod tests {
         let records = prepare_out(&out.path().join("a/b")).unwrap();
         fs::write(records.join("000-nginx-x1-0.json"), "{}").unwrap();
         fs::write(records.join("notes.txt"), "mine").unwrap();
+        fs::write(out.path().join("a/b/report.html"), "old").unwrap();
         assert_eq!(prepare_out(&out.path().join("a/b")).unwrap(), records);
         let left: Vec<_> = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["notes.txt"]);
+        assert!(!out.path().join("a/b/report.html").exists());
         assert!(prepare_out(Path::new("/dev/null/out")).is_err());
     }
 

@@ -90,7 +90,7 @@ impl Side {
 pub struct Topology {
     /// How they are kept apart.
     pub kind: TopologyKind,
-    /// What this machine cannot do and what that changes, one sentence each.
+    /// What this machine cannot do, one sentence each. What loopback changes is for the report to say.
     pub warnings: Vec<String>,
     /// Where servers run.
     pub server: Side,
@@ -117,10 +117,7 @@ impl Topology {
         Ok(Topology::namespaces(&cpus).unwrap_or_else(|error| {
             let mut topology = Topology::loopback(&cpus);
             topology.warnings.push(format!(
-                "No network namespaces ({error}; they need root): server and client share the loopback \
-                 interface, where the sender's CPU does the receiver's packet work. Connections that are \
-                 refused or dropped then cost the server nothing, so it looks better past its capacity \
-                 than it is."
+                "There are no network namespaces for server and client ({error}): they need root."
             ));
             topology
         }))
