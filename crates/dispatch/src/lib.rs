@@ -24,12 +24,14 @@
 //! [`closing`]: Dispatcher::closing
 #![forbid(unsafe_code)]
 
+pub mod capabilities;
 mod dispatcher;
 pub mod mechanism;
 mod timers;
 
+pub use capabilities::{Capabilities, Trigger};
 pub use dispatcher::{Dispatcher, Reconciled};
-pub use mechanism::{Capabilities, Mechanism, Trigger};
+pub use mechanism::Mechanism;
 pub use timers::Timers;
 
 use base::Key;

@@ -8,9 +8,8 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
-use serde::Serialize;
 
-use crate::{Event, Interest, Token, Waited};
+use crate::{Capabilities, Event, Interest, Token, Waited};
 
 mod epoll;
 mod epoll_edge;
@@ -34,33 +33,6 @@ macro_rules! for_each_mechanism {
             "select" => $crate::mechanism::Select,
         }
     };
-}
-
-/// When a mechanism reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Trigger {
-    /// As long as the descriptor is ready.
-    Level,
-    /// Once, when it becomes ready: whoever is told must drain it until the call would block.
-    Edge,
-}
-
-/// What a mechanism can do, as data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Capabilities {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// Level or edge.
-    pub trigger: Trigger,
-    /// A wait costs by what is ready, not by what is registered.
-    pub scales: bool,
-    /// One call reports many events.
-    pub many_events_per_call: bool,
-    /// A process may have several interest sets, and wait for one set in another.
-    pub many_interest_sets: bool,
-    /// Of several waiters on one listener only one need be woken.
-    pub exclusive_wake: bool,
 }
 
 /// A change of one descriptor's interest.

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use base::Nanos;
 use sys::epoll::{self, Operation, bits};
 
-use super::{Capabilities, Change, Mechanism, Trigger, event, unless_interrupted};
+use super::{Change, Mechanism, event, unless_interrupted};
+use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited};
 
 /// How many events one call may fetch; more stay in the kernel for the next turn, in order.
@@ -84,10 +85,15 @@ impl AsFd for Epoll {
 impl Mechanism for Epoll {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "epoll",
-        trigger: Trigger::Level,
         scales: true,
+        collapses: true,
         many_events_per_call: true,
+        overflow: Overflow::Never,
+        falls_back_to: None,
+        initial_state: InitialState::Reported,
         many_interest_sets: true,
+        trigger: Trigger::Level,
+        descriptor_limit: "fs.epoll.max_user_watches",
         exclusive_wake: true,
     };
 

@@ -8,7 +8,8 @@ use base::Nanos;
 use sys::epoll::bits;
 
 use super::epoll::EpollSet;
-use super::{Capabilities, Change, Epoll, Mechanism, Trigger};
+use super::{Change, Epoll, Mechanism};
+use crate::capabilities::{Capabilities, Trigger};
 use crate::{Event, Waited};
 
 /// The mechanism.

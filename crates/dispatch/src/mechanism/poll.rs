@@ -7,7 +7,8 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::poll::{self, PollFd, bits};
 
-use super::{Capabilities, Change, Mechanism, Trigger, event, unless_interrupted};
+use super::{Change, Mechanism, event, unless_interrupted};
+use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited};
 
 /// No place in the set.
@@ -72,10 +73,15 @@ fn to_bits(interest: Interest) -> i16 {
 impl Mechanism for Poll {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "poll",
-        trigger: Trigger::Level,
         scales: false,
+        collapses: true,
         many_events_per_call: true,
+        overflow: Overflow::Never,
+        falls_back_to: None,
+        initial_state: InitialState::Reported,
         many_interest_sets: true,
+        trigger: Trigger::Level,
+        descriptor_limit: "RLIMIT_NOFILE",
         exclusive_wake: false,
     };
 
