@@ -25,6 +25,12 @@ pub const BURN: Nanos = Nanos::from_micros(50);
 const FIRST_GUESS_PER_S: f64 = 4_000.0;
 /// The next server is first offered this share of the capacity of the one before it.
 const NEXT_GUESS: f64 = 0.6;
+/// Of its capacity, what a server is offered when it is checked, and how much of its capacity it answers
+/// then if that capacity is to be doubted: more than the 8 % of the search and the noise of one run.
+const CHECK: f64 = 1.5;
+const DOUBTFUL: f64 = 1.2;
+/// A search takes this long at the quick pace on a busy machine.
+const SPARE: Nanos = Nanos::from_secs(3);
 /// Cores that a client side may use beyond its generator. Packet work of the client's side that nobody is
 /// charged for came to 0.1 to 0.2 cores on a quiet machine.
 const FOREIGN: f64 = 0.4;
@@ -33,6 +39,8 @@ const FOREIGN: f64 = 0.4;
 pub struct Contender {
     kind: Kind,
     entry: ServerEntry,
+    /// Whether the generator gave out before it did.
+    lower_bound_only: bool,
     running: Option<Running>,
 }
 
@@ -54,7 +62,8 @@ pub struct Contest<'a> {
 
 impl Contest<'_> {
     /// Starts every server and finds its capacity. One that does not start or never answers is left out,
-    /// with the reason.
+    /// with the reason. When all are done each is tried once more past its capacity: a machine that was
+    /// busy with something else for some seconds shows itself there, and that search is repeated.
     ///
     /// # Errors
     /// When none is left, or on an interruption.
@@ -62,60 +71,81 @@ impl Contest<'_> {
         let limits = ACCEPT_LIMITS.map(|accept_limit| Kind::Inrush { accept_limit, burn: BURN });
         let mut guess = FIRST_GUESS_PER_S;
         for kind in limits.into_iter().chain([Kind::Nginx]) {
-            let name = kind.name();
-            self.progress.step(&format!("capacity of {name}"), self.time_left(), self.pace.whole);
             let mut contender = Contender::new(kind);
-            match self.measure_capacity(&mut contender, guess) {
-                Ok(capacity) => {
-                    guess = capacity.per_s * NEXT_GUESS;
-                    self.progress.say(&describe(&name, capacity));
-                    if capacity.lower_bound_only {
-                        self.warnings.push(format!(
-                            "The load generator gave out before {name} did: its capacity is at least the one given."
-                        ));
-                    }
-                    contender.accept(capacity);
-                }
+            match self.start_and_measure(&mut contender, guess) {
+                Ok(()) => guess = contender.entry.capacity_per_s * NEXT_GUESS,
                 Err(Excluded::Interrupted) => bail!("interrupted"),
                 Err(Excluded::Because(reason)) => {
-                    self.progress.say(&format!("{name} is left out: {reason}"));
+                    self.progress.say(&format!("{} is left out: {reason}", contender.entry.name));
                     contender.entry.excluded = Some(reason);
                     contender.running = None;
                 }
             }
             self.contenders.push(contender);
         }
+        let mut contenders = std::mem::take(&mut self.contenders);
+        for contender in &mut contenders {
+            // Whatever goes wrong here leaves the capacity that was found; the trials will tell.
+            if let Err(Excluded::Interrupted) = self.check_capacity(contender) {
+                bail!("interrupted");
+            }
+        }
+        self.contenders = contenders;
         if self.contenders.iter().all(|contender| contender.running.is_none()) {
             bail!("no server could be measured; the reasons are above");
         }
         Ok(())
     }
 
-    fn measure_capacity(&mut self, contender: &mut Contender, guess: f64) -> Result<Capacity, Excluded> {
+    fn start_and_measure(&mut self, contender: &mut Contender, guess: f64) -> Result<(), Excluded> {
         let started = contender.kind.start(self.conductor.topology, &self.settings, self.conductor.clock);
-        let running =
-            contender.running.insert(started.map_err(|error| Excluded::Because(error.to_string()))?);
+        let running = started.map_err(|error| Excluded::Because(error.to_string()))?;
         contender.entry.command.clone_from(&running.command);
+        contender.running = Some(running);
+        self.measure_capacity(contender, guess)
+    }
+
+    /// Searches again where the server answers more past its capacity than that capacity, if that leaves
+    /// time for the trials.
+    fn check_capacity(&mut self, contender: &mut Contender) -> Result<(), Excluded> {
+        let runs = FACTORS.len() * (ACCEPT_LIMITS.len() + 1) * self.pace.repeats as usize;
+        let trials = self.pace.shares.estimate(self.pace.shares.shortest, runs);
+        let Some(running) = contender.running.as_mut().filter(|_| self.time_left() > trials + SPARE) else {
+            return Ok(());
+        };
+        let found = contender.entry.capacity_per_s;
+        let seed = self.seed.child("check of the capacity");
+        let seen =
+            run_for_capacity(&mut self.conductor, running, self.pace, &self.workload, CHECK * found, seed)?;
+        if seen.goodput_per_s < DOUBTFUL * found {
+            return Ok(());
+        }
+        let name = &contender.entry.name;
+        self.progress
+            .say(&format!("{name} answered {:.0} a second since: searching again", seen.goodput_per_s));
+        self.measure_capacity(contender, seen.goodput_per_s * NEXT_GUESS)
+    }
+
+    fn measure_capacity(&mut self, contender: &mut Contender, guess: f64) -> Result<(), Excluded> {
+        let name = contender.entry.name.clone();
+        self.progress.step(&format!("capacity of {name}"), self.time_left(), self.pace.whole);
+        let Some(running) = &mut contender.running else { return Ok(()) };
         let plan = Search { first_guess_per_s: guess, narrowing_runs: self.pace.narrowing_runs };
-        let seed = self.seed.child(&contender.entry.name);
+        let seed = self.seed.child(&name);
         let mut runs = 0;
         let capacity = capacity::search(plan, |per_s| {
             runs += 1;
             let seed = seed.child(&format!("capacity run {runs}"));
-            let seen = self.conductor.run(running, &self.workload, per_s, self.pace.capacity_run, seed)?;
-            self.conductor.settle(running, self.pace.settle).map_err(LoadError::Io)?;
-            Ok(Measured {
-                offered_per_s: seen.load.offered_per_s,
-                goodput_per_s: seen.load.goodput_per_s,
-                generator_limited: seen.load.verdict == Verdict::GeneratorLimited,
-            })
-        });
-        match capacity {
-            Err(LoadError::Interrupted) => Err(Excluded::Interrupted),
-            Err(error) => Err(Excluded::Because(error.to_string())),
-            Ok(capacity) if capacity.per_s > 0.0 => Ok(capacity),
-            Ok(_) => Err(Excluded::Because("it answered none of the requests correctly".to_owned())),
+            run_for_capacity(&mut self.conductor, running, self.pace, &self.workload, per_s, seed)
+        })?;
+        if capacity.per_s <= 0.0 {
+            return Err(Excluded::Because("it answered none of the requests correctly".to_owned()));
         }
+        self.progress.say(&describe(&name, capacity));
+        contender.entry.capacity_per_s = capacity.per_s;
+        contender.entry.capacity_interval_per_s = capacity.interval_per_s;
+        contender.lower_bound_only = capacity.lower_bound_only;
+        Ok(())
     }
 
     /// Runs every trial of the plan and writes its record when it ends. A trial that fails is left out,
@@ -132,7 +162,7 @@ impl Contest<'_> {
             let time = self.pace.shares.of(self.time_left(), plan.len() - order);
             let name = self.contenders[planned.server].entry.name.clone();
             let what =
-                format!("trial {} of {}: {name} at {} x its capacity", order + 1, plan.len(), planned.factor);
+                format!("trial {} of {}: {name} at {}× its capacity", order + 1, plan.len(), planned.factor);
             let left = self.pace.shares.estimate(time, plan.len() - order);
             self.progress.step(&what, left, self.pace.whole);
             let trial = match self.run_trial(planned, time, order as u32) {
@@ -143,7 +173,7 @@ impl Contest<'_> {
                 Err(Excluded::Because(reason)) => {
                     self.progress.say(&format!("{what}: {reason}"));
                     self.warnings
-                        .push(format!("One trial of {name} at {} x failed: {reason}.", planned.factor));
+                        .push(format!("One trial of {name} at {}× failed: {reason}.", planned.factor));
                     continue;
                 }
             };
@@ -183,6 +213,13 @@ impl Contest<'_> {
     pub fn into_study(self, title: String, trials: Vec<Trial>, manifest: Manifest) -> Study {
         let mut topology = self.conductor.topology.record();
         topology.warnings = self.warnings;
+        let limited = self.contenders.iter().filter(|contender| contender.lower_bound_only);
+        topology.warnings.extend(limited.map(|contender| {
+            format!(
+                "The load generator gave out before {} did: its capacity is at least the one given.",
+                contender.entry.name
+            )
+        }));
         topology.warnings.extend(disturbance(&trials));
         let servers = self.contenders.into_iter().map(|contender| contender.entry).collect();
         Study { schema: SCHEMA.to_owned(), title, topology, servers, trials, manifest }
@@ -214,12 +251,7 @@ impl Contender {
             capacity_interval_per_s: [0.0, 0.0],
             excluded: None,
         };
-        Contender { kind, entry, running: None }
-    }
-
-    fn accept(&mut self, capacity: Capacity) {
-        self.entry.capacity_per_s = capacity.per_s;
-        self.entry.capacity_interval_per_s = capacity.interval_per_s;
+        Contender { kind, entry, lower_bound_only: false, running: None }
     }
 
     /// The running server; started again if an earlier trial was its end.
@@ -234,6 +266,24 @@ impl Contender {
         }
         Ok(self.running.as_mut().expect("it was started above if it was not there"))
     }
+}
+
+/// One run of the search, and the quiet after it.
+fn run_for_capacity(
+    conductor: &mut Conductor<'_>,
+    running: &mut Running,
+    pace: &Pace,
+    workload: &Workload,
+    requests_per_s: f64,
+    seed: Seed,
+) -> Result<Measured, LoadError> {
+    let seen = conductor.run(running, workload, requests_per_s, pace.capacity_run, seed)?;
+    conductor.settle(running, pace.settle)?;
+    Ok(Measured {
+        offered_per_s: seen.load.offered_per_s,
+        goodput_per_s: seen.load.goodput_per_s,
+        generator_limited: seen.load.verdict == Verdict::GeneratorLimited,
+    })
 }
 
 /// Says so where something else was busy on the client's CPUs: what they did beyond the generator is
