@@ -21,6 +21,8 @@ pub mod bits {
     pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
     /// Report changes of state instead of states.
     pub const ET: u32 = libc::EPOLLET as u32;
+    /// Wake at least one of the interest sets that share the descriptor, not all of them.
+    pub const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 }
 
 /// What to do to the interest set.

@@ -7,6 +7,7 @@
 //! are passed as [`RawFd`](std::os::fd::RawFd): naming a closed one is an error the kernel reports, never
 //! a memory fault. Descriptors that are read, written or configured are borrowed.
 
+pub mod clock;
 pub mod cpu;
 pub mod epoll;
 pub mod errno;
@@ -16,8 +17,10 @@ pub mod netns;
 pub mod poll;
 pub mod process;
 pub mod select;
+pub mod shared;
 pub mod signal;
 pub mod socket;
+pub mod usage;
 
 use std::io;
 

@@ -11,7 +11,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
@@ -31,13 +31,20 @@ pub struct Program<'a> {
     arguments: Vec<OsString>,
     namespace: Option<BorrowedFd<'a>>,
     cpus: Vec<usize>,
+    inherited: Vec<BorrowedFd<'a>>,
 }
 
 impl<'a> Program<'a> {
     /// A program, in our network namespace and on all our CPUs until told otherwise. A bare name is
     /// looked for in PATH.
     pub fn new(path: impl Into<PathBuf>) -> Program<'a> {
-        Program { path: path.into(), arguments: Vec::new(), namespace: None, cpus: Vec::new() }
+        Program {
+            path: path.into(),
+            arguments: Vec::new(),
+            namespace: None,
+            cpus: Vec::new(),
+            inherited: Vec::new(),
+        }
     }
 
     /// Adds arguments.
@@ -55,6 +62,12 @@ impl<'a> Program<'a> {
     /// Ties it to these CPUs; none means no tie.
     pub fn on_cpus(mut self, cpus: &[usize]) -> Program<'a> {
         self.cpus = cpus.to_vec();
+        self
+    }
+
+    /// Leaves it these descriptors, under the numbers they have here; it takes them with [`inherited`].
+    pub fn inheriting(mut self, fds: &[BorrowedFd<'a>]) -> Program<'a> {
+        self.inherited = fds.to_vec();
         self
     }
 
@@ -77,10 +90,11 @@ impl<'a> Program<'a> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
         let parent = rustix::process::getpid();
+        let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
         // SAFETY: the closure runs in the child of a process that may have many threads, where only
         // async-signal-safe work is allowed: it makes system calls on values prepared before the fork,
         // and neither allocates nor takes a lock.
-        unsafe { command.pre_exec(move || prepare_child(&cpus, namespace, parent)) };
+        unsafe { command.pre_exec(move || prepare_child(&cpus, namespace, parent, &inherited)) };
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         Ok(Child {
@@ -94,7 +108,12 @@ impl<'a> Program<'a> {
 }
 
 /// Between fork and exec.
-fn prepare_child(cpus: &[usize], namespace: Option<RawFd>, parent: Pid) -> io::Result<()> {
+fn prepare_child(
+    cpus: &[usize],
+    namespace: Option<RawFd>,
+    parent: Pid,
+    inherited: &[RawFd],
+) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // A parent that died before the line above can no longer send the signal.
     if rustix::process::getppid() != Some(parent) {
@@ -106,6 +125,10 @@ fn prepare_child(cpus: &[usize], namespace: Option<RawFd>, parent: Pid) -> io::R
     }
     if !cpus.is_empty() {
         cpu::pin(cpus)?;
+    }
+    for fd in inherited {
+        // SAFETY: takes numbers only, and changes a flag of a table that is this child's own.
+        check(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
     }
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
@@ -285,6 +308,17 @@ pub fn this_program() -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// A descriptor of our own for what whoever started us left open under this number.
+///
+/// # Errors
+/// EBADF where nothing is open under it; EMFILE.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only; one that is not open is an error it reports.
+    let own = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })?;
+    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(own) })
+}
+
 /// Where PATH, or the places that an unprivileged PATH leaves out, has a program of this name.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -322,6 +356,23 @@ mod tests {
         assert_eq!(Program::new("/no/such/program").start().unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(find_program("no-such-program"), None);
         assert!(find_program("sh").is_some());
+    }
+
+    #[test]
+    fn a_child_has_the_descriptors_it_was_left_and_no_others() {
+        let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let number = writing.as_raw_fd();
+        let script = format!("echo left >/proc/self/fd/{number}; ls /proc/self/fd | grep -cx {}", {
+            reading.as_raw_fd()
+        });
+        let child = shell(&script).inheriting(&[writing.as_fd()]).start().unwrap();
+        let output = child.output(Nanos::from_millis(10), || true).unwrap();
+        assert_eq!(output.stdout, b"0\n");
+        drop(writing);
+        let mut said = String::new();
+        std::fs::File::from(reading).read_to_string(&mut said).unwrap();
+        assert_eq!(said, "left\n");
+        assert!(inherited(-1).is_err());
     }
 
     #[test]

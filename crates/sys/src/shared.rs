@@ -1,0 +1,125 @@
+//! Memory that several processes share: an array of atomics in a memfd.
+//!
+//! Whoever has the descriptor, by inheritance or passing, maps the same array. Its length is sealed
+//! before anybody maps it, so no access can fall behind its end, and all access is atomic, so no process
+//! can make another's undefined.
+
+use std::io;
+use std::mem::{align_of, size_of};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::AtomicU32 {}
+    impl Sealed for super::AtomicU64 {}
+}
+
+/// An atomic integer: every bit pattern is a value, and zero is one.
+pub trait Atomic: sealed::Sealed + Sync {}
+impl Atomic for AtomicU32 {}
+impl Atomic for AtomicU64 {}
+
+/// An array of atomics, mapped into every process that opens it. Dereferences to a slice.
+#[derive(Debug)]
+pub struct SharedArray<A: Atomic> {
+    memory: OwnedFd,
+    first: NonNull<A>,
+    length: usize,
+}
+
+// SAFETY: it gives out nothing but shared references to atomics, which are Sync, and the mapping
+// belongs to the process, not to a thread.
+unsafe impl<A: Atomic> Send for SharedArray<A> {}
+// SAFETY: as above.
+unsafe impl<A: Atomic> Sync for SharedArray<A> {}
+
+impl<A: Atomic> SharedArray<A> {
+    /// A new array of so many zeros, at least one.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM; EINVAL for a length of 0.
+    pub fn create(length: usize) -> io::Result<SharedArray<A>> {
+        let bytes = length.checked_mul(size_of::<A>()).ok_or(io::ErrorKind::InvalidInput)?;
+        let memory = memfd_create("inrush", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&memory, bytes as u64)?;
+        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        SharedArray::open(memory)
+    }
+
+    /// The array that somebody else has created.
+    ///
+    /// # Errors
+    /// EINVAL where the descriptor is not one of a [`SharedArray`]; ENOMEM.
+    pub fn open(memory: OwnedFd) -> io::Result<SharedArray<A>> {
+        if !fcntl_get_seals(&memory)?.contains(SealFlags::SHRINK) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let bytes = usize::try_from(fstat(&memory)?.st_size).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, memory.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let first = NonNull::new(start.cast::<A>()).expect("the kernel maps nothing at 0 unasked");
+        assert!(first.addr().get().is_multiple_of(align_of::<A>()), "a mapping begins at a page");
+        Ok(SharedArray { memory, first, length: bytes / size_of::<A>() })
+    }
+}
+
+impl<A: Atomic> Deref for SharedArray<A> {
+    type Target = [A];
+
+    fn deref(&self) -> &[A] {
+        // SAFETY: the mapping is that long, aligned, sealed against shrinking, and lives as long as
+        // `self`; whatever others write into it is a value of an atomic.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.length) }
+    }
+}
+
+impl<A: Atomic> AsFd for SharedArray<A> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+}
+
+impl<A: Atomic> Drop for SharedArray<A> {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `open`, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.first.as_ptr().cast(), self.length * size_of::<A>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn both_mappings_of_an_array_show_the_same() {
+        let array = SharedArray::<AtomicU64>::create(1000).unwrap();
+        let other = SharedArray::<AtomicU64>::open(array.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!((array.len(), other.len()), (1000, 1000));
+        assert!(array.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        array[999].store(7, Ordering::Release);
+        assert_eq!(other[999].load(Ordering::Acquire), 7);
+    }
+
+    #[test]
+    fn only_what_cannot_shrink_is_mapped() {
+        assert!(SharedArray::<AtomicU32>::create(0).is_err());
+        let array = SharedArray::<AtomicU32>::create(10).unwrap();
+        assert!(ftruncate(&array, 0).is_err());
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        assert!(SharedArray::<AtomicU32>::open(unsealed).is_err());
+        let (pipe, _) = rustix::pipe::pipe().unwrap();
+        assert!(SharedArray::<AtomicU32>::open(pipe).is_err());
+    }
+}

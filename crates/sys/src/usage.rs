@@ -1,0 +1,44 @@
+//! What the kernel counts for a thread or a process (`getrusage`).
+
+use std::mem::MaybeUninit;
+
+use crate::check;
+
+/// Whose counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// This thread's.
+    Thread,
+    /// This process's: all its threads, living and dead.
+    Process,
+}
+
+/// How often it went to sleep by itself (`ru_nvcsw`). A thread that sleeps again after each wake-up, even
+/// inside the kernel, counts its wake-ups this way.
+pub fn voluntary_switches(whose: Whose) -> u64 {
+    let whose = match whose {
+        Whose::Thread => libc::RUSAGE_THREAD,
+        Whose::Process => libc::RUSAGE_SELF,
+    };
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is valid for writing through the call.
+    check(unsafe { libc::getrusage(whose, usage.as_mut_ptr()) }).expect("one's own usage can be read");
+    // SAFETY: rusage is made of integers, for which zero is a value, and the kernel has filled it in.
+    unsafe { usage.assume_init() }.ru_nvcsw as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::{Timespec, nanosleep};
+
+    #[test]
+    fn sleeping_is_counted_for_the_thread_and_for_its_process() {
+        let before = (voluntary_switches(Whose::Thread), voluntary_switches(Whose::Process));
+        for _ in 0..3 {
+            let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000 });
+        }
+        assert!(voluntary_switches(Whose::Thread) >= before.0 + 3);
+        assert!(voluntary_switches(Whose::Process) >= before.1 + 3);
+    }
+}
