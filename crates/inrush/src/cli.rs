@@ -1,12 +1,14 @@
 //! Every flag, its default and its help: the one definition.
 
 mod demo;
+mod doctor;
 mod load;
 mod serve;
 
 use clap::{Parser, Subcommand};
 
 pub use demo::DemoFlags;
+pub use doctor::{DoctorFlags, DoctorOutput};
 pub use load::{Client, LoadFlags, Output};
 pub use serve::{LogFormat, MECHANISMS, ServeFlags};
 
@@ -28,4 +30,6 @@ pub enum Command {
     Load(LoadFlags),
     /// Serve, overload, and write a report
     Demo(DemoFlags),
+    /// What this machine and kernel can do, and which limits will bite
+    Doctor(DoctorFlags),
 }

@@ -25,7 +25,7 @@ pub fn expand(arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
     let text = std::fs::read_to_string(path)
         .map_err(|cause| Exit::Usage(format!("--config {path}: cannot read it: {cause}")))?;
     let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| {
-        let line = cause.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        let line = cause.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         Exit::Usage(format!("--config {path}: line {line}: {}", cause.message().replace('\n', " ")))
     })?;
     let command = lenient.find_subcommand(name).expect("it was matched").clone();
@@ -125,6 +125,8 @@ mod tests {
         );
         let error = expanded("root = ", &[]).unwrap_err();
         assert!(error.starts_with("--config FILE: line 1: "), "{error}");
+        let error = expanded("burn = '1s'\nburn = '2s'", &[]).unwrap_err();
+        assert!(error.starts_with("--config FILE: line 2: "), "{error}");
         let error = expanded("burn = 1979-05-27", &[]).unwrap_err();
         assert_eq!(error, "--config FILE: 'burn' is a datetime; accepted are text, numbers, true and false");
     }

@@ -7,6 +7,7 @@
 mod cli;
 mod config_file;
 mod demo;
+mod doctor;
 mod exit;
 mod load;
 mod serve;
@@ -23,6 +24,7 @@ fn main() -> std::process::ExitCode {
             Command::Serve(flags) => serve::run(flags),
             Command::Load(flags) => load::run(flags),
             Command::Demo(flags) => demo::run(flags),
+            Command::Doctor(flags) => doctor::run(flags),
         });
     exit::report(outcome)
 }

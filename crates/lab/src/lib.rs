@@ -12,6 +12,7 @@
 
 pub mod capacity;
 pub mod demo;
+pub mod doctor;
 pub mod fileset;
 pub mod kernel;
 pub mod plan;

@@ -1,0 +1,210 @@
+//! What this machine can do, and which of its limits an experiment will meet first.
+//!
+//! Each finding is read from the machine at the moment of asking; a finding with a consequence is one to
+//! act on. Changes nothing, starts nothing but the namespaces it tries out, which vanish at once.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+
+use record::trial::TopologyKind;
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use crate::topology::Topology;
+
+/// How long a port is kept back after its connection: TIME-WAIT on Linux, seconds.
+const TIME_WAIT_S: u64 = 60;
+
+/// Programs that a comparison can use: servers first, then generators.
+const PEERS: [&str; 9] =
+    ["nginx", "apache2", "lighttpd", "h2o", "haproxy", "wrk", "h2load", "httperf", "chromium"];
+
+/// One thing about the machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What follows, where it limits anything.
+    pub consequence: Option<String>,
+}
+
+/// All findings. Prints as text, serialises as an array.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Findings(pub Vec<Finding>);
+
+impl Findings {
+    /// Examines this machine. Tries to make network namespaces, which takes some milliseconds.
+    pub fn of_this_machine() -> Findings {
+        Findings(vec![
+            kernel(),
+            processors(),
+            topology(),
+            descriptors(),
+            ports(),
+            accept_queue(),
+            syn_cookies(),
+            signals(),
+            io_uring(),
+            clock(),
+            peers(),
+        ])
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.0 {
+            writeln!(f, "{:<20} {}", finding.what, finding.found)?;
+            if let Some(consequence) = &finding.consequence {
+                writeln!(f, "{:<20} ! {consequence}", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn finding(what: &'static str, found: impl Into<String>, consequence: Option<String>) -> Finding {
+    Finding { what, found: found.into(), consequence }
+}
+
+/// A kernel setting, or nothing where this kernel does not have it.
+fn setting(name: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn number(name: &str) -> Option<u64> {
+    setting(name)?.parse().ok()
+}
+
+fn kernel() -> Finding {
+    let release = setting("kernel/osrelease").unwrap_or_default();
+    let mut parts = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let too_old =
+        (version < (5, 11)).then(|| "Inrush needs Linux 5.11: openat2 and epoll_pwait2.".to_owned());
+    finding("kernel", release, too_old)
+}
+
+fn processors() -> Finding {
+    let cpus = sys::cpu::allowed().unwrap_or_default();
+    let one = cpus.len() < 2;
+    let consequence =
+        one.then(|| "Server and generator share one processor: each bends the other's figures.".to_owned());
+    finding("processors", format!("{} to run on", cpus.len()), consequence)
+}
+
+fn topology() -> Finding {
+    match Topology::best() {
+        Ok(Topology { kind: TopologyKind::Namespaces, .. }) => finding(
+            "namespaces",
+            "server and client can have networks of their own, with steered packets",
+            None,
+        ),
+        Ok(Topology { warnings, .. }) => finding("namespaces", "loopback only", Some(warnings.join(" "))),
+        Err(error) => finding("namespaces", "unknown", Some(error.to_string())),
+    }
+}
+
+fn descriptors() -> Finding {
+    let limit = getrlimit(Resource::Nofile);
+    let show = |limit: Option<u64>| limit.map_or("no limit".to_owned(), |limit| limit.to_string());
+    let found = format!("{} a process, can be raised to {}", show(limit.current), show(limit.maximum));
+    let consequence = limit.maximum.filter(|most| *most < 100_000).map(|most| {
+        format!(
+            "With a connect time-out of 500 ms one process offers at most {} connections/s to a server that \
+             does not answer; a shorter time-out or more processes offer more.",
+            most * 2
+        )
+    });
+    finding("descriptors", found, consequence)
+}
+
+fn ports() -> Finding {
+    let range = setting("net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split(' ').filter_map(|end| end.parse::<u64>().ok());
+    let (Some(first), Some(last)) = (ends.next(), ends.next()) else {
+        return finding("ports", "unknown", None);
+    };
+    let ports = last.saturating_sub(first) + 1;
+    let consequence = format!(
+        "Connections that this side closes first keep their port for {TIME_WAIT_S} s: {} a second for each source \
+         address; --source-ip takes a range of addresses.",
+        ports / TIME_WAIT_S
+    );
+    finding("ports", format!("{ports} for each source address and target"), Some(consequence))
+}
+
+fn accept_queue() -> Finding {
+    let most = number("net/core/somaxconn").unwrap_or(0);
+    let consequence =
+        (most < 4096).then(|| format!("--backlog above {most} has no effect (net.core.somaxconn)."));
+    finding("accept queue", format!("at most {most} connections"), consequence)
+}
+
+fn syn_cookies() -> Finding {
+    match number("net/ipv4/tcp_syncookies") {
+        Some(0) => finding("SYN cookies", "off", None),
+        Some(_) => finding(
+            "SYN cookies",
+            "on",
+            Some("A full SYN queue is answered with cookies instead of drops; experiments turn them off in namespaces of their own.".to_owned()),
+        ),
+        None => finding("SYN cookies", "not in this kernel", None),
+    }
+}
+
+fn signals() -> Finding {
+    let limit = getrlimit(Resource::Sigpending).current;
+    let found = limit.map_or("no limit".to_owned(), |limit| format!("{limit} queued"));
+    finding("real-time signals", found, None)
+}
+
+fn io_uring() -> Finding {
+    match number("kernel/io_uring_disabled") {
+        Some(0) => finding("io_uring", "allowed", None),
+        Some(1) => finding("io_uring", "for privileged users only", None),
+        Some(_) => finding("io_uring", "disabled", None),
+        None => finding("io_uring", "no setting: an older kernel, or none in this one", None),
+    }
+}
+
+fn clock() -> Finding {
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let source = fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let slow = !matches!(source.as_str(), "tsc" | "kvm-clock" | "");
+    let consequence =
+        slow.then(|| "Reading this clock is a system call: times cost more than they need.".to_owned());
+    finding("clock", if source.is_empty() { "unknown".to_owned() } else { source }, consequence)
+}
+
+fn peers() -> Finding {
+    let folders: Vec<PathBuf> = std::env::var_os("PATH")
+        .iter()
+        .flat_map(std::env::split_paths)
+        .chain([PathBuf::from("/usr/sbin")])
+        .collect();
+    let (here, missing): (Vec<&str>, Vec<&str>) =
+        PEERS.into_iter().partition(|name| folders.iter().any(|folder| folder.join(name).is_file()));
+    let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    finding("programs to compare", format!("{}; not here: {}", list(here), list(missing)), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_finding_says_what_was_found() {
+        let findings = Findings::of_this_machine();
+        assert!(findings.0.iter().all(|finding| !finding.found.is_empty()));
+        let text = findings.to_string();
+        assert!(text.lines().count() >= findings.0.len());
+        let json = serde_json::to_value(&findings).unwrap();
+        assert_eq!(json.as_array().unwrap().len(), findings.0.len());
+    }
+}
