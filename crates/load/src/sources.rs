@@ -185,11 +185,27 @@ impl Sources {
             rustix::net::bind(&socket, &SocketAddr::new(range.nth(self.next), 0))?;
             self.next = (self.next + 1) % range.count;
         }
-        match rustix::net::connect(&socket, &target) {
-            // EINTR: the connect goes on, as after EINPROGRESS.
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => Ok(socket),
-            Err(error) => Err(error.into()),
-        }
+        begin(&socket, target)?;
+        Ok(socket)
+    }
+}
+
+/// Abandons a pending connect and begins another from the same socket, source address and a new port:
+/// two system calls instead of the five of close, socket, bind, connect and registering it again. Like a
+/// close in SYN-SENT it sends nothing for the old attempt.
+///
+/// # Errors
+/// As [`Sources::connect`].
+pub(crate) fn connect_again(socket: &OwnedFd, target: SocketAddr) -> io::Result<()> {
+    rustix::net::connect_unspec(socket)?;
+    begin(socket, target)
+}
+
+fn begin(socket: &OwnedFd, target: SocketAddr) -> io::Result<()> {
+    match rustix::net::connect(socket, &target) {
+        // EINTR: the connect goes on, as after EINPROGRESS.
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -13,6 +13,7 @@ use sys::errno::{Failure, classify};
 use super::session::{Connection, Phase, Session};
 use super::{Engine, TOO_LATE};
 use crate::draws::Draws;
+use crate::sources::connect_again;
 
 impl<C: Clock> Engine<'_, C> {
     /// Offers a session's requests and connects for the first of them.
@@ -38,18 +39,16 @@ impl<C: Clock> Engine<'_, C> {
     /// Begins a connect for a session's next request. Where the client itself cannot, the session ends
     /// and the answer is no.
     pub(super) fn connect(&mut self, session: Session, now: Nanos) -> bool {
+        if let Some(key) = self.connect_deadlines.pop_due(now) {
+            return self.replace(key, session, now);
+        }
         if self.connect_deadlines.len() >= self.settings.pending_max as usize {
             self.end_session(session, Outcome::NoDescriptor, now);
             return false;
         }
         let socket = match self.sources.connect(self.settings.target) {
             Ok(socket) => socket,
-            Err(error) => {
-                let outcome = connect_failure(&error);
-                self.counts.attempted += u64::from(!outcome.is_client_limit());
-                self.end_session(session, outcome, now);
-                return !outcome.is_client_limit();
-            }
+            Err(error) => return self.cannot_connect(session, &error, now),
         };
         self.counts.attempted += 1;
         let phase = Phase::Connecting { since: now };
@@ -59,8 +58,36 @@ impl<C: Clock> Engine<'_, C> {
         self.counts.sockets_peak = self.counts.sockets_peak.max(self.connections.len() as u64);
         let connection = self.connections.get(key).expect("it was inserted just now");
         self.connecting.register(connection.socket.as_fd(), key.into(), Interest::Write);
+        self.connecting_waits = true;
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
+    }
+
+    /// Abandons a connect whose time is over and gives its socket to another session. The key stays: an
+    /// event of the abandoned attempt cannot be on its way, because the kernel looks at the socket when
+    /// it reports, not when it notes.
+    fn replace(&mut self, key: Key, session: Session, now: Nanos) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let abandoned = std::mem::replace(&mut connection.session, session);
+        connection.phase = Phase::Connecting { since: now };
+        let begun = connect_again(&connection.socket, self.settings.target);
+        self.end_session(abandoned, Outcome::ConnectTimeout, now);
+        if let Err(error) = begun {
+            let Some(session) = self.close(key) else { return false };
+            return self.cannot_connect(session, &error, now);
+        }
+        self.counts.attempted += 1;
+        self.connect_deadlines.push(key, now + self.settings.connect_timeout);
+        true
+    }
+
+    /// A connect failed at once; says whether it was an attempt at all.
+    fn cannot_connect(&mut self, session: Session, error: &io::Error, now: Nanos) -> bool {
+        let outcome = connect_failure(error);
+        let attempted = !outcome.is_client_limit();
+        self.counts.attempted += u64::from(attempted);
+        self.end_session(session, outcome, now);
+        attempted
     }
 
     /// A connecting socket has something to say: writing the request finds out what, and so saves asking.
@@ -87,9 +114,11 @@ impl<C: Clock> Engine<'_, C> {
         }
     }
 
-    /// Abandons connects and requests whose time is over. Closing a socket in SYN-SENT sends nothing.
+    /// Abandons connects and requests whose time is over: connects only when no session has taken their
+    /// socket over for a while. Closing a socket in SYN-SENT sends nothing.
     pub(super) fn expire(&mut self, now: Nanos) {
-        while let Some(key) = self.connect_deadlines.pop_due(now) {
+        let long_due = now.saturating_sub(self.takeover_time());
+        while let Some(key) = self.connect_deadlines.pop_due(long_due) {
             if let Some(session) = self.close(key) {
                 self.end_session(session, Outcome::ConnectTimeout, now);
             }
