@@ -13,6 +13,7 @@ mod statistics;
 mod table;
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -41,9 +42,16 @@ enum Chore {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().chore {
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(&bench),
         Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

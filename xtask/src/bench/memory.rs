@@ -53,9 +53,11 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     let mut measured = Vec::new();
     // The readiness limit keeps nothing of a connection but its place: there is nothing to compare.
     for server in servers::ALL.iter().filter(|server| server.name != LIMIT) {
-        match measure(options, ground, folder.path(), server)? {
-            Some(cost) => measured.push(cost),
-            None => println!("skipped: {} is not installed", server.name),
+        match measure(options, ground, folder.path(), server) {
+            Ok(Some(cost)) => measured.push(cost),
+            Ok(None) => println!("skipped: {} is not installed", server.name),
+            Err(error) if server.name == INRUSH => return Err(error),
+            Err(error) => println!("skipped: {error:#}"),
         }
     }
     let mut rows = vec![["server", "bytes a connection"].map(str::to_owned)];

@@ -152,7 +152,13 @@ fn run_wrk(
     let output = program.start()?.output(TICK, || true)?;
     let elapsed = observer.read(&ground.clock)?.since(&before);
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.exit.status.success(), "wrk failed: {text}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.exit.status.success(),
+        "wrk failed at {address}, {}: {}",
+        output.exit.status,
+        errors.trim()
+    );
     let read = parse(&text).with_context(|| format!("wrk said something else than usual: {text}"))?;
     let cpu_us = elapsed.server_cpu * elapsed.drops.over_s * 1e6;
     Ok(Sample {

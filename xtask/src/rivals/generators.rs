@@ -60,11 +60,11 @@ pub fn inrush(task: &Task<'_>) -> CommandLine {
     CommandLine::new(task.inrush, arguments.into_iter().chain(even))
 }
 
-/// A connection is given up after a second: without that it waits for ever.
+/// A connection is given up after a second without activity: otherwise it waits for ever.
 fn h2load(task: &Task<'_>) -> Option<CommandLine> {
     let (rate, connections) = (format!("-r{}", task.rate_per_s), task.connections());
     let (clients, requests) = (format!("-c{connections}"), format!("-n{connections}"));
-    let arguments = ["--h1", &rate, &clients, &requests, "-T1s", &task.url()];
+    let arguments = ["--h1", &rate, &clients, &requests, "-N1s", &task.url()];
     find_program("h2load").map(|program| CommandLine::new(program, arguments))
 }
 

@@ -7,7 +7,7 @@
 //! is the same loop in both.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub const CONNECTIONS: u32 = 15_000;
 /// A server has this long to be ready.
 const READY_WITHIN: Nanos = Nanos::from_secs(5);
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
-const CONNECT_WITHIN: Nanos = Nanos::from_millis(200);
+const ANSWER_WITHIN: Nanos = Nanos::from_millis(500);
 /// A server that is asked to stop has nobody left to serve.
 const STOP_WITHIN: Nanos = Nanos::from_millis(300);
 
@@ -81,7 +81,7 @@ pub struct Running {
 }
 
 impl Server {
-    /// Starts it on the server's side and waits until it takes connections; nothing where it is not
+    /// Starts it on the server's side and waits until it answers; nothing where it is not
     /// installed. Blocks.
     ///
     /// # Errors
@@ -107,8 +107,7 @@ impl Server {
         let program = ground.topology.server.program(program).arguments(arguments);
         let mut child = program.start().with_context(|| format!("cannot start {}", self.name))?;
         let deadline = ground.clock.now() + READY_WITHIN;
-        let connect = || TcpStream::connect_timeout(&address, CONNECT_WITHIN.into());
-        while ground.topology.client.enter(connect).is_err() {
+        while ground.topology.client.enter(|| ask(address)).is_err() {
             if child.wait(LOOK_EVERY)?.is_some() || ground.clock.now() > deadline {
                 let output = child.output(LOOK_EVERY, || false)?;
                 bail!("{} does not start: {}", self.name, String::from_utf8_lossy(&output.stderr).trim());
@@ -131,6 +130,14 @@ impl Running {
     pub fn stop(mut self) -> io::Result<()> {
         self.child.terminate(STOP_WITHIN).map(|_| ())
     }
+}
+
+/// Whether it answers. Some listen before they have read their whole configuration.
+fn ask(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN.into())?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN.into()))?;
+    write!(stream, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    stream.read_exact(&mut [0])
 }
 
 /// A temporary folder that every user may use: Apache does not serve as root.
@@ -199,7 +206,8 @@ http {{
 
 fn lighttpd(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
     let Some(program) = find_program("lighttpd") else { return Ok(None) };
-    // Its counter of requests on a connection has 16 bits.
+    // Its counter of requests on a connection has 16 bits, and it keeps a descriptor for a file beside
+    // each connection.
     let text = format!(
         "server.document-root = \"{root}\"
 server.bind = \"{ip}\"
@@ -216,7 +224,7 @@ mimetype.assign = ( \".html\" => \"text/html\" )
         root = task.root.display(),
         ip = task.address.ip(),
         port = task.address.port(),
-        fds = CONNECTIONS + 1000,
+        fds = 2 * CONNECTIONS,
     );
     let conf = task.folder.join("lighttpd.conf");
     fs::write(&conf, text)?;
@@ -270,6 +278,7 @@ KeepAlive On
 MaxKeepAliveRequests 0
 KeepAliveTimeout 60
 EnableSendfile On
+TypesConfig /dev/null
 AddType text/html .html
 DocumentRoot {root}
 <Directory {root}>
