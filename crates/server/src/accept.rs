@@ -108,10 +108,7 @@ impl Acceptor {
                 Err(errno) => match classify(&errno.into()) {
                     Failure::WouldBlock => return Accepted::Empty,
                     Failure::Retry => {}
-                    Failure::NoDescriptor => {
-                        counts.no_descriptor += 1;
-                        return self.turn_one_away(listener, now, counts);
-                    }
+                    Failure::NoDescriptor => return self.turn_one_away(listener, now, counts),
                     Failure::NoMemory | Failure::NoPort | Failure::Other => {
                         counts.accept_errors += 1;
                         return Accepted::Exhausted(now + self.next_pause());
@@ -137,15 +134,23 @@ impl Acceptor {
     fn turn_one_away(&mut self, listener: &Listener, now: Nanos, counts: &mut LoopCounts) -> Accepted {
         drop(self.reserve.take());
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        if let Ok(socket) = rustix::net::accept_with(&listener.socket, flags) {
+        let accepted = rustix::net::accept_with(&listener.socket, flags);
+        if let Ok(socket) = &accepted {
             counts.turned_away += 1;
             // Bytes left unread would turn the close into a reset, which can overtake the answer.
             let mut request = [0_u8; 4096];
-            let _ = rustix::net::recv(&socket, &mut request, rustix::net::RecvFlags::empty());
-            let _ = rustix::net::send(&socket, TURNED_AWAY, SendFlags::NOSIGNAL);
-            let _ = rustix::net::shutdown(&socket, Shutdown::Write);
+            let _ = rustix::net::recv(socket, &mut request, rustix::net::RecvFlags::empty());
+            let _ = rustix::net::send(socket, TURNED_AWAY, SendFlags::NOSIGNAL);
+            let _ = rustix::net::shutdown(socket, Shutdown::Write);
         }
+        // The kernel wants a descriptor before it looks whether anybody waits.
+        let nobody_waits = matches!(accepted, Err(errno) if classify(&errno.into()) == Failure::WouldBlock);
+        drop(accepted);
         self.reserve = open_reserve().ok();
+        if nobody_waits {
+            return Accepted::Empty;
+        }
+        counts.no_descriptor += 1;
         Accepted::Exhausted(now + self.next_pause())
     }
 }

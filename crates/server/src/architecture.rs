@@ -4,11 +4,12 @@
 
 mod per_core;
 mod sped;
+mod tux;
 
 use crate::run::{LoopHandle, Plan, ServeError};
 
 /// All of them, the default first.
-pub const ALL: &[&Architecture] = &[&per_core::PER_CORE, &sped::SPED];
+pub const ALL: &[&Architecture] = &[&per_core::PER_CORE, &sped::SPED, &tux::TUX];
 
 /// One way to place the work.
 #[derive(Debug)]

@@ -29,8 +29,6 @@ base::counts! {
         closed,
         /// Connections that the peer or the network broke off.
         broken,
-        /// Connections that ended because the file being sent became shorter.
-        cut_short,
         /// Connections that had not finished when the drain time-out ended.
         cut_off_at_shutdown,
         /// Connections that had died in the accept queue.

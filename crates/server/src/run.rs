@@ -21,7 +21,7 @@ use crate::admin::Admin;
 use crate::config::{LogTarget, ServeConfig};
 use crate::counters::{Board, Counters};
 use crate::driver::Stop;
-use crate::driver::readiness::{self, Parts, SocketService};
+use crate::driver::readiness::{self, ByPhases, Discipline, Parts, SocketService};
 use crate::listener::{Listener, listen};
 use crate::service::Costly;
 
@@ -120,9 +120,24 @@ impl Plan {
         &self.cpus
     }
 
+    /// Refuses a number of workers other than 1 to an architecture that is one loop.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`].
+    pub fn only_one_loop(&self, architecture: &str) -> Result<(), ServeError> {
+        match self.config.workers {
+            None | Some(1) => Ok(()),
+            Some(workers) => Err(ServeError::Setting {
+                setting: "--workers",
+                given: workers.to_string(),
+                accepted: format!("{architecture} is one loop; --arch per-core has many"),
+            }),
+        }
+    }
+
     /// Starts so many loops, each with an accept queue of its own for every address, and tied to a
     /// processor: in turn, where there are more loops than processors.
-    pub fn start_loops(&self, count: usize) -> Result<Vec<LoopHandle>, ServeError> {
+    pub fn start_loops<D: Discipline>(&self, count: usize) -> Result<Vec<LoopHandle>, ServeError> {
         let mut queues: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
         for address in &self.config.listen {
             let listeners = listen(*address, self.config.backlog, count)
@@ -133,10 +148,10 @@ impl Plan {
         }
         let each = self.config.max_connections.div_ceil(count);
         let placed = queues.into_iter().enumerate();
-        placed.map(|(index, queue)| self.start_loop(index, queue, each)).collect()
+        placed.map(|(index, queue)| self.start_loop::<D>(index, queue, each)).collect()
     }
 
-    fn start_loop(
+    fn start_loop<D: Discipline>(
         &self,
         index: usize,
         listeners: Vec<Listener>,
@@ -156,12 +171,12 @@ impl Plan {
             drain_timeout: self.config.drain_timeout,
         };
         let cpu = self.cpus[index % self.cpus.len()];
-        start_thread(format!("loop-{index}"), self.config.dispatch, Some(cpu), parts)
+        start_thread::<_, D>(format!("loop-{index}"), self.config.dispatch, Some(cpu), parts)
     }
 }
 
 /// Starts a thread that runs a loop.
-fn start_thread<S: SocketService + Send + 'static>(
+fn start_thread<S: SocketService + Send + 'static, D: Discipline>(
     name: String,
     dispatch: &'static str,
     cpu: Option<usize>,
@@ -171,7 +186,7 @@ fn start_thread<S: SocketService + Send + 'static>(
     let addresses = parts.listeners.iter().map(|listener| listener.address).collect();
     let asked = stop.clone();
     let body = move || {
-        let result = cpu.map_or(Ok(()), |cpu| sys::cpu::pin(&[cpu])).and_then(|()| run_on(dispatch, parts));
+        let result = cpu.map_or(Ok(()), |cpu| sys::cpu::pin(&[cpu])).and_then(|()| run_on::<S, D>(dispatch, parts));
         if !asked.asked() {
             // The main thread waits for signals, and for nothing else.
             let _ = kill_process(getpid(), Kill::TERM);
@@ -183,11 +198,11 @@ fn start_thread<S: SocketService + Send + 'static>(
 }
 
 /// Runs the readiness loop on the mechanism of a name.
-fn run_on<S: SocketService>(dispatch: &str, parts: Parts<S>) -> io::Result<()> {
+fn run_on<S: SocketService, D: Discipline>(dispatch: &str, parts: Parts<S>) -> io::Result<()> {
     macro_rules! by_name {
         ($($name:literal => $mechanism:ty,)*) => {
             match dispatch {
-                $($name => readiness::run::<$mechanism, S>(parts),)*
+                $($name => readiness::run::<$mechanism, S, D>(parts),)*
                 other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
             }
         };
@@ -216,7 +231,7 @@ impl Server {
             None => None,
         };
         let plan = Plan {
-            cpus: if config.cpus.is_empty() { allowed } else { config.cpus.clone() },
+            cpus: usable(&config.cpus, allowed)?,
             root: Arc::new(Root::open(&config.root)?),
             settings: Arc::new(config.http.clone()),
             limit: LiveLimit::new(config.accept_limit),
@@ -289,6 +304,28 @@ impl Server {
     }
 }
 
+/// The processors to tie loops to: those asked for, or all that are allowed.
+fn usable(asked: &[usize], allowed: Vec<usize>) -> Result<Vec<usize>, ServeError> {
+    if asked.is_empty() {
+        return Ok(allowed);
+    }
+    // What is allowed now may be widened, so that only the kernel knows: it is asked here, where a
+    // refusal is still a wrong setting and not the end of a loop.
+    for cpu in asked {
+        sys::cpu::pin(&[*cpu]).map_err(|_| ServeError::Setting {
+            setting: "--cpus",
+            given: cpu.to_string(),
+            accepted: format!("not a processor that this process may use; accepted are {}", list(&allowed)),
+        })?;
+    }
+    sys::cpu::pin(&allowed).map_err(system("restore the processor affinity"))?;
+    Ok(asked.to_vec())
+}
+
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn start_log(
     target: &LogTarget,
     format: crate::LogFormat,
@@ -325,5 +362,5 @@ fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result
         stop: Stop::new().map_err(system("make an eventfd"))?,
         drain_timeout: Nanos::MILLISECOND * 100,
     };
-    start_thread("admin".to_owned(), "poll", None, parts)
+    start_thread::<_, ByPhases>("admin".to_owned(), "poll", None, parts)
 }

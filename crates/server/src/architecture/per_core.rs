@@ -11,6 +11,7 @@
 //! once a processor.
 
 use super::Architecture;
+use crate::driver::readiness::ByPhases;
 use crate::run::{LoopHandle, Plan, ServeError};
 
 pub const PER_CORE: Architecture = Architecture {
@@ -20,5 +21,5 @@ pub const PER_CORE: Architecture = Architecture {
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    plan.start_loops(plan.config().workers.unwrap_or(plan.cpus().len()))
+    plan.start_loops::<ByPhases>(plan.config().workers.unwrap_or(plan.cpus().len()))
 }

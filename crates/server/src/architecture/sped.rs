@@ -12,18 +12,13 @@
 //! which sleep unless they are spoken to.
 
 use super::Architecture;
+use crate::driver::readiness::ByPhases;
 use crate::run::{LoopHandle, Plan, ServeError};
 
 pub const SPED: Architecture =
     Architecture { name: "sped", summary: "one event loop on one processor", start };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    if let Some(workers) = plan.config().workers.filter(|workers| *workers != 1) {
-        return Err(ServeError::Setting {
-            setting: "--workers",
-            given: workers.to_string(),
-            accepted: "sped is one loop; --arch per-core has many".to_owned(),
-        });
-    }
-    plan.start_loops(1)
+    plan.only_one_loop("sped")?;
+    plan.start_loops::<ByPhases>(1)
 }

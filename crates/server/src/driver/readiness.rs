@@ -8,23 +8,27 @@
 //!             └──────────────────────────────────────┘
 //! ```
 //!
-//! Connections accepted in a turn wait for the next get-events, unless `read_after_accept` is set. The
-//! mechanism is chosen at compile time; that it reports edges is the one thing the loop has to know,
-//! because then a turn that ended before the socket was drained must be continued without another event.
+//! Connections accepted in a turn wait for the next get-events, unless `read_after_accept` is set. That is
+//! the loop under [`ByPhases`]; TUX's [`UntilEmpty`] has the same phases, but accepts only when nothing is
+//! pending (see `discipline`). The mechanism is chosen at compile time; that it reports edges is the one thing the loop has to know,
+//! because then what ended before the socket was drained - a connection's turn at its allowance, an accept
+//! phase at its limit - must be continued without another event.
 //!
-//! Invariants: time is read once per phase; a connection does a bounded amount of work a turn
-//! ([`TURN_BYTES`], [`RECEIVES_PER_TURN`]); nothing is allocated for a connection that is idle but its
-//! place in the table.
+//! Invariants: time is read once per phase; a connection does a bounded amount of work a turn (bytes sent,
+//! requests answered, reads: see `turn`); nothing is allocated for a connection that is idle but its place
+//! in the table.
 
+mod discipline;
 mod peer;
 mod turn;
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use base::{Clock, Key, Nanos, RealClock, Slab};
-use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
+use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
 use http1::server::{Buffers, Settings};
 use http1::{HttpDate, Service};
 use sys::socket::AcceptQueue;
@@ -34,6 +38,7 @@ use crate::accept::{Accepted, Acceptor};
 use crate::access_log::LoopLog;
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY};
 use crate::listener::Listener;
+pub use discipline::{ByPhases, Discipline, UntilEmpty};
 use peer::Peer;
 
 /// The largest read, and what a slow client can make us read ahead.
@@ -75,8 +80,8 @@ pub struct Parts<S> {
     pub drain_timeout: Nanos,
 }
 
-/// The state of a loop on the mechanism `M`.
-pub struct ReadinessLoop<M, S: SocketService> {
+/// The state of a loop on the mechanism `M` under the discipline `D`.
+pub struct ReadinessLoop<M, S: SocketService, D> {
     parts: Parts<S>,
     dispatcher: Dispatcher<M>,
     clock: RealClock,
@@ -87,6 +92,10 @@ pub struct ReadinessLoop<M, S: SocketService> {
     due: Vec<Token>,
     /// Connections whose turn ended early, to be continued without an event.
     unfinished: Vec<Token>,
+    /// The work-pending list, its head at the end; used under [`UntilEmpty`] alone.
+    pending: Vec<Token>,
+    /// Nothing was pending before the last get-events.
+    emptied: bool,
     scratch: Box<[u8]>,
     buffers: Buffers,
     date: HttpDate,
@@ -98,9 +107,11 @@ pub struct ReadinessLoop<M, S: SocketService> {
     /// While paused, listeners are not watched.
     paused_until: Option<Nanos>,
     full: bool,
-    /// Which listeners are ready in this turn; `drain_until` ends the loop.
+    /// Which listeners are ready in this turn. Under edges one stays until its queue has been emptied.
     ready: Vec<usize>,
+    /// When a loop that was told to stop ends in any case.
     drain_until: Option<Nanos>,
+    discipline: PhantomData<D>,
 }
 
 /// Runs a loop until it is told to stop and its connections have ended, or the drain time-out has.
@@ -108,8 +119,8 @@ pub struct ReadinessLoop<M, S: SocketService> {
 ///
 /// # Errors
 /// The mechanism cannot be set up, or fails in a way that is our mistake.
-pub fn run<M: Mechanism, S: SocketService>(parts: Parts<S>) -> io::Result<()> {
-    let mut this = ReadinessLoop::<M, S>::new(parts)?;
+pub fn run<M: Mechanism, S: SocketService, D: Discipline>(parts: Parts<S>) -> io::Result<()> {
+    let mut this = ReadinessLoop::<M, S, D>::new(parts)?;
     while !this.ended() {
         this.get_events()?;
         this.accept();
@@ -120,7 +131,10 @@ pub fn run<M: Mechanism, S: SocketService>(parts: Parts<S>) -> io::Result<()> {
     Ok(())
 }
 
-impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
+impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
+    /// Whether the mechanism reports each change once.
+    const EDGE: bool = matches!(M::CAPABILITIES.trigger, Trigger::Edge);
+
     fn new(parts: Parts<S>) -> io::Result<Self> {
         let clock = RealClock::new();
         let now = clock.now();
@@ -138,6 +152,8 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
             timers: Timers::new(TIMER_SLOT, now),
             due: Vec::new(),
             unfinished: Vec::new(),
+            pending: Vec::new(),
+            emptied: true,
             scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             buffers: Buffers::default(),
             date: HttpDate::new(clock.wall()),
@@ -150,6 +166,7 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
             full: false,
             ready: Vec::new(),
             drain_until: None,
+            discipline: PhantomData,
             parts,
         })
     }
@@ -157,13 +174,16 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
     /// The first phase: waits, and sorts listeners from connections.
     fn get_events(&mut self) -> io::Result<()> {
         self.events.clear();
-        self.ready.clear();
+        if !Self::EDGE {
+            self.ready.clear();
+        }
         let timeout = self.time_to_wait();
+        self.emptied = self.pending.is_empty();
         self.counts.waits += 1;
         self.dispatcher.wait(&mut self.events, timeout)?;
         self.now = self.clock.now();
         self.counts.events += self.events.len() as u64;
-        self.unpublished |= !self.events.is_empty();
+        self.unpublished |= !self.events.is_empty() || !self.ready.is_empty() || !self.unfinished.is_empty();
         if self.now - self.dated >= DATE_EVERY {
             self.tell_time();
         }
@@ -171,7 +191,7 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
         self.events.retain(|event| {
             let key = Key::from(event.token);
             let listener = key.generation == 0 && (key.index as usize) < listeners;
-            if listener {
+            if listener && !ready.contains(&(key.index as usize)) {
                 ready.push(key.index as usize);
             }
             key.generation != 0
@@ -183,11 +203,16 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
             self.paused_until = None;
             self.watch_listeners();
         }
+        if D::UNTIL_EMPTY {
+            self.pend_reported();
+        }
         Ok(())
     }
 
     fn time_to_wait(&self) -> Option<Nanos> {
-        if !self.unfinished.is_empty() {
+        if !self.unfinished.is_empty()
+            || !self.pending.is_empty()
+            || (!self.ready.is_empty() && Self::EDGE && self.accepting()) {
             return Some(Nanos::ZERO);
         }
         let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);
@@ -209,7 +234,7 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
 
     /// The second phase: takes connections from the queues, at most accept-limit in all.
     fn accept(&mut self) {
-        if self.ready.is_empty() {
+        if self.ready.is_empty() || !self.accepting() || (D::UNTIL_EMPTY && !self.emptied) {
             return;
         }
         let limit = self.parts.acceptor.limit.get();
@@ -217,36 +242,45 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
         self.counts.accept_phases += 1;
         // Another listener comes first each time, so that none waits for ever under a small limit.
         let first = self.counts.accept_phases as usize % self.ready.len();
-        for turn in 0..self.ready.len() {
-            let index = self.ready[(first + turn) % self.ready.len()];
-            while limit.allows(accepted + 1) {
-                if self.peers.len() >= self.parts.max_connections {
-                    return self.stop_accepting_while_full();
+        self.ready.sort_unstable();
+        self.ready.rotate_left(first);
+        while let Some(&index) = self.ready.first()
+            && limit.allows(accepted + 1)
+        {
+            if self.peers.len() >= self.parts.max_connections {
+                return self.stop_accepting_while_full();
+            }
+            let listener = &self.parts.listeners[index];
+            match self.parts.acceptor.accept(listener, self.now, &mut self.counts) {
+                Accepted::Connection(socket, peer) => {
+                    accepted += 1;
+                    self.counts.accepts += 1;
+                    self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
                 }
-                let listener = &self.parts.listeners[index];
-                match self.parts.acceptor.accept(listener, self.now, &mut self.counts) {
-                    Accepted::Connection(socket, peer) => {
-                        accepted += 1;
-                        self.counts.accepts += 1;
-                        self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
-                    }
-                    Accepted::Empty => break,
-                    Accepted::Exhausted(until) => {
-                        self.paused_until = Some(until);
-                        return self.watch_listeners();
-                    }
+                Accepted::Empty => drop(self.ready.remove(0)),
+                Accepted::Exhausted(until) => {
+                    self.paused_until = Some(until);
+                    return self.watch_listeners();
                 }
             }
         }
+    }
+
+    /// Whether neither a pause nor the connection limit keeps it from accepting.
+    fn accepting(&self) -> bool {
+        self.paused_until.is_none() && !self.full
     }
 
     fn admit(&mut self, peer: Peer) {
         let key = self.peers.insert(peer);
         let token = Token::from(key);
         let peer = self.peers.get_mut(key).expect("inserted just now");
-        self.dispatcher.register(peer.socket.as_fd(), token, Interest::Read);
+        let interest = if Self::EDGE { Interest::Both } else { Interest::Read };
+        self.dispatcher.register(peer.socket.as_fd(), token, interest);
         peer.comes_up = self.timers.schedule(token, peer.http.deadline());
-        if self.parts.read_after_accept {
+        if D::UNTIL_EMPTY {
+            self.pend(token);
+        } else if self.parts.read_after_accept {
             self.turn(token, true);
         }
     }
@@ -259,16 +293,18 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
 
     /// Sets the interest in every listener to what pause and connection limit allow.
     fn watch_listeners(&mut self) {
-        let watched = self.paused_until.is_none() && !self.full;
-        let interest = if watched { Interest::Read } else { Interest::None };
+        let interest = if self.accepting() { Interest::Read } else { Interest::None };
         for listener in &self.parts.listeners {
             self.dispatcher.modify(listener.socket.as_fd(), interest);
         }
     }
 
     /// The third phase: works on the connections that this get-events reported, and on those whose
-    /// last turn ended early.
+    /// last turn ended early; or on what is pending, as the discipline has it.
     fn work(&mut self) {
+        if D::UNTIL_EMPTY {
+            return self.work_on_pending();
+        }
         let unfinished = std::mem::take(&mut self.unfinished);
         for token in unfinished {
             self.turn(token, true);
@@ -282,6 +318,7 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
     /// The last phase: deadlines, and counters that have become old.
     fn expire(&mut self) {
         self.timers.expire(self.now, &mut self.due);
+        self.unpublished |= !self.due.is_empty();
         while let Some(token) = self.due.pop() {
             self.deadline(token);
         }

@@ -14,11 +14,14 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// The earliest entry this connection has in the timers.
     pub comes_up: Nanos,
+    /// It is in the work-pending list.
+    pub pending: bool,
 }
 
 impl Peer {
     /// A connection that was accepted now.
     pub fn new(socket: OwnedFd, address: Option<SocketAddr>, now: Nanos, settings: &Settings) -> Peer {
-        Peer { socket, http: Connection::new(now, settings), address, comes_up: Nanos::MAX }
+        let http = Connection::new(now, settings);
+        Peer { socket, http, address, comes_up: Nanos::MAX, pending: false }
     }
 }

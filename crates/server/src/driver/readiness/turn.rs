@@ -10,10 +10,13 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sys::errno::{Failure, classify};
 
 use super::peer::Peer;
-use super::{ReadinessLoop, SocketService};
+use super::{Discipline, ReadinessLoop, SocketService};
 
 /// Bytes sent to one connection a turn: with more, a few large files would keep everybody waiting.
 const TURN_BYTES: u64 = 512 * 1024;
+/// Requests of one connection answered a turn before its answers wait for the next: a thousand pipelined ones
+/// would keep everybody waiting too.
+const REQUESTS_PER_TURN: u64 = 64;
 /// Reads from one connection a turn, where the mechanism wants it drained.
 const RECEIVES_PER_TURN: usize = 4;
 
@@ -27,7 +30,7 @@ enum Moved {
     Broken,
 }
 
-impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
+impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     /// Splits the loop into one connection and the context its machine works in.
     fn connection(&mut self, token: Token) -> Option<(&mut Peer, Context<'_, S>, &mut [u8])> {
         let peer = self.peers.get_mut(Key::from(token))?;
@@ -97,18 +100,23 @@ impl<M: Mechanism, S: SocketService> ReadinessLoop<M, S> {
                 // The peer may have gone: then the next read says so.
                 let _ = rustix::net::shutdown(&peer.socket, Shutdown::Write);
                 peer.http.shut_down();
+                if Self::EDGE {
+                    // What the peer has sent and ended in the meantime has been reported already.
+                    self.unfinished.push(token);
+                }
                 Interest::Read
             }
         };
-        let edge = M::CAPABILITIES.trigger == Trigger::Edge;
-        self.dispatcher.modify(peer.socket.as_fd(), if edge { Interest::Both } else { interest });
+        if !Self::EDGE {
+            self.dispatcher.modify(peer.socket.as_fd(), interest);
+        }
         let deadline = peer.http.deadline();
         if deadline < peer.comes_up {
             peer.comes_up = self.timers.schedule(token, deadline);
         }
         if matches!(moved, Moved::TurnOver) {
             self.counts.limit_turn += 1;
-            if edge {
+            if Self::EDGE {
                 self.unfinished.push(token);
             }
         }
@@ -155,9 +163,9 @@ fn move_bytes<S: SocketService>(
         };
         peer.http.receive(&scratch[..received], context);
         moved = send(peer, context);
-        // Under level triggering what is left will be reported again; a read that did not fill the
-        // buffer has drained the socket, but for an end of stream, which an edge reports anew.
-        if !matches!(moved, Moved::AsFarAsPossible) || trigger == Trigger::Level || received < scratch.len() {
+        // Under level triggering what is left will be reported again. Under edges only a read that would
+        // block shows that nothing is left: the end of the stream may have come in the same event.
+        if !matches!(moved, Moved::AsFarAsPossible) || trigger == Trigger::Level {
             return moved;
         }
     }
@@ -182,12 +190,13 @@ fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> io::Result<Option<usiz
 /// Sends until the machine has nothing more, the socket takes no more, or the turn is over.
 fn send<S: SocketService>(peer: &mut Peer, context: &mut Context<'_, S>) -> Moved {
     let mut left = TURN_BYTES;
+    let requests = context.counts.requests;
     loop {
-        if left == 0 {
-            return Moved::TurnOver;
-        }
         let sent = match peer.http.transmit() {
             Transmit::Nothing => return Moved::AsFarAsPossible,
+            _ if left == 0 || context.counts.requests - requests >= REQUESTS_PER_TURN => {
+                return Moved::TurnOver;
+            }
             Transmit::Bytes { bytes, more } => {
                 let more = if more { SendFlags::MORE } else { SendFlags::empty() };
                 rustix::net::send(&peer.socket, bytes, SendFlags::NOSIGNAL | more)
