@@ -14,8 +14,6 @@ pub enum Progress {
     Bar(ProgressBar),
     /// A line for each step, on standard error.
     Lines,
-    /// Nowhere.
-    Silent,
 }
 
 impl Progress {
@@ -36,7 +34,6 @@ impl Progress {
             Progress::Bar(bar) => bar.println(line),
             // Nobody may be reading any more, and that is no reason to end an experiment.
             Progress::Lines => drop(writeln!(std::io::stderr(), "{line}")),
-            Progress::Silent => {}
         }
     }
 
@@ -49,7 +46,6 @@ impl Progress {
                 bar.set_message(format!("{what} ({} s left)", left.as_secs_f64().ceil()));
             }
             Progress::Lines => self.say(what),
-            Progress::Silent => {}
         }
     }
 

@@ -144,14 +144,6 @@ impl Kind {
 }
 
 impl Running {
-    /// Whether it still runs. Returns at once.
-    ///
-    /// # Errors
-    /// None in practice.
-    pub fn is_alive(&mut self) -> io::Result<bool> {
-        Ok(self.child.wait(Nanos::ZERO)?.is_none())
-    }
-
     /// Lets time pass, less of it if the server ends. Blocks.
     ///
     /// # Errors
@@ -168,9 +160,14 @@ impl Running {
         serde_json::from_str(body).ok()
     }
 
-    /// What it wrote to its standard error since it was ready, up to a bound.
-    pub fn complaints(&self) -> Vec<String> {
-        self.complaints.try_iter().collect()
+    /// How it ended, if it has, with the last line it wrote. Returns at once.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn end(&mut self) -> io::Result<Option<String>> {
+        let exit = self.child.wait(Nanos::ZERO)?;
+        let lines: Vec<String> = self.complaints.try_iter().collect();
+        Ok(exit.map(|exit| format!("{}{}", exit.status, quoted(&lines))))
     }
 
     /// Asks it to stop, and makes it. Blocks for a moment.
@@ -374,7 +371,7 @@ mod tests {
             Err(error @ StartError::NotInstalled(_)) => return println!("skipped: {error}"),
             Err(error) => panic!("{error}"),
         };
-        assert!(nginx.is_alive().unwrap());
+        assert_eq!(nginx.end().unwrap(), None);
         let reply = topology.client.enter(|| get(nginx.address, "/a.html")).unwrap();
         assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
         assert!(reply.ends_with("a page"), "{reply}");

@@ -186,7 +186,7 @@ impl Contest<'_> {
     fn run_trial(&mut self, planned: &Planned, time: RunTime, order: u32) -> Result<Trial, Excluded> {
         let contender = &mut self.contenders[planned.server];
         let per_s = contender.entry.capacity_per_s * planned.factor;
-        let running = contender.revived(&self.settings, &self.conductor)?;
+        let running = contender.revived(&self.settings, &self.conductor, &mut self.warnings)?;
         let seed = self.seed.child(&format!("{} {}", planned.factor, planned.repeat));
         let seen = self.conductor.run(running, &self.workload, per_s, time, seed)?;
         self.conductor.settle(running, self.pace.settle).map_err(LoadError::Io)?;
@@ -221,7 +221,12 @@ impl Contest<'_> {
             )
         }));
         topology.warnings.extend(disturbance(&trials));
-        let servers = self.contenders.into_iter().map(|contender| contender.entry).collect();
+        let stopped = |contender: Contender| {
+            // A server that cannot be stopped in order is killed.
+            let _ = contender.running.map(Running::stop);
+            contender.entry
+        };
+        let servers = self.contenders.into_iter().map(stopped).collect();
         Study { schema: SCHEMA.to_owned(), title, topology, servers, trials, manifest }
     }
 }
@@ -254,13 +259,20 @@ impl Contender {
         Contender { kind, entry, lower_bound_only: false, running: None }
     }
 
-    /// The running server; started again if an earlier trial was its end.
-    fn revived(&mut self, settings: &Settings, conductor: &Conductor<'_>) -> Result<&mut Running, Excluded> {
-        let alive = match &mut self.running {
-            Some(running) => running.is_alive().map_err(LoadError::Io)?,
-            None => false,
-        };
-        if !alive {
+    /// The running server; started again if an earlier trial was its end, with a warning then.
+    fn revived(
+        &mut self,
+        settings: &Settings,
+        conductor: &Conductor<'_>,
+        warnings: &mut Vec<String>,
+    ) -> Result<&mut Running, Excluded> {
+        if let Some(running) = &mut self.running
+            && let Some(end) = running.end().map_err(LoadError::Io)?
+        {
+            warnings.push(format!("{} ended during a trial and was started again ({end}).", self.entry.name));
+            self.running = None;
+        }
+        if self.running.is_none() {
             let started = self.kind.start(conductor.topology, settings, conductor.clock);
             self.running = Some(started.map_err(|error| Excluded::Because(error.to_string()))?);
         }
