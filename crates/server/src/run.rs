@@ -186,7 +186,8 @@ fn start_thread<S: SocketService + Send + 'static, D: Discipline>(
     let addresses = parts.listeners.iter().map(|listener| listener.address).collect();
     let asked = stop.clone();
     let body = move || {
-        let result = cpu.map_or(Ok(()), |cpu| sys::cpu::pin(&[cpu])).and_then(|()| run_on::<S, D>(dispatch, parts));
+        let result =
+            cpu.map_or(Ok(()), |cpu| sys::cpu::pin(&[cpu])).and_then(|()| run_on::<S, D>(dispatch, parts));
         if !asked.asked() {
             // The main thread waits for signals, and for nothing else.
             let _ = kill_process(getpid(), Kill::TERM);

@@ -212,7 +212,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     fn time_to_wait(&self) -> Option<Nanos> {
         if !self.unfinished.is_empty()
             || !self.pending.is_empty()
-            || (!self.ready.is_empty() && Self::EDGE && self.accepting()) {
+            || (!self.ready.is_empty() && Self::EDGE && self.accepting())
+        {
             return Some(Nanos::ZERO);
         }
         let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);

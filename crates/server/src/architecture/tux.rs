@@ -1,0 +1,43 @@
+//! TUX's discipline in user mode: the accept queue and the work-pending queue of Brecht 2004 (section 3.3).
+//!
+//! ```text
+//!            ┌───────────────────── one thread ──────────────────────┐
+//!   queue ──>│ accept, up to the accept-limit ──┐                    │
+//!            │   ^                              v head (LIFO)        │
+//!            │   | empty              ┌── work-pending list          │
+//!            │   └── work, until ─────┘         ^ head               │
+//!            │                       get events ┘ (what arrives)     │
+//!            └───────────────────────────────────────────────────────┘
+//! ```
+//!
+//! An accepted connection is work at once, the latest work is done first, and nothing is accepted before
+//! nothing is pending. So a large accept-limit makes a long list, of which the oldest wait longest: the
+//! paper finds that limit 1 wins here. It wins where connections are short and their requests arrive with
+//! them. It loses where persistent connections keep the list from ever being empty: nobody new gets in.
+//!
+//! Deviations: TUX runs in the kernel, which tells it of arrivals as they happen; here a get-events that
+//! does not wait comes between two batches. Deadlines are looked at there too. The accept-limit is the
+//! server's (10 unless given), TUX's own was infinite. Serving from inside the kernel would be another
+//! driver under this file; the discipline is in `driver/readiness/discipline.rs`.
+
+use super::Architecture;
+use crate::driver::readiness::UntilEmpty;
+use crate::run::{LoopHandle, Plan, ServeError};
+
+pub const TUX: Architecture = Architecture {
+    name: "tux",
+    summary: "one event loop, which accepts only when nothing else is left",
+    start,
+};
+
+fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+    plan.only_one_loop("tux")?;
+    if plan.config().read_after_accept {
+        return Err(ServeError::Setting {
+            setting: "--read-after-accept",
+            given: "true".to_owned(),
+            accepted: "tux always works on an accepted connection at once".to_owned(),
+        });
+    }
+    plan.start_loops::<UntilEmpty>(1)
+}
