@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use base::Nanos;
 
-use crate::mechanism::{Change, Mechanism};
+use crate::mechanism::{Change, Mechanism, Statistics};
 use crate::{Event, Interest, Token, Waited};
 
 /// What one descriptor number stands for at the moment.
@@ -72,13 +72,18 @@ impl<M: Mechanism> Dispatcher<M> {
     /// # Errors
     /// As [`Mechanism::new`].
     pub fn new() -> io::Result<Dispatcher<M>> {
-        Ok(Dispatcher {
-            mechanism: M::new()?,
+        M::new().map(Dispatcher::on)
+    }
+
+    /// A dispatcher on a mechanism made with settings of its own.
+    pub fn on(mechanism: M) -> Dispatcher<M> {
+        Dispatcher {
+            mechanism,
             entries: Vec::new(),
             changed: Vec::new(),
             failed: Vec::new(),
             reconciled: Reconciled::default(),
-        })
+        }
     }
 
     /// Sets a descriptor's interest and the token of its events, from the next wait on; registering
@@ -134,6 +139,11 @@ impl<M: Mechanism> Dispatcher<M> {
     /// How changes of interest were carried out so far.
     pub fn reconciled(&self) -> Reconciled {
         self.reconciled
+    }
+
+    /// What went on inside the mechanism so far.
+    pub fn statistics(&self) -> Statistics {
+        self.mechanism.statistics()
     }
 
     fn entry(&mut self, fd: RawFd) -> &mut Entry {

@@ -31,7 +31,7 @@ mod timers;
 
 pub use capabilities::{Capabilities, Trigger};
 pub use dispatcher::{Dispatcher, Reconciled};
-pub use mechanism::Mechanism;
+pub use mechanism::{Mechanism, Statistics};
 pub use timers::Timers;
 
 use base::Key;

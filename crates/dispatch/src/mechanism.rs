@@ -8,18 +8,29 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
+use serde::Serialize;
+use sys::poll::bits;
 
 use crate::{Capabilities, Event, Interest, Token, Waited};
 
 mod epoll;
 mod epoll_edge;
+mod patience;
 mod poll;
+mod rt_per_fd;
+mod rt_signals;
+mod rt_signals_select;
 mod select;
+mod signals;
 
 pub use epoll::Epoll;
 pub use epoll_edge::EpollEdge;
 pub use poll::Poll;
+pub use rt_per_fd::RtPerFd;
+pub use rt_signals::RtSignals;
+pub use rt_signals_select::RtSignalsSelect;
 pub use select::Select;
+pub use signals::RtFetch;
 
 /// Calls a macro with every mechanism: its name on the command line and its type. Level-triggered and
 /// edge-triggered ones alike.
@@ -31,6 +42,9 @@ macro_rules! for_each_mechanism {
             "epoll-et" => $crate::mechanism::EpollEdge,
             "poll" => $crate::mechanism::Poll,
             "select" => $crate::mechanism::Select,
+            "rt-signals" => $crate::mechanism::RtSignals,
+            "rt-signals-select" => $crate::mechanism::RtSignalsSelect,
+            "rt-per-fd" => $crate::mechanism::RtPerFd,
         }
     };
 }
@@ -54,13 +68,15 @@ pub trait Mechanism: Sized {
     /// What it can do.
     const CAPABILITIES: Capabilities;
 
-    /// An empty interest set.
+    /// An empty interest set, with default settings where there are any. Some mechanisms keep something
+    /// for the calling thread, which must then be the one that waits.
     ///
     /// # Errors
     /// No descriptor, no memory, or not available on this machine.
     fn new() -> io::Result<Self>;
 
-    /// Carries out one change; at most one system call.
+    /// Carries out one change: at most one system call, but for a new descriptor of the mechanisms on
+    /// signals, which takes three.
     ///
     /// # Errors
     /// The descriptor cannot be waited for (a regular file, a closed one), or a limit is reached.
@@ -75,6 +91,21 @@ pub trait Mechanism: Sized {
     /// # Errors
     /// None that a peer can cause.
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited>;
+
+    /// What went on inside, for mechanisms where something does.
+    fn statistics(&self) -> Statistics {
+        Statistics::default()
+    }
+}
+
+/// What a mechanism counts, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Statistics {
+    /// Times a queue was full, after which every descriptor was looked at.
+    pub overflows: u64,
+    /// Reports that were, or may have been, of a past life of their descriptor number, and were not
+    /// passed on as they were.
+    pub disbelieved: u64,
 }
 
 /// Makes an interruption an ordinary way for a wait to end.
@@ -90,4 +121,24 @@ fn unless_interrupted(waited: io::Result<usize>) -> io::Result<Option<usize>> {
 /// call will say what is wrong.
 fn event(token: Token, readable: bool, writable: bool, failed: bool) -> Event {
     Event { token, readable: readable || failed, writable: writable || failed, failed }
+}
+
+/// An interest in poll's bits.
+fn poll_bits(interest: Interest) -> i16 {
+    match interest {
+        Interest::None => 0,
+        Interest::Read => bits::IN | bits::RDHUP,
+        Interest::Write => bits::OUT,
+        Interest::Both => bits::IN | bits::RDHUP | bits::OUT,
+    }
+}
+
+/// What poll's bits say.
+fn poll_event(token: Token, reported: i16) -> Event {
+    event(
+        token,
+        reported & (bits::IN | bits::RDHUP) != 0,
+        reported & bits::OUT != 0,
+        reported & (bits::ERR | bits::HUP | bits::NVAL) != 0,
+    )
 }

@@ -11,15 +11,16 @@ pub mod clock;
 pub mod cpu;
 pub mod epoll;
 pub mod errno;
-pub mod interrupt;
 pub mod netlink;
 pub mod netns;
 pub mod poll;
 pub mod process;
+pub mod rt_signal;
 pub mod select;
 pub mod shared;
 pub mod signal;
 pub mod socket;
+pub mod thread;
 pub mod usage;
 
 use std::io;

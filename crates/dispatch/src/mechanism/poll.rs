@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
-use sys::poll::{self, PollFd, bits};
+use sys::poll::{self, PollFd};
 
-use super::{Change, Mechanism, event, unless_interrupted};
+use super::{Change, Mechanism, poll_bits, poll_event, unless_interrupted};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited};
 
@@ -15,6 +15,7 @@ use crate::{Event, Interest, Token, Waited};
 const ABSENT: u32 = u32::MAX;
 
 /// The mechanism.
+#[derive(Default)]
 pub struct Poll {
     set: Vec<PollFd>,
     /// The token of the descriptor at the same place in `set`.
@@ -61,15 +62,6 @@ impl Poll {
     }
 }
 
-fn to_bits(interest: Interest) -> i16 {
-    match interest {
-        Interest::None => 0,
-        Interest::Read => bits::IN | bits::RDHUP,
-        Interest::Write => bits::OUT,
-        Interest::Both => bits::IN | bits::RDHUP | bits::OUT,
-    }
-}
-
 impl Mechanism for Poll {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "poll",
@@ -86,14 +78,14 @@ impl Mechanism for Poll {
     };
 
     fn new() -> io::Result<Poll> {
-        Ok(Poll { set: Vec::new(), tokens: Vec::new(), places: Vec::new() })
+        Ok(Poll::default())
     }
 
     fn update(&mut self, change: Change) -> io::Result<()> {
         match change.to {
             // A member is told of hang-ups whatever it asked for.
             Some(Interest::None) | None => self.remove(change.fd),
-            Some(interest) => self.put(change.fd, change.token, to_bits(interest)),
+            Some(interest) => self.put(change.fd, change.token, poll_bits(interest)),
         }
         Ok(())
     }
@@ -112,12 +104,7 @@ impl Mechanism for Poll {
             let reported = polled.reported();
             if reported != 0 {
                 left -= 1;
-                events.push(event(
-                    *token,
-                    reported & (bits::IN | bits::RDHUP) != 0,
-                    reported & bits::OUT != 0,
-                    reported & (bits::ERR | bits::HUP | bits::NVAL) != 0,
-                ));
+                events.push(poll_event(*token, reported));
             }
         }
         Ok(Waited::Ready)

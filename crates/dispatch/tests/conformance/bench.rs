@@ -8,8 +8,8 @@ use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger, Waited};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
-/// Zero waits after which everything that is ready has been reported: the locality-aware mechanism
-/// looks at its idle set every ninth time.
+/// Zero waits without news after which everything that is ready has been reported: the locality-aware
+/// mechanism looks at its idle set every ninth time.
 pub const ROUNDS: usize = 12;
 /// Longer than anything takes.
 pub const LONG: Nanos = Nanos::from_secs(20);
@@ -34,11 +34,16 @@ impl<M: Mechanism> Bench<M> {
 
     /// Everything that is reported now, several reports of one descriptor as one.
     pub fn reports(&mut self) -> BTreeMap<u64, Event> {
-        let mut events = Vec::new();
-        for _ in 0..ROUNDS {
+        let (mut reports, mut events) = (BTreeMap::new(), Vec::new());
+        let mut rounds_without_news = 0;
+        while rounds_without_news < ROUNDS {
             self.dispatcher.wait(&mut events, Some(Nanos::ZERO)).expect("a wait");
+            let before = reports.len();
+            merge(&mut reports, &events);
+            events.clear();
+            rounds_without_news = if reports.len() > before { 0 } else { rounds_without_news + 1 };
         }
-        merged(&events)
+        reports
     }
 
     /// Waits for a report of one descriptor, and of no other.
@@ -48,15 +53,12 @@ impl<M: Mechanism> Bench<M> {
 
     /// Waits until the reports of one descriptor together satisfy a condition, and none are of another.
     pub fn report_where(&mut self, token: u64, enough: impl Fn(Event) -> bool) -> Event {
-        let mut events = Vec::new();
+        let (mut reports, mut events) = (BTreeMap::new(), Vec::new());
         loop {
-            let before = events.len();
             let waited = self.dispatcher.wait(&mut events, Some(LONG)).expect("a wait");
-            assert!(
-                events.len() > before || waited == Waited::Interrupted,
-                "nothing was reported: {events:?}"
-            );
-            let reports = merged(&events);
+            assert!(!events.is_empty() || waited == Waited::Interrupted, "nothing more: {reports:?}");
+            merge(&mut reports, &events);
+            events.clear();
             assert!(reports.keys().all(|reported| *reported == token), "of another: {reports:?}");
             if let Some(event) = reports.get(&token).copied().filter(|event| enough(*event)) {
                 return event;
@@ -70,15 +72,13 @@ impl<M: Mechanism> Bench<M> {
     }
 }
 
-fn merged(events: &[Event]) -> BTreeMap<u64, Event> {
-    let mut reports = BTreeMap::new();
+fn merge(reports: &mut BTreeMap<u64, Event>, events: &[Event]) {
     for event in events {
         let known = reports.entry(event.token.0).or_insert(*event);
         known.readable |= event.readable;
         known.writable |= event.writable;
         known.failed |= event.failed;
     }
-    reports
 }
 
 /// Two connected stream sockets that do not block.

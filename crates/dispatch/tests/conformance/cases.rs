@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use base::{Clock, Nanos, RealClock};
 use dispatch::{Interest, Mechanism, Waited};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sys::interrupt::{self, Thread};
+use sys::thread::{self, Thread};
 
 use crate::bench::{Bench, Drained, LONG, drain, fill, pair, send};
 
@@ -205,7 +205,7 @@ pub fn without_a_timeout_the_wait_ends_with_an_event<M: Mechanism>() {
 }
 
 pub fn a_signal_interrupts_and_nothing_is_lost<M: Mechanism>() {
-    interrupt::install().unwrap();
+    thread::interruptible().unwrap();
     let mut bench = Bench::<M>::new();
     let (ours, peer) = pair();
     bench.register(&ours, 1, Interest::Read);

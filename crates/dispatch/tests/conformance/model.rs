@@ -122,7 +122,8 @@ impl Slot {
                 (state.told_readable, state.told_writable) = (false, false);
                 self.peer = None;
             }
-            (Step::FillUp, Some(_)) => {
+            // Room in a Unix socket that was full before it was watched is not announced by signals.
+            (Step::FillUp, Some(_)) if self.applied.is_some() => {
                 fill(&self.ours);
                 (state.full, state.told_writable) = (true, false);
             }

@@ -1,6 +1,5 @@
-//! Interrupting another thread's system call on purpose, so that tests meet EINTR where it is rare.
-//!
-//! The signal is SIGURG, which is ignored by whoever does not install the handler.
+//! One thread, named to the kernel: who gets a descriptor's signals, and whose system call a test
+//! interrupts on purpose, to meet EINTR where it is rare.
 
 use std::io;
 
@@ -17,7 +16,12 @@ impl Thread {
         Thread(unsafe { libc::gettid() })
     }
 
-    /// Ends the blocking call the thread is in, if it is in one, with EINTR (`tgkill`).
+    pub(crate) fn id(self) -> libc::pid_t {
+        self.0
+    }
+
+    /// Ends the blocking call the thread is in, if it is in one, with EINTR (`tgkill`, SIGURG, which is
+    /// ignored until [`interruptible`] was called).
     ///
     /// # Errors
     /// ESRCH: the thread has ended.
@@ -30,12 +34,12 @@ impl Thread {
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
-/// Installs the handler that does nothing, without restarting of system calls (`sigaction`); for the
-/// whole process.
+/// Makes [`Thread::interrupt`] work in the whole process: installs a handler of SIGURG that does nothing
+/// and does not let system calls restart (`sigaction`).
 ///
 /// # Errors
 /// None in practice.
-pub fn install() -> io::Result<()> {
+pub fn interruptible() -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int) = nothing;
     // SAFETY: an all-zero sigaction is valid: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -1,0 +1,36 @@
+//! The time-out of a wait that may need several calls.
+
+use base::{Clock, Nanos, RealClock};
+
+/// How long a wait may still take. Reads the clock only where there is a finite time to keep.
+pub(super) enum Patience {
+    None,
+    Until(RealClock, Nanos),
+    Endless,
+}
+
+impl Patience {
+    pub(super) fn new(timeout: Option<Nanos>) -> Patience {
+        match timeout {
+            Some(Nanos::ZERO) => Patience::None,
+            Some(timeout) => {
+                let clock = RealClock::new();
+                Patience::Until(clock, clock.now().saturating_add(timeout))
+            }
+            None => Patience::Endless,
+        }
+    }
+
+    /// The time-out of the next call.
+    pub(super) fn left(&self) -> Option<Nanos> {
+        match self {
+            Patience::None => Some(Nanos::ZERO),
+            Patience::Until(clock, until) => Some(until.saturating_sub(clock.now())),
+            Patience::Endless => None,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.left() == Some(Nanos::ZERO)
+    }
+}

@@ -1,0 +1,62 @@
+//! Real-time signals, one a descriptor (Chandra and Mosberger, "Scalability of Linux Event-Dispatch
+//! Mechanisms", 2001; FDM, section 2): what happens to a descriptor while it has something pending
+//! is added to that.
+//!
+//! Theirs is a kernel patch, and with it the queue cannot overflow while it is as long as the descriptor
+//! limit. In user space every wait fetches the *whole* queue and keeps one pending entry a descriptor: the
+//! entries cannot overflow. Deviation: the kernel's own queue still can, between two waits, because
+//! nothing in user space keeps the kernel from queueing a second announcement before the first is
+//! fetched. Then every member is polled.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+
+use super::rt_signals::poll_all;
+use super::signals::{Delivery, Signals};
+use super::{Change, Mechanism, RtFetch, RtSignals, Statistics};
+use crate::capabilities::{Capabilities, Overflow};
+use crate::{Event, Waited};
+
+/// The mechanism. Belongs to the thread that makes it.
+pub struct RtPerFd(Signals);
+
+impl RtPerFd {
+    /// An empty interest set whose queue is fetched in this way.
+    ///
+    /// # Errors
+    /// As [`Mechanism::new`].
+    pub fn with(fetch: RtFetch) -> io::Result<RtPerFd> {
+        Signals::new(fetch, Delivery::Collapsed).map(RtPerFd)
+    }
+}
+
+impl Mechanism for RtPerFd {
+    const CAPABILITIES: Capabilities = Capabilities {
+        name: "rt-per-fd",
+        collapses: true,
+        overflow: Overflow::BetweenWaits,
+        ..RtSignals::CAPABILITIES
+    };
+
+    fn new() -> io::Result<RtPerFd> {
+        RtPerFd::with(RtFetch::Batch)
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        self.0.update(change)
+    }
+
+    fn closing(&mut self, fd: RawFd) {
+        self.0.forget(fd);
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        self.0.wait(events, timeout, poll_all)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.0.statistics()
+    }
+}

@@ -1,0 +1,75 @@
+//! Real-time signals with recovery by poll: phhttpd's way, as the FDM paper measures it (section 2,
+//! figures 9 to 11). After an overflow the array for poll is built anew from all members, which is what
+//! makes this variant collapse in the paper's figure 11.
+//!
+//! Deviations: announcements are fetched in batches unless [`RtFetch::One`] is asked for; and even then
+//! sleeping is a poll of the queue, so that descriptors that announce nothing are watched beside it.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+
+use super::signals::{Delivery, Signals};
+use super::{Change, Mechanism, Poll, RtFetch, Statistics};
+use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
+use crate::{Event, Waited};
+
+/// The mechanism. Belongs to the thread that makes it.
+pub struct RtSignals(Signals);
+
+impl RtSignals {
+    /// An empty interest set whose queue is fetched in this way.
+    ///
+    /// # Errors
+    /// As [`Mechanism::new`].
+    pub fn with(fetch: RtFetch) -> io::Result<RtSignals> {
+        Signals::new(fetch, Delivery::Each).map(RtSignals)
+    }
+}
+
+/// Reports every member that is ready, by one poll of all of them.
+pub(super) fn poll_all(signals: &Signals, events: &mut Vec<Event>) -> io::Result<()> {
+    let mut all = Poll::default();
+    for (fd, token, interest) in signals.members() {
+        all.update(Change { fd, token, from: None, to: Some(interest) })?;
+    }
+    while all.wait(events, Some(Nanos::ZERO))? == Waited::Interrupted {}
+    Ok(())
+}
+
+impl Mechanism for RtSignals {
+    const CAPABILITIES: Capabilities = Capabilities {
+        name: "rt-signals",
+        scales: true,
+        collapses: false,
+        many_events_per_call: true,
+        overflow: Overflow::Queue,
+        falls_back_to: Some("poll"),
+        initial_state: InitialState::PolledOnce,
+        many_interest_sets: false,
+        trigger: Trigger::Edge,
+        descriptor_limit: "RLIMIT_NOFILE",
+        exclusive_wake: false,
+    };
+
+    fn new() -> io::Result<RtSignals> {
+        RtSignals::with(RtFetch::Batch)
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        self.0.update(change)
+    }
+
+    fn closing(&mut self, fd: RawFd) {
+        self.0.forget(fd);
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        self.0.wait(events, timeout, poll_all)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.0.statistics()
+    }
+}

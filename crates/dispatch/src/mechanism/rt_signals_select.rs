@@ -1,0 +1,60 @@
+//! Real-time signals with recovery by select (FDM, section 5, figure 11): the bitmaps are kept up to date
+//! with every change, so that nothing has to be arranged anew when the queue has overflowed.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+
+use super::signals::{Delivery, Signals};
+use super::{Change, Mechanism, RtFetch, RtSignals, Select, Statistics};
+use crate::capabilities::Capabilities;
+use crate::{Event, Waited};
+
+/// The mechanism. Belongs to the thread that makes it.
+pub struct RtSignalsSelect {
+    signals: Signals,
+    /// All members, waited for only after an overflow.
+    all: Select,
+}
+
+impl RtSignalsSelect {
+    /// An empty interest set whose queue is fetched in this way.
+    ///
+    /// # Errors
+    /// As [`Mechanism::new`].
+    pub fn with(fetch: RtFetch) -> io::Result<RtSignalsSelect> {
+        Ok(RtSignalsSelect { signals: Signals::new(fetch, Delivery::Each)?, all: Select::default() })
+    }
+}
+
+impl Mechanism for RtSignalsSelect {
+    const CAPABILITIES: Capabilities =
+        Capabilities { name: "rt-signals-select", falls_back_to: Some("select"), ..RtSignals::CAPABILITIES };
+
+    fn new() -> io::Result<RtSignalsSelect> {
+        RtSignalsSelect::with(RtFetch::Batch)
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        self.signals.update(change)?;
+        self.all.update(change)
+    }
+
+    fn closing(&mut self, fd: RawFd) {
+        self.signals.forget(fd);
+        self.all.closing(fd);
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        let all = &mut self.all;
+        self.signals.wait(events, timeout, |_, events| {
+            while all.wait(events, Some(Nanos::ZERO))? == Waited::Interrupted {}
+            Ok(())
+        })
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.signals.statistics()
+    }
+}

@@ -1,0 +1,387 @@
+//! What the mechanisms on real-time signals share: which descriptors announce their events, the queue
+//! and the ways to fetch it, and who may be meant by an announcement (FDM, section 2; `sigio(7)`).
+//!
+//! The kernel queues an announcement for each thing that happens to a descriptor, with the descriptor's
+//! *number*. So three things are ours:
+//!
+//! - the state a descriptor has when it is registered, or when its interest changes, is not announced:
+//!   it is polled once, all such descriptors by one call, at the beginning of the next wait;
+//! - announcements outlive the descriptor. A *generation* is the time between two moments at which the
+//!   queue was seen empty. A number that was closed in this very generation may still have announcements
+//!   of its past life in the queue: whoever uses it again is polled instead of believed. Older numbers
+//!   cannot, so they are believed;
+//! - a full queue announces itself as SIGIO. The rest is thrown away and every descriptor looked at, how
+//!   is the mechanism's choice (`recover`).
+//!
+//! Announcements go to the thread that made the set (F_SETOWN_EX): it must be the one that waits. The
+//! signals are blocked in it from then on, for good: some may come after the set is gone. One thread can
+//! have one such set at a time.
+//!
+//! Known limit: the kernel remembers that a send was refused only while announcements are on, so room in a
+//! *Unix* socket that was full before it was registered is not announced. (TCP remembers when it is polled.)
+//!
+//! Descriptors that cannot announce anything (an eventfd, a regular file) are polled: beside the queue
+//! when the wait blocks, and now and then when it does not.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use base::Nanos;
+use sys::poll::{self, PollFd, bits};
+use sys::rt_signal::{self, Announced, Place};
+use sys::thread::Thread;
+
+use super::patience::Patience;
+use super::{Change, Statistics, poll_bits, poll_event, unless_interrupted};
+use crate::{Event, Interest, Token, Waited};
+
+/// How the queue is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtFetch {
+    /// Up to 64 announcements a call, from a signalfd.
+    Batch,
+    /// One a call, by sigtimedwait: the paper's way.
+    One,
+}
+
+/// Announcements a read of the queue may return: 8 KiB of them.
+const BATCH: usize = 64;
+/// In so many waits that need not block, descriptors that announce nothing are looked at once.
+const LOOK_EVERY: u32 = 8;
+
+/// What a descriptor number stands for.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    pub(super) token: Token,
+    /// `None`: not a member.
+    pub(super) interest: Option<Interest>,
+    /// The generation in which the number was closed last.
+    closed_in: Option<u64>,
+    /// It is in `to_poll`.
+    to_poll: bool,
+    /// What was announced and not yet reported, where announcements are collapsed.
+    pending: i16,
+}
+
+const ABSENT: Member =
+    Member { token: Token(0), interest: None, closed_in: None, to_poll: false, pending: 0 };
+
+/// Whether an announcement is a report of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// Each is, and a wait fetches one batch.
+    Each,
+    /// Those of one descriptor are one report, and a wait fetches the whole queue.
+    Collapsed,
+}
+
+/// The descriptors and the queue.
+pub(super) struct Signals {
+    queue: OwnedFd,
+    thread: Thread,
+    fetch: RtFetch,
+    delivery: Delivery,
+    places: Box<[Place]>,
+    /// By descriptor number.
+    members: Vec<Member>,
+    /// To be polled before the next wait ends.
+    to_poll: Vec<RawFd>,
+    /// Descriptors with something pending, in the order of their first announcement.
+    pending: Vec<RawFd>,
+    /// Members that cannot announce.
+    mute: Vec<RawFd>,
+    waits_without_look: u32,
+    set: Vec<PollFd>,
+    generation: u64,
+    statistics: Statistics,
+}
+
+/// What fetching came upon.
+struct Fetched {
+    announcements: usize,
+    overflow: bool,
+}
+
+/// How sleeping ended.
+enum Slept {
+    Interrupted,
+    /// There is something in the queue.
+    Announced,
+    /// There is not.
+    Quiet,
+}
+
+impl Signals {
+    pub(super) fn new(fetch: RtFetch, delivery: Delivery) -> io::Result<Signals> {
+        rt_signal::block()?;
+        let mut this = Signals {
+            queue: rt_signal::queue()?,
+            thread: Thread::current(),
+            fetch,
+            delivery,
+            places: vec![Place::empty(); BATCH].into_boxed_slice(),
+            members: Vec::new(),
+            to_poll: Vec::new(),
+            pending: Vec::new(),
+            mute: Vec::new(),
+            waits_without_look: 0,
+            set: Vec::new(),
+            generation: 0,
+            statistics: Statistics::default(),
+        };
+        // What an earlier set of this thread has left behind.
+        this.empty_queue()?;
+        Ok(this)
+    }
+
+    pub(super) fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Every member, for a look at all of them.
+    pub(super) fn members(&self) -> impl Iterator<Item = (RawFd, Token, Interest)> {
+        let known = self.members.iter().enumerate();
+        known.filter_map(|(fd, member)| Some((fd as RawFd, member.token, member.interest?)))
+    }
+
+    fn member(&mut self, fd: RawFd) -> &mut Member {
+        let index = fd as usize;
+        if index >= self.members.len() {
+            self.members.resize(index + 1, ABSENT);
+        }
+        &mut self.members[index]
+    }
+
+    pub(super) fn update(&mut self, change: Change) -> io::Result<()> {
+        let fd = change.fd;
+        let Some(interest) = change.to else {
+            self.forget(fd);
+            return rt_signal::announce(fd, false).map(drop);
+        };
+        if change.from.is_none() {
+            self.begin(fd)?;
+        }
+        let member = self.member(fd);
+        (member.token, member.interest) = (change.token, Some(interest));
+        self.poll_soon(fd);
+        Ok(())
+    }
+
+    /// Lets a descriptor announce its events: three calls.
+    fn begin(&mut self, fd: RawFd) -> io::Result<()> {
+        rt_signal::set_owner(fd, self.thread)?;
+        rt_signal::set_signal(fd)?;
+        if !rt_signal::announce(fd, true)? {
+            self.mute.push(fd);
+        }
+        Ok(())
+    }
+
+    /// The number is free, and what is in the queue for it is of a past life.
+    pub(super) fn forget(&mut self, fd: RawFd) {
+        self.mute.retain(|mute| *mute != fd);
+        let (generation, member) = (self.generation, self.member(fd));
+        // It may be in `to_poll`: then it is passed over there, or is the next life's.
+        *member = Member { closed_in: Some(generation), to_poll: member.to_poll, ..ABSENT };
+    }
+
+    fn poll_soon(&mut self, fd: RawFd) {
+        let member = self.member(fd);
+        if !member.to_poll {
+            member.to_poll = true;
+            self.to_poll.push(fd);
+        }
+    }
+
+    /// Waits as a mechanism does. `recover` reports every member that is ready, after an overflow.
+    pub(super) fn wait(
+        &mut self,
+        events: &mut Vec<Event>,
+        timeout: Option<Nanos>,
+        mut recover: impl FnMut(&Signals, &mut Vec<Event>) -> io::Result<()>,
+    ) -> io::Result<Waited> {
+        let (before, patience) = (events.len(), Patience::new(timeout));
+        loop {
+            self.poll_those_due(events)?;
+            let mut fetched = self.fetch(events)?;
+            let idle = fetched.announcements == 0 && events.len() == before;
+            if idle {
+                match self.sleep(events, patience.left())? {
+                    Slept::Interrupted => return Ok(Waited::Interrupted),
+                    Slept::Announced => fetched = self.fetch(events)?,
+                    Slept::Quiet => {}
+                }
+            }
+            if fetched.overflow {
+                self.statistics.overflows += 1;
+                self.empty_queue()?;
+                recover(self, events)?;
+            }
+            self.poll_those_due(events)?;
+            self.look_at_mute(events, idle)?;
+            if events.len() > before || patience.is_over() {
+                return Ok(Waited::Ready);
+            }
+        }
+    }
+
+    /// Fetches without blocking, and sorts: what is believed becomes an event, what is suspect is to be
+    /// polled.
+    fn fetch(&mut self, events: &mut Vec<Event>) -> io::Result<Fetched> {
+        let mut fetched = Fetched { announcements: 0, overflow: false };
+        loop {
+            let count = match self.fetch {
+                RtFetch::Batch => self.fetch_batch(&mut fetched, events)?,
+                RtFetch::One => self.fetch_one(&mut fetched, events)?,
+            };
+            let emptied = count < self.most();
+            if emptied {
+                self.generation += 1;
+            }
+            if emptied || fetched.overflow || self.delivery == Delivery::Each {
+                break;
+            }
+        }
+        for fd in self.pending.drain(..) {
+            let member = &mut self.members[fd as usize];
+            report(events, member, member.pending);
+            member.pending = 0;
+        }
+        Ok(fetched)
+    }
+
+    /// How many announcements a call that does not empty the queue returns.
+    fn most(&self) -> usize {
+        match self.fetch {
+            RtFetch::Batch => self.places.len(),
+            RtFetch::One => 1,
+        }
+    }
+
+    fn fetch_batch(&mut self, fetched: &mut Fetched, events: &mut Vec<Event>) -> io::Result<usize> {
+        let count = rt_signal::fetch(self.queue.as_fd(), &mut self.places)?;
+        for index in 0..count {
+            self.sort(self.places[index].announced(), fetched, events);
+        }
+        Ok(count)
+    }
+
+    fn fetch_one(&mut self, fetched: &mut Fetched, events: &mut Vec<Event>) -> io::Result<usize> {
+        let Some(announced) = rt_signal::fetch_one(Some(Nanos::ZERO))? else { return Ok(0) };
+        self.sort(announced, fetched, events);
+        Ok(1)
+    }
+
+    fn sort(&mut self, announced: Announced, fetched: &mut Fetched, events: &mut Vec<Event>) {
+        fetched.announcements += 1;
+        let (fd, bits) = match announced {
+            Announced::Event(fd, bits) => (fd, bits),
+            Announced::Overflow => {
+                fetched.overflow = true;
+                return;
+            }
+        };
+        let (generation, delivery) = (self.generation, self.delivery);
+        let member = self.member(fd);
+        if member.interest.is_none() {
+            self.statistics.disbelieved += 1;
+        } else if member.closed_in == Some(generation) {
+            self.statistics.disbelieved += 1;
+            self.poll_soon(fd);
+        } else if delivery == Delivery::Each {
+            report(events, member, bits);
+        } else {
+            let first = member.pending == 0;
+            member.pending |= bits;
+            if first {
+                self.pending.push(fd);
+            }
+        }
+    }
+
+    /// Throws away what is queued: what it announced is about to be looked at.
+    fn empty_queue(&mut self) -> io::Result<()> {
+        while rt_signal::fetch(self.queue.as_fd(), &mut self.places)? > 0 {}
+        self.generation += 1;
+        Ok(())
+    }
+
+    /// Sleeps until something is announced or a mute descriptor is ready, and reports the latter.
+    fn sleep(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Slept> {
+        if timeout == Some(Nanos::ZERO) && self.mute.is_empty() {
+            return Ok(Slept::Quiet);
+        }
+        self.set.clear();
+        self.set.push(PollFd::new(self.queue.as_raw_fd(), bits::IN));
+        self.push_mute();
+        let polled = poll::wait(&mut self.set, timeout);
+        if unless_interrupted(polled)?.is_none() {
+            return Ok(Slept::Interrupted);
+        }
+        self.report_polled(1, events);
+        Ok(if self.set[0].reported() != 0 { Slept::Announced } else { Slept::Quiet })
+    }
+
+    /// Mute descriptors must not starve while announcements come faster than they are worked on.
+    fn look_at_mute(&mut self, events: &mut Vec<Event>, looked: bool) -> io::Result<()> {
+        self.waits_without_look = if looked { 0 } else { self.waits_without_look + 1 };
+        if self.mute.is_empty() || self.waits_without_look < LOOK_EVERY {
+            return Ok(());
+        }
+        self.waits_without_look = 0;
+        self.set.clear();
+        self.push_mute();
+        self.poll_set(events)
+    }
+
+    fn push_mute(&mut self) {
+        for fd in &self.mute {
+            let member = &self.members[*fd as usize];
+            let interest = member.interest.filter(|interest| *interest != Interest::None);
+            self.set.extend(interest.map(|interest| PollFd::new(*fd, poll_bits(interest))));
+        }
+    }
+
+    /// Polls those whose state is not known from announcements.
+    fn poll_those_due(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        if self.to_poll.is_empty() {
+            return Ok(());
+        }
+        self.set.clear();
+        for fd in self.to_poll.drain(..) {
+            let member = &mut self.members[fd as usize];
+            member.to_poll = false;
+            match member.interest {
+                None | Some(Interest::None) => {}
+                Some(interest) => self.set.push(PollFd::new(fd, poll_bits(interest))),
+            }
+        }
+        self.poll_set(events)
+    }
+
+    fn poll_set(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        loop {
+            match poll::wait(&mut self.set, Some(Nanos::ZERO)) {
+                // It does not block: the handler has run, and the next time counts.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                polled => break polled.map(|_| self.report_polled(0, events)),
+            }
+        }
+    }
+
+    fn report_polled(&mut self, from: usize, events: &mut Vec<Event>) {
+        for polled in self.set[from..].iter().filter(|polled| polled.reported() != 0) {
+            report(events, &self.members[polled.fd() as usize], polled.reported());
+        }
+    }
+}
+
+/// An event, if what happened was asked for.
+fn report(events: &mut Vec<Event>, member: &Member, happened: i16) {
+    let Some(interest) = member.interest.filter(|interest| *interest != Interest::None) else { return };
+    let always = bits::ERR | bits::HUP | bits::NVAL;
+    let reported = happened & (poll_bits(interest) | always);
+    if reported != 0 {
+        events.push(poll_event(member.token, reported));
+    }
+}
