@@ -17,7 +17,12 @@ mod model;
 #[path = "conformance/reconciliation.rs"]
 mod reconciliation;
 
-use dispatch::Mechanism;
+use std::io;
+use std::os::fd::RawFd;
+
+use base::Nanos;
+use dispatch::mechanism::{Change, RtFetch, RtSignals};
+use dispatch::{Capabilities, Event, Mechanism, Waited};
 
 /// One test for each case, over all mechanisms.
 macro_rules! conformance {
@@ -82,7 +87,32 @@ fn all() -> Vec<(&'static str, Cases)> {
     macro_rules! of_each {
         ($($name:literal => $mechanism:ty,)*) => { vec![$(($name, Cases::of::<$mechanism>()),)*] };
     }
-    dispatch::for_each_mechanism!(of_each)
+    let mut all = dispatch::for_each_mechanism!(of_each);
+    all.push(("rt-signals, one a call", Cases::of::<OneACall>()));
+    all
+}
+
+/// A mechanism with other settings than its own `new` gives it.
+struct OneACall(RtSignals);
+
+impl Mechanism for OneACall {
+    const CAPABILITIES: Capabilities = RtSignals::CAPABILITIES;
+
+    fn new() -> io::Result<OneACall> {
+        RtSignals::with(RtFetch::One).map(OneACall)
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        self.0.update(change)
+    }
+
+    fn closing(&mut self, fd: RawFd) {
+        self.0.closing(fd);
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        self.0.wait(events, timeout)
+    }
 }
 
 fn run(name: &str, case: fn()) {

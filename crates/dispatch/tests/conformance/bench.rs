@@ -134,3 +134,10 @@ pub fn fill(fd: impl AsFd) {
         }
     }
 }
+
+/// Waits outside of any dispatcher.
+pub fn until_readable(fd: impl AsFd) {
+    let mut set = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    let timeout = rustix::event::Timespec { tv_sec: (LONG.0 / Nanos::SECOND.0) as i64, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut set, Some(&timeout)), Ok(1));
+}

@@ -3,12 +3,11 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use base::Nanos;
 use dispatch::{Interest, Mechanism};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
-use crate::bench::{Bench, Drained, LONG, drain, pair, send, tcp_pair};
+use crate::bench::{Bench, Drained, drain, pair, send, tcp_pair, until_readable};
 
 pub fn a_pending_event_of_a_closed_descriptor_is_not_reported<M: Mechanism>() {
     let mut bench = Bench::<M>::new();
@@ -64,9 +63,7 @@ pub fn closing_a_descriptor_that_is_watched_ends_the_connection<M: Mechanism>() 
     drop(ours);
     bench.silent();
     // No mechanism may keep the socket open: the peer sees the end.
-    let mut end = [rustix::event::PollFd::new(&peer, rustix::event::PollFlags::IN)];
-    let patience = rustix::event::Timespec { tv_sec: (LONG.0 / Nanos::SECOND.0) as i64, tv_nsec: 0 };
-    assert_eq!(rustix::event::poll(&mut end, Some(&patience)), Ok(1));
+    until_readable(&peer);
     assert_eq!(drain(&peer), Drained::End);
 }
 
@@ -93,6 +90,7 @@ pub fn a_half_close_is_readable_and_the_other_half_still_works<M: Mechanism>() {
         bench.dispatcher.modify(ours.as_fd(), Interest::Both);
         assert!(bench.report_where(token, |event| event.writable).writable);
         send(&ours, b"still here");
+        until_readable(&peer);
         assert_eq!(rustix::io::read(&peer, &mut [0; 10]), Ok(10));
         bench.dispatcher.closing(ours.as_fd());
     }

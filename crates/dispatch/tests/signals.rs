@@ -1,0 +1,113 @@
+//! A signal queue that is too short: an overflow is an ordinary outcome and loses nothing; and signals
+//! that outlive their descriptor: they are not believed.
+//!
+//! A program of its own, because the queue's limit (RLIMIT_SIGPENDING) holds for the whole process.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+
+use base::Nanos;
+use dispatch::mechanism::{RtFetch, RtPerFd, RtSignals, RtSignalsSelect};
+use dispatch::{Dispatcher, Interest, Mechanism, Token};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+const SOCKETS: u64 = 200;
+const QUEUE: u64 = 20;
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+}
+
+fn read_all(fd: &OwnedFd) {
+    while rustix::io::read(fd, &mut [0; 64]).is_ok_and(|count| count > 0) {}
+}
+
+/// Every token that is reported, until nothing is.
+fn reported<M: Mechanism>(dispatcher: &mut Dispatcher<M>) -> BTreeSet<u64> {
+    let mut tokens = BTreeSet::new();
+    loop {
+        let mut events = Vec::new();
+        dispatcher.wait(&mut events, Some(Nanos::ZERO)).unwrap();
+        if events.is_empty() {
+            return tokens;
+        }
+        tokens.extend(events.iter().map(|event| event.token.0));
+    }
+}
+
+fn overflows_and_loses_nothing<M: Mechanism>(mechanism: M) {
+    let mut dispatcher = Dispatcher::on(mechanism);
+    let pairs: Vec<_> = (0..SOCKETS).map(|_| pair()).collect();
+    for (index, (ours, _)) in pairs.iter().enumerate() {
+        dispatcher.register(ours.as_fd(), Token(index as u64), Interest::Read);
+    }
+    assert_eq!(reported(&mut dispatcher).len(), 0);
+
+    for round in 1..=3 {
+        for (_, peer) in &pairs {
+            rustix::net::send(peer, b"x", SendFlags::NOSIGNAL).unwrap();
+        }
+        assert_eq!(reported(&mut dispatcher), (0..SOCKETS).collect());
+        assert_eq!(dispatcher.statistics().overflows, round);
+        pairs.iter().for_each(|(ours, _)| read_all(ours));
+    }
+
+    // Afterwards the queue works as before.
+    for (index, (ours, peer)) in pairs.iter().enumerate() {
+        rustix::net::send(peer, b"x", SendFlags::NOSIGNAL).unwrap();
+        assert_eq!(reported(&mut dispatcher), BTreeSet::from([index as u64]));
+        read_all(ours);
+    }
+    assert_eq!(dispatcher.statistics().overflows, 3);
+}
+
+fn keeps_up_between_overflows(mut dispatcher: Dispatcher<RtPerFd>) {
+    let (ours, peer) = pair();
+    dispatcher.register(ours.as_fd(), Token(1), Interest::Read);
+    reported(&mut dispatcher);
+    for _ in 0..QUEUE * 10 {
+        for _ in 0..QUEUE / 2 {
+            rustix::net::send(&peer, b"x", SendFlags::NOSIGNAL).unwrap();
+        }
+        let mut events = Vec::new();
+        dispatcher.wait(&mut events, None).unwrap();
+        assert_eq!(events.len(), 1, "announcements of one descriptor are one report");
+        read_all(&ours);
+    }
+    assert_eq!(dispatcher.statistics().overflows, 0);
+}
+
+#[test]
+fn an_overflow_is_recovered_from_by_every_mechanism_that_can_have_one() {
+    let limit = getrlimit(Resource::Sigpending);
+    setrlimit(Resource::Sigpending, Rlimit { current: Some(QUEUE), ..limit }).unwrap();
+    for fetch in [RtFetch::Batch, RtFetch::One] {
+        overflows_and_loses_nothing(RtSignals::with(fetch).unwrap());
+        overflows_and_loses_nothing(RtSignalsSelect::with(fetch).unwrap());
+        overflows_and_loses_nothing(RtPerFd::with(fetch).unwrap());
+        keeps_up_between_overflows(Dispatcher::on(RtPerFd::with(fetch).unwrap()));
+    }
+}
+
+#[test]
+fn announcements_of_a_past_life_are_not_believed() {
+    let mut dispatcher = Dispatcher::<RtSignals>::new().unwrap();
+    let (mut ours, peer) = pair();
+    dispatcher.register(ours.as_fd(), Token(1), Interest::Read);
+    reported(&mut dispatcher);
+    for _ in 0..3 {
+        rustix::net::send(&peer, b"x", SendFlags::NOSIGNAL).unwrap();
+    }
+    let (fresh, fresh_peer) = pair();
+    dispatcher.closing(ours.as_fd());
+    rustix::io::dup2(&fresh, &mut ours).unwrap();
+    dispatcher.register(ours.as_fd(), Token(2), Interest::Read);
+    assert_eq!(reported(&mut dispatcher), BTreeSet::new());
+    assert_eq!(dispatcher.statistics().disbelieved, 3);
+
+    rustix::net::send(&fresh_peer, b"x", SendFlags::NOSIGNAL).unwrap();
+    assert_eq!(reported(&mut dispatcher), BTreeSet::from([2]));
+    assert_eq!(dispatcher.statistics().disbelieved, 3);
+}
