@@ -85,7 +85,7 @@ pub struct Trial {
     pub server_cpu: f64,
     /// CPU time of the client over the measured time, in cores.
     pub client_cpu: f64,
-    /// What the server said about itself over the measured time: the JSON of its status page, counters
+    /// What the server said about itself over the run, warm-up included: the JSON of its status page, counters
     /// as differences. Absent for a server that has none.
     pub server_status: Option<serde_json::Value>,
 }

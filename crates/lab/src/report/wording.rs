@@ -93,29 +93,29 @@ pub fn warnings(study: &Study, servers: &[ServerSummary<'_>]) -> Vec<String> {
     }
     found.extend(study.topology.warnings.iter().cloned());
     for server in servers {
-        found.extend(server.points.iter().filter_map(|point| limited(study, &server.entry.name, point)));
+        found.extend(limited(study, server));
     }
     let known: BTreeSet<&str> = study.servers.iter().map(|entry| entry.name.as_str()).collect();
     found.extend(study.trials.iter().filter_map(|trial| suspicious(trial, &known)));
     found
 }
 
-fn limited(study: &Study, name: &str, point: &LoadPoint) -> Option<String> {
-    if point.limited == 0 {
-        return None;
-    }
-    let of_point = |trial: &&Trial| trial.server == name && trial.factor == point.factor;
-    let trials = study.trials.iter().filter(of_point);
-    let limited = trials.filter(|trial| trial.load.verdict == Verdict::GeneratorLimited);
-    let reasons: BTreeSet<&str> =
-        limited.flat_map(|trial| &trial.load.reasons).map(|reason| reason.trim_end_matches('.')).collect();
-    let reasons: Vec<&str> = reasons.into_iter().collect();
-    let because = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+/// One sentence for all loads of a server at which the generator was the limit, with the first reason given.
+fn limited(study: &Study, server: &ServerSummary<'_>) -> Option<String> {
+    let points: Vec<&LoadPoint> = server.points.iter().filter(|point| point.limited > 0).collect();
+    let name = &server.entry.name;
+    let is_limited =
+        |trial: &&Trial| trial.server == *name && trial.load.verdict == Verdict::GeneratorLimited;
+    let reason = study.trials.iter().find(is_limited)?.load.reasons.first();
+    let because = reason.map_or(String::new(), |reason| format!(" For one: {reason}"));
+    let (limited, trials) = points
+        .iter()
+        .fold((0, 0), |(limited, trials), point| (limited + point.limited, trials + point.trials));
+    let loads: Vec<String> = points.iter().map(|point| multiple(point.factor)).collect();
     Some(format!(
-        "{name} at {}: in {} of {} the load generator was the limit, not the server{because}.",
-        multiple(point.factor),
-        point.limited,
-        plural(point.trials, "trial", "trials"),
+        "{name} at {}: in {limited} of {} the load generator was the limit, not the server.{because}",
+        loads.join(", "),
+        plural(trials, "trial", "trials"),
     ))
 }
 
