@@ -21,12 +21,10 @@ pub enum Exit {
 
 impl From<clap::Error> for Exit {
     fn from(error: clap::Error) -> Exit {
-        use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+        use clap::error::ErrorKind::{DisplayHelp, DisplayVersion, MissingSubcommand};
         match error.kind() {
             DisplayHelp | DisplayVersion => Exit::Shown(error),
-            DisplayHelpOnMissingArgumentOrSubcommand => {
-                Exit::Usage("a command is missing; see inrush --help".to_owned())
-            }
+            MissingSubcommand => Exit::Usage("a command is missing; see inrush --help".to_owned()),
             _ => Exit::Usage(one_line(&error.to_string())),
         }
     }

@@ -8,14 +8,14 @@ mod client;
 mod files;
 mod server;
 
-pub use client::{Client, Response};
+pub use client::Client;
 pub use files::{Files, pattern, set_length};
 pub use server::{Server, Status};
 
 use std::time::Duration;
 
 /// When a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 macro_rules! names {
     ($($name:literal => $mechanism:ty,)*) => { [$($name),*] };

@@ -85,7 +85,10 @@ impl Server {
         }
         let (address, admin_address) = (address.unwrap(), admin.unwrap());
         let admin = Client::connect(admin_address);
-        Server { child, stderr, said, address, admin, admin_address }
+        let mut server = Server { child, stderr, said, address, admin, admin_address };
+        // From here on the connection is accepted, not only queued, and the loops have begun.
+        server.eventually("listening", |status| status.0["queue"]["limit"] != 0);
+        server
     }
 
     pub fn client(&self) -> Client {

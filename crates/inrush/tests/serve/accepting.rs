@@ -40,7 +40,7 @@ fn a_phase_accepts_as_many_as_the_limit_says() {
             set_limit(&mut server, limit);
             assert_eq!(server.status().0["accept_limit"], limit);
             let took = phases_for_a_full_queue(&mut server);
-            // An edge is reported once more than a level that has been drained exactly.
+            // Under edges one more phase may find out that the queue is empty.
             assert!((phases..=phases + 1).contains(&took), "limit {limit}: {took} phases");
         }
         server.stop_well();
@@ -80,7 +80,6 @@ fn events_for_waiting_requests(server: &mut Server) -> u64 {
         assert_eq!(client.response().status, 200);
     }
     let after = server.eventually("all counted", |status| status.count("requests") == QUEUED);
-    assert_eq!(after.count("accept_phases") - before.count("accept_phases"), 1);
     after.count("events") - before.count("events")
 }
 
@@ -90,7 +89,7 @@ fn only_what_this_wait_reported_is_served() {
     on_every_mechanism(|mechanism| {
         // Each connection needs an event of its own, although its request was there when it was accepted.
         let mut server = Server::sped(&files.root(), mechanism, &["--accept-limit=inf"]);
-        assert_eq!(events_for_waiting_requests(&mut server), 1 + QUEUED);
+        assert!(events_for_waiting_requests(&mut server) > QUEUED);
         server.stop_well();
     });
     let at_once = ["--accept-limit=inf", "--read-after-accept"];
@@ -108,6 +107,7 @@ fn beyond_the_connection_limit_one_waits_until_another_leaves() {
         for client in &mut served {
             assert_eq!(client.get(Files::SMALL.0).status, 200);
         }
+        server.eventually("four served", |status| status.count("requests") == 4);
         let mut waiting: Vec<Client> = (0..3).map(|_| server.client()).collect();
         for client in &mut waiting {
             client.send_get(Files::SMALL.0, "");

@@ -113,6 +113,6 @@ fn other_methods_and_paths_are_refused() {
     }
     // What is served and what is told do not mix.
     assert_eq!(server.client().get("/status").status, 404);
-    assert_eq!(server.status().count("requests"), 1);
+    assert_eq!(server.eventually("counted", |status| status.count("closed") == 1).count("requests"), 1);
     server.stop_well();
 }

@@ -1,1 +1,82 @@
-//! x
+//! The access log: what is in it, a full disk, a rotation.
+
+use std::fs;
+use std::io::BufRead;
+
+use rustix::process::Signal;
+
+use crate::common::{Files, Server};
+
+fn log_flag(path: &std::path::Path) -> String {
+    format!("--access-log={}", path.display())
+}
+
+#[test]
+fn each_response_has_a_line_in_either_form() {
+    let files = Files::new();
+    let log = files.beside("access.log");
+    let server = Server::start(&files.root(), &["--arch=per-core", "--workers=2", &log_flag(&log)]);
+    let mut client = server.client();
+    client.get_with("/small.bin?q=1", "User-Agent: a \"b\"\r\nReferer: http://x/\r\n");
+    client.send("nonsense\r\n\r\n");
+    client.rest();
+    drop(client);
+    server.stop_well();
+    let text = fs::read_to_string(&log).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].starts_with("127.0.0.1 - - ["), "{text}");
+    let end = "\"GET /small.bin?q=1 HTTP/1.1\" 200 1000 \"http://x/\" \"a \\x22b\\x22\"";
+    assert!(lines[0].ends_with(end), "{text}");
+    assert!(lines[1].ends_with("] \"-\" 400 16 \"-\" \"-\""), "{text}");
+
+    let mut server = Server::start(&files.root(), &["--access-log=-", "--log-format=json"]);
+    server.client().get("/small.bin");
+    let mut line = String::new();
+    server.stdout().read_line(&mut line).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    for (name, value) in [("method", "GET"), ("target", "/small.bin"), ("host", "inrush.test")] {
+        assert_eq!(line[name], value);
+    }
+    assert_eq!(
+        (&line["status"], &line["body_bytes"], &line["complete"]),
+        (&200.into(), &1000.into(), &true.into())
+    );
+    server.stop_well();
+}
+
+#[test]
+fn a_full_disk_costs_lines_and_nothing_else() {
+    let files = Files::new();
+    let mut server = Server::start(&files.root(), &["--access-log=/dev/full"]);
+    let mut client = server.client();
+    for _ in 0..50 {
+        assert_eq!(client.get(Files::SMALL.0).status, 200);
+    }
+    server.eventually("all counted", |status| status.count("log_lines_dropped") == 50);
+    assert!(server.admin.get("/metrics").text().contains("\ninrush_log_lines_dropped_total 50\n"));
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0));
+    // It complains, but not about every line.
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("inrush: access log: No space left on device"), "{said}");
+}
+
+#[test]
+fn a_rotated_log_is_opened_again() {
+    let files = Files::new();
+    let (log, rotated) = (files.beside("access.log"), files.beside("access.log.1"));
+    let mut server = Server::start(&files.root(), &[&log_flag(&log)]);
+    let mut client = server.client();
+    client.get("/small.bin?before");
+    server.eventually("written", |_| fs::metadata(&log).unwrap().len() > 0);
+    fs::rename(&log, &rotated).unwrap();
+    server.signal(Signal::HUP);
+    server.eventually("opened again", |_| log.exists());
+    client.get("/small.bin?after");
+    server.stop_well();
+    let lines = |path| fs::read_to_string(path).unwrap().lines().count();
+    assert_eq!((lines(&rotated), lines(&log)), (1, 1));
+    assert!(fs::read_to_string(&log).unwrap().contains("?after"));
+}

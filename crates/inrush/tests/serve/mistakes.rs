@@ -1,1 +1,117 @@
-//! x
+//! Mistakes on the command line, in the config file, and of the machine: one clear line, the right exit code.
+
+use assert_cmd::Command;
+
+use crate::common::{Files, PATIENCE, Server};
+
+/// Runs `inrush` with arguments that cannot work, and gives its one line.
+fn refused(arguments: &[&str], code: i32) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
+    let assert = command.args(arguments).timeout(PATIENCE).assert().code(code);
+    let output = assert.get_output();
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+    assert!(said.starts_with("inrush: "), "{arguments:?}: {said}");
+    said
+}
+
+fn check(arguments: &[&str], code: i32, expected: &[&str]) {
+    let said = refused(arguments, code);
+    for part in expected {
+        assert!(said.contains(part), "{arguments:?}: no {part:?} in: {said}");
+    }
+}
+
+#[test]
+fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
+    let files = Files::new();
+    let root = files.root();
+    let root = root.to_str().unwrap();
+    let number = ["--workers", "2000", "1..=1024"];
+    for (flags, expected) in [
+        (&["--accept-limit=0"][..], &["--accept-limit", "'0'", "a whole number from 1 up, or inf"][..]),
+        (&["--accept-limit=-3"], &["--accept-limit", "'-3'", "from 1 up, or inf"]),
+        (&["--burn=fast"], &["--burn", "'fast'", "a time such as 500ms"]),
+        (&["--header-timeout=10"], &["--header-timeout", "'10'", "a time such as 500ms"]),
+        (&["--max-head=big"], &["--max-head", "'big'", "a size such as 512, 64KiB"]),
+        (&["--dispatch=kqueue"], &["--dispatch", "'kqueue'", "epoll, epoll-et, poll, select"]),
+        (&["--arch=mp"], &["--arch", "'mp'", "sped", "per-core"]),
+        (&["--workers=2000"], &number),
+        (&["--workers=0"], &["--workers", "'0'", "1..=1024"]),
+        (&["--arch=sped", "--workers=2"], &["--workers 2", "sped is one loop"]),
+        (&["--cpus=3-1"], &["--cpus", "'3-1'", "0-3"]),
+        (&["--cpus=1000"], &["--cpus", "1000"]),
+        (&["--max-connections=0"], &["--max-connections", "'0'"]),
+        (&["--backlog=70000"], &["--backlog", "'70000'", "1..=65535"]),
+        (&["--max-fields=500"], &["--max-fields", "'500'", "1..=128"]),
+        (&["--max-requests=none"], &["--max-requests", "'none'", "or inf"]),
+        (&["--log-format=xml"], &["--log-format", "'xml'", "combined, json"]),
+        (&["--listen=localhost"], &["--listen", "'localhost'", "ADDR:PORT"]),
+        (&["--admin=80"], &["--admin", "'80'", "ADDR:PORT"]),
+        (&["--access-log=/no/such/folder/log"], &["--access-log", "/no/such/folder/log", "No such file"]),
+        (&["--acept-limit=1"], &["--acept-limit", "--accept-limit"]),
+        (&["second"], &["second"]),
+    ] {
+        check(&[&["serve", "--listen=127.0.0.1:0", root], flags].concat(), 2, expected);
+    }
+    check(&["serve", "/no/such/root"], 2, &["ROOT", "/no/such/root", "No such file"]);
+    check(&["serve", "/dev/null"], 2, &["ROOT", "/dev/null", "as a directory"]);
+    check(&[], 2, &["a command is missing"]);
+    check(&["sevre"], 2, &["'sevre'", "serve"]);
+}
+
+#[test]
+fn a_wrong_config_file_is_named_with_the_setting() {
+    let files = Files::new();
+    let path = files.beside("inrush.toml");
+    let flag = format!("--config={}", path.display());
+    for (text, expected) in [
+        ("accept-limit = 0", &["--accept-limit", "'0'", "from 1 up, or inf"][..]),
+        ("acept-limit = 1", &["inrush.toml", "'acept-limit'", "accept-limit, "]),
+        ("listen = 80", &["--listen", "'80'"]),
+        ("show-dot-files = 'perhaps'", &["inrush.toml", "'show-dot-files'", "'perhaps'", "true and false"]),
+        ("burn = '1s'\nburn = '2s'", &["inrush.toml", "line 2", "duplicate key"]),
+        ("[table]\nx = 1", &["inrush.toml", "'table'"]),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        check(&["serve", &flag], 2, expected);
+    }
+    check(&["serve", "--config=/no/such.toml"], 2, &["--config", "/no/such.toml", "No such file"]);
+}
+
+#[test]
+fn a_config_file_says_what_flags_say_and_flags_win() {
+    let files = Files::new();
+    let path = files.beside("inrush.toml");
+    std::fs::write(&path, "arch = 'sped'\naccept-limit = 3\ndispatch = 'poll'\nmax-connections = 7\n")
+        .unwrap();
+    let mut server =
+        Server::start(&files.root(), &["--dispatch=select", &format!("--config={}", path.display())]);
+    let status = server.status();
+    for (name, value) in [("architecture", "sped"), ("accept_limit", "3"), ("dispatch", "select")] {
+        assert_eq!(status.0[name], value);
+    }
+    server.stop_well();
+}
+
+#[test]
+fn an_address_that_is_taken_is_no_reason_to_share_it() {
+    let files = Files::new();
+    let root = files.root();
+    let root = root.to_str().unwrap();
+    for arch in ["--arch=sped", "--arch=per-core"] {
+        let mut server = Server::start(&files.root(), &[arch]);
+        let address = format!("--listen={}", server.address);
+        for other in [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"]] {
+            let arguments = [&["serve", &address, root], other].concat();
+            check(&arguments, 1, &["cannot listen on 127.0.0.1:", "Address already in use"]);
+        }
+        let admin = format!("--admin={}", server.admin_address);
+        check(&["serve", "--listen=127.0.0.1:0", &admin, root], 1, &["Address already in use"]);
+        assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+        assert_eq!(server.eventually("counted", |status| status.count("requests") == 1).count("accepts"), 1);
+        server.stop_well();
+    }
+    check(&["serve", "--listen=192.0.2.1:0", root], 1, &["cannot listen on 192.0.2.1:0", "Cannot assign"]);
+}
