@@ -22,6 +22,7 @@ mod rt_signals;
 mod rt_signals_select;
 mod select;
 mod signals;
+mod uring_poll;
 
 pub use epoll::Epoll;
 pub use epoll_edge::EpollEdge;
@@ -31,6 +32,7 @@ pub use rt_signals::RtSignals;
 pub use rt_signals_select::RtSignalsSelect;
 pub use select::Select;
 pub use signals::RtFetch;
+pub use uring_poll::UringPoll;
 
 /// Calls a macro with every mechanism: its name on the command line and its type. Level-triggered and
 /// edge-triggered ones alike.
@@ -45,6 +47,7 @@ macro_rules! for_each_mechanism {
             "rt-signals" => $crate::mechanism::RtSignals,
             "rt-signals-select" => $crate::mechanism::RtSignalsSelect,
             "rt-per-fd" => $crate::mechanism::RtPerFd,
+            "uring-poll" => $crate::mechanism::UringPoll,
         }
     };
 }
