@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask bench serve|load|memory`.
+//! The project's own chores: `cargo xtask bench serve|load|memory` and `cargo xtask check-report`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
 //! prints ratios: absolute figures do not travel from one machine to another. Anyone can run one again; a
@@ -7,12 +7,14 @@
 
 mod bench;
 mod proc;
+mod report;
 mod responder;
 mod rivals;
 mod statistics;
 mod table;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +34,11 @@ enum Chore {
     /// Measure Inrush beside its rivals
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Check what a demonstration left behind: the report needs nothing but itself, the records add up
+    CheckReport {
+        /// The folder that `inrush demo --out` was given
+        folder: PathBuf,
+    },
     /// The readiness limit as a server: answers whatever comes with the same 1 KiB (used by `bench serve`)
     Responder {
         /// Where to listen
@@ -45,6 +52,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(&bench),
+        Chore::CheckReport { folder } => report::check(&folder),
         Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
     };
     match outcome {

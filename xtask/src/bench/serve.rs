@@ -163,7 +163,7 @@ fn run_wrk(
     let cpu_us = elapsed.server_cpu * elapsed.drops.over_s * 1e6;
     Ok(Sample {
         requests_per_s: read.requests_per_s,
-        cpu_us_per_request: ground.topology.cpus_are_apart().then(|| cpu_us / read.requests.max(1) as f64),
+        cpu_us_per_request: ground.server_has_own_cpus().then(|| cpu_us / read.requests.max(1) as f64),
         errors: read.errors,
     })
 }
