@@ -1,4 +1,4 @@
-//! The checked configuration of a run. Whoever holds a [`Config`] need not check it again.
+//! The configuration of a run, in types that leave little to check; [`crate::prepare`] does the rest.
 
 use std::collections::BTreeMap;
 use std::fmt;

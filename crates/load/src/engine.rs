@@ -16,7 +16,8 @@
 //! socket and makes another).
 //!
 //! The loop catches up with the schedule by the intended times and never waits for the server: what it
-//! cannot begin ends as a limit of the client.
+//! cannot begin ends as a limit of the client. It wakes for each session while the server answers, and
+//! for several together, at most [`TOGETHER_MAX`] late, while it is silent.
 //!
 //! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, in
 //! `reply_deadlines` exactly while it awaits a reply; every session that was offered ends in the ledger.
@@ -31,7 +32,7 @@ use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-use base::{Clock, Key, Nanos, Rng, Slab};
+use base::{Clock, Key, Nanos, PerSecond, Rng, Slab};
 use dispatch::mechanism::{Epoll, EpollEdge};
 use dispatch::{Dispatcher, Event, Interest, Token};
 use record::load::Connections;
@@ -56,8 +57,19 @@ pub const TOO_LATE: Nanos = Nanos::SECOND;
 const REPLY_SLACK: Nanos = Nanos::MILLISECOND;
 
 /// The part of the connect time-out for which an overdue connect's socket stays open for a session to
-/// take it over; it adds as much, 1.6 %, to the sockets open at once.
-const TAKEOVER_PART: u64 = 64;
+/// take it over; it adds at most as much, 3 %, to the sockets open at once.
+const TAKEOVER_PART: u64 = 32;
+
+/// A server that has said nothing for so long - no connection, no refusal, no reply - is silent.
+const SILENCE: Nanos = Nanos::from_millis(20);
+
+/// How late sessions may begin together while the server is silent, half the lateness a valid run may
+/// have at its 99th percentile. Waking for each costs several times what the attempt itself does, and
+/// with nobody answering there is no latency that the precision would serve.
+const TOGETHER_MAX: Nanos = Nanos::from_millis(5);
+
+/// Sessions that have to be due in that time for it to be worth while.
+const TOGETHER_MIN: f64 = 4.0;
 
 /// How long the loop sleeps at most: a request to stop is noticed then.
 const SLEEP_MAX: Nanos = Nanos::from_millis(50);
@@ -79,6 +91,8 @@ pub(crate) struct Settings<'a> {
     pub request_timeout: Nanos,
     /// The most connects pending at once in this thread.
     pub pending_max: u32,
+    /// Sessions a second in this thread, where they have a rate.
+    pub rate: Option<PerSecond>,
     pub window: Window,
     pub interval: Nanos,
 }
@@ -113,6 +127,8 @@ pub(crate) struct Engine<'a, C> {
     reply_deadlines: Deadlines,
     /// Sessions between a reply and their next request, by the time it is due.
     thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
+    /// When the server last said something.
+    heard: Nanos,
     ledger: Ledger,
     recorder: Recorder,
     counts: Connections,
@@ -154,6 +170,7 @@ impl<'a, C: Clock> Engine<'a, C> {
             connect_deadlines: Deadlines::default(),
             reply_deadlines: Deadlines::default(),
             thinking: BinaryHeap::new(),
+            heard: Nanos::ZERO,
             ledger: Ledger::default(),
             recorder,
             counts: Connections::default(),
@@ -208,6 +225,7 @@ impl<'a, C: Clock> Engine<'a, C> {
         }
         let mut events = std::mem::take(&mut self.events);
         let waited = self.connecting.wait(&mut events, Some(Nanos::ZERO));
+        self.note_whether_heard(&events);
         for event in events.drain(..) {
             self.connect_ready(Key::from(event.token));
         }
@@ -219,6 +237,7 @@ impl<'a, C: Clock> Engine<'a, C> {
     fn handle_replies(&mut self, timeout: Nanos) -> Result<(), LoadError> {
         let mut events = std::mem::take(&mut self.events);
         let waited = self.established.wait(&mut events, Some(timeout));
+        self.note_whether_heard(&events);
         for event in events.drain(..) {
             match event.token {
                 CONNECTING_SET => self.connecting_waits = true,
@@ -232,9 +251,9 @@ impl<'a, C: Clock> Engine<'a, C> {
     /// How long nothing is due.
     fn sleep_time(&mut self) -> Nanos {
         let now = self.now();
-        let takeover_time = self.takeover_time();
+        let (takeover_time, together) = (self.takeover_time(), self.together(now));
         let due = [
-            self.schedule.next(),
+            self.schedule.next().map(|due| due.saturating_add(together)),
             self.thinking.peek().map(|Reverse((due, _))| *due),
             self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
             self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
@@ -243,6 +262,20 @@ impl<'a, C: Clock> Engine<'a, C> {
             Some(now + SLEEP_MAX),
         ];
         due.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
+    }
+
+    fn note_whether_heard(&mut self, events: &[Event]) {
+        if !events.is_empty() {
+            self.heard = self.now();
+        }
+    }
+
+    /// For how long a due session may wait for others to be begun together with it.
+    fn together(&self, now: Nanos) -> Nanos {
+        let together = TOGETHER_MAX.min(self.takeover_time());
+        let worth_while = self.settings.rate.is_some_and(|rate| rate.times(together) >= TOGETHER_MIN);
+        let silent = now.saturating_sub(self.heard) > SILENCE;
+        if worth_while && silent { together } else { Nanos::ZERO }
     }
 
     /// How long an overdue connect's socket waits for a session to take it over.

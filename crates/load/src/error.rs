@@ -19,6 +19,12 @@ pub enum LoadError {
     /// No URL at all.
     #[error("no URL given; accepted is http://HOST[:PORT][/PATH]")]
     NoUrl,
+    /// A span of time that the run divides by, or would wait for without end.
+    #[error("--{setting} is 0; accepted is a time above 0 such as 500ms or 10s")]
+    Zero {
+        /// The setting's name on the command line.
+        setting: &'static str,
+    },
     /// One run speaks to one server.
     #[error("URLs '{first}' and '{other}' name different servers; one run measures one server")]
     TwoServers {

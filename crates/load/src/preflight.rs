@@ -7,7 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use base::PerSecond;
+use base::{Nanos, PerSecond};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::LoadError;
@@ -79,9 +79,10 @@ impl Plan {
 /// descriptor limit to the hard one.
 ///
 /// # Errors
-/// No URL, URLs of two servers, a name without address, a source of the wrong family, or a public
+/// A time that must not be zero, no URL, URLs of two servers, a name without address, a source of the wrong family, or a public
 /// target without its owner's word.
 pub fn prepare(config: Config) -> Result<Plan, LoadError> {
+    check_times(&config)?;
     let target = single_target(&config)?;
     let workload = Workload::new(&config.urls, config.workload, config.requests_per_connection.clone());
     check_conduct(&config, &workload, target)?;
@@ -99,6 +100,19 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     plan.warnings.extend(descriptor_warning(plan.pending_max(), raise_descriptor_limit()));
     plan.warnings.extend(port_warning(&plan, connections, &ports));
     Ok(plan)
+}
+
+fn check_times(config: &Config) -> Result<(), LoadError> {
+    let times = [
+        ("duration", config.duration),
+        ("connect-timeout", config.connect_timeout),
+        ("request-timeout", config.request_timeout),
+        ("interval", config.interval),
+    ];
+    match times.into_iter().find(|(_, time)| *time == Nanos::ZERO) {
+        Some((setting, _)) => Err(LoadError::Zero { setting }),
+        None => Ok(()),
+    }
 }
 
 fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
@@ -196,7 +210,6 @@ fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> O
 mod tests {
     use super::*;
     use crate::arrivals::Process;
-    use base::Nanos;
     use std::num::NonZeroU32;
 
     fn open(url: &str, rate: f64) -> Config {
@@ -237,6 +250,14 @@ mod tests {
         let mut own = open("http://203.0.114.1/", 1e5);
         own.own_this_server = true;
         assert!(prepare(own).is_ok());
+    }
+
+    #[test]
+    fn times_that_make_no_sense_are_refused() {
+        let mut config = open("http://127.0.0.1:80/", 1.0);
+        config.interval = Nanos::ZERO;
+        let refused = prepare(config).unwrap_err().to_string();
+        assert_eq!(refused, "--interval is 0; accepted is a time above 0 such as 500ms or 10s");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use base::{Clock, Nanos, RealClock};
+use base::{Clock, Nanos, PerSecond, RealClock};
 use record::load::{Connections, SCHEMA};
 use record::{Distribution, LoadResult, Manifest};
 use rustix::thread::set_current_timer_slack;
@@ -86,11 +86,15 @@ fn run_lane(
     tell: &mut dyn FnMut(Interval),
 ) -> Result<Report, LoadError> {
     let config = &plan.config;
-    let schedule = match config.client {
-        Client::SClient { rate, arrivals, .. } => Schedule::open(arrivals.arrivals(rate, lane, config.seed)),
+    let (schedule, rate) = match config.client {
+        Client::SClient { rate, arrivals, .. } => {
+            let share = PerSecond(rate.0 / f64::from(lane.count));
+            (Schedule::open(arrivals.arrivals(rate, lane, config.seed)), Some(share))
+        }
         Client::Closed { clients } => {
             let clients = clients.get();
-            Schedule::closed(clients / lane.count + u32::from(lane.index < clients % lane.count))
+            let share = clients / lane.count + u32::from(lane.index < clients % lane.count);
+            (Schedule::closed(share), None)
         }
     };
     let settings = Settings {
@@ -100,6 +104,7 @@ fn run_lane(
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
         pending_max: plan.pending_max_per_thread,
+        rate,
         window: config.window(),
         interval: config.interval,
     };

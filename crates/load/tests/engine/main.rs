@@ -68,15 +68,18 @@ fn a_session_makes_its_requests_on_one_connection() {
 fn a_listener_that_never_accepts_is_offered_every_connect() {
     let server = Server::never_accepting();
     let mut overload = config(&server);
-    overload.connect_timeout = Nanos::from_millis(20);
-    overload.request_timeout = Nanos::from_millis(40);
+    // More than it takes, so that a test machine that stands still for a moment makes no difference.
+    let sockets = Sockets::AtMost(NonZeroU32::new(600).unwrap());
+    overload.client = Client::SClient { rate: PerSecond(2_000.0), arrivals: Process::Constant, sockets };
+    overload.connect_timeout = Nanos::from_millis(100);
+    overload.request_timeout = Nanos::from_millis(100);
     let result = run(overload);
     // The few that fit its queue are established, and wait for a reply that does not come.
     let (connect, response) = (Outcome::ConnectTimeout, Outcome::ResponseTimeout);
     let outcomes = &result.outcomes;
     assert!(outcomes.get(connect) > 0, "{outcomes:?}");
     assert_eq!(outcomes.get(connect) + outcomes.get(response), outcomes.total(), "{outcomes:?}");
-    assert_eq!(result.connections.attempted, 120);
+    assert_eq!((result.offered, result.connections.attempted), (500, 600));
     assert_ne!(result.verdict, Verdict::Unreachable);
 }
 
@@ -89,6 +92,7 @@ fn what_the_bound_on_sockets_forbids_is_told_and_not_delayed() {
     let result = run(bounded);
     assert_eq!(result.offered, 100);
     assert!(result.outcomes.get(Outcome::NoDescriptor) > 0);
+    assert!(result.connections.sockets_peak <= 2 + result.connections.established);
     assert_eq!(result.verdict, Verdict::GeneratorLimited);
     assert!(result.reasons.iter().any(|reason| reason.contains("--sockets")), "{:?}", result.reasons);
 }
