@@ -1,0 +1,182 @@
+//! The waiters of one point: started, found asleep, ended.
+//!
+//! Waiters are threads of this process, or processes of their own that inherit the listener and the
+//! shared memory. Nobody is left behind: dropping a population shuts the listeners down and waits for its
+//! threads, or kills its processes, which the kernel also does if this process dies.
+
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::thread::JoinHandle;
+
+use base::Nanos;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::process::Pid;
+use sys::epoll::{self, Operation, bits};
+use sys::process::Child;
+use sys::shared::SharedArray;
+
+use crate::board::Board;
+use crate::error::{HerdError, system};
+use crate::wait::Wait;
+use crate::waiter::{self, Waiter};
+
+/// Connections come one at a time; the rest is for warm-up.
+const BACKLOG: i32 = 64;
+
+/// Waiters call little and return at once.
+const STACK_BYTES: usize = 128 * 1024;
+
+/// What the waiters run in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tasks {
+    /// Threads of one process.
+    Threads,
+    /// Processes.
+    Processes,
+}
+
+enum Running {
+    Threads(Vec<JoinHandle<io::Result<()>>>),
+    Processes(Vec<Child>),
+}
+
+/// The waiters of a point, and the acceptor where they need one.
+pub(crate) struct Population {
+    /// How they wait.
+    pub wait: Wait,
+    /// How many wait; one more task is the acceptor.
+    pub waiters: usize,
+    /// Where connections go.
+    pub address: SocketAddr,
+    running: Running,
+    board: Arc<SharedArray<AtomicU64>>,
+    listeners: Vec<Arc<OwnedFd>>,
+}
+
+impl Population {
+    /// Starts them; `program` is this program again, for processes. They may not all wait yet.
+    pub fn start(wait: Wait, waiters: usize, tasks: Tasks, program: &Path) -> Result<Population, HerdError> {
+        let (listeners, address) = listen(wait, waiters).map_err(system("listen on 127.0.0.1"))?;
+        let epoll = shared_epoll(wait, &listeners[0]).map_err(system("make an epoll"))?;
+        let memory = system("share memory");
+        let count = waiters + usize::from(wait.queues_as().is_some());
+        let board = Arc::new(SharedArray::create(Board::words(count)).map_err(&memory)?);
+        let words = Arc::new(SharedArray::<AtomicU32>::create(waiter::words(waiters)).map_err(memory)?);
+        let running = match tasks {
+            Tasks::Threads => Running::Threads(Vec::new()),
+            Tasks::Processes => Running::Processes(Vec::new()),
+        };
+        let mut herd = Population { wait, waiters, address, running, board, listeners };
+        for index in 0..count {
+            let listener = herd.listeners[index.min(herd.listeners.len() - 1)].clone();
+            let (board, words, epoll) = (herd.board.clone(), words.clone(), epoll.clone());
+            herd.add(Waiter { wait, index, listener, epoll, board, words }, program)?;
+        }
+        Ok(herd)
+    }
+
+    fn add(&mut self, waiter: Waiter, program: &Path) -> Result<(), HerdError> {
+        match &mut self.running {
+            Running::Threads(threads) => {
+                let thread = std::thread::Builder::new().name("waiter".into()).stack_size(STACK_BYTES);
+                threads.push(thread.spawn(move || waiter.run()).map_err(system("start a thread"))?);
+            }
+            Running::Processes(children) => {
+                children.push(waiter.program(program).start().map_err(system("start a process"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What they say about themselves.
+    pub fn board(&self) -> Board<'_> {
+        Board::new(&self.board)
+    }
+
+    /// The thread numbers of all, the acceptor last; `None` while one has not begun to wait.
+    pub fn threads(&self) -> Option<Vec<Pid>> {
+        let board = self.board();
+        (0..self.board.len() / Board::words(1)).map(|task| board.thread(task)).collect()
+    }
+
+    /// Whether a task's number names a process.
+    pub fn are_processes(&self) -> bool {
+        matches!(self.running, Running::Processes(_))
+    }
+
+    /// Why one of them has ended before its time, if one has.
+    pub fn failure(&mut self) -> Option<String> {
+        match &mut self.running {
+            Running::Threads(threads) => {
+                let ended = threads.iter().position(JoinHandle::is_finished)?;
+                let outcome = threads.swap_remove(ended).join();
+                Some(outcome.map_or_else(
+                    |_| "a waiter panicked".to_owned(),
+                    |outcome| {
+                        format!(
+                            "a waiter ended: {}",
+                            outcome.err().map_or("closed".into(), |e| e.to_string())
+                        )
+                    },
+                ))
+            }
+            Running::Processes(children) => children.iter_mut().find_map(|child| {
+                let exit = child.wait(Nanos::ZERO).ok()??;
+                let mut said = String::new();
+                // What cannot be read is not said.
+                child.stderr.as_mut().map(|stderr| stderr.read_to_string(&mut said));
+                Some(format!("a waiter ended, {}: {}", exit.status, said.trim()))
+            }),
+        }
+    }
+}
+
+impl Drop for Population {
+    fn drop(&mut self) {
+        if let Running::Threads(threads) = &mut self.running {
+            for listener in &self.listeners {
+                // One that listens no more has told everyone already.
+                let _ = rustix::net::shutdown(&**listener, Shutdown::Both);
+            }
+            for thread in threads.drain(..) {
+                // Its error was asked for while it mattered.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// One listener, or one for each waiter.
+fn listen(wait: Wait, waiters: usize) -> io::Result<(Vec<Arc<OwnedFd>>, SocketAddr)> {
+    let count = if wait == Wait::Reuseport { waiters } else { 1 };
+    let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut listeners = Vec::with_capacity(count);
+    for _ in 0..count {
+        let blocks = if wait.blocks_in_accept() { SocketFlags::empty() } else { SocketFlags::NONBLOCK };
+        let flags = SocketFlags::CLOEXEC | blocks;
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        sockopt::set_socket_reuseport(&socket, wait == Wait::Reuseport)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        address = rustix::net::getsockname(&socket)?
+            .try_into()
+            .map_err(|_| io::Error::other("a TCP socket has an internet address"))?;
+        listeners.push(Arc::new(socket));
+    }
+    Ok((listeners, address))
+}
+
+fn shared_epoll(wait: Wait, listener: &OwnedFd) -> io::Result<Option<Arc<OwnedFd>>> {
+    if wait != Wait::EpollShared {
+        return Ok(None);
+    }
+    let epoll = epoll::create()?;
+    epoll::control(&epoll, Operation::Add, listener.as_raw_fd(), bits::IN, 0)?;
+    Ok(Some(Arc::new(epoll)))
+}

@@ -1,0 +1,109 @@
+//! One connection: made, accepted, closed, and the herd asleep again.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use base::Nanos;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
+use rustix::process::Pid;
+use sys::{clock, cpu};
+
+use crate::error::{HerdError, system};
+use crate::population::Population;
+use crate::watch::{PATIENCE, Watch, stuck};
+
+/// What one connection cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// How often a waiter woke.
+    pub wakeups: u64,
+    /// From just before connect() until the last woken waiter slept again.
+    pub settle: Nanos,
+    /// By how much that may be too long.
+    pub settle_late_by: Nanos,
+    /// CPU time of all waiters and the acceptor, and of connect(), in which the kernel does the
+    /// listener's work on a loopback connection.
+    pub cpu: Nanos,
+    /// Who accepted it.
+    pub winner: usize,
+}
+
+/// Makes one connection to a herd of which everyone sleeps, and waits until everyone sleeps again.
+pub(crate) fn take(herd: &Population, tasks: &[Pid], watch: &mut Watch) -> Result<Sample, HerdError> {
+    let connections = connections(herd);
+    let used = cpu_time(herd, tasks)?;
+    watch.begin(herd)?;
+    let client = client()?;
+    let own = cpu::thread_time();
+    let start = clock::monotonic();
+    rustix::net::connect(&client, &herd.address)
+        .map_err(|errno| system("connect to the waiters")(errno.into()))?;
+    let own = cpu::thread_time().saturating_sub(own);
+    wait_for_end(herd, &client)?;
+    let settled = watch.settle(herd, start)?;
+    let used = cpu_time(herd, tasks)?.saturating_sub(used);
+    Ok(Sample {
+        wakeups: settled.wakeups,
+        settle: settled.at.saturating_sub(start),
+        settle_late_by: settled.late_by,
+        cpu: used + own,
+        winner: winner(herd, &connections)?,
+    })
+}
+
+fn client() -> Result<OwnedFd, HerdError> {
+    rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        Some(ipproto::TCP),
+    )
+    .map_err(|errno| system("make a socket")(errno.into()))
+}
+
+/// Until whoever accepted it has closed it.
+fn wait_for_end(herd: &Population, client: &OwnedFd) -> Result<(), HerdError> {
+    let failed = |errno: Errno| system("wait for the end of a connection")(errno.into());
+    let timeout = rustix::event::Timespec { tv_sec: (PATIENCE.0 / Nanos::SECOND.0) as i64, tv_nsec: 0 };
+    loop {
+        match poll(&mut [PollFd::new(client, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(stuck(herd, "nobody accepted a connection")),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    match rustix::net::recv(client, &mut [0; 1], RecvFlags::empty()) {
+        Ok((0, _)) | Err(Errno::CONNRESET) => Ok(()),
+        Ok(_) => Err(system("wait for the end of a connection")(io::ErrorKind::InvalidData.into())),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+fn connections(herd: &Population) -> Vec<u64> {
+    (0..herd.waiters).map(|waiter| herd.board().connections(waiter)).collect()
+}
+
+/// The one waiter that has one connection more than before.
+fn winner(herd: &Population, before: &[u64]) -> Result<usize, HerdError> {
+    let after = connections(herd);
+    let mut more = (0..herd.waiters).filter(|waiter| after[*waiter] > before[*waiter]);
+    let sum = |counts: &[u64]| counts.iter().sum::<u64>();
+    match more.next() {
+        Some(winner) if sum(&after) == sum(before) + 1 => Ok(winner),
+        _ => Err(stuck(
+            herd,
+            &format!("one connection was accepted {} times", sum(&after).saturating_sub(sum(before))),
+        )),
+    }
+}
+
+fn cpu_time(herd: &Population, tasks: &[Pid]) -> Result<Nanos, HerdError> {
+    let time = if herd.are_processes() { cpu::process_time_of } else { cpu::thread_time_of };
+    tasks
+        .iter()
+        .try_fold(Nanos::ZERO, |sum, task| Ok(sum + time(*task)?))
+        .map_err(system("read a waiter's CPU time"))
+}

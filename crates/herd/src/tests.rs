@@ -1,0 +1,76 @@
+//! Small herds of every kind, in threads. Structure only: nothing here depends on how fast the machine is.
+
+use super::*;
+
+const WAITERS: usize = 16;
+const SAMPLES: usize = 12;
+
+fn config(waits: &[Wait], count_by: CountedBy) -> Config {
+    Config {
+        waits: waits.to_vec(),
+        waiters: vec![WAITERS],
+        tasks: Tasks::Threads,
+        samples: SAMPLES,
+        seed: Seed(1),
+        count_by: Some(count_by),
+        program: PathBuf::new(),
+    }
+}
+
+fn check(point: &Point) {
+    let wakeups = point.wakeups_per_connection;
+    let most = WAITERS as f64;
+    match point.wait {
+        // Without a connection waiting, whoever is woken must sleep again; and whoever accepts has woken. A
+        // waiter that is slow to queue again misses an event, so not quite all wake every time.
+        Wait::WakeAll => assert!(wakeups > most / 2.0, "{point:?}"),
+        Wait::Poll | Wait::Epoll => assert!(wakeups > most / 4.0, "{point:?}"),
+        Wait::WakeOne | Wait::Accept | Wait::EpollExclusive | Wait::Reuseport => {
+            assert!((1.0..2.0).contains(&wakeups), "{point:?}");
+        }
+        Wait::EpollShared | Wait::Mutex => assert!((1.0..most / 2.0).contains(&wakeups), "{point:?}"),
+    }
+    assert!(point.settle_us.p50 > 0.0 && point.settle_us.p50 <= point.settle_us.max);
+    assert!(point.cpu_us_per_connection > 0.0);
+    assert!(point.fairness > 0.0 && point.fairness <= 1.0);
+    assert!((1..=WAITERS).contains(&point.winners));
+    assert_eq!(point.samples, SAMPLES);
+}
+
+#[test]
+fn every_herd_settles_counted_by_context_switches() {
+    let outcome = run(&config(&Wait::ALL, CountedBy::Switches), |_| {}, &AtomicBool::new(false)).unwrap();
+    assert_eq!(outcome.points.len(), Wait::ALL.len());
+    outcome.points.iter().for_each(check);
+}
+
+#[test]
+fn every_herd_settles_counted_by_trace_points() {
+    let config = config(&Wait::ALL, CountedBy::TracePoints);
+    match run(&config, |_| {}, &AtomicBool::new(false)) {
+        Ok(outcome) => outcome.points.iter().for_each(check),
+        Err(HerdError::NoTracePoints(why)) => println!("skipped: {why}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn the_order_is_the_seeds_and_a_stop_ends_it() {
+    let order = |seed| {
+        let stop = AtomicBool::new(false);
+        let mut seen = Vec::new();
+        let config = Config { seed: Seed(seed), samples: 1, ..config(&Wait::ALL, CountedBy::Switches) };
+        let outcome = run(
+            &config,
+            |progress| {
+                seen.push(progress.wait);
+                stop.store(seen.len() == 4, Ordering::Relaxed);
+            },
+            &stop,
+        );
+        assert_eq!(outcome.unwrap().points.len(), 3);
+        seen
+    };
+    assert_eq!(order(1), order(1));
+    assert_ne!(order(1), order(2));
+}

@@ -1,0 +1,171 @@
+//! Counting by the scheduler's trace points: exact, with root.
+//!
+//! A waiter's wake-up is one sched_wakeup of it; its return to sleep is a sched_switch away from it in any
+//! state but runnable. A task that is only preempted stays awake. The two are compared by their times,
+//! because the records of several processors may be read out of order.
+
+use std::collections::HashMap;
+
+use base::Nanos;
+use rustix::process::Pid;
+use sys::clock;
+
+use super::tracefs::Instance;
+use super::{Settled, deadline, nap, stuck};
+use crate::error::{HerdError, system};
+use crate::population::Population;
+
+/// Between two looks at the records; their times do not depend on it.
+const LOOK_EVERY: Nanos = Nanos::from_micros(200);
+
+/// Looks that find nothing new, with everybody asleep, before the herd counts as settled.
+const QUIET_LOOKS: u32 = 2;
+
+/// A waiter makes three or four records of some 70 bytes for a connection, more where it is preempted.
+const BUFFER_KIB_PER_WAITER: usize = 1;
+const BUFFER_KIB_LEAST: usize = 512;
+
+#[derive(Clone, Copy, Default)]
+struct Task {
+    woken_at: Nanos,
+    asleep_at: Nanos,
+}
+
+pub(crate) struct Trace {
+    instance: Instance,
+    text: Vec<u8>,
+    numbers: HashMap<i32, usize>,
+    tasks: Vec<Task>,
+    waiters: usize,
+    wakeups: u64,
+}
+
+impl Trace {
+    /// Whether trace points can be had, or why not.
+    pub fn available() -> Result<(), String> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        if numbers.is_some_and(|numbers| numbers.split_whitespace().count() > 1) {
+            return Err("in a PID namespace tasks have other numbers than in traces".to_owned());
+        }
+        let probe = Instance::start(&[rustix::process::getpid()], BUFFER_KIB_LEAST);
+        probe.map(drop).map_err(|error| error.to_string())
+    }
+
+    pub fn start(herd: &Population, tasks: &[Pid]) -> Result<Trace, HerdError> {
+        let buffer_kib = (tasks.len() * BUFFER_KIB_PER_WAITER).max(BUFFER_KIB_LEAST);
+        let number = |(index, task): (usize, &Pid)| (task.as_raw_nonzero().get(), index);
+        Ok(Trace {
+            instance: Instance::start(tasks, buffer_kib).map_err(system("set up trace points"))?,
+            text: Vec::new(),
+            numbers: tasks.iter().enumerate().map(number).collect(),
+            tasks: vec![Task::default(); tasks.len()],
+            waiters: herd.waiters,
+            wakeups: 0,
+        })
+    }
+
+    pub fn begin(&mut self) -> Result<(), HerdError> {
+        self.look()?;
+        self.wakeups = 0;
+        Ok(())
+    }
+
+    pub fn settle(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
+        let (deadline, mut quiet) = (deadline(), 0);
+        while quiet < QUIET_LOOKS {
+            nap(LOOK_EVERY);
+            let news = self.look()?;
+            let awake = self.tasks.iter().any(|task| task.woken_at > task.asleep_at);
+            quiet = if news || awake || self.wakeups == 0 { 0 } else { quiet + 1 };
+            if clock::monotonic() > deadline {
+                return Err(stuck(herd, "the waiters did not settle"));
+            }
+        }
+        let at = self.tasks[..self.waiters].iter().map(|task| task.asleep_at).max().unwrap_or(start);
+        Ok(Settled { wakeups: self.wakeups, at, late_by: Nanos::ZERO })
+    }
+
+    /// Takes in what was recorded since the last look; whether that was anything.
+    fn look(&mut self) -> Result<bool, HerdError> {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        self.instance.drain(&mut text).map_err(system("read trace points"))?;
+        for line in text.split(|byte| *byte == b'\n') {
+            if line.windows(5).any(|word| word == b"[LOST") {
+                let lost = std::io::Error::other("records were lost, the buffer was too small");
+                return Err(system("read trace points")(lost));
+            }
+            if let Some(record) = std::str::from_utf8(line).ok().and_then(parse) {
+                self.take_in(&record);
+            }
+        }
+        let news = !text.is_empty();
+        self.text = text;
+        Ok(news)
+    }
+
+    fn take_in(&mut self, record: &Record) {
+        let (Record::Woken { task, at } | Record::Asleep { task, at }) = *record;
+        let Some(index) = self.numbers.get(&task).copied() else { return };
+        let task = &mut self.tasks[index];
+        if matches!(record, Record::Asleep { .. }) {
+            task.asleep_at = task.asleep_at.max(at);
+            return;
+        }
+        task.woken_at = task.woken_at.max(at);
+        // The acceptor is no waiter, though all wait for it to sleep.
+        self.wakeups += u64::from(index < self.waiters);
+    }
+}
+
+/// What a line of the trace says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    Woken { task: i32, at: Nanos },
+    Asleep { task: i32, at: Nanos },
+}
+
+/// Reads a line such as `  <idle>-0  [001] d..2.  12.345678: sched_switch: prev_comm=...`; none where it
+/// says nothing of waking or sleeping. Names of tasks may hold anything, so keys are looked for from the end.
+fn parse(line: &str) -> Option<Record> {
+    if let Some((before, fields)) = line.split_once(": sched_wakeup: ") {
+        return Some(Record::Woken { task: number(fields, " pid=")?, at: time(before)? });
+    }
+    let (before, fields) = line.split_once(": sched_switch: ")?;
+    let (previous, _) = fields.rsplit_once(" ==> ")?;
+    let (previous, state) = previous.rsplit_once(" prev_state=")?;
+    if state.starts_with('R') {
+        return None;
+    }
+    Some(Record::Asleep { task: number(previous, " prev_pid=")?, at: time(before)? })
+}
+
+fn number(fields: &str, key: &str) -> Option<i32> {
+    let (_, value) = fields.rsplit_once(key)?;
+    value.split(' ').next()?.parse().ok()
+}
+
+/// Seconds with six decimals, as the last word.
+fn time(before: &str) -> Option<Nanos> {
+    let (seconds, micros) = before.rsplit(' ').next()?.split_once('.')?;
+    Some(Nanos::from_secs(seconds.parse().ok()?) + Nanos::from_micros(micros.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waking_and_sleeping_are_told_from_everything_else() {
+        let at = Nanos(3_128_423_741_000);
+        let woken = "          <idle>-0       [001] dNh4.  3128.423741: sched_wakeup: comm=wait er pid=77 prio=120 target_cpu=001";
+        assert_eq!(parse(woken), Some(Record::Woken { task: 77, at }));
+        let asleep = "          waiter-77      [001] d..2.  3128.423741: sched_switch: prev_comm=a pid=1 b prev_pid=77 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120";
+        assert_eq!(parse(asleep), Some(Record::Asleep { task: 77, at }));
+        assert_eq!(parse(&asleep.replace("prev_state=S", "prev_state=R+")), None);
+        assert_eq!(parse(&asleep.replace("prev_state=S", "prev_state=R")), None);
+        assert_eq!(parse("CPU:1 [LOST 5 EVENTS]"), None);
+        assert_eq!(parse(""), None);
+    }
+}

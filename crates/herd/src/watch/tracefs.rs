@@ -1,0 +1,149 @@
+//! A trace instance of our own: a buffer beside the machine's, with its own events and filter.
+//!
+//! It lives in tracefs, which is mounted here without a place in the file tree, so that it makes no
+//! difference whether the machine has mounted it. The instance is removed when dropped; one that is left
+//! by a killed process is removed by the next that makes one.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::process::Pid;
+
+/// An instance is called this, the process, and which of the process's it is.
+const PREFIX: &str = "inrush-herd";
+
+/// Instances that this process has made.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// A trace instance that records when some tasks wake and sleep.
+pub(super) struct Instance {
+    instances: OwnedFd,
+    name: String,
+    /// Open until the instance is removed, which an open file would prevent.
+    pipe: Option<File>,
+}
+
+impl Instance {
+    /// Begins to record sched_wakeup and sched_switch of these tasks, stamped by CLOCK_MONOTONIC, into a
+    /// buffer of so many KiB for each processor.
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_ADMIN; ENODEV without tracefs; those of writing its files.
+    pub fn start(tasks: &[Pid], buffer_kib: usize) -> io::Result<Instance> {
+        let instances = mount()?;
+        remove_left_behind(&instances)?;
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}-{}-{number}", rustix::process::getpid().as_raw_nonzero());
+        mkdirat(&instances, &name, Mode::RWXU)?;
+        let mut instance = Instance { instances, name, pipe: None };
+        instance.write("trace_clock", "mono")?;
+        instance.write("buffer_size_kb", &buffer_kib.to_string())?;
+        instance.filter(tasks)?;
+        instance.write("events/sched/sched_wakeup/enable", "1")?;
+        instance.write("events/sched/sched_switch/enable", "1")?;
+        instance.pipe = Some(instance.open("trace_pipe", OFlags::RDONLY | OFlags::NONBLOCK)?);
+        Ok(instance)
+    }
+
+    /// Appends what was recorded since the last call, as text. Does not block.
+    pub fn drain(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
+        let pipe = self.pipe.as_mut().expect("open while the instance lives");
+        match pipe.read_to_end(into) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records only what concerns these tasks. The first write replaces, later ones add.
+    fn filter(&self, tasks: &[Pid]) -> io::Result<()> {
+        let mut file = self.open("set_event_pid", OFlags::WRONLY | OFlags::TRUNC)?;
+        for some in tasks.chunks(100) {
+            let numbers: Vec<String> = some.iter().map(|task| task.as_raw_nonzero().to_string()).collect();
+            // A write that is taken in part would cut a number in two.
+            let text = format!("{} ", numbers.join(" "));
+            if file.write(text.as_bytes())? != text.len() {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, file: &str, value: &str) -> io::Result<()> {
+        self.open(file, OFlags::WRONLY | OFlags::TRUNC)?.write_all(value.as_bytes())
+    }
+
+    fn open(&self, file: &str, flags: OFlags) -> io::Result<File> {
+        let path = Path::new(&self.name).join(file);
+        Ok(openat(&self.instances, path, flags | OFlags::CLOEXEC, Mode::empty())?.into())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.pipe = None;
+        // What cannot be removed now is removed by the next.
+        let _ = unlinkat(&self.instances, &self.name, AtFlags::REMOVEDIR);
+    }
+}
+
+/// The folder of all instances.
+fn mount() -> io::Result<OwnedFd> {
+    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let root = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(&root, "instances", flags, Mode::empty())?)
+}
+
+fn remove_left_behind(instances: &OwnedFd) -> io::Result<()> {
+    for entry in Dir::read_from(instances)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if owner(name).is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            // Another may have been quicker.
+            let _ = unlinkat(instances, name, AtFlags::REMOVEDIR);
+        }
+    }
+    Ok(())
+}
+
+/// The process that made an instance of ours.
+fn owner(name: &str) -> Option<&str> {
+    let process = name.strip_prefix(PREFIX)?.strip_prefix('-')?.split_once('-')?.0;
+    process.bytes().all(|letter| letter.is_ascii_digit()).then_some(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_names_its_process() {
+        assert_eq!(owner("inrush-herd-123-4"), Some("123"));
+        assert_eq!(owner("inrush-herd-x-4"), None);
+        assert_eq!(owner("somebody-elses"), None);
+    }
+
+    #[test]
+    fn an_instance_is_gone_when_dropped_and_one_left_behind_with_the_next() {
+        let instance = match Instance::start(&[rustix::process::getpid()], 64) {
+            Ok(instance) => instance,
+            Err(error) => return println!("skipped: no trace points ({error})"),
+        };
+        let (name, instances) = (instance.name.clone(), mount().unwrap());
+        let exists = |name: &str| openat(&instances, name, OFlags::PATH, Mode::empty()).is_ok();
+        assert!(exists(&name));
+        // No process has this number: it is beyond the largest there can be.
+        let left = format!("{PREFIX}-4194305-0");
+        mkdirat(&instances, &left, Mode::RWXU).unwrap();
+        drop(instance);
+        assert!(!exists(&name) && exists(&left));
+        drop(Instance::start(&[rustix::process::getpid()], 64).unwrap());
+        assert!(!exists(&left));
+    }
+}
