@@ -52,12 +52,12 @@ pub const ALL: [Generator; 4] = [
     Generator { name: "wrk", prepare: wrk },
 ];
 
-/// Evenly spaced, as the others do it; everything else as it is by default.
+/// With everything but rate and length as it is by default.
 pub fn inrush(task: &Task<'_>) -> CommandLine {
     let (rate, duration) = (task.rate_per_s.to_string(), format!("{}s", task.seconds));
-    let (url, even) = (task.url(), ["--arrivals", "constant"]);
+    let url = task.url();
     let arguments = ["load", &url, "--rate", &rate, "--duration", &duration, "--warmup", "0s"];
-    CommandLine::new(task.inrush, arguments.into_iter().chain(even))
+    CommandLine::new(task.inrush, arguments)
 }
 
 /// A connection is given up after a second without activity: otherwise it waits for ever.
