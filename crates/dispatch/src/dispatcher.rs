@@ -19,11 +19,18 @@ struct Entry {
     applied: Option<Interest>,
     /// The token the mechanism has.
     applied_token: Token,
+    locked: bool,
     changed: bool,
 }
 
-const UNKNOWN: Entry =
-    Entry { token: Token(0), wanted: None, applied: None, applied_token: Token(0), changed: false };
+const UNKNOWN: Entry = Entry {
+    token: Token(0),
+    wanted: None,
+    applied: None,
+    applied_token: Token(0),
+    locked: false,
+    changed: false,
+};
 
 /// How changes of interest were carried out, since the dispatcher was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,8 +98,16 @@ impl<M: Mechanism> Dispatcher<M> {
     /// [`closing`](Self::closing), or has said [`deregister`](Self::deregister) and waited.
     pub fn register(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) {
         let fd = fd.as_raw_fd();
-        self.entry(fd).token = token;
+        let entry = self.entry(fd);
+        (entry.token, entry.locked) = (token, false);
         self.want(fd, Some(interest));
+    }
+
+    /// As [`register`](Self::register), for a descriptor that must never be looked at less often than
+    /// others because it was quiet, such as a listener. It stays so until it is closed or deregistered.
+    pub fn register_locked(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) {
+        self.register(fd, token, interest);
+        self.entry(fd.as_raw_fd()).locked = true;
     }
 
     /// Changes a known descriptor's interest; does nothing for one that is not.
@@ -174,7 +189,8 @@ impl<M: Mechanism> Dispatcher<M> {
                 continue;
             }
             self.reconciled.applied += 1;
-            let change = Change { fd, token: entry.token, from: entry.applied, to: entry.wanted };
+            let Entry { token, locked, applied: from, wanted: to, .. } = *entry;
+            let change = Change { fd, token, from, to, locked };
             match self.mechanism.update(change) {
                 Ok(()) => {
                     entry.applied = entry.wanted;

@@ -26,6 +26,7 @@
 
 pub mod capabilities;
 mod dispatcher;
+pub mod locality;
 pub mod mechanism;
 mod timers;
 

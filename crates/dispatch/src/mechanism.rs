@@ -15,6 +15,7 @@ use crate::{Capabilities, Event, Interest, Token, Waited};
 
 mod epoll;
 mod epoll_edge;
+mod fdm;
 mod patience;
 mod poll;
 mod rt_per_fd;
@@ -26,6 +27,7 @@ mod uring_poll;
 
 pub use epoll::Epoll;
 pub use epoll_edge::EpollEdge;
+pub use fdm::Fdm;
 pub use poll::Poll;
 pub use rt_per_fd::RtPerFd;
 pub use rt_signals::RtSignals;
@@ -47,6 +49,7 @@ macro_rules! for_each_mechanism {
             "rt-signals" => $crate::mechanism::RtSignals,
             "rt-signals-select" => $crate::mechanism::RtSignalsSelect,
             "rt-per-fd" => $crate::mechanism::RtPerFd,
+            "fdm" => $crate::mechanism::Fdm,
             "uring-poll" => $crate::mechanism::UringPoll,
         }
     };
@@ -63,6 +66,8 @@ pub struct Change {
     pub from: Option<Interest>,
     /// What it is to have: `None` to forget the descriptor.
     pub to: Option<Interest>,
+    /// It is to be looked at as often as any, however quiet it is: for mechanisms that make a difference.
+    pub locked: bool,
 }
 
 /// One way to learn of readiness. Used through a [`Dispatcher`](crate::Dispatcher), which calls

@@ -32,7 +32,7 @@ impl RtSignals {
 pub(super) fn poll_all(signals: &Signals, events: &mut Vec<Event>) -> io::Result<()> {
     let mut all = Poll::default();
     for (fd, token, interest) in signals.members() {
-        all.update(Change { fd, token, from: None, to: Some(interest) })?;
+        all.update(Change { fd, token, from: None, to: Some(interest), locked: false })?;
     }
     while all.wait(events, Some(Nanos::ZERO))? == Waited::Interrupted {}
     Ok(())

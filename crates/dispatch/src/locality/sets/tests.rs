@@ -1,0 +1,151 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// One call in which the given descriptors have events, if their set is polled; which were reported.
+fn call(sets: &mut Sets, number: u64, with_events: &[RawFd]) -> Vec<RawFd> {
+    let due = sets.due(number);
+    let mut reported = Vec::new();
+    let happened = |polled: &PollFd| i16::from(with_events.contains(&polled.fd()));
+    sets.settle(due, happened, |fd, _, _| reported.push(fd));
+    reported
+}
+
+fn set_of(sets: &Sets, fd: RawFd) -> usize {
+    sets.set_of(sets.place(fd).expect("a member"))
+}
+
+/// The array says the same thing in all its parts.
+fn consistent(sets: &Sets) {
+    assert_eq!(sets.fds.len(), sets.members.len());
+    assert_eq!(sets.ends.last(), Some(&sets.fds.len()));
+    assert!(sets.ends.is_sorted());
+    for (place, polled) in sets.fds.iter().enumerate() {
+        assert_eq!(sets.place(polled.fd()), Some(place));
+    }
+    let known = sets.places.iter().filter(|place| **place != ABSENT).count();
+    assert_eq!(known, sets.fds.len());
+}
+
+#[test]
+fn each_set_is_polled_by_its_frequency() {
+    let sets = Sets::new(3, 3);
+    let due: Vec<usize> = (1..=18).map(|number| sets.due(number)).collect();
+    assert_eq!(due, [1, 1, 2, 1, 1, 2, 1, 1, 3, 1, 1, 2, 1, 1, 2, 1, 1, 3]);
+    assert_eq!(Sets::new(1, 3).due(9), 1);
+    assert_eq!(Sets::new(4, 2).due(8), 4);
+}
+
+#[test]
+fn without_events_it_falls_after_n_minus_1_calls_and_again_after_n_squared_minus_n() {
+    for n in [2, 3, 5, 10] {
+        let mut sets = Sets::new(3, n);
+        let n = u64::from(n);
+        // It comes into a set with a poll of that set, so whole periods pass.
+        sets.insert(7, 1, Member::new(0, false));
+        for number in 1..n - 1 {
+            call(&mut sets, number, &[]);
+            assert_eq!(set_of(&sets, 7), 0, "N = {n}, call {number}");
+        }
+        call(&mut sets, n - 1, &[]);
+        assert_eq!(set_of(&sets, 7), 1, "N = {n}");
+        for number in n..n * n - n {
+            call(&mut sets, number, &[]);
+            assert_eq!(set_of(&sets, 7), 1, "N = {n}, call {number}");
+        }
+        call(&mut sets, n * n - n, &[]);
+        assert_eq!(set_of(&sets, 7), 2, "N = {n}");
+    }
+}
+
+#[test]
+fn events_in_two_consecutive_polls_of_its_set_bring_it_up_and_one_does_not() {
+    let mut sets = Sets::new(3, 3);
+    sets.insert(7, 1, Member::new(0, false));
+    let mut number = 0;
+    let mut next = |sets: &mut Sets, events: &[RawFd]| {
+        number += 1;
+        call(sets, number, events)
+    };
+    (0..8).for_each(|_| drop(next(&mut sets, &[])));
+    assert_eq!(set_of(&sets, 7), 2);
+    // The idle set is polled by calls 9, 18, 27, 36.
+    assert_eq!(next(&mut sets, &[7]), [7]);
+    (0..8).for_each(|_| assert!(next(&mut sets, &[7]).is_empty()));
+    assert_eq!(set_of(&sets, 7), 2);
+    assert!(next(&mut sets, &[]).is_empty());
+    (0..8).for_each(|_| drop(next(&mut sets, &[])));
+    assert_eq!(next(&mut sets, &[7]), [7]);
+    assert_eq!(set_of(&sets, 7), 2, "the poll before found nothing");
+    (0..8).for_each(|_| drop(next(&mut sets, &[])));
+    assert_eq!(next(&mut sets, &[7]), [7]);
+    assert_eq!(set_of(&sets, 7), 0, "two in a row");
+}
+
+#[test]
+fn a_locked_descriptor_stays_active() {
+    let mut sets = Sets::new(3, 3);
+    sets.insert(7, 1, Member::new(0, true));
+    (1..100).for_each(|number| drop(call(&mut sets, number, &[])));
+    assert_eq!(set_of(&sets, 7), 0);
+}
+
+/// The rules in their plainest form, for one descriptor.
+#[derive(Clone, Copy, Debug)]
+struct Plain {
+    set: u32,
+    quiet_polls: u64,
+    event_before: bool,
+}
+
+impl Plain {
+    fn call(&mut self, number: u64, n: u64, event: bool) {
+        if !number.is_multiple_of(n.pow(self.set)) {
+            return;
+        }
+        if event {
+            if self.set > 0 && self.event_before {
+                *self = Plain { set: 0, quiet_polls: 0, event_before: false };
+                return;
+            }
+            (self.quiet_polls, self.event_before) = (0, true);
+            return;
+        }
+        self.quiet_polls += 1;
+        self.event_before = false;
+        if self.quiet_polls >= n - 1 && self.set < 2 {
+            *self = Plain { set: self.set + 1, quiet_polls: 0, event_before: false };
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn many_descriptors_follow_the_plain_rules(
+        n in 2_u32..6,
+        calls in prop::collection::vec((prop::collection::vec(0_i32..8, 0..4), prop::option::of(0_i32..8)), 1..150),
+    ) {
+        let mut sets = Sets::new(3, n);
+        let mut plain = BTreeMap::new();
+        for (number, (with_events, changed)) in calls.into_iter().enumerate() {
+            let number = number as u64 + 1;
+            // A descriptor comes or goes.
+            if let Some(fd) = changed {
+                if plain.remove(&fd).is_some() {
+                    prop_assert_eq!(sets.remove(fd).map(|member| member.payload), Some(fd as u64));
+                } else {
+                    sets.insert(fd, 1, Member::new(fd as u64, false));
+                    plain.insert(fd, Plain { set: 0, quiet_polls: 0, event_before: false });
+                }
+            }
+            call(&mut sets, number, &with_events);
+            consistent(&sets);
+            for (fd, rules) in &mut plain {
+                rules.call(number, u64::from(n), with_events.contains(fd));
+                prop_assert_eq!(set_of(&sets, *fd), rules.set as usize, "descriptor {}", fd);
+            }
+        }
+    }
+}

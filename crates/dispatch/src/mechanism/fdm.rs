@@ -1,0 +1,70 @@
+//! The locality-aware mechanism ([`locality`](crate::locality), where paper and deviations are named) behind
+//! the common contract. Listeners are to be registered as locked. Deadlines are not used: the loops keep
+//! theirs in [`Timers`](crate::Timers).
+
+use std::io;
+use std::os::fd::RawFd;
+
+use base::{Nanos, RealClock};
+
+use super::{Change, Mechanism, poll_bits, poll_event};
+use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
+use crate::locality::{self, PollingSets, Settings};
+use crate::{Event, Interest, Token, Waited};
+
+/// The mechanism.
+pub struct Fdm {
+    sets: PollingSets,
+    /// What the sets report, before it is put in the contract's words.
+    reported: Vec<locality::Event>,
+}
+
+impl Fdm {
+    /// Empty sets with these settings.
+    pub fn with(settings: Settings) -> Fdm {
+        Fdm { sets: PollingSets::new(settings, RealClock::new()), reported: Vec::new() }
+    }
+}
+
+impl Mechanism for Fdm {
+    const CAPABILITIES: Capabilities = Capabilities {
+        name: "fdm",
+        scales: false,
+        collapses: true,
+        many_events_per_call: true,
+        overflow: Overflow::Never,
+        falls_back_to: None,
+        initial_state: InitialState::Reported,
+        many_interest_sets: true,
+        trigger: Trigger::Level,
+        descriptor_limit: "RLIMIT_NOFILE",
+        exclusive_wake: false,
+    };
+
+    fn new() -> io::Result<Fdm> {
+        Ok(Fdm::with(Settings::default()))
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
+        let Some(interest) = change.to.filter(|interest| *interest != Interest::None) else {
+            // A member is told of hang-ups whatever it asked for.
+            self.sets.unregister(change.fd);
+            return Ok(());
+        };
+        let (bits, payload) = (poll_bits(interest), change.token.0);
+        if !self.sets.update(change.fd, bits, payload, None) {
+            self.sets.register(change.fd, bits, payload, change.locked);
+        }
+        Ok(())
+    }
+
+    fn closing(&mut self, fd: RawFd) {
+        self.sets.unregister(fd);
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        let waited = self.sets.wait(&mut self.reported, timeout)?;
+        events.extend(self.reported.drain(..).map(|event| poll_event(Token(event.payload), event.bits)));
+        Ok(waited)
+    }
+}
