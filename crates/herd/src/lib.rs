@@ -33,7 +33,6 @@ mod waiter;
 mod watch;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Nanos, Seed};
 use rand::seq::SliceRandom;
@@ -97,7 +96,7 @@ pub struct Outcome {
 }
 
 /// Measures all points, in random order. Blocks; raises this process's soft descriptor limit as far as is
-/// needed, and sets the calling thread's timer slack. Ends after the current connection when `stop` is raised.
+/// needed, and sets the calling thread's timer slack. Ends after the current connection when `stop` says so.
 ///
 /// # Errors
 /// [`HerdError::Descriptors`] and [`HerdError::NoTracePoints`] before anything is measured;
@@ -106,7 +105,7 @@ pub struct Outcome {
 pub fn run(
     config: &Config,
     mut observer: impl FnMut(Progress),
-    stop: &AtomicBool,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Outcome, HerdError> {
     raise_descriptor_limit(config)?;
     let (counted_by, no_trace_points) = choose_count(config)?;
@@ -133,14 +132,14 @@ fn measure(
     wait: Wait,
     waiters: usize,
     counted_by: CountedBy,
-    stop: &AtomicBool,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Option<Measured>, HerdError> {
     let mut herd = Population::start(wait, waiters, config.tasks, &config.program)?;
     let tasks = wait_for_all(&mut herd)?;
     let mut watch = Watch::start(&herd, &tasks, counted_by)?;
     let mut samples = Vec::with_capacity(config.samples);
     for number in 0..WARM_UP + config.samples {
-        if stop.load(Ordering::Relaxed) {
+        if stop() {
             return Ok(None);
         }
         let sample = sample::take(&herd, &tasks, &mut watch).map_err(|error| explain(error, &mut herd))?;

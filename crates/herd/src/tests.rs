@@ -2,6 +2,8 @@
 
 use super::*;
 
+use std::cell::RefCell;
+
 const WAITERS: usize = 16;
 const SAMPLES: usize = 12;
 
@@ -39,7 +41,7 @@ fn check(point: &Point) {
 
 #[test]
 fn every_herd_settles_counted_by_context_switches() {
-    let outcome = run(&config(&Wait::ALL, CountedBy::Switches), |_| {}, &AtomicBool::new(false)).unwrap();
+    let outcome = run(&config(&Wait::ALL, CountedBy::Switches), |_| {}, &|| false).unwrap();
     assert_eq!(outcome.points.len(), Wait::ALL.len());
     outcome.points.iter().for_each(check);
 }
@@ -47,7 +49,7 @@ fn every_herd_settles_counted_by_context_switches() {
 #[test]
 fn every_herd_settles_counted_by_trace_points() {
     let config = config(&Wait::ALL, CountedBy::TracePoints);
-    match run(&config, |_| {}, &AtomicBool::new(false)) {
+    match run(&config, |_| {}, &|| false) {
         Ok(outcome) => outcome.points.iter().for_each(check),
         Err(HerdError::NoTracePoints(why)) => println!("skipped: {why}"),
         Err(error) => panic!("{error}"),
@@ -57,19 +59,12 @@ fn every_herd_settles_counted_by_trace_points() {
 #[test]
 fn the_order_is_the_seeds_and_a_stop_ends_it() {
     let order = |seed| {
-        let stop = AtomicBool::new(false);
-        let mut seen = Vec::new();
+        let seen = RefCell::new(Vec::new());
         let config = Config { seed: Seed(seed), samples: 1, ..config(&Wait::ALL, CountedBy::Switches) };
-        let outcome = run(
-            &config,
-            |progress| {
-                seen.push(progress.wait);
-                stop.store(seen.len() == 4, Ordering::Relaxed);
-            },
-            &stop,
-        );
+        let tell = |progress: Progress| seen.borrow_mut().push(progress.wait);
+        let outcome = run(&config, tell, &|| seen.borrow().len() == 4);
         assert_eq!(outcome.unwrap().points.len(), 3);
-        seen
+        seen.into_inner()
     };
     assert_eq!(order(1), order(1));
     assert_ne!(order(1), order(2));

@@ -2,6 +2,7 @@
 
 mod demo;
 mod doctor;
+mod herd;
 mod load;
 mod serve;
 
@@ -9,6 +10,7 @@ use clap::{Parser, Subcommand};
 
 pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
+pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use load::{Client, LoadFlags, Output};
 pub use serve::{LogFormat, MECHANISMS, ServeFlags};
 
@@ -32,4 +34,9 @@ pub enum Command {
     Demo(DemoFlags),
     /// What this machine and kernel can do, and which limits will bite
     Doctor(DoctorFlags),
+    /// How many tasks wake for one connection, and for how long
+    Herd(HerdFlags),
+    /// A waiter in a process of its own
+    #[command(hide = true)]
+    HerdWaiter(HerdWaiterArguments),
 }

@@ -70,7 +70,7 @@ fn configuration(flags: LoadFlags) -> Config {
 }
 
 /// Ctrl-C and SIGTERM end the run early; what there is by then is a complete result.
-fn stop_at_signal() -> Result<Stop, Exit> {
+pub fn stop_at_signal() -> Result<Stop, Exit> {
     let failed = |error: io::Error| Exit::Failed(format!("cannot wait for signals: {error}"));
     sys::signal::block().map_err(failed)?;
     let stop = Stop::new();

@@ -9,6 +9,7 @@ mod config_file;
 mod demo;
 mod doctor;
 mod exit;
+mod herd;
 mod load;
 mod serve;
 
@@ -25,6 +26,8 @@ fn main() -> std::process::ExitCode {
             Command::Load(flags) => load::run(flags),
             Command::Demo(flags) => demo::run(flags),
             Command::Doctor(flags) => doctor::run(flags),
+            Command::Herd(flags) => herd::run(flags),
+            Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
         });
     exit::report(outcome)
 }

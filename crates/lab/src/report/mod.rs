@@ -10,10 +10,10 @@ mod figures;
 mod format;
 mod page;
 mod summary;
-mod svg;
+pub mod svg;
 mod tables;
 mod text;
 mod wording;
 
-pub use page::html;
+pub use page::{STYLE, html};
 pub use text::text;

@@ -13,7 +13,8 @@ use super::tables::{self, Table};
 use super::wording;
 
 const FRAME: &str = include_str!("assets/page.html");
-const STYLE: &str = include_str!("assets/style.css");
+/// The style sheet that the charts are drawn for: light, dark and print.
+pub const STYLE: &str = include_str!("assets/style.css");
 const SCRIPT: &str = include_str!("assets/script.js");
 
 /// A server in the list at the top.

@@ -1,0 +1,96 @@
+//! `inrush herd`: flags to an experiment, and its points as text, JSON and plots.
+
+mod plot;
+
+use std::io::{self, IsTerminal, Write};
+
+use ::herd::{Config, CountedBy, HerdError, Point, Progress, Tasks, Wait};
+
+use crate::cli::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
+use crate::exit::Exit;
+use crate::load::stop_at_signal;
+
+/// Measures, and prints the points that were finished.
+pub fn run(flags: HerdFlags) -> Result<(), Exit> {
+    let (output, plot) = (flags.output, flags.plot.clone());
+    let config = configuration(flags)?;
+    let stop = stop_at_signal()?;
+    let asked = config.waits.len() * config.waiters.len();
+    let outcome = ::herd::run(&config, tell, &|| stop.is_requested()).map_err(exit)?;
+    if let Some(why) = &outcome.no_trace_points {
+        eprintln!(
+            "inrush: counting by voluntary context switches, for trace points cannot be used here: {why}"
+        );
+    }
+    if outcome.points.len() < asked {
+        eprintln!("inrush: stopped after {} of {asked} points", outcome.points.len());
+    }
+    print(&outcome.points, output)
+        .map_err(|error| Exit::Failed(format!("cannot write the points: {error}")))?;
+    if let Some(file) = plot {
+        std::fs::write(&file, plot::page(&outcome.points))
+            .map_err(|error| Exit::Failed(format!("--plot {}: cannot write it: {error}", file.display())))?;
+    }
+    Ok(())
+}
+
+/// Is one waiter of a herd of processes.
+pub fn run_waiter(arguments: &HerdWaiterArguments) -> Result<(), Exit> {
+    ::herd::run_in_this_process(&arguments.words).map_err(|error| Exit::Failed(error.to_string()))
+}
+
+fn configuration(flags: HerdFlags) -> Result<Config, Exit> {
+    let program = sys::process::this_program()
+        .map_err(|error| Exit::Failed(format!("cannot find this program's own file: {error}")))?;
+    let (mut waits, mut waiters) = (flags.wait, flags.waiters);
+    if waits.is_empty() {
+        waits = Wait::ALL.to_vec();
+    }
+    waits.sort_unstable();
+    waits.dedup();
+    waiters.sort_unstable();
+    waiters.dedup();
+    Ok(Config {
+        waits,
+        waiters,
+        tasks: match flags.tasks {
+            HerdTasks::Threads => Tasks::Threads,
+            HerdTasks::Processes => Tasks::Processes,
+        },
+        samples: flags.samples.get(),
+        seed: flags.seed,
+        count_by: match flags.count_by {
+            CountBy::Auto => None,
+            CountBy::TracePoints => Some(CountedBy::TracePoints),
+            CountBy::ContextSwitches => Some(CountedBy::Switches),
+        },
+        program,
+    })
+}
+
+/// A line a point, for whoever sits in front of it.
+fn tell(progress: Progress) {
+    if io::stderr().is_terminal() {
+        let Progress { done, of, wait, waiters } = progress;
+        eprintln!("inrush: point {} of {of}: {wait}, {waiters} waiters", done + 1);
+    }
+}
+
+fn print(points: &[Point], output: HerdOutput) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match output {
+        HerdOutput::Text => stdout.write_all(::herd::text(points).as_bytes()),
+        HerdOutput::Json => {
+            serde_json::to_writer_pretty(&mut stdout, points)?;
+            stdout.write_all(b"\n")
+        }
+    }
+}
+
+fn exit(error: HerdError) -> Exit {
+    match error {
+        HerdError::Descriptors { .. } => Exit::Usage(format!("--waiters: {error}")),
+        HerdError::NoTracePoints(_) => Exit::Usage(format!("--count-by trace-points: {error}")),
+        _ => Exit::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,126 @@
+//! `inrush herd` as its users meet it. Structure only: nothing here depends on how fast the machine is.
+
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+const WAITS: [&str; 9] = [
+    "accept",
+    "poll",
+    "epoll",
+    "epoll-exclusive",
+    "epoll-shared",
+    "reuseport",
+    "wake-all",
+    "wake-one",
+    "mutex",
+];
+
+fn inrush(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_inrush")).args(arguments).output().unwrap()
+}
+
+fn points(arguments: &[&str]) -> Vec<Value> {
+    let output = inrush(&[&["herd", "--output=json"], arguments].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// What holds of every herd, however it waits.
+fn check(point: &Value) {
+    let wakeups = number(&point["wakeups_per_connection"]);
+    let waiters = number(&point["waiters"]);
+    match point["wait"].as_str().unwrap() {
+        "wake-all" => assert!(wakeups > waiters / 2.0, "{point}"),
+        "wake-one" => assert!((1.0..2.0).contains(&wakeups), "{point}"),
+        _ => assert!(wakeups >= 1.0, "{point}"),
+    }
+    let settle = &point["settle_us"];
+    assert!(number(&settle["p50"]) > 0.0, "{point}");
+    assert!(number(&settle["p50"]) <= number(&settle["p95"]), "{point}");
+    assert!(number(&settle["p95"]) <= number(&settle["max"]), "{point}");
+    assert!(number(&point["cpu_us_per_connection"]) > 0.0, "{point}");
+    let fairness = number(&point["fairness"]);
+    assert!(fairness > 0.0 && fairness <= 1.0, "{point}");
+}
+
+#[test]
+fn processes_wait_in_every_way() {
+    let points = points(&["--as=processes", "--waiters=12", "--samples=8", "--count-by=context-switches"]);
+    let waits: Vec<&str> = points.iter().map(|point| point["wait"].as_str().unwrap()).collect();
+    assert_eq!(waits, WAITS);
+    for point in &points {
+        check(point);
+        assert_eq!(point["as"], "processes");
+        assert_eq!(point["counted_by"], "voluntary context switches");
+        assert_eq!(number(&point["samples"]), 8.0);
+        assert!(point["settle_log_slope"].is_null());
+    }
+}
+
+#[test]
+fn threads_have_a_slope_and_are_counted_as_well_as_can_be() {
+    let points = points(&["--wait=wake-all,wake-one", "--waiters=4,12", "--samples=6", "--seed=9"]);
+    let order: Vec<(&str, f64)> =
+        points.iter().map(|point| (point["wait"].as_str().unwrap(), number(&point["waiters"]))).collect();
+    assert_eq!(order, [("wake-all", 4.0), ("wake-all", 12.0), ("wake-one", 4.0), ("wake-one", 12.0)]);
+    for point in &points {
+        check(point);
+        assert_eq!(point["as"], "threads");
+        let slope = &point["settle_log_slope"];
+        assert!(number(&slope["ci95"]["low"]) <= number(&slope["ci95"]["high"]), "{point}");
+        let interval = &point["wakeups_per_connection_ci95"];
+        assert!(number(&interval["low"]) <= number(&point["wakeups_per_connection"]), "{point}");
+        assert!(number(&interval["high"]) >= number(&point["wakeups_per_connection"]), "{point}");
+    }
+}
+
+#[test]
+fn the_text_ends_with_the_papers_numbers_and_the_plot_holds_them_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("herd.html");
+    let plot = format!("--plot={}", file.display());
+    let output = inrush(&["herd", "--wait=accept,poll", "--waiters=2,6", "--samples=4", &plot]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().filter(|line| line.starts_with("poll ")).count(), 3, "{text}");
+    assert!(text.contains("Counted by "), "{text}");
+    assert!(text.contains("4.7 ms at 100 waiters and 177 ms at 1000"), "{text}");
+    let page = std::fs::read_to_string(file).unwrap();
+    assert_eq!(page.matches("<svg class=\"chart").count(), 3);
+    assert!(page.contains("data-name=\"Molloy 2000, unpatched\"") && page.contains("177 ms"));
+    assert!(!page.contains("<script"));
+}
+
+#[test]
+fn mistakes_are_one_line_and_exit_2() {
+    for (flag, says) in [
+        ("--wait=knock", "'knock' is not one of accept, poll, epoll,"),
+        ("--waiters=0", "accepted are whole numbers from 1 to 10000"),
+        ("--samples=0", "--samples"),
+        ("--plot=herd.png", "accepted are names that end in .html"),
+    ] {
+        let output = inrush(&["herd", flag]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn a_waiter_is_started_by_a_herd_only() {
+    for arguments in [&["herd-waiter"][..], &["herd-waiter", "accept", "0", "987654"]] {
+        let output = inrush(arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
+    }
+    let help = String::from_utf8(inrush(&["--help"]).stdout).unwrap();
+    assert!(help.contains("herd") && !help.contains("herd-waiter"), "{help}");
+}
