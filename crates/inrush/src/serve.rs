@@ -7,15 +7,14 @@ use crate::cli::{self, ServeFlags};
 use crate::exit::Exit;
 
 /// Descriptors beside connections: listeners, mechanism, log, reserve, standard streams, and headroom.
-const OTHER_DESCRIPTORS: u64 = 64;
+const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal.
 pub fn run(flags: ServeFlags) -> Result<(), Exit> {
-    let loops = u64::from(flags.workers.unwrap_or(1));
-    let needed =
-        u64::from(flags.max_connections) + loops * u64::from(flags.cache_open_files) + OTHER_DESCRIPTORS;
-    raise_descriptor_limit(needed);
-    let server = Server::start(configuration(flags)).map_err(exit)?;
+    let config = configuration(flags);
+    let needed = config.max_connections + config.architecture.descriptors(&config) + OTHER_DESCRIPTORS;
+    raise_descriptor_limit(needed as u64);
+    let server = Server::start(config).map_err(exit)?;
     for address in server.addresses() {
         eprintln!("listening on {address}");
     }
@@ -64,15 +63,18 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         cli::LogFormat::Combined => server::LogFormat::Combined,
         cli::LogFormat::Json => server::LogFormat::Json,
     };
-    let dispatch = cli::MECHANISMS.iter().copied().find(|name| *name == flags.dispatch);
+    let named = |given: String| cli::MECHANISMS.iter().copied().find(|name| *name == given);
     ServeConfig {
         root: flags.root,
         listen: flags.listen,
         architecture: flags.arch,
-        dispatch: dispatch.expect("the parser accepts only these names"),
+        dispatch: flags.dispatch.map(|given| named(given).expect("the parser accepts only these names")),
+        wake: flags.wake,
+        batch: flags.batch,
+        threads: flags.threads,
         accept_limit: flags.accept_limit,
         read_after_accept: flags.read_after_accept,
-        workers: flags.workers.map(usize::from),
+        workers: flags.workers.map(|workers| workers as usize),
         cpus: flags.cpus.map(|list| list.0).unwrap_or_default(),
         max_connections: flags.max_connections as usize,
         backlog: flags.backlog,

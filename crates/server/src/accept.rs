@@ -30,6 +30,7 @@ use sys::errno::{Failure, classify};
 
 use crate::counters::LoopCounts;
 use crate::listener::Listener;
+use crate::slots::{Slot, Slots};
 
 const FIRST_PAUSE: Nanos = Nanos::MILLISECOND;
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;
@@ -77,12 +78,40 @@ pub enum Accepted {
     Exhausted(Nanos),
 }
 
+/// A connection that a thread has taken from the queue, to serve it from now on.
+#[derive(Debug)]
+pub struct Arrived {
+    /// The socket, non-blocking.
+    pub socket: OwnedFd,
+    /// Who it is.
+    pub peer: Option<SocketAddr>,
+    /// When it was accepted.
+    pub at: Nanos,
+    /// Given back with the connection's end.
+    pub slot: Slot,
+}
+
+/// Why an accept phase ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseEnd {
+    /// Every queue is empty.
+    Empty,
+    /// The accept-limit is reached; there may be more.
+    AtLimit,
+    /// The connection limit is reached; there may be more.
+    Full,
+    /// Nothing left to accept with: leave the listeners alone until then.
+    Exhausted(Nanos),
+}
+
 /// Accepts by one strategy for one loop.
 pub struct Acceptor {
     /// How many a phase.
     pub limit: LiveLimit,
     reserve: Option<OwnedFd>,
     pause: Nanos,
+    /// Which listener comes first in the next phase.
+    first: usize,
 }
 
 impl Acceptor {
@@ -91,7 +120,7 @@ impl Acceptor {
     /// # Errors
     /// No descriptor left even now.
     pub fn new(limit: LiveLimit) -> io::Result<Acceptor> {
-        Ok(Acceptor { limit, reserve: Some(open_reserve()?), pause: FIRST_PAUSE })
+        Ok(Acceptor { limit, reserve: Some(open_reserve()?), pause: FIRST_PAUSE, first: 0 })
     }
 
     /// Takes one connection from the queue.
@@ -125,7 +154,51 @@ impl Acceptor {
         }
     }
 
-    fn next_pause(&mut self) -> Nanos {
+    /// A whole accept phase of a thread that serves what it takes: at most accept-limit connections in all,
+    /// from each listener in turn. Counted as a phase if there was any.
+    pub fn phase(
+        &mut self,
+        listeners: &[Listener],
+        now: Nanos,
+        slots: &Arc<Slots>,
+        counts: &mut LoopCounts,
+        batch: &mut Vec<Arrived>,
+    ) -> PhaseEnd {
+        let limit = self.limit.get();
+        let before = batch.len();
+        // Another listener comes first each time, so that none waits for ever under a small limit.
+        let first = self.first;
+        self.first = self.first.wrapping_add(1);
+        let mut end = PhaseEnd::Empty;
+        let mut listeners_left = (0..listeners.len()).map(|turn| (first + turn) % listeners.len());
+        let mut index = listeners_left.next();
+        while let Some(current) = index {
+            if !limit.allows((batch.len() - before) as u64 + 1) {
+                end = PhaseEnd::AtLimit;
+                break;
+            }
+            let Some(slot) = slots.take() else {
+                counts.limit_connections += 1;
+                end = PhaseEnd::Full;
+                break;
+            };
+            match self.accept(&listeners[current], now, counts) {
+                Accepted::Connection(socket, peer) => batch.push(Arrived { socket, peer, at: now, slot }),
+                Accepted::Empty => index = listeners_left.next(),
+                Accepted::Exhausted(until) => {
+                    end = PhaseEnd::Exhausted(until);
+                    break;
+                }
+            }
+        }
+        let taken = (batch.len() - before) as u64;
+        counts.accepts += taken;
+        counts.accept_phases += u64::from(taken > 0);
+        end
+    }
+
+    /// How long to leave a resource alone that is used up; longer each time until an accept succeeds.
+    pub fn next_pause(&mut self) -> Nanos {
         let pause = self.pause;
         self.pause = Nanos((pause.0 * 2).min(LONGEST_PAUSE.0));
         pause

@@ -2,14 +2,18 @@
 //!
 //! To add one: a file here with a constant of type [`Architecture`], and its name in [`ALL`].
 
+mod mt;
 mod per_core;
 mod sped;
 mod tux;
 
-use crate::run::{LoopHandle, Plan, ServeError};
+use crate::choices::Choice;
+use crate::config::ServeConfig;
+use crate::plan::{LoopHandle, Plan};
+use crate::run::ServeError;
 
 /// All of them, the default first.
-pub const ALL: &[&Architecture] = &[&per_core::PER_CORE, &sped::SPED, &tux::TUX];
+pub const ALL: &[&Architecture] = &[&per_core::PER_CORE, &sped::SPED, &tux::TUX, &mt::MT];
 
 /// One way to place the work.
 #[derive(Debug)]
@@ -18,8 +22,24 @@ pub struct Architecture {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
+    /// Descriptors that it may need beside those of connections and the server's own.
+    pub(crate) descriptors: fn(&ServeConfig) -> usize,
+    /// The settings that mean something to it.
+    pub(crate) uses: &'static [Choice],
     /// Starts its loops.
     pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
+}
+
+impl Architecture {
+    /// Descriptors that it may need beside those of connections and the server's own.
+    pub fn descriptors(&self, config: &ServeConfig) -> usize {
+        (self.descriptors)(config)
+    }
+}
+
+/// What loops that each have a cache of open files may need.
+fn with_a_cache_each(config: &ServeConfig) -> usize {
+    config.workers.unwrap_or(1) * config.site.cache.open_files
 }
 
 /// The architecture of a name.

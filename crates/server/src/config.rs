@@ -7,6 +7,7 @@ use base::{Limit, Nanos};
 
 use crate::access_log::LogFormat;
 use crate::architecture::Architecture;
+use crate::choices::{Batch, Threads, Wake};
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,13 +27,20 @@ pub struct ServeConfig {
     pub listen: Vec<SocketAddr>,
     /// Which threads exist and what each does.
     pub architecture: &'static Architecture,
-    /// The event mechanism's name: one of [`dispatch::for_each_mechanism`].
-    pub dispatch: &'static str,
+    /// The event mechanism's name: one of [`dispatch::for_each_mechanism`]. The best where absent, here and
+    /// below where an architecture has a use for it; refused where it has none.
+    pub dispatch: Option<&'static str>,
+    /// How threads that wait for the same listener are woken.
+    pub wake: Option<Wake>,
+    /// How a thread serves what it took in one accept phase.
+    pub batch: Option<Batch>,
+    /// Where threads come from.
+    pub threads: Option<Threads>,
     /// Connections accepted each time the listener is ready (Brecht 2004).
     pub accept_limit: Limit,
     /// Read from a connection as soon as it is accepted (off in the paper).
     pub read_after_accept: bool,
-    /// How many loops; the architecture's choice where absent.
+    /// How many loops or threads; the architecture's choice where absent.
     pub workers: Option<usize>,
     /// Processors to tie the loops to, in turn; all that are allowed where empty.
     pub cpus: Vec<usize>,

@@ -4,7 +4,7 @@
 //! [`PUBLISH_EVERY`], and before it goes to sleep with something new: one uncontended lock, nothing per
 //! request. Readers see figures that are at most that old.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::Nanos;
 use sys::socket::AcceptQueue;
@@ -39,6 +39,8 @@ base::counts! {
         turned_away,
         /// Accepts that failed for another reason on our side.
         accept_errors,
+        /// Connections given up because no thread could be started for them.
+        no_thread,
         /// Times that accepting stopped at the connection limit.
         limit_connections,
         /// Times that a connection's turn ended before its work did.
@@ -96,18 +98,42 @@ impl Counters {
     }
 }
 
-/// Where a loop leaves its counters for others.
-#[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Mutex<Counters>>);
+/// Adds what only the moment of reading can tell: gauges, and totals of what threads share.
+type Live = Arc<dyn Fn(&mut Counters) + Send + Sync>;
+
+/// Where a loop, or a group of threads, leaves its counters for others.
+#[derive(Clone, Default)]
+pub struct Board {
+    published: Arc<Mutex<Counters>>,
+    live: Option<Live>,
+}
 
 impl Board {
+    /// A board whose readers see what `live` adds as well.
+    pub fn with_live(live: impl Fn(&mut Counters) + Send + Sync + 'static) -> Board {
+        Board { published: Arc::default(), live: Some(Arc::new(live)) }
+    }
+
     /// Replaces what is there.
     pub fn publish(&self, counters: Counters) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+        *self.lock() = counters;
+    }
+
+    /// Adds one thread's totals to those of its group.
+    pub fn merge(&self, counters: &Counters) {
+        self.lock().add(counters);
     }
 
     /// What was published last.
     pub fn read(&self) -> Counters {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut counters = self.lock().clone();
+        if let Some(live) = &self.live {
+            live(&mut counters);
+        }
+        counters
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counters> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,9 @@
 //! Drivers move bytes between sockets and the protocol machine; nothing else does.
 
+pub mod blocking;
+pub mod kernel_threads;
 pub mod readiness;
+mod transfer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,19 +11,19 @@ use std::thread::JoinHandle;
 
 use base::{Bytes, Nanos, RealClock};
 use http1::server::Settings;
-use rustix::process::{Signal as Kill, getpid, kill_process};
-use site::{Root, Site};
+use site::Root;
 use sys::signal::{self, Signal};
 
 use crate::accept::{Acceptor, LiveLimit};
-use crate::access_log::{self, LogSender, LoopLog};
+use crate::access_log::{self, LogSender};
 use crate::admin::Admin;
+use crate::choices::{self, Choice};
 use crate::config::{LogTarget, ServeConfig};
 use crate::counters::{Board, Counters};
 use crate::driver::Stop;
-use crate::driver::readiness::{self, ByPhases, Discipline, Parts, SocketService};
-use crate::listener::{Listener, listen};
-use crate::service::Costly;
+use crate::driver::readiness::{ByPhases, Parts};
+use crate::listener::listen;
+use crate::plan::{LoopHandle, Plan, start_readiness};
 
 /// Connections that the admin interface takes at once.
 const ADMIN_CONNECTIONS: usize = 64;
@@ -80,7 +80,8 @@ pub enum ServeError {
     },
 }
 
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> ServeError {
+/// Names what failed.
+pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> ServeError {
     move |cause| ServeError::System { what, cause }
 }
 
@@ -89,126 +90,6 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> ServeError {
 pub struct Drained {
     /// Connections that had not finished when the time was over.
     pub cut_off: u64,
-}
-
-/// A loop that runs.
-pub struct LoopHandle {
-    thread: JoinHandle<io::Result<()>>,
-    stop: Stop,
-    board: Board,
-    addresses: Vec<SocketAddr>,
-}
-
-/// What an architecture builds from.
-pub struct Plan {
-    config: ServeConfig,
-    cpus: Vec<usize>,
-    root: Arc<Root>,
-    settings: Arc<Settings>,
-    limit: LiveLimit,
-    log: Option<LogSender>,
-}
-
-impl Plan {
-    /// What was asked for.
-    pub fn config(&self) -> &ServeConfig {
-        &self.config
-    }
-
-    /// The processors that loops may be tied to, at least one.
-    pub fn cpus(&self) -> &[usize] {
-        &self.cpus
-    }
-
-    /// Refuses a number of workers other than 1 to an architecture that is one loop.
-    ///
-    /// # Errors
-    /// [`ServeError::Setting`].
-    pub fn only_one_loop(&self, architecture: &str) -> Result<(), ServeError> {
-        match self.config.workers {
-            None | Some(1) => Ok(()),
-            Some(workers) => Err(ServeError::Setting {
-                setting: "--workers",
-                given: workers.to_string(),
-                accepted: format!("{architecture} is one loop; --arch per-core has many"),
-            }),
-        }
-    }
-
-    /// Starts so many loops, each with an accept queue of its own for every address, and tied to a
-    /// processor: in turn, where there are more loops than processors.
-    pub fn start_loops<D: Discipline>(&self, count: usize) -> Result<Vec<LoopHandle>, ServeError> {
-        let mut queues: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
-        for address in &self.config.listen {
-            let listeners = listen(*address, self.config.backlog, count)
-                .map_err(|cause| ServeError::Listen { address: *address, cause })?;
-            for (queue, listener) in queues.iter_mut().zip(listeners) {
-                queue.push(listener);
-            }
-        }
-        let each = self.config.max_connections.div_ceil(count);
-        let placed = queues.into_iter().enumerate();
-        placed.map(|(index, queue)| self.start_loop::<D>(index, queue, each)).collect()
-    }
-
-    fn start_loop<D: Discipline>(
-        &self,
-        index: usize,
-        listeners: Vec<Listener>,
-        max_connections: usize,
-    ) -> Result<LoopHandle, ServeError> {
-        let site = Site::new(self.root.clone(), self.config.site.clone(), RealClock::new());
-        let parts = Parts {
-            listeners,
-            acceptor: Acceptor::new(self.limit.clone()).map_err(system("keep a reserve descriptor"))?,
-            service: Costly { site, burn: self.config.burn },
-            settings: self.settings.clone(),
-            max_connections,
-            read_after_accept: self.config.read_after_accept,
-            log: self.log.clone().map(LoopLog::new),
-            board: Board::default(),
-            stop: Stop::new().map_err(system("make an eventfd"))?,
-            drain_timeout: self.config.drain_timeout,
-        };
-        let cpu = self.cpus[index % self.cpus.len()];
-        start_thread::<_, D>(format!("loop-{index}"), self.config.dispatch, Some(cpu), parts)
-    }
-}
-
-/// Starts a thread that runs a loop.
-fn start_thread<S: SocketService + Send + 'static, D: Discipline>(
-    name: String,
-    dispatch: &'static str,
-    cpu: Option<usize>,
-    parts: Parts<S>,
-) -> Result<LoopHandle, ServeError> {
-    let (stop, board) = (parts.stop.clone(), parts.board.clone());
-    let addresses = parts.listeners.iter().map(|listener| listener.address).collect();
-    let asked = stop.clone();
-    let body = move || {
-        let result =
-            cpu.map_or(Ok(()), |cpu| sys::cpu::pin(&[cpu])).and_then(|()| run_on::<S, D>(dispatch, parts));
-        if !asked.asked() {
-            // The main thread waits for signals, and for nothing else.
-            let _ = kill_process(getpid(), Kill::TERM);
-        }
-        result
-    };
-    let thread = std::thread::Builder::new().name(name).spawn(body).map_err(system("start a thread"))?;
-    Ok(LoopHandle { thread, stop, board, addresses })
-}
-
-/// Runs the readiness loop on the mechanism of a name.
-fn run_on<S: SocketService, D: Discipline>(dispatch: &str, parts: Parts<S>) -> io::Result<()> {
-    macro_rules! by_name {
-        ($($name:literal => $mechanism:ty,)*) => {
-            match dispatch {
-                $($name => readiness::run::<$mechanism, S, D>(parts),)*
-                other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
-            }
-        };
-    }
-    dispatch::for_each_mechanism!(by_name)
 }
 
 /// A server that runs.
@@ -225,6 +106,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`]; nothing is left running then but threads that end with the process.
     pub fn start(config: ServeConfig) -> Result<Server, ServeError> {
+        choices::check(&config)?;
         signal::block().map_err(system("block signals"))?;
         let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
         let log = match &config.access_log {
@@ -275,8 +157,21 @@ impl Server {
         }
     }
 
-    /// Stops accepting, lets connections finish, and ends every thread.
-    fn shut_down(self) -> Result<Drained, ServeError> {
+    /// What all loops have counted so far; at most 10 ms old.
+    pub fn counters(&self) -> Counters {
+        let mut total = Counters::default();
+        for running in &self.loops {
+            total.add(&running.board.read());
+        }
+        total
+    }
+
+    /// Stops accepting, lets connections finish, and ends every thread. Blocks, for the drain time-out at
+    /// most.
+    ///
+    /// # Errors
+    /// [`ServeError::Loop`] where a loop ended by itself.
+    pub fn shut_down(self) -> Result<Drained, ServeError> {
         for running in &self.loops {
             running.stop.ask();
         }
@@ -341,6 +236,7 @@ fn start_log(
 fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result<LoopHandle, ServeError> {
     let listeners = listen(address, 16, 1).map_err(|cause| ServeError::Listen { address, cause })?;
     let mut settings = Settings::default();
+    let dispatches = plan.config.architecture.uses.contains(&Choice::Dispatch);
     settings.limits.keep_body = true;
     settings.limits.body_bytes = ADMIN_BODY.0;
     let parts = Parts {
@@ -349,7 +245,7 @@ fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result
             .map_err(system("keep a reserve descriptor"))?,
         service: Admin {
             architecture: plan.config.architecture.name,
-            dispatch: plan.config.dispatch,
+            dispatch: if dispatches { plan.dispatch() } else { "none" },
             limit: plan.limit.clone(),
             boards: loops.iter().map(|running| running.board.clone()).collect(),
             log: plan.log.clone(),
@@ -363,5 +259,5 @@ fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result
         stop: Stop::new().map_err(system("make an eventfd"))?,
         drain_timeout: Nanos::MILLISECOND * 100,
     };
-    start_thread::<_, ByPhases>("admin".to_owned(), "poll", None, parts)
+    start_readiness::<_, ByPhases>("admin".to_owned(), "poll", &[], parts)
 }

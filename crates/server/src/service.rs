@@ -1,23 +1,31 @@
-//! The site as a loop serves it, with an artificial cost where an experiment wants one.
+//! The site as a loop serves it, with an artificial cost where an experiment wants one; and the site as
+//! threads share it.
 
-use base::Nanos;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Bytes, Nanos, RealClock};
 use http1::{Request, Response, Service};
-use site::{File, Site};
+use site::{File, Options, Root, Site};
 
 use crate::driver::readiness::SocketService;
 
+/// Parts of a shared cache: with 16, two processors rarely want the same, and each still holds enough.
+const STRIPES: usize = 16;
+
 /// A site whose every answer takes `burn` of CPU time more.
-pub struct Costly {
+#[derive(Clone)]
+pub struct Costly<S> {
     /// What is served.
-    pub site: Site,
+    pub site: S,
     /// Artificial cost of a request; zero for none.
     pub burn: Nanos,
 }
 
-impl Service for Costly {
-    type File = File;
+impl<S: Service> Service for Costly<S> {
+    type File = S::File;
 
-    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
+    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<S::File> {
         if self.burn != Nanos::ZERO {
             sys::cpu::burn(self.burn);
         }
@@ -25,8 +33,59 @@ impl Service for Costly {
     }
 }
 
-impl SocketService for Costly {
+impl<S: SocketService> SocketService for Costly<S> {
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        self.site.counts().named().collect()
+        self.site.counts()
+    }
+}
+
+impl SocketService for Site {
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Site::counts(self).named().collect()
+    }
+}
+
+/// One site for many threads: its cache is striped by path, each stripe under a lock of its own, so
+/// that a file that comes from the disk delays only those who ask for the same stripe.
+#[derive(Clone)]
+pub struct SharedSite {
+    stripes: Arc<[Mutex<Site>]>,
+    hasher: RandomState,
+}
+
+impl SharedSite {
+    /// A site whose stripes together hold what `options` allow.
+    pub fn new(root: &Arc<Root>, options: &Options) -> SharedSite {
+        let mut each = options.clone();
+        each.cache.bytes = Bytes(options.cache.bytes.0 / STRIPES as u64);
+        each.cache.entries = options.cache.entries.div_ceil(STRIPES);
+        each.cache.absent = options.cache.absent.div_ceil(STRIPES);
+        each.cache.open_files = options.cache.open_files.div_ceil(STRIPES);
+        let stripe = |_| Mutex::new(Site::new(Arc::clone(root), each.clone(), RealClock::new()));
+        SharedSite { stripes: (0..STRIPES).map(stripe).collect(), hasher: RandomState::new() }
+    }
+}
+
+fn lock(stripe: &Mutex<Site>) -> MutexGuard<'_, Site> {
+    stripe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Service for SharedSite {
+    type File = File;
+
+    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
+        let path = request.target.split('?').next();
+        let stripe = self.hasher.hash_one(path) as usize % STRIPES;
+        lock(&self.stripes[stripe]).respond(request, now)
+    }
+}
+
+impl SocketService for SharedSite {
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let mut total = site::Counts::default();
+        for stripe in &*self.stripes {
+            total.add(lock(stripe).counts());
+        }
+        total.named().collect()
     }
 }

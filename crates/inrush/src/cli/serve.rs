@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base::{Bytes, Limit, Nanos};
 use clap::{Args, ValueEnum};
+use server::{Batch, Threads, Wake};
 
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
@@ -18,6 +19,11 @@ fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
         let known: Vec<&str> = server::architecture::ALL.iter().map(|known| known.name).collect();
         format!("accepted are {}", known.join(", "))
     })
+}
+
+fn architecture_help() -> String {
+    let lines = server::architecture::ALL.iter().map(|known| format!("{}: {}", known.name, known.summary));
+    format!("Which threads exist, who accepts and who serves:\n{}", lines.collect::<Vec<_>>().join(";\n"))
 }
 
 fn cpu_list(text: &str) -> Result<CpuList, String> {
@@ -59,13 +65,25 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     pub listen: Vec<SocketAddr>,
 
-    /// Which loops exist and who accepts: per-core, sped
-    #[arg(long, default_value = "per-core", value_parser = architecture)]
+    /// Which processes and threads exist, who accepts and who serves
+    #[arg(long, value_name = "ARCHITECTURE", default_value = "per-core", value_parser = architecture, help = architecture_help())]
     pub arch: &'static server::Architecture,
 
-    /// Event mechanism
-    #[arg(long, value_name = "MECHANISM", default_value = "epoll", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS))]
-    pub dispatch: String,
+    /// Event mechanism; epoll if not given
+    #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS))]
+    pub dispatch: Option<String>,
+
+    /// How threads that wait for one listener are woken: exclusive (if not given), mutex, all
+    #[arg(long, value_name = "HOW")]
+    pub wake: Option<Wake>,
+
+    /// How a thread serves the connections of one accept phase: serial (if not given), interleaved
+    #[arg(long, value_name = "HOW")]
+    pub batch: Option<Batch>,
+
+    /// Where threads come from: pool (if not given), per-connection
+    #[arg(long, value_name = "WHENCE")]
+    pub threads: Option<Threads>,
 
     /// Connections accepted each time the listener is ready: 1, 2, ... or inf
     #[arg(long, value_name = "N|inf", default_value = "10")]
@@ -75,9 +93,9 @@ pub struct ServeFlags {
     #[arg(long)]
     pub read_after_accept: bool,
 
-    /// Event loops; as many as processors if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub workers: Option<u16>,
+    /// Event loops (as many as processors if not given), kernel threads (150) or user-level threads (1000)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub workers: Option<u32>,
 
     /// Processors to tie the loops to, such as 0,2 or 0-3; all that are allowed if not given
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]

@@ -10,13 +10,17 @@
 //! busy keeps getting its share. Each loop has its own cache, so nothing is locked and memory is paid
 //! once a processor.
 
-use super::Architecture;
+use super::{Architecture, with_a_cache_each};
+use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
-use crate::run::{LoopHandle, Plan, ServeError};
+use crate::plan::{LoopHandle, Plan};
+use crate::run::ServeError;
 
 pub const PER_CORE: Architecture = Architecture {
     name: "per-core",
     summary: "one event loop per processor, pinned, each with its own queue",
+    descriptors: with_a_cache_each,
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept],
     start,
 };
 

@@ -11,12 +11,19 @@
 //! cold file stops everybody. Deviation: signals and the admin interface have threads of their own,
 //! which sleep unless they are spoken to.
 
-use super::Architecture;
+use super::{Architecture, with_a_cache_each};
+use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
-use crate::run::{LoopHandle, Plan, ServeError};
+use crate::plan::{LoopHandle, Plan};
+use crate::run::ServeError;
 
-pub const SPED: Architecture =
-    Architecture { name: "sped", summary: "one event loop on one processor", start };
+pub const SPED: Architecture = Architecture {
+    name: "sped",
+    summary: "one event loop on one processor",
+    descriptors: with_a_cache_each,
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept],
+    start,
+};
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.only_one_loop("sped")?;

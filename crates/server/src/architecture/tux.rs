@@ -20,24 +20,21 @@
 //! server's (10 unless given), TUX's own was infinite. Serving from inside the kernel would be another
 //! driver under this file; the discipline is in `driver/readiness/discipline.rs`.
 
-use super::Architecture;
+use super::{Architecture, with_a_cache_each};
+use crate::choices::Choice;
 use crate::driver::readiness::UntilEmpty;
-use crate::run::{LoopHandle, Plan, ServeError};
+use crate::plan::{LoopHandle, Plan};
+use crate::run::ServeError;
 
 pub const TUX: Architecture = Architecture {
     name: "tux",
     summary: "one event loop, which accepts only when nothing else is left",
+    descriptors: with_a_cache_each,
+    uses: &[Choice::Dispatch],
     start,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.only_one_loop("tux")?;
-    if plan.config().read_after_accept {
-        return Err(ServeError::Setting {
-            setting: "--read-after-accept",
-            given: "true".to_owned(),
-            accepted: "tux always works on an accepted connection at once".to_owned(),
-        });
-    }
     plan.start_loops::<UntilEmpty>(1)
 }

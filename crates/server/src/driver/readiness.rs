@@ -15,7 +15,7 @@
 //! phase at its limit - must be continued without another event.
 //!
 //! Invariants: time is read once per phase; a connection does a bounded amount of work a turn (bytes sent,
-//! requests answered, reads: see `turn`); nothing is allocated for a connection that is idle but its place
+//! requests answered, reads: see `transfer`); nothing is allocated for a connection that is idle but its place
 //! in the table.
 
 mod discipline;
@@ -42,11 +42,11 @@ pub use discipline::{ByPhases, Discipline, UntilEmpty};
 use peer::Peer;
 
 /// The largest read, and what a slow client can make us read ahead.
-const RECEIVE_BYTES: usize = 64 * 1024;
+pub(super) const RECEIVE_BYTES: usize = 64 * 1024;
 /// The length of a timer slot: how late a time-out may come.
 const TIMER_SLOT: Nanos = Nanos::from_millis(16);
 /// How old the `Date` field may be.
-const DATE_EVERY: Nanos = Nanos::from_millis(100);
+pub(super) const DATE_EVERY: Nanos = Nanos::from_millis(100);
 /// Not a connection's token: connections have odd generations.
 const STOP: Token = Token(u32::MAX as u64);
 
@@ -140,7 +140,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         let now = clock.now();
         let mut dispatcher = Dispatcher::new()?;
         for (index, listener) in parts.listeners.iter().enumerate() {
-            dispatcher.register(listener.socket.as_fd(), listener_token(index), Interest::Read);
+            dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
         dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
         Ok(ReadinessLoop {

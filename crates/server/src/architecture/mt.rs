@@ -1,0 +1,197 @@
+//! MT, multi-threaded: kernel threads, each with one connection at a time, blocking (SMPED, section 2).
+//!
+//! ```text
+//!   pool                                      per-connection
+//!             ┌─> thread 1: accept_n, serve            acceptor: accept_n
+//!   queue ────┼─> thread 2: accept_n, serve   queue ──>   |
+//!   (--wake)  └─> thread n: accept_n, serve               └─> a thread each: serve, end
+//! ```
+//!
+//! With accept-limit n a thread of the pool takes up to n connections and serves them one after another before it
+//! accepts again. All threads share one cache (striped, so that a cold file delays few others), which is
+//! what MP cannot do; a thread that blocks on a disk blocks nobody else. It wins with files that are not in
+//! memory and with several processors. It loses with more connections than threads: the pool's idle
+//! ones each hold a thread while others wait in the queue, and an accept-limit above 1 lets one wait
+//! behind them inside a batch. A thread per connection has no such wait, and pays for each with a start
+//! and, under load, with as many switches as connections.
+//!
+//! Deviations: threads sleep in poll(2), because a read that blocks ends neither at a deadline nor
+//! at a shutdown. The paper's numbers are Apache's: 150 threads.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{Builder, Scope};
+
+use super::Architecture;
+use crate::accept::{Acceptor, LiveLimit};
+use crate::access_log::{LogSender, LoopLog};
+use crate::choices::{Choice, Threads, Wake};
+use crate::config::ServeConfig;
+use crate::counters::Board;
+use crate::driver::Stop;
+use crate::driver::blocking::Common;
+use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
+use crate::driver::readiness::SocketService;
+use crate::plan::{EndsTheServer, LoopHandle, Plan, addresses, start_thread};
+use crate::run::{ServeError, system};
+use crate::service::{Costly, SharedSite};
+
+/// Threads of a pool that is not told otherwise: Apache's MaxClients in the paper.
+const POOL: usize = 150;
+/// What a thread needs at most, several times over; the default of 2 MiB a thread adds up.
+const STACK_BYTES: usize = 256 * 1024;
+/// Descriptors of a thread: its reserve and its interest set.
+const DESCRIPTORS_PER_THREAD: usize = 2;
+
+pub const MT: Architecture = Architecture {
+    name: "mt",
+    summary: "kernel threads, one connection at a time each",
+    descriptors: |config| config.site.cache.open_files + pool(config) * DESCRIPTORS_PER_THREAD,
+    uses: &[Choice::Wake, Choice::Threads],
+    start,
+};
+
+fn pool(config: &ServeConfig) -> usize {
+    config.workers.unwrap_or(POOL)
+}
+
+/// What its threads are made from.
+struct Crew {
+    group: Arc<Group>,
+    service: Costly<SharedSite>,
+    settings: Arc<http1::server::Settings>,
+    limit: LiveLimit,
+    log: Option<LogSender>,
+    board: Board,
+}
+
+fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+    let config = plan.config();
+    let threads = config.threads.unwrap_or(Threads::Pool);
+    if threads == Threads::PerConnection {
+        refuse_what_only_a_pool_has(config)?;
+    }
+    let listeners = plan.listen(1)?.remove(0);
+    let addresses = addresses(&listeners);
+    // A lone acceptor needs no choice among waiters.
+    let wake = match threads {
+        Threads::Pool => config.wake.unwrap_or(Wake::Exclusive),
+        Threads::PerConnection => Wake::All,
+    };
+    let group = Group::new(listeners, config.max_connections, wake).map_err(system("make an eventfd"))?;
+    let group = Arc::new(group);
+    let service = Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn };
+    // The board outlives the group, and must not keep its listeners open.
+    let (gauges, totals) = (Arc::downgrade(&group), service.clone());
+    let board = Board::with_live(move |counters| {
+        if let Some(group) = gauges.upgrade() {
+            group.add_gauges(counters);
+        }
+        counters.service = totals.counts();
+    });
+    let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let crew = Crew {
+        group,
+        service,
+        settings: plan.settings(),
+        limit: plan.limit(),
+        log: plan.log.clone(),
+        board: board.clone(),
+    };
+    let (asked, workers, drain_timeout) = (stop.clone(), pool(config), config.drain_timeout);
+    let body = move || {
+        std::thread::scope(|scope| {
+            let started = match threads {
+                Threads::Pool => (0..workers).try_for_each(|index| crew.start_worker(scope, index)),
+                Threads::PerConnection => crew.start_acceptor(scope),
+            };
+            let ended = started.and_then(|()| Acceptor::new(crew.limit.clone())).and_then(|mut acceptor| {
+                crew.group.stop_when(&asked, &mut acceptor, drain_timeout, &crew.board)
+            });
+            if ended.is_err() {
+                crew.group.abandon();
+            }
+            ended
+        })
+    };
+    Ok(vec![start_thread("mt".to_owned(), &config.cpus, stop, board, addresses, body)?])
+}
+
+fn refuse_what_only_a_pool_has(config: &ServeConfig) -> Result<(), ServeError> {
+    let refusal = |setting, given: String| ServeError::Setting {
+        setting,
+        given,
+        accepted: "only --threads pool has it: per connection, one thread accepts and starts the others"
+            .to_owned(),
+    };
+    match (config.workers, config.wake) {
+        (Some(workers), _) => Err(refusal("--workers", workers.to_string())),
+        (None, Some(wake)) => Err(refusal("--wake", wake.to_string())),
+        (None, None) => Ok(()),
+    }
+}
+
+impl Crew {
+    fn serving(&self) -> ServingThread<'_, Costly<SharedSite>> {
+        let log = self.log.clone().map(LoopLog::new);
+        let clock = self.group.clock();
+        let common = Common::new(self.service.clone(), Arc::clone(&self.settings), log, clock, 1);
+        ServingThread::new(&self.group, common, self.board.clone())
+    }
+
+    fn accepting(&self) -> io::Result<AcceptingThread<'_, Costly<SharedSite>>> {
+        AcceptingThread::new(self.serving(), Acceptor::new(self.limit.clone())?)
+    }
+
+    /// A thread of the pool: takes up to accept-limit connections, serves them in turn, and again.
+    fn start_worker<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        index: usize,
+    ) -> io::Result<()> {
+        let mut worker = self.accepting()?;
+        let guard = EndsTheServer(self.group.stop().clone());
+        let body = move || {
+            let _guard = guard;
+            loop {
+                let batch = worker.accept_n()?;
+                if batch.is_empty() {
+                    return Ok::<(), io::Error>(());
+                }
+                for arrived in batch {
+                    worker.serving.serve(arrived);
+                }
+            }
+        };
+        Builder::new().name(format!("mt-{index}")).stack_size(STACK_BYTES).spawn_scoped(scope, body)?;
+        Ok(())
+    }
+
+    /// The thread that accepts for all, and starts a thread for each connection.
+    fn start_acceptor<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) -> io::Result<()> {
+        let mut acceptor = self.accepting()?;
+        let guard = EndsTheServer(self.group.stop().clone());
+        let body = move || {
+            let _guard = guard;
+            loop {
+                let batch = acceptor.accept_n()?;
+                if batch.is_empty() {
+                    return Ok::<(), io::Error>(());
+                }
+                for arrived in batch {
+                    let mut server = self.serving();
+                    let serve = move || {
+                        server.serve(arrived);
+                        server.publish();
+                    };
+                    let named = Builder::new().name("mt-connection".to_owned()).stack_size(STACK_BYTES);
+                    if named.spawn_scoped(scope, serve).is_err() {
+                        acceptor.without_thread()?;
+                    }
+                }
+            }
+        };
+        Builder::new().name("mt-acceptor".to_owned()).spawn_scoped(scope, body)?;
+        Ok(())
+    }
+}

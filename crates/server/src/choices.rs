@@ -1,0 +1,152 @@
+//! Settings that only some architectures have a use for, and the refusal of those that mean nothing.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::architecture::{self, Architecture};
+use crate::config::ServeConfig;
+use crate::run::ServeError;
+
+/// Defines an enum whose values have names on the command line.
+macro_rules! named {
+    ($(#[$about:meta])* $type:ident { $($(#[$doc:meta])* $value:ident = $name:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $type {
+            $($(#[$doc])* $value,)*
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<$type, String> {
+                match text {
+                    $($name => Ok($type::$value),)*
+                    _ => Err(format!("accepted are {}", [$($name),*].join(", "))),
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($type::$value => $name,)* })
+            }
+        }
+    };
+}
+
+named! {
+    /// How threads that wait for the same listener are woken (Molloy and Lever 2000).
+    Wake {
+        /// The kernel wakes one: EPOLLEXCLUSIVE, an interest set per thread.
+        Exclusive = "exclusive",
+        /// One thread at a time waits, under a mutex, and accepts: Apache's accept mutex.
+        Mutex = "mutex",
+        /// The kernel wakes all, one wins, the others sleep again: poll(2) in each.
+        All = "all",
+    }
+}
+
+named! {
+    /// How a thread serves the connections that it has taken in one accept phase.
+    Batch {
+        /// One after another (Brecht 2004).
+        Serial = "serial",
+        /// Side by side, in a child thread each.
+        Interleaved = "interleaved",
+    }
+}
+
+named! {
+    /// Where threads come from.
+    Threads {
+        /// A fixed number, started before the first connection.
+        Pool = "pool",
+        /// One is started for each connection.
+        PerConnection = "per-connection",
+    }
+}
+
+/// A setting that not every architecture has a use for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// `--dispatch`
+    Dispatch,
+    /// `--read-after-accept`
+    ReadAfterAccept,
+    /// `--wake`
+    Wake,
+    /// `--batch`
+    Batch,
+    /// `--threads`
+    Threads,
+}
+
+impl Choice {
+    fn flag(self) -> &'static str {
+        match self {
+            Choice::Dispatch => "--dispatch",
+            Choice::ReadAfterAccept => "--read-after-accept",
+            Choice::Wake => "--wake",
+            Choice::Batch => "--batch",
+            Choice::Threads => "--threads",
+        }
+    }
+
+    /// Why an architecture can do without it.
+    fn without(self) -> &'static str {
+        match self {
+            Choice::Dispatch => "waits for one descriptor at a time and dispatches no events",
+            Choice::ReadAfterAccept => "works on an accepted connection at once in any case",
+            Choice::Wake => "does not have several threads wait for one listener",
+            Choice::Batch => "does not serve batches",
+            Choice::Threads => "has as many threads as it has loops",
+        }
+    }
+}
+
+/// Refuses what was given explicitly and would do nothing.
+///
+/// # Errors
+/// [`ServeError::Setting`], with the reason and the architectures where it means something.
+pub fn check(config: &ServeConfig) -> Result<(), ServeError> {
+    let given = [
+        (Choice::Dispatch, config.dispatch.map(str::to_owned)),
+        (Choice::ReadAfterAccept, config.read_after_accept.then(|| "true".to_owned())),
+        (Choice::Wake, config.wake.map(|wake| wake.to_string())),
+        (Choice::Batch, config.batch.map(|batch| batch.to_string())),
+        (Choice::Threads, config.threads.map(|threads| threads.to_string())),
+    ];
+    for (choice, value) in given {
+        let Some(value) = value.filter(|_| !config.architecture.uses.contains(&choice)) else { continue };
+        return Err(ServeError::Setting {
+            setting: choice.flag(),
+            given: value,
+            accepted: format!(
+                "{} {}; the setting is for {}",
+                config.architecture.name,
+                choice.without(),
+                users(choice)
+            ),
+        });
+    }
+    Ok(())
+}
+
+fn users(choice: Choice) -> String {
+    let uses = |known: &&Architecture| known.uses.contains(&choice);
+    architecture::ALL.iter().copied().filter(uses).map(|known| known.name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_is_parsed() {
+        for wake in [Wake::Exclusive, Wake::Mutex, Wake::All] {
+            assert_eq!(wake.to_string().parse(), Ok(wake));
+        }
+        assert_eq!("many".parse::<Batch>(), Err("accepted are serial, interleaved".to_owned()));
+    }
+}

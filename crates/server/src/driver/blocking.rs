@@ -1,0 +1,215 @@
+//! The blocking driver: serves one connection from its first byte to its end, and sleeps in between.
+//!
+//! ```text
+//!   serve:  move bytes ──> wants to receive or to transmit ──> wait ──┐
+//!              ^   |                                                  |
+//!              |   └──> wants to be closed: the end                   |
+//!              └───────── ready, deadline, or going down <────────────┘
+//! ```
+//!
+//! Whoever serves - a kernel thread or a user-level one - sleeps through its [`Waiter`], and only there. A
+//! socket is tried before it is waited for, and a wait has a deadline: that is how Apache's run-time library
+//! blocks, too. A read(2) that blocks could be ended neither by a deadline nor by a shutdown.
+//!
+//! Owns the life of a connection. Does not accept, and does not know who else is served.
+//!
+//! Invariants: a connection is told once that the server is going down; nothing of [`Common`] is borrowed
+//! during a wait; a wait may end early, and then the socket is tried again.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use base::{Clock, Nanos, RealClock};
+use dispatch::{Interest, Trigger};
+use http1::HttpDate;
+use http1::server::{Buffers, Connection, Context, Settings, Wants};
+use rustix::net::Shutdown;
+
+use super::readiness::{DATE_EVERY, RECEIVE_BYTES, SocketService};
+use super::transfer::{Moved, move_bytes, send};
+use crate::accept::Arrived;
+use crate::access_log::LoopLog;
+use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
+
+/// How a thread sleeps.
+pub trait Waiter {
+    /// Whether a wait ends once for what stays ready, or only for what becomes ready.
+    const TRIGGER: Trigger;
+
+    /// When every connection is cut off; nothing while the server is not going down.
+    fn drain_until(&self) -> Option<Nanos>;
+
+    /// Sleeps until the socket may be ready, `until`, or the server begins to go down.
+    fn wait(&mut self, socket: BorrowedFd<'_>, interest: Interest, until: Nanos);
+
+    /// Lets others go first: this connection has used up its turn.
+    fn pause(&mut self);
+
+    /// The socket is about to be closed.
+    fn closing(&mut self, socket: BorrowedFd<'_>);
+}
+
+/// What the connections of one kernel thread have in common.
+pub struct Common<S> {
+    /// Who answers.
+    pub service: S,
+    /// Time, the same for all threads of a server.
+    pub clock: RealClock,
+    /// Totals that have not been published.
+    pub counts: LoopCounts,
+    /// Totals of the protocol that have not been published.
+    pub http: http1::server::Counts,
+    /// The access log, if it is kept.
+    pub log: Option<LoopLog>,
+    settings: Arc<Settings>,
+    buffers: Buffers,
+    scratch: Box<[u8]>,
+    now: Nanos,
+    date: HttpDate,
+    dated: Nanos,
+    published: Nanos,
+    unpublished: bool,
+}
+
+impl<S: SocketService> Common<S> {
+    /// For a thread that serves so many connections side by side.
+    pub fn new(
+        service: S,
+        settings: Arc<Settings>,
+        log: Option<LoopLog>,
+        clock: RealClock,
+        side_by_side: usize,
+    ) -> Self {
+        Common {
+            service,
+            clock,
+            counts: LoopCounts::default(),
+            http: http1::server::Counts::default(),
+            log,
+            settings,
+            buffers: Buffers::new(side_by_side.clamp(2, 64), 128 * 1024),
+            scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            now: clock.now(),
+            date: HttpDate::new(clock.wall()),
+            dated: Nanos::ZERO,
+            published: Nanos::ZERO,
+            unpublished: false,
+        }
+    }
+
+    /// When the totals are to be published; nothing while they are.
+    pub fn publish_due(&self) -> Option<Nanos> {
+        self.unpublished.then(|| self.published + PUBLISH_EVERY)
+    }
+
+    /// Takes the totals since the last time, for whoever adds them up, and hands over log lines.
+    pub fn take_totals(&mut self, now: Nanos) -> Counters {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+        self.published = now;
+        self.unpublished = false;
+        Counters {
+            loops: std::mem::take(&mut self.counts),
+            http: std::mem::take(&mut self.http),
+            ..Counters::default()
+        }
+    }
+
+    /// Begins a turn of a connection: reads the time, and lends what its machine works in.
+    fn turn(&mut self, arrived: &Arrived) -> (Context<'_, S>, &mut [u8]) {
+        self.now = self.clock.now();
+        self.unpublished = true;
+        if self.now - self.dated >= DATE_EVERY {
+            let wall = self.clock.wall();
+            self.date = HttpDate::new(wall);
+            self.dated = self.now;
+            if let Some(log) = &mut self.log {
+                log.wall = wall;
+            }
+        }
+        let log = self.log.as_mut().map(|log| {
+            log.peer = arrived.peer;
+            log as &mut dyn http1::server::Log
+        });
+        let context = Context {
+            service: &mut self.service,
+            settings: &self.settings,
+            buffers: &mut self.buffers,
+            date: &self.date,
+            counts: &mut self.http,
+            log,
+            now: self.now,
+        };
+        (context, &mut self.scratch)
+    }
+}
+
+/// Serves a connection until it ends. Blocks, in `waiter` alone.
+pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Common<S>>, waiter: &mut W) {
+    let mut http = Connection::new(arrived.at, &common.borrow().settings);
+    let socket = arrived.socket.as_fd();
+    let mut told = false;
+    loop {
+        let drain_until = waiter.drain_until();
+        let going_down = drain_until.is_some() && !std::mem::replace(&mut told, drain_until.is_some());
+        let moved = turn::<S, W>(&arrived, &mut http, common, going_down);
+        let interest = match http.wants() {
+            _ if matches!(moved, Moved::Broken) => {
+                common.borrow_mut().counts.broken += 1;
+                break;
+            }
+            Wants::Close => break,
+            Wants::Receive => Interest::Read,
+            Wants::Transmit => Interest::Write,
+            Wants::ShutdownThenReceive => {
+                // The peer may have gone: then the next read says so.
+                let _ = rustix::net::shutdown(socket, Shutdown::Write);
+                http.shut_down();
+                continue;
+            }
+        };
+        if drain_until.is_some_and(|until| common.borrow().now >= until) {
+            common.borrow_mut().counts.cut_off_at_shutdown += 1;
+            break;
+        }
+        if matches!(moved, Moved::TurnOver) {
+            common.borrow_mut().counts.limit_turn += 1;
+            waiter.pause();
+        } else {
+            waiter.wait(socket, interest, http.deadline().min(drain_until.unwrap_or(Nanos::MAX)));
+        }
+    }
+    let mut common = common.borrow_mut();
+    http.abort(&mut common.turn(&arrived).0);
+    common.counts.closed += 1;
+    drop(common);
+    waiter.closing(socket);
+    // The descriptor before the slot: whoever gets the slot needs one.
+    drop(arrived.socket);
+    drop(arrived.slot);
+}
+
+/// Does what can be done without waiting.
+fn turn<S: SocketService, W: Waiter>(
+    arrived: &Arrived,
+    http: &mut Connection<S::File>,
+    common: &RefCell<Common<S>>,
+    going_down: bool,
+) -> Moved {
+    let mut common = common.borrow_mut();
+    let (mut context, scratch) = common.turn(arrived);
+    let socket = arrived.socket.as_fd();
+    let moved = move_bytes(socket, http, &mut context, scratch, true, W::TRIGGER);
+    if going_down {
+        // What has arrived already was answered.
+        http.drain(&mut context);
+    }
+    // Asked after the bytes: one that waited for its thread while its deadline passed is not at fault.
+    if matches!(moved, Moved::Broken) || context.now < http.deadline() {
+        return moved;
+    }
+    http.expire(&mut context);
+    send(socket, http, &mut context)
+}

@@ -1,0 +1,129 @@
+//! Moving bytes between a socket that does not block and the protocol machine: what the drivers share.
+//!
+//! Invariant: one connection does a bounded amount of work a turn: bytes sent, requests answered, reads.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use dispatch::Trigger;
+use http1::server::{Connection, Context, Transmit, Wants};
+use rustix::net::{RecvFlags, SendFlags};
+use sys::errno::{Failure, classify};
+
+use super::readiness::SocketService;
+
+/// Bytes sent to one connection a turn: with more, a few large files would keep everybody waiting.
+const TURN_BYTES: u64 = 512 * 1024;
+/// Requests of one connection answered a turn before its answers wait for the next: a thousand pipelined ones
+/// would keep everybody waiting too.
+const REQUESTS_PER_TURN: u64 = 64;
+/// Reads from one connection a turn, where the mechanism wants it drained.
+const RECEIVES_PER_TURN: usize = 4;
+
+/// How moving bytes ended.
+pub enum Moved {
+    /// The socket would block, or there is nothing more to move.
+    AsFarAsPossible,
+    /// The turn's allowance is used up.
+    TurnOver,
+    /// The connection is gone.
+    Broken,
+}
+
+/// Sends what waits, receives what has come if the socket is `readable`, and sends the answers. Under
+/// [`Trigger::Level`] receives once: what is left will be reported again, or the caller comes back.
+pub fn move_bytes<S: SocketService>(
+    socket: BorrowedFd<'_>,
+    http: &mut Connection<Arc<OwnedFd>>,
+    context: &mut Context<'_, S>,
+    scratch: &mut [u8],
+    readable: bool,
+    trigger: Trigger,
+) -> Moved {
+    let mut moved = send(socket, http, context);
+    if !readable || !matches!(moved, Moved::AsFarAsPossible) {
+        return moved;
+    }
+    for _ in 0..RECEIVES_PER_TURN {
+        if !matches!(http.wants(), Wants::Receive) {
+            return moved;
+        }
+        let received = match receive(socket, scratch) {
+            Ok(Some(0)) => {
+                http.receive_end(context);
+                return send(socket, http, context);
+            }
+            Ok(Some(count)) => count,
+            Ok(None) => return moved,
+            Err(_) => return Moved::Broken,
+        };
+        http.receive(&scratch[..received], context);
+        moved = send(socket, http, context);
+        // Under level triggering what is left will be reported again. Under edges only a read that would
+        // block shows that nothing is left: the end of the stream may have come in the same event.
+        if !matches!(moved, Moved::AsFarAsPossible) || trigger == Trigger::Level {
+            return moved;
+        }
+    }
+    Moved::TurnOver
+}
+
+/// `None` where it would block.
+fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match rustix::net::recv(socket, &mut *scratch, RecvFlags::empty()) {
+            Ok((_, count)) => return Ok(Some(count)),
+            Err(errno) => match classify(&errno.into()) {
+                Failure::Retry => {}
+                // The kernel is short of memory for a moment; the data is not lost.
+                Failure::WouldBlock | Failure::NoMemory => return Ok(None),
+                _ => return Err(errno.into()),
+            },
+        }
+    }
+}
+
+/// Sends until the machine has nothing more, the socket takes no more, or the turn is over.
+pub fn send<S: SocketService>(
+    socket: BorrowedFd<'_>,
+    http: &mut Connection<Arc<OwnedFd>>,
+    context: &mut Context<'_, S>,
+) -> Moved {
+    let mut left = TURN_BYTES;
+    let requests = context.counts.requests;
+    loop {
+        let sent = match http.transmit() {
+            Transmit::Nothing => return Moved::AsFarAsPossible,
+            _ if left == 0 || context.counts.requests - requests >= REQUESTS_PER_TURN => {
+                return Moved::TurnOver;
+            }
+            Transmit::Bytes { bytes, more } => {
+                let more = if more { SendFlags::MORE } else { SendFlags::empty() };
+                rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more)
+            }
+            Transmit::File { range, .. } => {
+                let mut offset = range.offset;
+                let count = range.length.min(left) as usize;
+                match rustix::fs::sendfile(socket, &*range.file, Some(&mut offset), count) {
+                    Ok(0) => {
+                        http.truncated(context);
+                        return Moved::AsFarAsPossible;
+                    }
+                    result => result,
+                }
+            }
+        };
+        match sent {
+            Ok(count) => {
+                left = left.saturating_sub(count as u64);
+                http.transmitted(count as u64, context);
+            }
+            Err(errno) => match classify(&errno.into()) {
+                Failure::Retry => {}
+                Failure::WouldBlock | Failure::NoMemory => return Moved::AsFarAsPossible,
+                _ => return Moved::Broken,
+            },
+        }
+    }
+}

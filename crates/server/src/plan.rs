@@ -1,0 +1,232 @@
+//! What an architecture builds from, and the threads that it starts.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use base::RealClock;
+use http1::server::Settings;
+use rustix::process::{Signal, getpid, kill_process};
+use site::{Root, Site};
+
+use crate::ServeError;
+use crate::accept::{Acceptor, LiveLimit};
+use crate::access_log::{LogSender, LoopLog};
+use crate::config::ServeConfig;
+use crate::counters::Board;
+use crate::driver::Stop;
+use crate::driver::readiness::{self, Discipline, Parts, SocketService};
+use crate::listener::{Listener, listen};
+use crate::run::system;
+use crate::service::Costly;
+
+/// The event mechanism of whoever names none.
+const DEFAULT_DISPATCH: &str = "epoll";
+
+/// A loop, or a group of threads, that runs.
+pub struct LoopHandle {
+    /// Its thread, or the one that waits for the others.
+    pub thread: JoinHandle<io::Result<()>>,
+    /// Tells it to stop.
+    pub stop: Stop,
+    /// Its counters.
+    pub board: Board,
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// What an architecture builds from.
+pub struct Plan {
+    pub(super) config: ServeConfig,
+    pub(super) cpus: Vec<usize>,
+    pub(super) root: Arc<Root>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) limit: LiveLimit,
+    pub(super) log: Option<LogSender>,
+}
+
+impl Plan {
+    /// What was asked for.
+    pub fn config(&self) -> &ServeConfig {
+        &self.config
+    }
+
+    /// The processors that loops may be tied to, at least one.
+    pub fn cpus(&self) -> &[usize] {
+        &self.cpus
+    }
+
+    /// Limits and time-outs of the protocol.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings)
+    }
+
+    /// The directory, for a [`Site`] of one's own.
+    pub fn root(&self) -> Arc<Root> {
+        Arc::clone(&self.root)
+    }
+
+    /// One loop's end of the access log, if it is kept.
+    pub fn log(&self) -> Option<LoopLog> {
+        self.log.clone().map(LoopLog::new)
+    }
+
+    /// The event mechanism: the one asked for, or the best.
+    pub fn dispatch(&self) -> &'static str {
+        self.config.dispatch.unwrap_or(DEFAULT_DISPATCH)
+    }
+
+    /// The accept-limit, to be changed while it is used.
+    pub fn limit(&self) -> LiveLimit {
+        self.limit.clone()
+    }
+
+    /// An acceptor under the server's accept-limit.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: no descriptor for its reserve.
+    pub fn acceptor(&self) -> Result<Acceptor, ServeError> {
+        Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))
+    }
+
+    /// The site, with a cache of its own.
+    pub fn service(&self) -> Costly<Site> {
+        let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
+        Costly { site, burn: self.config.burn }
+    }
+
+    /// Refuses a number of workers other than 1 to an architecture that is one loop.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`].
+    pub fn only_one_loop(&self, architecture: &str) -> Result<(), ServeError> {
+        match self.config.workers {
+            None | Some(1) => Ok(()),
+            Some(workers) => Err(ServeError::Setting {
+                setting: "--workers",
+                given: workers.to_string(),
+                accepted: format!("{architecture} is one loop; --arch per-core has many"),
+            }),
+        }
+    }
+
+    /// Listens on every address: `queues` sets of listeners, each with accept queues of its own.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`].
+    pub fn listen(&self, queues: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
+        let mut sets: Vec<Vec<Listener>> = (0..queues).map(|_| Vec::new()).collect();
+        for address in &self.config.listen {
+            let listeners = listen(*address, self.config.backlog, queues)
+                .map_err(|cause| ServeError::Listen { address: *address, cause })?;
+            for (set, listener) in sets.iter_mut().zip(listeners) {
+                set.push(listener);
+            }
+        }
+        Ok(sets)
+    }
+
+    /// Starts so many loops, each with an accept queue of its own for every address, and tied to a
+    /// processor: in turn, where there are more loops than processors.
+    ///
+    /// # Errors
+    /// [`ServeError`]: addresses, descriptors, threads.
+    pub fn start_loops<D: Discipline>(&self, count: usize) -> Result<Vec<LoopHandle>, ServeError> {
+        let each = self.config.max_connections.div_ceil(count);
+        let placed = self.listen(count)?.into_iter().enumerate();
+        placed.map(|(index, queue)| self.start_loop::<D>(index, queue, each)).collect()
+    }
+
+    fn start_loop<D: Discipline>(
+        &self,
+        index: usize,
+        listeners: Vec<Listener>,
+        max_connections: usize,
+    ) -> Result<LoopHandle, ServeError> {
+        let parts = Parts {
+            listeners,
+            acceptor: self.acceptor()?,
+            service: self.service(),
+            settings: self.settings(),
+            max_connections,
+            read_after_accept: self.config.read_after_accept,
+            log: self.log(),
+            board: Board::default(),
+            stop: Stop::new().map_err(system("make an eventfd"))?,
+            drain_timeout: self.config.drain_timeout,
+        };
+        let cpu = self.cpus[index % self.cpus.len()];
+        start_readiness::<_, D>(format!("loop-{index}"), self.dispatch(), &[cpu], parts)
+    }
+}
+
+/// Starts a thread that runs a readiness loop, on these processors only if any are named.
+///
+/// # Errors
+/// [`ServeError::System`]: no thread.
+pub fn start_readiness<S: SocketService + Send + 'static, D: Discipline>(
+    name: String,
+    dispatch: &'static str,
+    cpus: &[usize],
+    parts: Parts<S>,
+) -> Result<LoopHandle, ServeError> {
+    let (stop, board) = (parts.stop.clone(), parts.board.clone());
+    let addresses = addresses(&parts.listeners);
+    start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D>(dispatch, parts))
+}
+
+/// Where these listen.
+pub fn addresses(listeners: &[Listener]) -> Vec<SocketAddr> {
+    listeners.iter().map(|listener| listener.address).collect()
+}
+
+/// Starts a thread, on these processors only if any are named. Should it end by itself, the server does.
+///
+/// # Errors
+/// [`ServeError::System`]: no thread.
+pub fn start_thread(
+    name: String,
+    cpus: &[usize],
+    stop: Stop,
+    board: Board,
+    addresses: Vec<SocketAddr>,
+    body: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<LoopHandle, ServeError> {
+    let (cpus, guard) = (cpus.to_vec(), EndsTheServer(stop.clone()));
+    let body = move || {
+        let _guard = guard;
+        if !cpus.is_empty() {
+            sys::cpu::pin(&cpus)?;
+        }
+        body()
+    };
+    let thread = std::thread::Builder::new().name(name).spawn(body).map_err(system("start a thread"))?;
+    Ok(LoopHandle { thread, stop, board, addresses })
+}
+
+/// Held by a thread that the server cannot do without: unless it was told to stop, its end - a panic
+/// among others - is the server's.
+pub struct EndsTheServer(pub Stop);
+
+impl Drop for EndsTheServer {
+    fn drop(&mut self) {
+        if !self.0.asked() {
+            // The main thread waits for signals, and for nothing else.
+            let _ = kill_process(getpid(), Signal::TERM);
+        }
+    }
+}
+
+/// Runs the readiness loop on the mechanism of a name.
+fn run_on<S: SocketService, D: Discipline>(dispatch: &str, parts: Parts<S>) -> io::Result<()> {
+    macro_rules! by_name {
+        ($($name:literal => $mechanism:ty,)*) => {
+            match dispatch {
+                $($name => readiness::run::<$mechanism, S, D>(parts),)*
+                other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
+            }
+        };
+    }
+    dispatch::for_each_mechanism!(by_name)
+}
