@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use base::Nanos;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::process::Pid;
+use sys::cpu;
 use sys::epoll::{self, Operation, bits};
 use sys::process::Child;
 use sys::shared::SharedArray;
@@ -109,21 +110,22 @@ impl Population {
         matches!(self.running, Running::Processes(_))
     }
 
+    /// The CPU time that these tasks of it have used together.
+    pub fn cpu_time(&self, tasks: &[Pid]) -> io::Result<Nanos> {
+        let time = if self.are_processes() { cpu::process_time_of } else { cpu::thread_time_of };
+        tasks.iter().try_fold(Nanos::ZERO, |sum, task| Ok(sum + time(*task)?))
+    }
+
     /// Why one of them has ended before its time, if one has.
     pub fn failure(&mut self) -> Option<String> {
         match &mut self.running {
             Running::Threads(threads) => {
                 let ended = threads.iter().position(JoinHandle::is_finished)?;
-                let outcome = threads.swap_remove(ended).join();
-                Some(outcome.map_or_else(
-                    |_| "a waiter panicked".to_owned(),
-                    |outcome| {
-                        format!(
-                            "a waiter ended: {}",
-                            outcome.err().map_or("closed".into(), |e| e.to_string())
-                        )
-                    },
-                ))
+                Some(match threads.swap_remove(ended).join() {
+                    Ok(Ok(())) => "a waiter found the listener closed".to_owned(),
+                    Ok(Err(error)) => format!("a waiter failed: {error}"),
+                    Err(_) => "a waiter panicked".to_owned(),
+                })
             }
             Running::Processes(children) => children.iter_mut().find_map(|child| {
                 let exit = child.wait(Nanos::ZERO).ok()??;

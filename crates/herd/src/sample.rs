@@ -33,7 +33,8 @@ pub(crate) struct Sample {
 /// Makes one connection to a herd of which everyone sleeps, and waits until everyone sleeps again.
 pub(crate) fn take(herd: &Population, tasks: &[Pid], watch: &mut Watch) -> Result<Sample, HerdError> {
     let connections = connections(herd);
-    let used = cpu_time(herd, tasks)?;
+    let cpu_time = || herd.cpu_time(tasks).map_err(system("read a waiter's CPU time"));
+    let used = cpu_time()?;
     watch.begin(herd)?;
     let client = client()?;
     let own = cpu::thread_time();
@@ -43,7 +44,7 @@ pub(crate) fn take(herd: &Population, tasks: &[Pid], watch: &mut Watch) -> Resul
     let own = cpu::thread_time().saturating_sub(own);
     wait_for_end(herd, &client)?;
     let settled = watch.settle(herd, start)?;
-    let used = cpu_time(herd, tasks)?.saturating_sub(used);
+    let used = cpu_time()?.saturating_sub(used);
     Ok(Sample {
         wakeups: settled.wakeups,
         settle: settled.at.saturating_sub(start),
@@ -98,12 +99,4 @@ fn winner(herd: &Population, before: &[u64]) -> Result<usize, HerdError> {
             &format!("one connection was accepted {} times", sum(&after).saturating_sub(sum(before))),
         )),
     }
-}
-
-fn cpu_time(herd: &Population, tasks: &[Pid]) -> Result<Nanos, HerdError> {
-    let time = if herd.are_processes() { cpu::process_time_of } else { cpu::thread_time_of };
-    tasks
-        .iter()
-        .try_fold(Nanos::ZERO, |sum, task| Ok(sum + time(*task)?))
-        .map_err(system("read a waiter's CPU time"))
 }

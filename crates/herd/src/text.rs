@@ -18,7 +18,7 @@ pub struct PaperLine {
 /// The paper's table: the unpatched kernel, and both patches, which it finds alike.
 pub const PAPER: [PaperLine; 2] = [
     PaperLine { name: "Molloy 2000, unpatched", points: &[(100.0, 4.7), (1000.0, 177.0)] },
-    PaperLine { name: "Molloy 2000, either fix", points: &[(100.0, 1.0), (1000.0, 1.0)] },
+    PaperLine { name: "Molloy 2000, fixed", points: &[(100.0, 1.0), (1000.0, 1.0)] },
 ];
 
 const HEADINGS: [&str; 10] = [
@@ -113,7 +113,7 @@ fn method(points: &[Point]) -> String {
     if first.counted_by == CountedBy::Switches && late_by > 0.0 {
         let _ = write!(
             out,
-            " Settle times of waiters that the kernel puts back to sleep by itself may be\ntoo long by up to {late_by:.0} us; root sees them exactly."
+            " Settle times of waiters that the kernel puts back to sleep by itself may be\ntoo long, by at most {late_by:.0} us on average; root sees them exactly."
         );
     }
     out.push_str(

@@ -6,10 +6,10 @@
 //!
 //! When the last fell asleep: if each waiter was about to sleep (as it notes on the board) at least as
 //! often as it woke, every wake-up came back to user space, and the latest note is the time, a few
-//! microseconds early. Otherwise the time is the first look that found the final count; it may be late by
-//! the distance to the look before. Of threads the looks are one getrusage(2) of the whole process, some
-//! 50 us apart; of processes each look reads every task, which takes milliseconds for 1000. A look takes at
-//! most half of one processor's time.
+//! microseconds early. Otherwise the time is the first look that found what all later ones found; it may be late by
+//! the distance to the look before. Of threads a look is one getrusage(2) of the whole process, and
+//! looks are some 50 us apart; of processes it reads the CPU clock of each, some 0.5 us, to see whether
+//! anybody has run. Looking takes at most half of one processor's time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -43,6 +43,7 @@ struct Reading {
 }
 
 pub(crate) struct Switches {
+    tasks: Vec<Pid>,
     statuses: Vec<File>,
     buffer: Vec<u8>,
     /// At the beginning of the sample.
@@ -59,6 +60,7 @@ impl Switches {
         };
         let statuses = tasks.iter().map(open).collect::<Result<_, _>>();
         Ok(Switches {
+            tasks: tasks.to_vec(),
             statuses: statuses.map_err(system("read a waiter's status in /proc"))?,
             buffer: vec![0; STATUS_BYTES],
             before: Reading::default(),
@@ -96,20 +98,20 @@ impl Switches {
         Ok(Settled { wakeups: (0..herd.waiters).map(woke).sum(), at, late_by })
     }
 
-    /// Looks until everyone provably sleeps; says which look was the first to find the final count, and
-    /// how far it was from the one before.
+    /// Looks until everyone provably sleeps; says which look was the first to find what all later ones
+    /// found, and how far it was from the one before.
     fn watch(&mut self, herd: &Population, start: Nanos) -> Result<(Nanos, Nanos), HerdError> {
         let deadline = deadline();
-        let (mut count, mut found, mut looked) = (None, (start, Nanos::ZERO), start);
+        let (mut seen, mut found, mut looked) = (None, (start, Nanos::ZERO), start);
         let (mut looks, mut quiet) = (0, 0);
         loop {
             let began = clock::monotonic();
-            let now_count = Some(self.look(herd)?);
+            let sees = Some(self.look(herd)?);
             let ended = clock::monotonic();
-            if now_count == count {
+            if sees == seen {
                 quiet += 1;
             } else {
-                (count, found, quiet) = (now_count, (ended, ended.saturating_sub(looked)), 0);
+                (seen, found, quiet) = (sees, (ended, ended.saturating_sub(looked)), 0);
             }
             (looked, looks) = (ended, looks + 1);
             if quiet >= QUIET_LOOKS || looks >= MOST_LOOKS {
@@ -125,10 +127,10 @@ impl Switches {
         }
     }
 
-    /// A count that changes whenever a waiter falls asleep.
-    fn look(&mut self, herd: &Population) -> Result<u64, HerdError> {
+    /// A number that has changed if a waiter has slept and woken or woken and slept since.
+    fn look(&self, herd: &Population) -> Result<u64, HerdError> {
         if herd.are_processes() {
-            return Ok(self.read()?.switches.iter().sum());
+            return Ok(herd.cpu_time(&self.tasks).map_err(system("read a waiter's CPU time"))?.0);
         }
         // This thread's own naps are no waiter's.
         Ok(voluntary_switches(Whose::Process).saturating_sub(voluntary_switches(Whose::Thread)))

@@ -1,8 +1,11 @@
 //! Counting by the scheduler's trace points: exact, with root.
 //!
-//! A waiter's wake-up is one sched_wakeup of it; its return to sleep is a sched_switch away from it in any
-//! state but runnable. A task that is only preempted stays awake. The two are compared by their times,
-//! because the records of several processors may be read out of order.
+//! A waiter wakes with a sched_wakeup of it and sleeps again with a sched_switch away from it in any state
+//! but runnable; one that is only preempted stays awake. Who is awake is told by comparing the times of the
+//! two, because the records of several processors may be read out of order. Wake-ups are counted by the
+//! sleeps that end them: from one moment at which everybody sleeps to the next there are as many, and a
+//! sched_wakeup is lost now and then, where an interrupt wakes another task between the kernel's filter
+//! and its record (some 1 in 100,000).
 
 use std::collections::HashMap;
 
@@ -37,7 +40,8 @@ pub(crate) struct Trace {
     numbers: HashMap<i32, usize>,
     tasks: Vec<Task>,
     waiters: usize,
-    wakeups: u64,
+    /// Returns of waiters to sleep since the sample began.
+    sleeps: u64,
 }
 
 impl Trace {
@@ -61,13 +65,13 @@ impl Trace {
             numbers: tasks.iter().enumerate().map(number).collect(),
             tasks: vec![Task::default(); tasks.len()],
             waiters: herd.waiters,
-            wakeups: 0,
+            sleeps: 0,
         })
     }
 
     pub fn begin(&mut self) -> Result<(), HerdError> {
         self.look()?;
-        self.wakeups = 0;
+        self.sleeps = 0;
         Ok(())
     }
 
@@ -77,13 +81,13 @@ impl Trace {
             nap(LOOK_EVERY);
             let news = self.look()?;
             let awake = self.tasks.iter().any(|task| task.woken_at > task.asleep_at);
-            quiet = if news || awake || self.wakeups == 0 { 0 } else { quiet + 1 };
+            quiet = if news || awake || self.sleeps == 0 { 0 } else { quiet + 1 };
             if clock::monotonic() > deadline {
                 return Err(stuck(herd, "the waiters did not settle"));
             }
         }
         let at = self.tasks[..self.waiters].iter().map(|task| task.asleep_at).max().unwrap_or(start);
-        Ok(Settled { wakeups: self.wakeups, at, late_by: Nanos::ZERO })
+        Ok(Settled { wakeups: self.sleeps, at, late_by: Nanos::ZERO })
     }
 
     /// Takes in what was recorded since the last look; whether that was anything.
@@ -109,13 +113,13 @@ impl Trace {
         let (Record::Woken { task, at } | Record::Asleep { task, at }) = *record;
         let Some(index) = self.numbers.get(&task).copied() else { return };
         let task = &mut self.tasks[index];
-        if matches!(record, Record::Asleep { .. }) {
-            task.asleep_at = task.asleep_at.max(at);
+        if matches!(record, Record::Woken { .. }) {
+            task.woken_at = task.woken_at.max(at);
             return;
         }
-        task.woken_at = task.woken_at.max(at);
+        task.asleep_at = task.asleep_at.max(at);
         // The acceptor is no waiter, though all wait for it to sleep.
-        self.wakeups += u64::from(index < self.waiters);
+        self.sleeps += u64::from(index < self.waiters);
     }
 }
 

@@ -20,7 +20,7 @@ pub fn page(points: &[Point]) -> String {
          <h1>The thundering herd</h1>\n<p class=\"lede\">N tasks wait for one connection: how long until the last that \
          woke sleeps again, how many wake, and what it costs. Each point is the median (settle time) or the mean of \
          {}; the band of a settle time reaches up to its 95th percentile, the others' is a 95 % \
-         confidence interval. The dashed reference is the paper's own table, in which each point was measured once.</p>\n</header>\n\
+         confidence interval. Hollow marks are the paper's own table, in which each point was measured once.</p>\n</header>\n\
          <div class=\"figures\">\n{}{}{}</div>\n<section class=\"records\">\n<h2>In numbers</h2>\n<pre>{}</pre>\n</section>\n</main>\n</body>\n</html>\n",
         connections(points),
         figure(
