@@ -4,27 +4,60 @@
 //! seed: the same seed gives the same schedule whatever the server does (SYSTEMS.md, section 4). With
 //! several threads each thread is a *lane*, and the lanes' sequences together are the process.
 //!
+//! Some processes have a plan of rates or times of their own: ramp, steps and trace; they leave the rate
+//! they are given unused.
+//!
 //! To add one: a file here, a variant of [`Process`] and a line in each `match` on it.
 
 mod constant;
+mod error;
+mod hurst;
+mod on_off;
+mod pareto;
 mod poisson;
+mod profile;
+mod ramp;
+mod steps;
+mod trace;
 
 use std::fmt;
 use std::str::FromStr;
 
 use base::{Nanos, PerSecond, Seed};
 
-/// Intended times since the start of the run; endless and never decreasing.
+use crate::ledger::Window;
+pub use error::NotAProcess;
+pub use on_off::OnOff;
+pub use pareto::Pareto;
+use profile::Profile;
+pub use ramp::Ramp;
+pub use steps::Steps;
+pub use trace::Trace;
+
+/// Intended times since the start of the run; never decreasing, and endless unless the process ends.
 pub type Arrivals = Box<dyn Iterator<Item = Nanos> + Send>;
 
-/// An arrival process, without its rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// Arrivals that an estimate of the Hurst parameter looks at, so that it takes about a second.
+const HURST_ARRIVALS_MAX: f64 = 1e7;
+
+/// An arrival process. Those without rates of their own go with a mean rate.
+#[derive(Clone, Debug, PartialEq, Default)]
 pub enum Process {
     /// Evenly spaced.
     #[default]
     Constant,
     /// Independent: exponentially distributed gaps.
     Poisson,
+    /// Periodic bursts, evenly spaced within and between them.
+    OnOff(OnOff),
+    /// Self-similar.
+    Pareto(Pareto),
+    /// A rate that changes linearly over the run.
+    Ramp(Ramp),
+    /// One rate after the other.
+    Steps(Steps),
+    /// Recorded times.
+    Trace(Trace),
 }
 
 /// One thread's part of the schedule.
@@ -37,123 +70,124 @@ pub struct Lane {
 }
 
 impl Process {
-    /// The lane's arrivals, where all lanes together have the given rate.
-    pub fn arrivals(self, rate: PerSecond, lane: Lane, seed: Seed) -> Arrivals {
+    /// Whether it has rates or times of its own and leaves a given rate unused.
+    pub fn has_own_rate(&self) -> bool {
+        matches!(self, Process::Ramp(_) | Process::Steps(_) | Process::Trace(_))
+    }
+
+    /// The lane's arrivals in a run of that length, warm-up included, where all lanes together have the
+    /// given rate.
+    pub fn arrivals(&self, rate: PerSecond, run: Nanos, lane: Lane, seed: Seed) -> Arrivals {
+        if let Some(profile) = self.profile(rate, run) {
+            return Box::new(profile.arrivals(lane));
+        }
         match self {
-            Process::Constant => Box::new(constant::Constant::new(rate, lane)),
             Process::Poisson => Box::new(poisson::Poisson::new(rate, lane, seed)),
+            Process::Pareto(pareto) => Box::new(pareto.arrivals(rate, lane, seed)),
+            Process::Trace(trace) => Box::new(trace.arrivals(lane)),
+            _ => Box::new(constant::Constant::new(rate, lane)),
         }
     }
 
-    /// How far the number of arrivals in a span may stray above its mean, at five standard
-    /// deviations: once in millions of such spans.
-    pub fn excess(self, mean: f64) -> f64 {
+    /// The mean rate in a part of the run.
+    pub fn mean(&self, rate: PerSecond, window: Window) -> PerSecond {
+        match (self, self.profile(rate, window.until)) {
+            (_, Some(profile)) => profile.mean(window),
+            (Process::Trace(trace), None) => trace.mean(window),
+            (_, None) => rate,
+        }
+    }
+
+    /// The highest rate over any span of that length in a run, apart from what [`Process::excess`] tells.
+    pub fn peak(&self, rate: PerSecond, run: Nanos, span: Nanos) -> PerSecond {
+        match (self, self.profile(rate, run)) {
+            (_, Some(profile)) => profile.peak(),
+            (Process::Trace(trace), None) => trace.peak(span),
+            (Process::Pareto(pareto), None) => pareto.peak(rate),
+            (_, None) => rate,
+        }
+    }
+
+    /// How far the number of arrivals in a span may stray above its mean at the peak rate, at five
+    /// standard deviations: once in millions of such spans.
+    pub fn excess(&self, mean: f64) -> f64 {
         match self {
-            Process::Constant => 0.0,
-            Process::Poisson => 5.0 * mean.sqrt(),
+            Process::Poisson | Process::Pareto(_) => 5.0 * mean.sqrt(),
+            _ => 0.0,
+        }
+    }
+
+    /// What this window does not show of the process, in a sentence; nothing where they fit.
+    pub fn remark(&self, window: Window) -> Option<String> {
+        match self {
+            Process::OnOff(on_off) => on_off.remark(window.length()),
+            Process::Steps(steps) => steps.remark(window.until),
+            Process::Trace(trace) => trace.remark(window.until),
+            _ => None,
+        }
+    }
+
+    /// The Hurst parameter of a self-similar process: what the very schedule of this run shows, where it
+    /// is long enough to, and what the process has in theory.
+    pub fn hurst(&self, rate: PerSecond, run: Nanos, seed: Seed) -> Option<(Option<f64>, f64)> {
+        let Process::Pareto(pareto) = self else { return None };
+        let until = run.min(Nanos::from_secs_f64(HURST_ARRIVALS_MAX / rate.0));
+        let times = pareto.arrivals(rate, Lane { index: 0, count: 1 }, seed);
+        let shown = hurst::hurst(times.take_while(|at| *at < until), until);
+        Some((shown, pareto.hurst()))
+    }
+
+    /// The plan of rates, where there is one.
+    fn profile(&self, rate: PerSecond, run: Nanos) -> Option<Profile> {
+        match self {
+            Process::OnOff(on_off) => Some(on_off.profile(rate)),
+            Process::Ramp(ramp) => Some(ramp.profile(run)),
+            Process::Steps(steps) => Some(steps.profile()),
+            Process::Constant | Process::Poisson | Process::Pareto(_) | Process::Trace(_) => None,
         }
     }
 }
 
-/// Not an arrival process.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an arrival process: constant or poisson")]
-pub struct NotAProcess(String);
+/// A rate, or 0.
+fn parse_rate(text: &str) -> Option<PerSecond> {
+    if text == "0" { Some(PerSecond(0.0)) } else { text.parse().ok() }
+}
 
 impl FromStr for Process {
     type Err = NotAProcess;
+
+    /// Reads the process from its text; for a trace also the file it names.
     fn from_str(text: &str) -> Result<Process, NotAProcess> {
-        match text {
-            "constant" => Ok(Process::Constant),
-            "poisson" => Ok(Process::Poisson),
-            other => Err(NotAProcess(other.to_owned())),
+        match text.split_once(':') {
+            None if text == "constant" => Ok(Process::Constant),
+            None if text == "poisson" => Ok(Process::Poisson),
+            Some(("on-off", shape)) => OnOff::parse(text, shape).map(Process::OnOff),
+            Some(("pareto", shape)) => Pareto::parse(text, shape).map(Process::Pareto),
+            Some(("ramp", rates)) => Ramp::parse(text, rates).map(Process::Ramp),
+            Some(("steps", steps)) => Steps::parse(text, steps).map(Process::Steps),
+            Some(("trace", path)) => Trace::read(text, path).map(Process::Trace),
+            _ => Err(NotAProcess::new(
+                text,
+                "accepted are constant, poisson, on-off:PEAK,FRACTION[,PERIOD], pareto:ALPHA, ramp:FROM..TO, \
+                 steps:RATExTIME,... and trace:FILE",
+            )),
         }
     }
 }
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Process::Constant => "constant",
-            Process::Poisson => "poisson",
-        })
+        match self {
+            Process::Constant => f.write_str("constant"),
+            Process::Poisson => f.write_str("poisson"),
+            Process::OnOff(on_off) => on_off.fmt(f),
+            Process::Pareto(pareto) => pareto.fmt(f),
+            Process::Ramp(ramp) => ramp.fmt(f),
+            Process::Steps(steps) => steps.fmt(f),
+            Process::Trace(trace) => trace.fmt(f),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// All lanes' arrivals before `end`, in order.
-    fn all(process: Process, rate: f64, lanes: u32, seed: u64, end: Nanos) -> Vec<Nanos> {
-        let mut times: Vec<Nanos> = (0..lanes)
-            .flat_map(|index| {
-                let lane = Lane { index, count: lanes };
-                process.arrivals(PerSecond(rate), lane, Seed(seed)).take_while(move |at| *at < end)
-            })
-            .collect();
-        times.sort();
-        times
-    }
-
-    /// The variance of the counts in equal windows over their mean: 0 for a clock, 1 for Poisson.
-    fn dispersion(times: &[Nanos], window: Nanos, windows: usize) -> f64 {
-        let mut counts = vec![0.0; windows];
-        for at in times {
-            counts[(at.0 / window.0) as usize] += 1.0;
-        }
-        let mean = counts.iter().sum::<f64>() / windows as f64;
-        let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / (windows - 1) as f64;
-        variance / mean
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn times_never_decrease_and_a_seed_repeats_them(
-            poisson: bool, rate in 0.1f64..2e6, lanes in 1u32..8, seed: u64,
-        ) {
-            let process = if poisson { Process::Poisson } else { Process::Constant };
-            let lane = Lane { index: lanes - 1, count: lanes };
-            let draw = || process.arrivals(PerSecond(rate), lane, Seed(seed)).take(500).collect::<Vec<_>>();
-            let times = draw();
-            prop_assert!(times.is_sorted());
-            prop_assert_eq!(times, draw());
-        }
-
-        /// rate x time arrivals to within one, evenly spread, whatever the number of lanes.
-        #[test]
-        fn constant_is_exact(rate in 1f64..20_000.0, lanes in 1u32..8) {
-            let times = all(Process::Constant, rate, lanes, 0, Nanos::SECOND);
-            prop_assert!((times.len() as f64 - rate).abs() <= 1.0, "{} of {rate}", times.len());
-            for pair in times.windows(2) {
-                prop_assert!(((pair[1] - pair[0]).0 as f64 - 1e9 / rate).abs() <= 2.0);
-            }
-        }
-
-        /// Mean and index of dispersion of 20,000 expected arrivals in 1000 windows, within five standard errors.
-        #[test]
-        fn poisson_has_its_mean_and_dispersion(lanes in 1u32..5, seed: u64) {
-            let times = all(Process::Poisson, 20_000.0, lanes, seed, Nanos::SECOND);
-            prop_assert!((times.len() as f64 - 20_000.0).abs() < 5.0 * 20_000f64.sqrt());
-            let index = dispersion(&times, Nanos::MILLISECOND, 1000);
-            prop_assert!((index - 1.0).abs() < 5.0 * (2.0f64 / 999.0).sqrt(), "dispersion {index}");
-        }
-    }
-
-    #[test]
-    fn constant_has_no_dispersion() {
-        let times = all(Process::Constant, 20_000.0, 3, 0, Nanos::SECOND);
-        assert!(dispersion(&times, Nanos::MILLISECOND, 1000) < 0.01);
-    }
-
-    #[test]
-    fn names_parse_back() {
-        for process in [Process::Constant, Process::Poisson] {
-            assert_eq!(process.to_string().parse(), Ok(process));
-        }
-        assert!("bursty".parse::<Process>().is_err());
-    }
-}
+mod tests;

@@ -31,11 +31,11 @@ pub enum Sockets {
 }
 
 /// What decides when sessions begin.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Client {
     /// The S-client: sessions begin when the arrival process says, whatever the server does.
     SClient {
-        /// Sessions a second, all threads together.
+        /// Sessions a second, all threads together; unused where the process has rates of its own.
         rate: PerSecond,
         /// When they begin.
         arrivals: Process,
@@ -125,13 +125,17 @@ impl Config {
             ("seed", self.seed.to_string()),
             ("interval", self.interval.to_string()),
         ];
-        match self.client {
-            Client::SClient { rate, arrivals, sockets } => settings.extend([
-                ("client", "s-client".to_owned()),
-                ("rate", rate.to_string()),
-                ("arrivals", arrivals.to_string()),
-                ("sockets", sockets.to_string()),
-            ]),
+        match &self.client {
+            Client::SClient { rate, arrivals, sockets } => {
+                settings.extend([
+                    ("client", "s-client".to_owned()),
+                    ("arrivals", arrivals.to_string()),
+                    ("sockets", sockets.to_string()),
+                ]);
+                if !arrivals.has_own_rate() {
+                    settings.push(("rate", rate.to_string()));
+                }
+            }
             Client::Closed { clients } => {
                 settings.extend([("client", "closed".to_owned()), ("sockets", clients.to_string())]);
             }

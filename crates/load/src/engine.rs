@@ -91,8 +91,8 @@ pub(crate) struct Settings<'a> {
     pub request_timeout: Nanos,
     /// The most connects pending at once in this thread.
     pub pending_max: u32,
-    /// Sessions a second in this thread, where they have a rate.
-    pub rate: Option<PerSecond>,
+    /// The most sessions a second in this thread, where they have a rate.
+    pub rate_peak: Option<PerSecond>,
     pub window: Window,
     pub interval: Nanos,
 }
@@ -273,7 +273,7 @@ impl<'a, C: Clock> Engine<'a, C> {
     /// For how long a due session may wait for others to be begun together with it.
     fn together(&self, now: Nanos) -> Nanos {
         let together = TOGETHER_MAX.min(self.takeover_time());
-        let worth_while = self.settings.rate.is_some_and(|rate| rate.times(together) >= TOGETHER_MIN);
+        let worth_while = self.settings.rate_peak.is_some_and(|rate| rate.times(together) >= TOGETHER_MIN);
         let silent = now.saturating_sub(self.heard) > SILENCE;
         if worth_while && silent { together } else { Nanos::ZERO }
     }

@@ -12,6 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::LoadError;
 use crate::config::{Client, Config, Sockets};
+use crate::ledger::Window;
 use crate::sources::{self, SourceRange, TIME_WAIT};
 use crate::target;
 use crate::workload::Workload;
@@ -60,16 +61,31 @@ impl Plan {
         self.sources
     }
 
-    /// Requests a second that are to be offered: the rate times the mean session length; nothing for a
+    /// Requests a second that are to be offered while it is measured: sessions times their mean length; nothing for a
     /// closed client, which has no rate of its own.
     pub fn requests_per_s(&self) -> Option<f64> {
-        match self.config.client {
-            Client::SClient { rate, .. } => Some(rate.0 * self.workload.mean_session_length()),
+        match &self.config.client {
+            Client::SClient { rate, arrivals, .. } => {
+                let sessions = arrivals.mean(*rate, self.config.window());
+                Some(sessions.0 * self.workload.mean_session_length())
+            }
             Client::Closed { .. } => None,
         }
     }
 
-    /// What will limit the generator, one sentence each.
+    /// Of self-similar arrivals, the Hurst parameter of this schedule, where it is long enough for an
+    /// estimate, and that of the process.
+    pub fn hurst(&self) -> Option<(Option<f64>, f64)> {
+        let Client::SClient { rate, arrivals, .. } = &self.config.client else { return None };
+        arrivals.hurst(*rate, self.config.window().until, self.config.seed)
+    }
+
+    fn arrivals_remark(&self) -> Option<String> {
+        let Client::SClient { arrivals, .. } = &self.config.client else { return None };
+        arrivals.remark(self.config.window())
+    }
+
+    /// What will limit the generator or what the run will not show, one sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -97,6 +113,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let sources = config.source.or_else(|| sources::automatic(target, connections, &ports));
     let pending_max_per_thread = pending_max_per_thread(&config, workload.mean_session_length());
     let mut plan = Plan { config, workload, target, sources, pending_max_per_thread, warnings: Vec::new() };
+    plan.warnings.extend(plan.arrivals_remark());
     plan.warnings.extend(descriptor_warning(plan.pending_max(), raise_descriptor_limit()));
     plan.warnings.extend(port_warning(&plan, connections, &ports));
     Ok(plan)
@@ -127,24 +144,31 @@ fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
 
 fn check_conduct(config: &Config, workload: &Workload, target: SocketAddr) -> Result<(), LoadError> {
     // A closed client has no rate of its own: it takes what it gets.
-    let modest = match config.client {
-        Client::SClient { rate, .. } => rate.0 * workload.mean_session_length() <= RATE_UNASKED.0,
-        Client::Closed { .. } => false,
-    };
+    let peak = sessions_peak(config, Nanos::SECOND);
+    let modest = peak.is_some_and(|peak| peak.0 * workload.mean_session_length() <= RATE_UNASKED.0);
     if modest || config.own_this_server || target::is_private(target.ip()) {
         return Ok(());
     }
     Err(LoadError::NotYours { target: target.ip().to_string(), allowed: RATE_UNASKED })
 }
 
-/// D of Banga 1997: what is pending when every connect runs into its time-out. A session whose server
+/// The most sessions a second over any span of that length; nothing for a closed client.
+fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
+    match &config.client {
+        Client::SClient { rate, arrivals, .. } => Some(arrivals.peak(*rate, config.window().until, span)),
+        Client::Closed { .. } => None,
+    }
+}
+
+/// D of Banga 1997: what is pending when every connect runs into its time-out, at the peak rate. A session whose server
 /// ends a persistent connection early connects once more for each request.
 fn pending_max_per_thread(config: &Config, session_length: f64) -> u32 {
     let threads = config.threads.get();
-    match config.client {
+    match &config.client {
         Client::SClient { sockets: Sockets::AtMost(most), .. } => most.get().div_ceil(threads),
         Client::SClient { rate, arrivals, sockets: Sockets::Auto } => {
-            let mean = rate.times(config.connect_timeout) * session_length / f64::from(threads);
+            let peak = arrivals.peak(*rate, config.window().until, config.connect_timeout);
+            let mean = peak.times(config.connect_timeout) * session_length / f64::from(threads);
             let margin = (mean * PENDING_MARGIN).max(mean + arrivals.excess(mean));
             margin.max(PENDING_MIN).ceil() as u32
         }
@@ -154,11 +178,15 @@ fn pending_max_per_thread(config: &Config, session_length: f64) -> u32 {
 
 /// How many connections may stand in TIME-WAIT at once, if the client's side closes first.
 fn connections_in_time_wait(config: &Config) -> f64 {
-    let rate = match config.client {
-        Client::SClient { rate, .. } => rate,
-        Client::Closed { .. } => PerSecond(CLOSED_RATE_MOST),
-    };
-    rate.times(config.window().until.min(TIME_WAIT))
+    let run = Window { from: Nanos::ZERO, until: config.window().until };
+    let span = run.until.min(TIME_WAIT);
+    match &config.client {
+        Client::SClient { rate, arrivals, .. } => {
+            let all = arrivals.mean(*rate, run).times(run.until);
+            arrivals.peak(*rate, run.until, span).times(span).min(all)
+        }
+        Client::Closed { .. } => PerSecond(CLOSED_RATE_MOST).times(span),
+    }
 }
 
 /// The ports that the kernel gives to connects.

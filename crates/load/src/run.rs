@@ -86,10 +86,12 @@ fn run_lane(
     tell: &mut dyn FnMut(Interval),
 ) -> Result<Report, LoadError> {
     let config = &plan.config;
-    let (schedule, rate) = match config.client {
+    let until = config.window().until;
+    let (schedule, rate_peak) = match &config.client {
         Client::SClient { rate, arrivals, .. } => {
-            let share = PerSecond(rate.0 / f64::from(lane.count));
-            (Schedule::open(arrivals.arrivals(rate, lane, config.seed)), Some(share))
+            let peak = arrivals.peak(*rate, until, Nanos::SECOND);
+            let share = PerSecond(peak.0 / f64::from(lane.count));
+            (Schedule::open(arrivals.arrivals(*rate, until, lane, config.seed)), Some(share))
         }
         Client::Closed { clients } => {
             let clients = clients.get();
@@ -104,7 +106,7 @@ fn run_lane(
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
         pending_max: plan.pending_max_per_thread,
-        rate,
+        rate_peak,
         window: config.window(),
         interval: config.interval,
     };

@@ -34,7 +34,7 @@ impl Schedule {
         Schedule::Closed((0..clients).map(|_| Reverse(Nanos::ZERO)).collect())
     }
 
-    /// When the next session is due; none where every client is busy.
+    /// When the next session is due; none where every client is busy, or the arrivals are over.
     pub fn next(&mut self) -> Option<Nanos> {
         match self {
             Schedule::Open(arrivals) => arrivals.peek().copied(),
@@ -77,7 +77,7 @@ mod tests {
         ) {
             let clock = SimulatedClock::new(WallTime::default());
             let origin = clock.now();
-            let arrivals = || Process::Poisson.arrivals(PerSecond(10_000.0), ALONE, Seed(seed));
+            let arrivals = || Process::Poisson.arrivals(PerSecond(10_000.0), Nanos::SECOND, ALONE, Seed(seed));
             let (mut schedule, mut taken) = (Schedule::open(arrivals()), Vec::new());
             for pause in pauses_us {
                 clock.advance(Nanos::from_micros(pause));

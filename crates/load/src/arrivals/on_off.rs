@@ -1,0 +1,83 @@
+//! Bursts (Banga 1997, section 4.2; SYSTEMS.md, section 4): the rate alternates between a peak of
+//! `a` times the mean, for a fraction `b` of each period, and r(1-ab)/(1-b) for the rest of it.
+//!
+//! A period begins with its quiet part, so that a run does not begin with a burst. Whole periods have
+//! exactly the mean rate, wherever they begin.
+
+use std::fmt;
+
+use base::{Nanos, PerSecond};
+
+use super::NotAProcess;
+use super::profile::{Piece, Profile};
+
+/// The period of the paper.
+const PERIOD: Nanos = Nanos::from_secs(100);
+
+/// The shape of the bursts: `PEAK,FRACTION[,PERIOD]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnOff {
+    /// `a`: the peak rate over the mean; above 1, and below 1 / `fraction`.
+    peak: f64,
+    /// `b`: the part of the time at the peak; between 0 and 1.
+    fraction: f64,
+    /// Above 0.
+    period: Nanos,
+}
+
+impl OnOff {
+    pub(super) fn parse(whole: &str, text: &str) -> Result<OnOff, NotAProcess> {
+        let refuse = |why: &str| NotAProcess::new(whole, why);
+        let parts: Vec<&str> = text.split(',').collect();
+        let (peak, fraction, period) = match parts[..] {
+            [peak, fraction] => (peak, fraction, Some(PERIOD)),
+            [peak, fraction, period] => (peak, fraction, period.parse().ok()),
+            _ => return Err(refuse("accepted is on-off:PEAK,FRACTION[,PERIOD] such as on-off:6,5%,100s")),
+        };
+        let peak = peak.parse().ok().filter(|peak: &f64| *peak > 1.0 && peak.is_finite());
+        let peak = peak.ok_or_else(|| refuse("PEAK is the peak rate over the mean, above 1"))?;
+        let fraction = parse_fraction(fraction)
+            .ok_or_else(|| refuse("FRACTION is the part of the time at the peak, such as 5% or 0.05"))?;
+        let period = period
+            .filter(|period| *period > Nanos::ZERO)
+            .ok_or_else(|| refuse("PERIOD is a time above 0 such as 100s"))?;
+        if peak * fraction >= 1.0 {
+            return Err(refuse("PEAK x FRACTION must be below 1, or the bursts alone exceed the mean"));
+        }
+        Ok(OnOff { peak, fraction, period })
+    }
+
+    pub(super) fn profile(&self, rate: PerSecond) -> Profile {
+        let period_s = self.period.as_secs_f64();
+        let off_per_s = rate.0 * (1.0 - self.peak * self.fraction) / (1.0 - self.fraction);
+        Profile::repeated([
+            Piece::level(period_s * (1.0 - self.fraction), off_per_s),
+            Piece::level(period_s * self.fraction, rate.0 * self.peak),
+        ])
+    }
+
+    /// What a measured time of that length does to the mean.
+    pub(super) fn remark(&self, duration: Nanos) -> Option<String> {
+        (!duration.0.is_multiple_of(self.period.0)).then(|| {
+            format!(
+                "{duration} are no whole number of periods of {}, so the mean rate measured is not that of --rate.",
+                self.period
+            )
+        })
+    }
+}
+
+/// `5%` or `0.05`; between 0 and 1, both left out.
+fn parse_fraction(text: &str) -> Option<f64> {
+    let fraction = match text.strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse::<f64>().ok()? / 100.0,
+        None => text.parse().ok()?,
+    };
+    (fraction > 0.0 && fraction < 1.0).then_some(fraction)
+}
+
+impl fmt::Display for OnOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "on-off:{},{},{}", self.peak, self.fraction, self.period)
+    }
+}
