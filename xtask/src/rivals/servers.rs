@@ -1,5 +1,5 @@
-//! The servers: inrush, four others as their operators would tune them for static files, and the
-//! readiness limit.
+//! The servers: inrush, others as their operators would tune them for static files, and the readiness
+//! limit.
 //!
 //! Each runs on one CPU with one event loop, no access log, the same backlog and room for
 //! [`CONNECTIONS`]. Each is one process that we start ourselves, so that none is left behind when we
@@ -61,9 +61,10 @@ pub const INRUSH: &str = "inrush";
 pub const LIMIT: &str = "readiness limit";
 
 /// All servers, in the order they are shown.
-pub const ALL: [Server; 6] = [
+pub const ALL: [Server; 7] = [
     Server { name: INRUSH, prepare: inrush },
-    Server { name: REFERENCE, prepare: nginx },
+    Server { name: REFERENCE, prepare: |task| nginx(task, "sendfile on; tcp_nopush on;") },
+    Server { name: "nginx, no sendfile", prepare: |task| nginx(task, "sendfile off;") },
     Server { name: "lighttpd", prepare: lighttpd },
     Server { name: "h2o", prepare: h2o },
     Server { name: "apache2", prepare: apache2 },
@@ -164,7 +165,9 @@ fn inrush(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
     Ok(Some(line))
 }
 
-fn nginx(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+/// As its operators set it up for files of all sizes, and, for small files alone, without sendfile: then
+/// head and content leave in one call.
+fn nginx(task: &Task<'_>, sending: &str) -> io::Result<Option<CommandLine>> {
     let Some(program) = find_program("nginx") else { return Ok(None) };
     let (folder, root, address) = (task.folder.display(), task.root.display(), task.address);
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -182,8 +185,7 @@ events {{
 }}
 http {{
     access_log off;
-    sendfile on;
-    tcp_nopush on;
+    {sending}
     keepalive_timeout 60s;
     keepalive_requests 1000000000;
     open_file_cache max=10000 inactive=60s;
@@ -271,8 +273,9 @@ Listen {address}
 ListenBacklog {BACKLOG}
 ServerLimit 1
 StartServers 1
-ThreadsPerChild 64
-MaxRequestWorkers 64
+ThreadLimit 128
+ThreadsPerChild 128
+MaxRequestWorkers 128
 AsyncRequestWorkerFactor 256
 KeepAlive On
 MaxKeepAliveRequests 0
