@@ -24,7 +24,10 @@
 //! - no wait that may block ends empty, and none sleeps longer than a nap, without having polled every set,
 //!   or an event would be slept on. A wait that may not block is one call and polls what is due.
 
+mod controller;
 mod sets;
+
+pub use controller::Tuning;
 
 use std::io;
 use std::os::fd::RawFd;
@@ -33,6 +36,7 @@ use base::{Clock, Nanos, RealClock};
 use sys::poll::{self, PollFd};
 
 use crate::Waited;
+use controller::Controller;
 use sets::{Member, Sets};
 
 /// How many sets, how often they are polled, and how a wait sleeps.
@@ -46,11 +50,19 @@ pub struct Settings {
     pub sleep_threshold: u32,
     /// The longest an empty call stays with the sets it polls; zero spins as the paper does.
     pub nap: Nanos,
+    /// Live counter and sleep threshold tune themselves, from the given ones on.
+    pub adaptive: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { sets: 3, live_counter: 3, sleep_threshold: 100, nap: Nanos::from_micros(500) }
+        Settings {
+            sets: 3,
+            live_counter: 3,
+            sleep_threshold: 100,
+            nap: Nanos::from_micros(500),
+            adaptive: false,
+        }
     }
 }
 
@@ -85,7 +97,10 @@ pub struct Event {
 /// ```
 pub struct PollingSets<C = RealClock> {
     sets: Sets,
-    settings: Settings,
+    /// What tunes itself is kept in `tuning`.
+    nap: Nanos,
+    tuning: Tuning,
+    controller: Option<Controller>,
     clock: C,
     calls: u64,
     /// Consecutive calls without an event.
@@ -105,8 +120,19 @@ enum Polled {
 impl<C: Clock> PollingSets<C> {
     /// Empty sets. Numbers below the settings' ranges count as the smallest in it.
     pub fn new(settings: Settings, clock: C) -> PollingSets<C> {
-        let sets = Sets::new(usize::from(settings.sets.max(1)), settings.live_counter.max(2));
-        PollingSets { sets, settings, clock, calls: 0, empty_calls: 0, deadlines: 0 }
+        let count = usize::from(settings.sets.max(1));
+        let tuning =
+            Tuning { live_counter: settings.live_counter.max(2), sleep_threshold: settings.sleep_threshold };
+        PollingSets {
+            sets: Sets::new(count, tuning.live_counter),
+            nap: settings.nap,
+            tuning,
+            controller: settings.adaptive.then(|| Controller::new(count, tuning, clock.now())),
+            clock,
+            calls: 0,
+            empty_calls: 0,
+            deadlines: 0,
+        }
     }
 
     /// Adds a descriptor, or gives a known one other bits ([`sys::poll::bits`]), payload and lock. It
@@ -139,6 +165,11 @@ impl<C: Clock> PollingSets<C> {
         self.sets.lengths().collect()
     }
 
+    /// The live counter and the sleep threshold in force.
+    pub fn tuning(&self) -> Tuning {
+        self.tuning
+    }
+
     /// Waits and appends events. `None` waits for ever, zero is one call and does not block.
     ///
     /// # Errors
@@ -154,13 +185,12 @@ impl<C: Clock> PollingSets<C> {
             let left = until.map(|until| until.saturating_sub(self.clock.now()));
             let polled = if left == Some(Nanos::ZERO) {
                 return self.poll(all, events, left).map(ended);
-            } else if self.empty_calls < self.settings.sleep_threshold {
-                let nap = self.settings.nap.min(left.unwrap_or(Nanos::MAX));
+            } else if self.empty_calls < self.tuning.sleep_threshold {
+                let nap = self.nap.min(left.unwrap_or(Nanos::MAX));
                 let due = self.next_call();
                 self.poll(due, events, Some(nap))?
             } else {
-                let longest = self.until_next_deadline();
-                self.poll(all, events, [left, longest].into_iter().flatten().min())?
+                self.sleep(events, left)?
             };
             if polled != Polled::Nothing {
                 return Ok(ended(polled));
@@ -171,7 +201,29 @@ impl<C: Clock> PollingSets<C> {
     /// Counts a call and says how many sets it polls.
     fn next_call(&mut self) -> usize {
         self.calls += 1;
+        if self.controller.as_mut().is_some_and(Controller::call) {
+            self.tune();
+        }
         self.sets.due(self.calls)
+    }
+
+    fn tune(&mut self) {
+        let members = self.lengths();
+        if let Some(controller) = &mut self.controller {
+            self.tuning = controller.decide(self.clock.now(), &members);
+            self.sets.set_live_counter(self.tuning.live_counter);
+        }
+    }
+
+    /// Waits for all sets at once.
+    fn sleep(&mut self, events: &mut Vec<Event>, left: Option<Nanos>) -> io::Result<Polled> {
+        let began = self.controller.as_ref().map(|_| self.clock.now());
+        let longest = [left, self.until_next_deadline()].into_iter().flatten().min();
+        let polled = self.poll(self.sets.count(), events, longest)?;
+        if let (Some(controller), Some(began)) = (&mut self.controller, began) {
+            controller.slept(self.clock.now() - began);
+        }
+        Ok(polled)
     }
 
     /// Polls the first sets, and reports.
@@ -182,7 +234,11 @@ impl<C: Clock> PollingSets<C> {
             Err(error) => return Err(error),
         }
         let before = events.len();
-        self.sets.settle(sets, PollFd::reported, |fd, member, bits| {
+        let controller = &mut self.controller;
+        self.sets.settle(sets, PollFd::reported, |set, fd, member, bits| {
+            if let Some(controller) = controller {
+                controller.event(set);
+            }
             events.push(Event { fd, payload: member.payload, bits, timed_out: false });
         });
         self.report_deadlines(sets, events);

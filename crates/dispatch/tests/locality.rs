@@ -126,3 +126,17 @@ fn settings_out_of_range_count_as_the_nearest_in_it() {
     rustix::io::write(&writer, b"x").unwrap();
     assert_eq!(call(&mut sets).len(), 1);
 }
+
+#[test]
+fn adaptive_sets_tune_themselves_while_they_are_called() {
+    let settings = Settings { adaptive: true, ..Settings::default() };
+    let mut sets = PollingSets::new(settings, SimulatedClock::new(WallTime::default()));
+    let before = sets.tuning();
+    assert_eq!((before.live_counter, before.sleep_threshold), (3, 100));
+    let (reader, _writer) = pipe();
+    sets.register(reader.as_raw_fd(), bits::IN, 1, false);
+    for _ in 0..300 {
+        assert!(call(&mut sets).is_empty());
+    }
+    assert_eq!(sets.tuning().sleep_threshold, 2, "one descriptor is cheap to sleep on");
+}

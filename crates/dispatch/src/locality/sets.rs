@@ -76,6 +76,11 @@ impl Sets {
         }
     }
 
+    /// Another N from now on.
+    pub(super) fn set_live_counter(&mut self, live_counter: u32) {
+        self.live_counter = u64::from(live_counter);
+    }
+
     pub(super) fn count(&self) -> usize {
         self.ends.len()
     }
@@ -145,12 +150,13 @@ impl Sets {
     }
 
     /// Applies the rules after a poll of the first sets: `happened` says what was reported of a
-    /// descriptor (0: nothing), `report` is called for those with something.
+    /// descriptor (0: nothing), `report` is called for those with something, and is told which set they
+    /// were found in.
     pub(super) fn settle(
         &mut self,
         sets: usize,
         happened: impl Fn(&PollFd) -> i16,
-        mut report: impl FnMut(RawFd, &Member, i16),
+        mut report: impl FnMut(usize, RawFd, &Member, i16),
     ) {
         for set in 0..sets {
             self.polls[set] += 1;
@@ -159,7 +165,7 @@ impl Sets {
                 let (fd, bits) = (self.fds[place].fd(), happened(&self.fds[place]));
                 let member = &mut self.members[place];
                 if bits != 0 {
-                    report(fd, member, bits);
+                    report(set, fd, member, bits);
                     if set > 0 && member.event_at == poll - 1 {
                         self.moving.push((fd, Move::Up));
                     }
@@ -193,6 +199,12 @@ impl Sets {
             }
         }
         count
+    }
+
+    /// Which set a member is in.
+    #[cfg(test)]
+    pub(super) fn set_of_member(&self, fd: RawFd) -> usize {
+        self.set_of(self.place(fd).expect("a member"))
     }
 
     fn place(&self, fd: RawFd) -> Option<usize> {

@@ -9,12 +9,8 @@ fn call(sets: &mut Sets, number: u64, with_events: &[RawFd]) -> Vec<RawFd> {
     let due = sets.due(number);
     let mut reported = Vec::new();
     let happened = |polled: &PollFd| i16::from(with_events.contains(&polled.fd()));
-    sets.settle(due, happened, |fd, _, _| reported.push(fd));
+    sets.settle(due, happened, |_, fd, _, _| reported.push(fd));
     reported
-}
-
-fn set_of(sets: &Sets, fd: RawFd) -> usize {
-    sets.set_of(sets.place(fd).expect("a member"))
 }
 
 /// The array says the same thing in all its parts.
@@ -47,16 +43,16 @@ fn without_events_it_falls_after_n_minus_1_calls_and_again_after_n_squared_minus
         sets.insert(7, 1, Member::new(0, false));
         for number in 1..n - 1 {
             call(&mut sets, number, &[]);
-            assert_eq!(set_of(&sets, 7), 0, "N = {n}, call {number}");
+            assert_eq!(sets.set_of_member(7), 0, "N = {n}, call {number}");
         }
         call(&mut sets, n - 1, &[]);
-        assert_eq!(set_of(&sets, 7), 1, "N = {n}");
+        assert_eq!(sets.set_of_member(7), 1, "N = {n}");
         for number in n..n * n - n {
             call(&mut sets, number, &[]);
-            assert_eq!(set_of(&sets, 7), 1, "N = {n}, call {number}");
+            assert_eq!(sets.set_of_member(7), 1, "N = {n}, call {number}");
         }
         call(&mut sets, n * n - n, &[]);
-        assert_eq!(set_of(&sets, 7), 2, "N = {n}");
+        assert_eq!(sets.set_of_member(7), 2, "N = {n}");
     }
 }
 
@@ -70,18 +66,18 @@ fn events_in_two_consecutive_polls_of_its_set_bring_it_up_and_one_does_not() {
         call(sets, number, events)
     };
     (0..8).for_each(|_| drop(next(&mut sets, &[])));
-    assert_eq!(set_of(&sets, 7), 2);
+    assert_eq!(sets.set_of_member(7), 2);
     // The idle set is polled by calls 9, 18, 27, 36.
     assert_eq!(next(&mut sets, &[7]), [7]);
     (0..8).for_each(|_| assert!(next(&mut sets, &[7]).is_empty()));
-    assert_eq!(set_of(&sets, 7), 2);
+    assert_eq!(sets.set_of_member(7), 2);
     assert!(next(&mut sets, &[]).is_empty());
     (0..8).for_each(|_| drop(next(&mut sets, &[])));
     assert_eq!(next(&mut sets, &[7]), [7]);
-    assert_eq!(set_of(&sets, 7), 2, "the poll before found nothing");
+    assert_eq!(sets.set_of_member(7), 2, "the poll before found nothing");
     (0..8).for_each(|_| drop(next(&mut sets, &[])));
     assert_eq!(next(&mut sets, &[7]), [7]);
-    assert_eq!(set_of(&sets, 7), 0, "two in a row");
+    assert_eq!(sets.set_of_member(7), 0, "two in a row");
 }
 
 #[test]
@@ -89,7 +85,7 @@ fn a_locked_descriptor_stays_active() {
     let mut sets = Sets::new(3, 3);
     sets.insert(7, 1, Member::new(0, true));
     (1..100).for_each(|number| drop(call(&mut sets, number, &[])));
-    assert_eq!(set_of(&sets, 7), 0);
+    assert_eq!(sets.set_of_member(7), 0);
 }
 
 /// The rules in their plainest form, for one descriptor.
@@ -144,7 +140,7 @@ proptest! {
             consistent(&sets);
             for (fd, rules) in &mut plain {
                 rules.call(number, u64::from(n), with_events.contains(fd));
-                prop_assert_eq!(set_of(&sets, *fd), rules.set as usize, "descriptor {}", fd);
+                prop_assert_eq!(sets.set_of_member(*fd), rules.set as usize, "descriptor {}", fd);
             }
         }
     }
