@@ -1,15 +1,19 @@
 //! Every flag, its default and its help: the one definition.
 
+mod capacity;
 mod demo;
 mod doctor;
+mod fileset;
 mod herd;
 mod load;
 mod serve;
 
 use clap::{Parser, Subcommand};
 
+pub use capacity::{CapacityFlags, CapacityOutput};
 pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
+pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use load::{Client, LoadFlags, Output};
 pub use serve::{LogFormat, MECHANISMS, ServeFlags};
@@ -30,6 +34,10 @@ pub enum Command {
     Serve(ServeFlags),
     /// Offer load to an HTTP server, whether it takes it or not
     Load(LoadFlags),
+    /// How much a server takes, what it does past that, and how it comes back
+    Capacity(CapacityFlags),
+    /// Write a SPECweb99-like set of files to serve
+    Fileset(FilesetFlags),
     /// Serve, overload, and write a report
     Demo(DemoFlags),
     /// What this machine and kernel can do, and which limits will bite

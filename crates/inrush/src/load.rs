@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroU32;
 
 use ::load::{Config, LoadError, Observer, Snapshot, Sockets, Stop, Threshold};
+use base::PerSecond;
 use record::{LoadResult, Verdict};
 use serde::Serialize;
 
@@ -17,13 +18,20 @@ use live::Live;
 /// Clients of a closed loop that is not told how many: what wrk users are used to.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 
+/// Sessions a second where neither a rate nor arrivals with their own are given.
+const RATE: PerSecond = PerSecond(100.0);
+
 /// Offers load, prints the result, and judges it.
 pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     let (output, thresholds) = (flags.output, flags.fail_if.clone());
+    check_rate(&flags)?;
     let title = title(&flags);
     let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
     for warning in plan.warnings() {
         eprintln!("inrush: {warning}");
+    }
+    if let Some((shown, expected)) = plan.hurst() {
+        eprintln!("inrush: {}", hurst_line(shown, expected));
     }
     let mut watcher = Watcher::new(output, &title);
     let stop = stop_at_signal()?;
@@ -34,12 +42,39 @@ pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     judge(&result, &thresholds)
 }
 
+/// Where the arrivals do not come at a rate that can be given, none is.
+fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
+    let Some(rate) = flags.rate else { return Ok(()) };
+    let why = match flags.client {
+        Client::Closed => {
+            "a closed loop has no rate, it waits for the server; accepted is --sockets".to_owned()
+        }
+        Client::SClient if flags.arrivals.has_own_rate() => {
+            format!("{} has rates of its own; leave --rate out", flags.arrivals)
+        }
+        Client::SClient => return Ok(()),
+    };
+    Err(Exit::Usage(format!("--rate {rate}: {why}")))
+}
+
+fn hurst_line(shown: Option<f64>, expected: f64) -> String {
+    match shown {
+        Some(shown) => {
+            format!("the Hurst parameter of this schedule is {shown:.2}, of the process {expected:.2}")
+        }
+        None => format!(
+            "the Hurst parameter of the process is {expected:.2}; this schedule is too short to estimate its own"
+        ),
+    }
+}
+
 /// What the run is, for the head of the live view.
 fn title(flags: &LoadFlags) -> String {
     let more =
         if flags.urls.len() > 1 { format!(" and {} more", flags.urls.len() - 1) } else { String::new() };
     let how = match flags.client {
-        Client::SClient => format!("{} {}", flags.rate, flags.arrivals),
+        Client::SClient if flags.arrivals.has_own_rate() => flags.arrivals.to_string(),
+        Client::SClient => format!("{} {}", flags.rate.unwrap_or(RATE), flags.arrivals),
         Client::Closed => "closed loop".to_owned(),
     };
     format!("{}{more}  {how}", flags.urls[0])
@@ -48,7 +83,8 @@ fn title(flags: &LoadFlags) -> String {
 fn configuration(flags: LoadFlags) -> Config {
     let client = match (flags.client, flags.sockets) {
         (Client::SClient, sockets) => {
-            ::load::Client::SClient { rate: flags.rate, arrivals: flags.arrivals, sockets }
+            let rate = flags.rate.unwrap_or(RATE);
+            ::load::Client::SClient { rate, arrivals: flags.arrivals, sockets }
         }
         (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },
         (Client::Closed, Sockets::AtMost(clients)) => ::load::Client::Closed { clients },

@@ -4,11 +4,13 @@
 //! crate that does the work, and turns what comes back into output and an exit code.
 #![forbid(unsafe_code)]
 
+mod capacity;
 mod cli;
 mod config_file;
 mod demo;
 mod doctor;
 mod exit;
+mod fileset;
 mod herd;
 mod load;
 mod serve;
@@ -24,6 +26,8 @@ fn main() -> std::process::ExitCode {
         .and_then(|cli| match cli.command {
             Command::Serve(flags) => serve::run(flags),
             Command::Load(flags) => load::run(flags),
+            Command::Capacity(flags) => capacity::run(flags),
+            Command::Fileset(flags) => fileset::run(flags),
             Command::Demo(flags) => demo::run(flags),
             Command::Doctor(flags) => doctor::run(flags),
             Command::Herd(flags) => herd::run(flags),

@@ -26,7 +26,7 @@ pub enum Output {
     Ndjson,
 }
 
-fn positive_time(text: &str) -> Result<Nanos, String> {
+pub fn positive_time(text: &str) -> Result<Nanos, String> {
     match text.parse::<Nanos>() {
         Ok(Nanos::ZERO) => Err("accepted are times above 0".to_owned()),
         Ok(time) => Ok(time),
@@ -41,9 +41,10 @@ pub struct LoadFlags {
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Url>,
 
-    /// Sessions to begin a second; a session is one connection
-    #[arg(long, short, value_name = "RATE", default_value = "100")]
-    pub rate: PerSecond,
+    /// Sessions to begin a second, on average; a session is one connection. 100 if not given; ramp, steps and
+    /// trace have rates of their own
+    #[arg(long, short, value_name = "RATE")]
+    pub rate: Option<PerSecond>,
 
     /// How long to measure
     #[arg(long, short, value_name = "TIME", default_value = "30s", value_parser = positive_time)]
@@ -69,7 +70,14 @@ pub struct LoadFlags {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
     pub request_timeout: Nanos,
 
-    /// When sessions begin: constant or poisson
+    /// When sessions begin: constant, poisson, on-off:PEAK,FRACTION[,PERIOD], pareto:ALPHA, ramp:FROM..TO,
+    /// steps:RATExTIME,... or trace:FILE
+    ///
+    /// All are evenly spaced but poisson. on-off:6,5%,100s: 5 % of each period of 100 s at 6 times --rate, the
+    /// rest below it, so that --rate is the mean. pareto:1.4: self-similar bursts, from 100 sources that are on for
+    /// 0.1 s and off for 0.9 s on average. ramp:0..2k: over the whole run, warm-up included. steps:100x10s,1kx5s: the
+    /// last holds until the end. trace:FILE: a time in seconds a line, or the times of an access log (what is
+    /// asked for is the workload's affair); the first session begins with the run.
     #[arg(long, value_name = "PROCESS", default_value = "constant")]
     pub arrivals: Process,
 

@@ -1,0 +1,33 @@
+//! Settings of `inrush load` that cannot be meant.
+
+use super::refused;
+
+const URL: &str = "http://127.0.0.1:9/";
+
+fn check(flags: &[&str], expected: &[&str]) {
+    refused(&[&["load", URL], flags].concat(), 2, expected);
+}
+
+#[test]
+fn arrivals_that_make_no_sense_are_named_with_the_reason() {
+    check(&["--arrivals=bursty"], &["--arrivals", "'bursty'", "poisson", "pareto:ALPHA", "trace:FILE"]);
+    check(&["--arrivals=on-off:6,20%"], &["--arrivals", "'on-off:6,20%'", "must be below 1"]);
+    check(&["--arrivals=pareto:3"], &["--arrivals", "'pareto:3'", "between 1 and 2"]);
+    check(&["--arrivals=ramp:5"], &["--arrivals", "'ramp:5'", "ramp:0..2k"]);
+    check(&["--arrivals=steps:5"], &["--arrivals", "'steps:5'", "steps:100x10s"]);
+    check(&["--arrivals=trace:/no/such/file"], &["--arrivals", "/no/such/file", "No such file"]);
+}
+
+#[test]
+fn a_wrong_line_of_a_trace_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    std::fs::write(&path, "1\n2\n1.5\n").unwrap();
+    check(&[&format!("--arrivals=trace:{}", path.display())], &["line 3 is earlier", "ascend"]);
+}
+
+#[test]
+fn a_rate_is_refused_where_none_can_be_given() {
+    check(&["--rate=5", "--arrivals=ramp:1..2"], &["--rate 5/s", "ramp:1..2 has rates of its own"]);
+    check(&["--rate=5", "--client=closed"], &["--rate 5/s", "a closed loop has no rate", "--sockets"]);
+}
