@@ -19,7 +19,7 @@
 //! the server, the result says so and is a lower bound.
 
 /// Of the offered requests, the share that must be answered for the server to keep up.
-const KEEPS_UP: f64 = 0.95;
+pub(crate) const KEEPS_UP: f64 = 0.95;
 /// Narrow enough: the noise of a run of a quarter of a second is of this size.
 const NARROW: f64 = 1.08;
 /// Runs at the end, an odd number for the median's sake.
@@ -43,7 +43,8 @@ impl Measured {
         self.goodput_per_s >= KEEPS_UP * self.offered_per_s
     }
 
-    fn is_clear(&self) -> bool {
+    /// Whether the server kept up and the generator did, too.
+    pub fn is_clear(&self) -> bool {
         self.keeps_up() && !self.generator_limited
     }
 }
@@ -84,10 +85,22 @@ pub struct Search {
 /// # Errors
 /// The first error of `measure`. A server that never answers has a capacity of 0, which is no error.
 pub fn search<E>(plan: Search, mut measure: impl FnMut(f64) -> Result<Measured, E>) -> Result<Capacity, E> {
+    let bracket = enclose(plan, &mut measure)?;
+    if bracket.low == 0.0 {
+        return Ok(Capacity { per_s: 0.0, interval_per_s: [0.0, bracket.high], lower_bound_only: false });
+    }
+    confirm(bracket, measure)
+}
+
+/// The first two phases alone: doubling and narrowing.
+///
+/// # Errors
+/// The first error of `measure`.
+pub fn enclose<E>(plan: Search, measure: &mut impl FnMut(f64) -> Result<Measured, E>) -> Result<Bracket, E> {
     let mut bracket = Bracket { low: 0.0, high: f64::INFINITY, guess: None, limited: false };
     let mut rate = plan.first_guess_per_s;
     for _ in 0..DOUBLINGS {
-        bracket.note(rate, measure_fairly(rate, &mut measure)?);
+        bracket.note(rate, measure_fairly(rate, measure)?);
         if bracket.is_closed() {
             break;
         }
@@ -96,19 +109,16 @@ pub fn search<E>(plan: Search, mut measure: impl FnMut(f64) -> Result<Measured, 
     // A first guess that was too high is halved until the server keeps up.
     while bracket.low == 0.0 && bracket.high > 1.0 {
         let rate = bracket.guess.unwrap_or(0.0).clamp(bracket.high / 16.0, bracket.high / 2.0);
-        bracket.note(rate, measure_fairly(rate, &mut measure)?);
+        bracket.note(rate, measure_fairly(rate, measure)?);
     }
     for _ in 0..plan.narrowing_runs {
         if bracket.limited || bracket.high < bracket.low * NARROW {
             break;
         }
         let rate = bracket.next();
-        bracket.note(rate, measure_fairly(rate, &mut measure)?);
+        bracket.note(rate, measure_fairly(rate, measure)?);
     }
-    if bracket.low == 0.0 {
-        return Ok(Capacity { per_s: 0.0, interval_per_s: [0.0, bracket.high], lower_bound_only: false });
-    }
-    confirm(bracket, measure)
+    Ok(bracket)
 }
 
 /// The last phase: the median of a few runs at the lower end.
@@ -126,16 +136,17 @@ fn confirm<E>(bracket: Bracket, mut measure: impl FnMut(f64) -> Result<Measured,
     })
 }
 
-/// Between which loads the capacity lies.
-struct Bracket {
-    /// The highest load the server kept up with; 0 while there is none.
-    low: f64,
-    /// The lowest it did not; infinite while there is none.
-    high: f64,
+/// Between which loads the capacity lies, in requests a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Bracket {
+    /// The highest load the server kept up with; 0 where there is none.
+    pub low: f64,
+    /// The lowest it did not; infinite where there is none.
+    pub high: f64,
     /// The goodput at `high`.
     guess: Option<f64>,
     /// Whether the generator gave out while the server kept up.
-    limited: bool,
+    pub limited: bool,
 }
 
 impl Bracket {

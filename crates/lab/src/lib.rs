@@ -2,7 +2,7 @@
 //!
 //! Owns where server and client run ([`topology`]), what is served ([`fileset`]), the servers compared
 //! ([`server_under_test`]), one run of load against one of them ([`trial`]), the search for a capacity
-//! ([`capacity`]), the order and lengths of trials ([`plan`]), what the kernel did meanwhile
+//! ([`capacity`], and [`knee`] for what is past it), the order and lengths of trials ([`plan`]), what the kernel did meanwhile
 //! ([`kernel`]), what a person sees while it runs ([`progress`]), and the pictures of it all ([`report`]).
 //! [`demo`] puts them together.
 //!
@@ -15,6 +15,7 @@ pub mod demo;
 pub mod doctor;
 pub mod fileset;
 pub mod kernel;
+pub mod knee;
 pub mod plan;
 pub mod progress;
 pub mod report;

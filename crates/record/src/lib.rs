@@ -7,11 +7,13 @@
 //! Owns the shapes and their files. Does not measure, analyse or draw.
 #![forbid(unsafe_code)]
 
+pub mod capacity;
 pub mod file;
 pub mod load;
 pub mod manifest;
 pub mod trial;
 
+pub use capacity::{CapacityResult, CapacityVerdict, Step};
 pub use load::{Distribution, LoadResult, Outcome, Outcomes, Point, Verdict};
 pub use manifest::Manifest;
 pub use trial::{KernelDrops, QueueDepth, ServerEntry, Study, Topology, TopologyKind, Trial};

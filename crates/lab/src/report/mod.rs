@@ -7,7 +7,7 @@
 //! judge one server against another: it shows them side by side.
 
 mod figures;
-mod format;
+pub(crate) mod format;
 mod page;
 mod summary;
 pub mod svg;

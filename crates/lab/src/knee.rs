@@ -1,0 +1,335 @@
+//! A server's capacity, what it does past it, and how it comes back: the whole survey.
+//!
+//! ```text
+//!   probe -> search (doubling, narrowing) -> knee (loads around it, repeated, in random order)
+//!         -> past (upwards, to the largest load) -> back (the same loads downwards) -> recovery
+//! ```
+//!
+//! The search is that of [`crate::capacity`] with short runs; it only says where to look. The capacity
+//! is estimated from longer runs around there (`estimate`), repeated in random order so that a drift
+//! of the machine does not pass for an effect of the load. Under an objective, replies that do not meet
+//! it are not good, so the capacity is the highest load under which it holds. Past the capacity the loads
+//! follow one another without a pause, first up and then down: what differs at equal load is the
+//! overload's after-effect. Banga 1997, section 4, goes past the capacity; going back is ours.
+//!
+//! Owns the order of loads, the judgement and its words. What offers the load is a [`Target`], so
+//! the survey is tried on simulated servers. Between runs that overloaded the server and the next run that
+//! asks something else of it, a trickle is offered until it is answered, so that no run pays for the last.
+
+mod estimate;
+mod judge;
+mod recovery;
+mod words;
+
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;
+
+pub use judge::{conclude, unreachable};
+pub use words::table;
+
+use base::{Nanos, Seed};
+use rand::seq::SliceRandom;
+use record::{Outcome, Point, Step};
+
+use crate::capacity::{self, Bracket, KEEPS_UP, Measured, Search};
+use estimate::Estimate;
+
+/// Requests a second of the probe: no server is overloaded by them.
+pub const PROBE_PER_S: f64 = 10.0;
+/// Of the search; below the capacity of nearly every server, a few doublings from the others'.
+const FIRST_GUESS_PER_S: f64 = 200.0;
+/// The runs around the knee are what counts: the search need not be exact.
+const NARROWING_RUNS: usize = 3;
+/// The search's runs are shorter by this.
+const COARSE: u64 = 4;
+/// Of a step, the part that is not measured: queues fill or empty meanwhile.
+const WARMUP_PART: u64 = 4;
+/// So many of the usual latencies pass before replies come as fast as requests go out.
+const WARMUP_LATENCIES: u64 = 2;
+/// What the warm-up for latency's sake takes at most.
+const WARMUP_MOST: Nanos = Nanos::from_secs(5);
+/// Of what the search found, the loads that are offered again and again: near enough to one another to
+/// tell 10 % apart, and wide enough for the search's error of about as much.
+const AROUND: [f64; 4] = [0.85, 0.95, 1.05, 1.18];
+/// The step to a further load where all of them are on one side of the knee, and how many there may be.
+const FURTHER: f64 = 1.2;
+const FURTHER_MOST: usize = 5;
+/// Loads past the capacity, in equal ratios.
+const PAST_LOADS: usize = 4;
+/// Of the capacity, the load at which recovery is watched: one that the server has no trouble with.
+pub const RECOVERY_LOAD: f64 = 0.8;
+/// How long recovery is waited for: longer than the longest queue of a usual backlog takes.
+pub const RECOVERY_MOST: Nanos = Nanos::from_secs(10);
+/// Of the highest load that was served, the trickle between runs.
+const TRICKLE: f64 = 0.1;
+/// How long a server may take to come to itself between runs.
+const SETTLE_MOST: Nanos = Nanos::from_secs(5);
+
+/// Which part of the survey a run belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A few requests: is anybody there?
+    Probe,
+    /// Where to look.
+    Search,
+    /// Around the capacity.
+    Knee,
+    /// Past it.
+    Past,
+    /// And down again.
+    Back,
+}
+
+/// One load to be offered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    /// What for.
+    pub phase: Phase,
+    /// Requests a second.
+    pub per_s: f64,
+    /// What goes before and is not measured.
+    pub warmup: Nanos,
+    /// The measured time.
+    pub time: Nanos,
+}
+
+/// What offers load to a server: the generator, or in a test a simulation of both.
+pub trait Target {
+    /// Why there is no result.
+    type Error;
+
+    /// Offers a load for a while.
+    ///
+    /// # Errors
+    /// What keeps the generator from it; what the server does is in the step.
+    fn offer(&mut self, offer: Offer) -> Result<Step, Self::Error>;
+
+    /// Offers a load until `enough` says so of the intervals so far, of a tenth of a second each, or until
+    /// the time is over; gives the intervals.
+    ///
+    /// # Errors
+    /// As above.
+    fn watch(
+        &mut self,
+        per_s: f64,
+        most: Nanos,
+        enough: &mut dyn FnMut(&[Point]) -> bool,
+    ) -> Result<Vec<Point>, Self::Error>;
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Survey {
+    /// Runs at each load around the knee, at least one.
+    pub trials: usize,
+    /// How long a step is, warm-up included.
+    pub step: Nanos,
+    /// The largest load, as a multiple of the capacity; above 1.
+    pub past: f64,
+    /// Where the random order and the intervals come from.
+    pub seed: Seed,
+}
+
+impl Survey {
+    /// About how long the survey takes after a probe: a usual number of runs in the search, one pause for
+    /// every two runs, and a second of recovery.
+    pub fn expected_time(&self, probe: &Step) -> Nanos {
+        const SEARCH_RUNS: u64 = 14;
+        const PAUSE: Nanos = Nanos::from_millis(300);
+        let knee_runs = (AROUND.len() * self.trials) as u64;
+        let steps = knee_runs + 2 * PAST_LOADS as u64 - 1;
+        let extra = warmup_for_latency(probe);
+        let coarse = self.step / COARSE;
+        let took = |step: Nanos| step - step / WARMUP_PART + (step / WARMUP_PART).max(extra);
+        took(coarse) * SEARCH_RUNS
+            + took(self.step) * steps
+            + PAUSE * ((SEARCH_RUNS + knee_runs) / 2)
+            + Nanos::SECOND
+    }
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// The search's runs.
+    pub search: Vec<Step>,
+    /// The runs around the knee, in the order they were made in.
+    pub knee: Vec<Step>,
+    /// The capacity and its interval.
+    pub estimate: Estimate,
+    /// Whether the generator gave out before the server.
+    pub lower_bound_only: bool,
+    /// Upwards; empty where the capacity is a lower bound, or 0.
+    pub past: Vec<Step>,
+    /// Downwards.
+    pub back: Vec<Step>,
+    /// How long the overload was felt; nothing where it still was at the end, or was not tried.
+    pub recovery_s: Option<f64>,
+}
+
+/// A few requests, before anything else: what the server does when it has nothing to do. A second of
+/// them, or as long as `patience` where a second brings no answer at all.
+///
+/// # Errors
+/// The target's.
+pub fn probe<T: Target>(target: &mut T, patience: Nanos) -> Result<Step, T::Error> {
+    let offer = |time| Offer { phase: Phase::Probe, per_s: PROBE_PER_S, warmup: Nanos::ZERO, time };
+    let step = target.offer(offer(Nanos::SECOND))?;
+    if step.outcomes.get(Outcome::Ok) > 0 || step.in_flight_at_end == 0 {
+        return Ok(step);
+    }
+    target.offer(offer(patience.max(Nanos::SECOND)))
+}
+
+/// The survey, after a [`probe`] that was answered.
+///
+/// # Errors
+/// The target's; what was measured until then is lost.
+pub fn survey<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> Result<Findings, T::Error> {
+    let mut surveyor =
+        Surveyor { plan, target, extra_warmup: warmup_for_latency(probe), served_per_s: PROBE_PER_S };
+    let (bracket, search) = surveyor.search()?;
+    let knee = surveyor.knee(&bracket)?;
+    let estimate = estimate::capacity(&knee, plan.seed.child("bootstrap"));
+    let generator_gave_out =
+        bracket.limited || (!estimate.enclosed && knee.iter().any(|step| step.generator_limited));
+    let mut findings = Findings {
+        search,
+        knee,
+        estimate,
+        lower_bound_only: generator_gave_out,
+        past: Vec::new(),
+        back: Vec::new(),
+        recovery_s: None,
+    };
+    if findings.lower_bound_only || findings.estimate.per_s <= 0.0 {
+        return Ok(findings);
+    }
+    (findings.past, findings.back) = surveyor.past_and_back(findings.estimate.per_s)?;
+    findings.recovery_s = surveyor.recovery(findings.estimate.per_s, &findings.knee)?;
+    Ok(findings)
+}
+
+/// Twice what the slowest of a few replies took when nothing else was to do.
+fn warmup_for_latency(probe: &Step) -> Nanos {
+    (Nanos(probe.latency_intended_ns.p99) * WARMUP_LATENCIES).min(WARMUP_MOST)
+}
+
+/// What a step says to the search. Where the objective does not hold nothing is good, unless it was the
+/// generator's own lateness that broke it.
+fn measured(step: &Step) -> Measured {
+    let broken_by_server = !step.slo_held && !step.generator_limited;
+    Measured {
+        offered_per_s: step.offered_per_s * step.sent_share(),
+        goodput_per_s: if broken_by_server { 0.0 } else { step.goodput_per_s },
+        generator_limited: step.generator_limited,
+    }
+}
+
+/// Of the requests that were sent, the share that was answered correctly; at most 1.
+fn answered_share(step: &Step) -> f64 {
+    let sent_per_s = step.offered_per_s * step.sent_share();
+    if sent_per_s > 0.0 { (step.goodput_per_s / sent_per_s).min(1.0) } else { 0.0 }
+}
+
+/// The steps at each load, loads ascending.
+fn by_load(steps: &[Step]) -> Vec<Vec<&Step>> {
+    let mut sorted: Vec<&Step> = steps.iter().collect();
+    sorted.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
+    sorted.chunk_by(|one, other| one.asked_per_s == other.asked_per_s).map(<[&Step]>::to_vec).collect()
+}
+
+struct Surveyor<'a, T> {
+    plan: &'a Survey,
+    target: &'a mut T,
+    extra_warmup: Nanos,
+    /// The highest load that was served so far.
+    served_per_s: f64,
+}
+
+impl<T: Target> Surveyor<'_, T> {
+    fn offer(&mut self, phase: Phase, per_s: f64, step: Nanos) -> Result<Step, T::Error> {
+        let warmup = step / WARMUP_PART;
+        let time = step - warmup;
+        self.target.offer(Offer { phase, per_s, warmup: warmup.max(self.extra_warmup), time })
+    }
+
+    /// The same, and then a pause where the server could not keep up.
+    fn offer_and_settle(&mut self, phase: Phase, per_s: f64, step: Nanos) -> Result<Step, T::Error> {
+        let step = self.offer(phase, per_s, step)?;
+        if measured(&step).is_clear() {
+            self.served_per_s = self.served_per_s.max(per_s);
+        } else {
+            self.settle()?;
+        }
+        Ok(step)
+    }
+
+    /// A trickle until it is answered.
+    fn settle(&mut self) -> Result<(), T::Error> {
+        let per_s = (self.served_per_s * TRICKLE).max(PROBE_PER_S);
+        self.target.watch(per_s, SETTLE_MOST, &mut recovery::is_answered).map(drop)
+    }
+
+    fn search(&mut self) -> Result<(Bracket, Vec<Step>), T::Error> {
+        let plan = Search { first_guess_per_s: FIRST_GUESS_PER_S, narrowing_runs: NARROWING_RUNS };
+        let coarse = self.plan.step / COARSE;
+        let mut steps = Vec::new();
+        let bracket = capacity::enclose(plan, &mut |per_s| {
+            let step = self.offer_and_settle(Phase::Search, per_s, coarse)?;
+            let measured = measured(&step);
+            steps.push(step);
+            Ok(measured)
+        })?;
+        Ok((bracket, steps))
+    }
+
+    /// Loads around what the search found, in random order; then further ones while the knee is not
+    /// between them.
+    fn knee(&mut self, bracket: &Bracket) -> Result<Vec<Step>, T::Error> {
+        let trials = self.plan.trials;
+        let mut loads: Vec<f64> = match (bracket.limited, bracket.high.is_finite()) {
+            (true, _) | (_, false) => vec![bracket.low],
+            _ => AROUND.map(|factor| factor * (bracket.low.max(1.0) * bracket.high).sqrt()).to_vec(),
+        };
+        loads = loads.repeat(trials);
+        loads.shuffle(&mut self.plan.seed.child("order of loads").rng());
+        let mut steps = Vec::new();
+        for per_s in loads {
+            steps.push(self.offer_and_settle(Phase::Knee, per_s, self.plan.step)?);
+        }
+        for _ in 0..FURTHER_MOST {
+            let Some(per_s) = estimate::further_load(&steps, FURTHER).filter(|_| !bracket.limited) else {
+                break;
+            };
+            for _ in 0..trials {
+                steps.push(self.offer_and_settle(Phase::Knee, per_s, self.plan.step)?);
+            }
+        }
+        Ok(steps)
+    }
+
+    fn past_and_back(&mut self, capacity_per_s: f64) -> Result<(Vec<Step>, Vec<Step>), T::Error> {
+        let ratio = self.plan.past.powf(1.0 / PAST_LOADS as f64);
+        let loads: Vec<f64> =
+            (1..=PAST_LOADS as i32).map(|power| capacity_per_s * ratio.powi(power)).collect();
+        let up = loads
+            .iter()
+            .map(|per_s| self.offer(Phase::Past, *per_s, self.plan.step))
+            .collect::<Result<_, _>>()?;
+        let down = loads.iter().rev().skip(1);
+        let down =
+            down.map(|per_s| self.offer(Phase::Back, *per_s, self.plan.step)).collect::<Result<_, _>>()?;
+        Ok((up, down))
+    }
+
+    fn recovery(&mut self, capacity_per_s: f64, knee: &[Step]) -> Result<Option<f64>, T::Error> {
+        let before = recovery::usual_p99_ns(knee);
+        let per_s = capacity_per_s * RECOVERY_LOAD;
+        let mut enough = |points: &[Point]| recovery::time_s(points, before).is_some();
+        let points = self.target.watch(per_s, RECOVERY_MOST, &mut enough)?;
+        Ok(recovery::time_s(&points, before))
+    }
+}

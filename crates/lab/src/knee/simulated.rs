@@ -1,0 +1,137 @@
+//! Servers that exist in numbers only, with a generator before them that never gives out unless told to.
+//!
+//! A server answers what it is offered up to its capacity; past it, `collapse` of the capacity for every
+//! capacity offered too much is lost. Overload leaves `debt`: seconds of full work that the server must get
+//! rid of before it serves as before; while in debt it answers little and slowly. Latency grows towards
+//! the capacity as a queue's does.
+
+use std::convert::Infallible;
+
+use base::{Nanos, Rng, Seed};
+use rand::RngExt;
+use record::{Distribution, Outcome, Outcomes, Point, Step};
+
+use super::{Offer, Target};
+
+/// Latency of a server that has nothing else to do.
+const UNLOADED_NS: f64 = 1e6;
+/// What a full queue adds.
+const FULL_QUEUE_NS: f64 = 400e6;
+/// Of its capacity, what a server in debt answers.
+const IN_DEBT: f64 = 0.3;
+
+pub struct Simulated {
+    pub capacity: f64,
+    pub collapse: f64,
+    pub noise: f64,
+    /// Seconds of debt for every second of overload, for each capacity too much; pays back a second a second.
+    pub debt_per_s: f64,
+    pub debt_s: f64,
+    pub generator_most: f64,
+    /// The highest 99th percentile that is allowed.
+    pub p99_most_ns: f64,
+    pub offers: Vec<Offer>,
+    pub time_s: f64,
+    rng: Rng,
+}
+
+impl Simulated {
+    pub fn new(capacity: f64, seed: Seed) -> Simulated {
+        Simulated {
+            capacity,
+            collapse: 0.0,
+            noise: 0.0,
+            debt_per_s: 0.0,
+            debt_s: 0.0,
+            generator_most: f64::INFINITY,
+            p99_most_ns: f64::INFINITY,
+            offers: Vec::new(),
+            time_s: 0.0,
+            rng: seed.rng(),
+        }
+    }
+
+    fn noisy(&mut self) -> f64 {
+        1.0 + self.rng.random_range(-1.0..=1.0) * self.noise
+    }
+
+    /// Serves a load for a while: replies a second and their latency.
+    fn serve(&mut self, per_s: f64, seconds: f64) -> (f64, f64) {
+        self.time_s += seconds;
+        let beyond = (per_s / self.capacity - 1.0).max(0.0);
+        let indebted = self.debt_s > 0.0;
+        self.debt_s = (self.debt_s + (beyond * self.debt_per_s - 1.0) * seconds).max(0.0);
+        let left = if indebted { IN_DEBT } else { (1.0 - self.collapse * beyond).max(0.05) };
+        let goodput = per_s.min(self.capacity * left * self.noisy());
+        let utilisation = (per_s / self.capacity).min(0.999);
+        let queue = if beyond > 0.0 || indebted {
+            FULL_QUEUE_NS
+        } else {
+            UNLOADED_NS * utilisation / (1.0 - utilisation)
+        };
+        (goodput, UNLOADED_NS + queue)
+    }
+
+    fn latency(ns: f64, count: u64) -> Distribution {
+        let (p50, p99) = (ns as u64, 3 * ns as u64);
+        Distribution { count, mean: ns, p50, p90: 2 * p50, p99, p999: p99, max: p99 }
+    }
+}
+
+impl Target for Simulated {
+    type Error = Infallible;
+
+    fn offer(&mut self, offer: Offer) -> Result<Step, Infallible> {
+        self.offers.push(offer);
+        self.serve(offer.per_s, offer.warmup.as_secs_f64());
+        let seconds = offer.time.as_secs_f64();
+        let sent_per_s = offer.per_s.min(self.generator_most);
+        let (goodput_per_s, latency_ns) = self.serve(sent_per_s, seconds);
+        let count = |per_s: f64| (per_s * seconds).round() as u64;
+        let mut outcomes = Outcomes::default();
+        outcomes.add(Outcome::Ok, count(goodput_per_s));
+        outcomes.add(Outcome::ConnectTimeout, count(sent_per_s - goodput_per_s));
+        outcomes.add(Outcome::NoDescriptor, count(offer.per_s - sent_per_s));
+        let latency = Simulated::latency(latency_ns, count(goodput_per_s));
+        let generator_limited = offer.per_s > self.generator_most;
+        Ok(Step {
+            asked_per_s: offer.per_s,
+            offered_per_s: offer.per_s,
+            goodput_per_s,
+            duration_s: seconds,
+            latency_intended_ns: latency,
+            outcomes,
+            in_flight_at_end: 0,
+            slo_held: latency.p99 as f64 <= self.p99_most_ns,
+            generator_limited,
+            reasons: if generator_limited { vec!["No descriptor.".to_owned()] } else { Vec::new() },
+        })
+    }
+
+    fn watch(
+        &mut self,
+        per_s: f64,
+        most: Nanos,
+        enough: &mut dyn FnMut(&[Point]) -> bool,
+    ) -> Result<Vec<Point>, Infallible> {
+        const INTERVAL_S: f64 = 0.1;
+        let mut points = Vec::new();
+        for number in 1..=(most.as_secs_f64() / INTERVAL_S) as usize {
+            let (goodput_per_s, latency_ns) = self.serve(per_s, INTERVAL_S);
+            let mut point = Point {
+                at_s: number as f64 * INTERVAL_S,
+                interval_s: INTERVAL_S,
+                offered: (per_s * INTERVAL_S).round() as u64,
+                ..Point::default()
+            };
+            let good = (goodput_per_s * INTERVAL_S).round() as u64;
+            point.outcomes.add(Outcome::Ok, good);
+            point.latency_intended_ns = Simulated::latency(latency_ns, good);
+            points.push(point);
+            if enough(&points) {
+                break;
+            }
+        }
+        Ok(points)
+    }
+}

@@ -1,0 +1,167 @@
+//! The whole survey, on servers that exist in numbers only.
+
+use super::simulated::Simulated;
+use super::*;
+use record::{CapacityResult, CapacityVerdict, Manifest};
+
+fn plan(seed: Seed) -> Survey {
+    Survey { trials: 3, step: Nanos::from_secs(2), past: 3.0, seed }
+}
+
+fn surveyed(server: &mut Simulated, seed: Seed, slo: Option<&str>) -> CapacityResult {
+    let Ok(probe) = probe(server, Nanos::from_secs(10));
+    let Ok(findings) = survey(&plan(seed), &probe, server);
+    conclude(findings, slo.map(str::to_owned), Manifest::default())
+}
+
+#[track_caller]
+fn check_capacity(result: &CapacityResult, capacity: f64, ratios: std::ops::RangeInclusive<f64>) {
+    let ratio = result.capacity_per_s / capacity;
+    let [low, high] = result.interval_per_s;
+    assert!(ratios.contains(&ratio), "{capacity}: {} {:?}", result.capacity_per_s, result.interval_per_s);
+    assert!(low <= result.capacity_per_s && result.capacity_per_s <= high, "{:?}", result.interval_per_s);
+    assert!(low <= capacity && capacity <= high * 1.001, "{capacity} not in {:?}", result.interval_per_s);
+}
+
+#[test]
+fn a_server_that_holds() {
+    for capacity in [30.0, 700.0, 4_321.0, 90_000.0] {
+        let mut server = Simulated::new(capacity, Seed(1));
+        let result = surveyed(&mut server, Seed(1), None);
+        check_capacity(&result, capacity, 0.93..=1.02);
+        assert_eq!(result.verdict, CapacityVerdict::Holds, "{}", result.text);
+        assert_eq!(result.recovery_s, Some(0.0));
+        assert!(result.text.contains("holds: at 3× the capacity"), "{}", result.text);
+        assert!(
+            result.text.contains("as on the way up. Then 0.8× the capacity is served as before at once.")
+        );
+    }
+}
+
+#[test]
+fn the_loads_go_past_the_capacity_and_back() {
+    let mut server = Simulated::new(1_000.0, Seed(1));
+    let result = surveyed(&mut server, Seed(1), None);
+    let multiples = |steps: &[Step]| -> Vec<f64> {
+        steps.iter().map(|step| (100.0 * step.asked_per_s / result.capacity_per_s).round() / 100.0).collect()
+    };
+    assert_eq!(multiples(&result.past), [1.32, 1.73, 2.28, 3.0]);
+    assert_eq!(multiples(&result.back), [2.28, 1.73, 1.32]);
+    let knee: Vec<f64> = result.knee.iter().map(|step| step.asked_per_s).collect();
+    assert_eq!(by_load(&result.knee).iter().map(Vec::len).collect::<Vec<_>>(), [3; 4]);
+    assert!(!knee.is_sorted(), "in random order");
+    let again = surveyed(&mut Simulated::new(1_000.0, Seed(1)), Seed(1), None);
+    assert_eq!(again, result, "the same seed, the same survey");
+}
+
+#[test]
+fn a_server_that_sags_and_one_that_collapses() {
+    for (collapse, verdict, word) in
+        [(0.15, CapacityVerdict::Sags, "sags"), (0.4, CapacityVerdict::Collapses, "collapses")]
+    {
+        let mut server = Simulated::new(2_500.0, Seed(1));
+        server.collapse = collapse;
+        let result = surveyed(&mut server, Seed(1), None);
+        check_capacity(&result, 2_500.0, 0.9..=1.02);
+        assert_eq!(result.verdict, verdict, "{}", result.text);
+        assert!(result.text.contains(word), "{}", result.text);
+        assert!(result.loss["connect_timeout"] > 0.5, "{:?}", result.loss);
+        assert!(result.text.contains("got no connection in time"), "{}", result.text);
+    }
+}
+
+#[test]
+fn a_server_that_needs_time_to_recover() {
+    let mut server = Simulated::new(3_000.0, Seed(1));
+    server.debt_per_s = 1.0;
+    let result = surveyed(&mut server, Seed(1), None);
+    check_capacity(&result, 3_000.0, 0.9..=1.02);
+    assert_eq!(result.verdict, CapacityVerdict::Collapses, "{}", result.text);
+    let recovery_s = result.recovery_s.expect("it recovers");
+    assert!(recovery_s > 0.5, "{recovery_s}");
+    assert!(result.text.contains("has an after-effect"), "{}", result.text);
+    assert!(result.text.contains(&format!("as before after {recovery_s:.1} s")), "{}", result.text);
+    server.debt_s = 0.0;
+    server.debt_per_s = 10.0;
+    let result = surveyed(&mut server, Seed(1), None);
+    assert_eq!(result.recovery_s, None);
+    assert!(result.text.contains("still not served as before 10 s later"), "{}", result.text);
+}
+
+#[test]
+fn noise_moves_the_result_little_and_the_interval_holds_the_truth() {
+    let mut inside = 0;
+    for seed in (0..100).map(Seed) {
+        let capacity = 1_000.0 + 313.0 * seed.0 as f64;
+        let mut server = Simulated::new(capacity, seed);
+        (server.noise, server.collapse) = (0.04, 0.1);
+        let result = surveyed(&mut server, seed, None);
+        let ratio = result.capacity_per_s / capacity;
+        assert!((0.88..=1.06).contains(&ratio), "seed {seed}: {capacity}: {}", result.capacity_per_s);
+        inside += usize::from(result.interval_per_s[0] <= capacity && capacity <= result.interval_per_s[1]);
+    }
+    assert!(inside >= 90, "{inside} of 100");
+}
+
+#[test]
+fn the_knee_under_an_objective_lies_below_that_of_throughput() {
+    let mut server = Simulated::new(10_000.0, Seed(1));
+    // p99 is three times 1 ms / (1 - utilisation): 12 ms at three quarters of the capacity.
+    server.p99_most_ns = 12e6;
+    let result = surveyed(&mut server, Seed(1), Some("p99<12ms"));
+    check_capacity(&result, 7_500.0, 0.9..=1.1);
+    assert_eq!(result.verdict, CapacityVerdict::Holds, "{}", result.text);
+    assert!(result.text.contains("with p99<12ms"), "{}", result.text);
+    assert!(result.text.contains("so p99<12ms does not hold"), "{}", result.text);
+}
+
+#[test]
+fn a_generator_that_gives_out_first_makes_it_a_lower_bound() {
+    let mut server = Simulated::new(1e6, Seed(1));
+    server.generator_most = 30_000.0;
+    let result = surveyed(&mut server, Seed(1), None);
+    assert_eq!(result.verdict, CapacityVerdict::GeneratorLimited);
+    assert!((25_000.0..=30_001.0).contains(&result.capacity_per_s), "{}", result.capacity_per_s);
+    assert!(result.past.is_empty() && result.back.is_empty());
+    assert!(result.text.contains("at least") && result.text.contains("No descriptor."), "{}", result.text);
+}
+
+#[test]
+fn a_load_that_could_not_be_offered_is_not_judged() {
+    let mut server = Simulated::new(10_000.0, Seed(1));
+    (server.generator_most, server.collapse) = (20_000.0, 0.2);
+    let result = surveyed(&mut server, Seed(1), None);
+    assert_eq!(result.verdict, CapacityVerdict::Sags);
+    assert!(result.text.contains("sags: at 1.73×"), "{}", result.text);
+    assert!(result.text.contains("3× could not be offered: No descriptor."), "{}", result.text);
+}
+
+#[test]
+fn a_server_that_does_not_answer_says_how() {
+    let mut server = Simulated::new(1e-9, Seed(1));
+    let Ok(step) = probe(&mut server, Nanos::from_secs(10));
+    let result = unreachable(&step, None, Manifest::default());
+    assert_eq!(result.verdict, CapacityVerdict::Unreachable);
+    assert!(result.text.contains("connect_timeout 100 %"), "{}", result.text);
+}
+
+#[test]
+fn it_takes_about_as_long_as_was_said() {
+    for capacity in [300.0, 5_000.0, 60_000.0] {
+        let mut server = Simulated::new(capacity, Seed(1));
+        let Ok(probe) = probe(&mut server, Nanos::from_secs(10));
+        let told = plan(Seed(1)).expected_time(&probe).as_secs_f64();
+        assert!((40.0..=65.0).contains(&told), "{told}");
+        surveyed(&mut server, Seed(1), None);
+        assert!((0.7..=1.3).contains(&(server.time_s / told)), "{capacity}: {} of {told}", server.time_s);
+    }
+}
+
+#[test]
+fn the_table_has_a_line_for_each_load() {
+    let mut server = Simulated::new(1_000.0, Seed(1));
+    let result = surveyed(&mut server, Seed(1), None);
+    let table = table(&result);
+    assert_eq!(table.lines().count(), 1 + 4 + 4 + 3 + 2, "{table}");
+    assert!(table.ends_with(&format!("\n\n{}\n", result.text)));
+}

@@ -1,0 +1,232 @@
+//! A survey's result as a person reads it: a table, and what it means in plain words.
+
+use std::fmt::Write;
+
+use record::{CapacityResult, CapacityVerdict, Outcome, Step};
+
+use super::judge::{IN_FLIGHT, after_effect, largest_offered};
+use super::{RECOVERY_LOAD, RECOVERY_MOST, answered_share, by_load, estimate, recovery};
+use crate::report::format::{multiple, percent, rate, time};
+
+/// Losses below this share are not worth a word: less than that is lost at the capacity, too.
+const WORTH_A_WORD: f64 = 0.01;
+/// Sooner than this is at once: two intervals of what is watched.
+const AT_ONCE_S: f64 = 0.2;
+
+/// The table: a line for each load, then the paragraph, wrapped for a terminal by nobody.
+pub fn table(result: &CapacityResult) -> String {
+    let mut out = String::new();
+    if !result.knee.is_empty() {
+        let _ = writeln!(
+            out,
+            "{:<9} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10}",
+            "", "x cap.", "offered", "goodput", "answered", "p50", "p99"
+        );
+    }
+    for (number, trials) in by_load(&result.knee).iter().enumerate() {
+        line(&mut out, if number == 0 { "knee" } else { "" }, result.capacity_per_s, trials);
+    }
+    for (name, steps) in [("past", &result.past), ("back", &result.back)] {
+        for (number, step) in steps.iter().enumerate() {
+            line(&mut out, if number == 0 { name } else { "" }, result.capacity_per_s, &[step]);
+        }
+    }
+    if !result.knee.is_empty() {
+        out.push('\n');
+    }
+    out + &result.text + "\n"
+}
+
+/// One load: medians over its steps.
+fn line(out: &mut String, name: &str, capacity_per_s: f64, steps: &[&Step]) {
+    let median = |value: &dyn Fn(&Step) -> f64| estimate::median(steps.iter().map(|step| value(step)));
+    let of_capacity = match capacity_per_s > 0.0 {
+        true => format!("{:.2}", steps[0].asked_per_s / capacity_per_s),
+        false => "-".to_owned(),
+    };
+    let latency = |value: f64| if value > 0.0 { time(value) } else { "-".to_owned() };
+    let mark = if steps.iter().all(|step| step.slo_held) { "" } else { "  objective missed" };
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        out,
+        "{name:<9} {of_capacity:>9} {:>10} {:>10} {:>9} {:>10} {:>10}{mark}",
+        rate(median(&|step| step.offered_per_s)),
+        rate(median(&|step| step.goodput_per_s)),
+        percent(median(&answered_share)),
+        latency(median(&|step| step.latency_intended_ns.p50 as f64)),
+        latency(median(&|step| step.latency_intended_ns.p99 as f64)),
+    );
+}
+
+/// What was found, in plain words.
+pub fn paragraph(result: &CapacityResult) -> String {
+    let sentences = match result.verdict {
+        CapacityVerdict::Unreachable => vec![unreachable(result)],
+        CapacityVerdict::GeneratorLimited => vec![capacity(result), generator(result)],
+        _ if result.past.is_empty() => vec![capacity(result)],
+        _ => vec![
+            capacity(result),
+            behaviour(result),
+            latency(result),
+            losses(result),
+            way_back(result),
+            recovered(result),
+            largest_not_offered(result),
+        ],
+    };
+    sentences.into_iter().filter(|sentence| !sentence.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn unreachable(result: &CapacityResult) -> String {
+    let reasons = result.search.iter().flat_map(|step| &step.reasons).cloned().collect::<Vec<_>>().join(" ");
+    if !reasons.is_empty() {
+        return reasons;
+    }
+    let ends: Vec<String> =
+        result.loss.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
+    let ends = if ends.is_empty() { "nothing was offered".to_owned() } else { ends.join(", ") };
+    format!("No request was answered correctly, however few were offered: {ends}.")
+}
+
+fn capacity(result: &CapacityResult) -> String {
+    let objective = result.slo.as_ref().map_or(String::new(), |slo| format!(" with {slo}"));
+    let [low, high] = result.interval_per_s.map(rate);
+    if result.verdict == CapacityVerdict::GeneratorLimited && result.past.is_empty() {
+        return format!("The server answers at least {}{objective} in full.", rate(result.capacity_per_s));
+    }
+    if result.capacity_per_s <= 0.0 {
+        return format!("The server answers single requests, but no load from {high} up in full{objective}.");
+    }
+    format!(
+        "The capacity is {}{objective}, between {low} and {high} (95 % confidence): so much is answered in full.",
+        rate(result.capacity_per_s)
+    )
+}
+
+fn behaviour(result: &CapacityResult) -> String {
+    let Some(largest) = largest_offered(&result.past) else { return String::new() };
+    let word = match result.verdict {
+        CapacityVerdict::Holds => "holds",
+        CapacityVerdict::Sags => "sags",
+        _ => "collapses",
+    };
+    format!(
+        "Past it the server {word}: at {} the capacity it answers {}, {} of it.",
+        multiple(largest.asked_per_s / result.capacity_per_s),
+        rate(largest.goodput_per_s),
+        percent(largest.goodput_per_s / result.capacity_per_s)
+    )
+}
+
+fn latency(result: &CapacityResult) -> String {
+    let Some(largest) = largest_offered(&result.past) else { return String::new() };
+    let there = &largest.latency_intended_ns;
+    if there.count == 0 {
+        return "Nothing is answered there.".to_owned();
+    }
+    let missed = match &result.slo {
+        Some(slo) if !largest.slo_held => format!(", so {slo} does not hold"),
+        _ => String::new(),
+    };
+    format!(
+        "Correct replies take {} there at the median and {} at the 99th percentile (below the capacity {}){missed}.",
+        time(there.p50 as f64),
+        time(there.p99 as f64),
+        time(recovery::usual_p99_ns(&result.knee))
+    )
+}
+
+fn losses(result: &CapacityResult) -> String {
+    let mut lost: Vec<(&str, f64)> = result
+        .loss
+        .iter()
+        .filter(|(_, share)| **share >= WORTH_A_WORD)
+        .map(|(name, share)| (name.as_str(), *share))
+        .collect();
+    lost.sort_by(|one, other| other.1.total_cmp(&one.1));
+    if lost.is_empty() {
+        return String::new();
+    }
+    let told: Vec<String> =
+        lost.iter().map(|(name, share)| format!("{} {}", percent(*share), ended_as(name))).collect();
+    format!("Of the requests offered there {}.", told.join(", "))
+}
+
+/// What an outcome says about where requests are lost.
+fn ended_as(name: &str) -> String {
+    if name == IN_FLIGHT {
+        return "were still waiting when the step ended (accepted late, or not yet)".to_owned();
+    }
+    let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.name() == name);
+    match outcome {
+        Some(Outcome::ConnectTimeout) => {
+            "got no connection in time (SYNs dropped: the accept queue or the SYN queue is full)".to_owned()
+        }
+        Some(Outcome::ResponseTimeout) => "got a connection and no reply in time".to_owned(),
+        Some(Outcome::Reset) => "were reset or cut off".to_owned(),
+        Some(Outcome::Refused) => "were refused a connection".to_owned(),
+        Some(Outcome::Shed) => "were turned away with 503".to_owned(),
+        Some(Outcome::StatusError) => "got an error status".to_owned(),
+        Some(Outcome::Malformed) => "got something that is not HTTP".to_owned(),
+        Some(Outcome::Unreachable) => "found no way to the server".to_owned(),
+        Some(limit) if limit.is_client_limit() => format!("were never sent by the generator ({name})"),
+        _ => format!("ended as {name}"),
+    }
+}
+
+fn way_back(result: &CapacityResult) -> String {
+    match after_effect(&result.past, &result.back) {
+        Some((up, down)) => format!(
+            "The overload has an after-effect: on the way down {} was answered at {} the capacity, where it had been {} on the way up.",
+            rate(down.goodput_per_s),
+            multiple(down.asked_per_s / result.capacity_per_s),
+            rate(up.goodput_per_s)
+        ),
+        None => "On the way down the same loads are answered as on the way up.".to_owned(),
+    }
+}
+
+fn recovered(result: &CapacityResult) -> String {
+    let load = multiple(RECOVERY_LOAD);
+    match result.recovery_s {
+        Some(seconds) if seconds <= AT_ONCE_S => {
+            format!("Then {load} the capacity is served as before at once.")
+        }
+        Some(seconds) => format!("Then {load} the capacity is served as before after {seconds:.1} s."),
+        None => format!(
+            "Then {load} the capacity was still not served as before {} s later.",
+            RECOVERY_MOST.as_secs_f64()
+        ),
+    }
+}
+
+fn largest_not_offered(result: &CapacityResult) -> String {
+    let short = |step: &&Step| {
+        largest_offered(&result.past).is_none_or(|largest| step.asked_per_s > largest.asked_per_s)
+    };
+    match result.past.iter().rfind(short) {
+        Some(step) => format!(
+            "{} could not be offered: {}",
+            multiple(step.asked_per_s / result.capacity_per_s),
+            step.reasons.join(" ")
+        ),
+        None => String::new(),
+    }
+}
+
+fn generator(result: &CapacityResult) -> String {
+    let steps = result.search.iter().chain(&result.knee).chain(&result.past);
+    let why = steps
+        .filter(|step| step.generator_limited)
+        .next_back()
+        .map_or(String::new(), |step| step.reasons.join(" "));
+    let what = match result.past.is_empty() {
+        true => {
+            "The generator was the limit, not the server, so the capacity may be higher and nothing is known past it."
+        }
+        false => {
+            "The generator could offer nothing past it, so nothing is known of what the server does there."
+        }
+    };
+    format!("{what} {why}").trim_end().to_owned()
+}
