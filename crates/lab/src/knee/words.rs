@@ -215,11 +215,8 @@ fn largest_not_offered(result: &CapacityResult) -> String {
 }
 
 fn generator(result: &CapacityResult) -> String {
-    let steps = result.search.iter().chain(&result.knee).chain(&result.past);
-    let why = steps
-        .filter(|step| step.generator_limited)
-        .next_back()
-        .map_or(String::new(), |step| step.reasons.join(" "));
+    let mut steps = result.search.iter().chain(&result.knee).chain(&result.past);
+    let why = steps.rfind(|step| step.generator_limited).map_or(String::new(), |step| step.reasons.join(" "));
     let what = match result.past.is_empty() {
         true => {
             "The generator was the limit, not the server, so the capacity may be higher and nothing is known past it."

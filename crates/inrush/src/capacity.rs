@@ -1,0 +1,210 @@
+//! `inrush capacity`: flags to a survey of a server, the generator as its target, and its result.
+//!
+//! What is offered when, and what it means, is `lab::knee`'s; a step is a run of the load generator in
+//! this process.
+
+use std::io::{self, IsTerminal, Write};
+
+use ::load::preflight::RATE_UNASKED;
+use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold};
+use base::{Clock, Nanos, PerSecond, RealClock};
+use lab::knee::{self, Offer, PROBE_PER_S, Phase, Survey, Target};
+use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
+
+use crate::cli::{CapacityFlags, CapacityOutput};
+use crate::exit::Exit;
+use crate::load::stop_at_signal;
+
+/// The intervals of what is watched.
+const WATCH_INTERVAL: Nanos = Nanos::from_millis(100);
+/// What the announced time is rounded to, in seconds: it is no promise.
+const ROUND_S: f64 = 5.0;
+
+/// Surveys the server, prints what was found, and says whether it is valid.
+pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
+    let output = flags.output;
+    let slo = flags.slo.as_ref().map(Threshold::to_string);
+    let plan =
+        Survey { trials: flags.trials.get(), step: flags.step_time, past: flags.past, seed: flags.seed };
+    let mut config = configuration(&flags);
+    // Asked before anything is sent: a step that is refused halfway would have been load already.
+    config.client = s_client(PerSecond(RATE_UNASKED.0 * 2.0));
+    let mean_session_length = match ::load::prepare(config.clone()).map_err(exit)?.requests_per_s() {
+        Some(requests_per_s) => requests_per_s / (RATE_UNASKED.0 * 2.0),
+        None => unreachable!("an S-client has a rate"),
+    };
+    let settings = settings(&config, &plan, slo.as_deref());
+    let manifest = Manifest::of_this_machine(RealClock::new().wall(), settings, Some(flags.seed));
+    let mut server = Server { config, mean_session_length, slo: flags.slo, stop: stop_at_signal()?, runs: 0 };
+    let probe = knee::probe(&mut server, flags.request_timeout)?;
+    let result = if probe.outcomes.get(Outcome::Ok) == 0 {
+        knee::unreachable(&probe, slo, manifest)
+    } else {
+        if let Some(slo) = slo.as_ref().filter(|_| !probe.slo_held) {
+            return Err(Exit::Failed(format!(
+                "--slo '{slo}' does not hold even at {PROBE_PER_S}/s: there is nothing to search"
+            )));
+        }
+        let seconds = plan.expected_time(&probe).as_secs_f64();
+        eprintln!("inrush: this takes about {:.0} s", (seconds / ROUND_S).ceil() * ROUND_S);
+        knee::conclude(knee::survey(&plan, &probe, &mut server)?, slo, manifest)
+    };
+    print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
+    match result.verdict {
+        CapacityVerdict::Unreachable => Err(Exit::Unreachable(result.text)),
+        CapacityVerdict::GeneratorLimited => Err(Exit::GeneratorLimited(
+            "the generator was the limit, so the result is a lower bound at most".to_owned(),
+        )),
+        CapacityVerdict::Holds | CapacityVerdict::Sags | CapacityVerdict::Collapses => Ok(()),
+    }
+}
+
+/// Constant arrivals, so that a step differs from the next in its load alone.
+fn s_client(rate: PerSecond) -> Client {
+    Client::SClient { rate, arrivals: Process::Constant, sockets: Sockets::Auto }
+}
+
+fn configuration(flags: &CapacityFlags) -> Config {
+    Config {
+        threads: flags.threads,
+        connect_timeout: flags.connect_timeout,
+        request_timeout: flags.request_timeout,
+        workload: flags.workload,
+        requests_per_connection: flags.requests_per_connection.clone(),
+        seed: flags.seed,
+        source: flags.source_ip,
+        own_this_server: flags.i_own_this_server,
+        ..Config::new(flags.urls.clone(), s_client(RATE_UNASKED))
+    }
+}
+
+/// Every setting as text: the generator's, but for those that differ from step to step, and the survey's.
+fn settings(config: &Config, plan: &Survey, slo: Option<&str>) -> std::collections::BTreeMap<String, String> {
+    let mut settings = config.describe();
+    for of_a_step in ["rate", "duration", "warmup", "interval"] {
+        settings.remove(of_a_step);
+    }
+    let of_the_survey = [
+        ("past", format!("{}x", plan.past)),
+        ("step_time", plan.step.to_string()),
+        ("trials", plan.trials.to_string()),
+        ("slo", slo.unwrap_or("none").to_owned()),
+    ];
+    settings.extend(of_the_survey.map(|(name, value)| (name.to_owned(), value)));
+    settings
+}
+
+fn print(result: &CapacityResult, output: CapacityOutput) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match output {
+        CapacityOutput::Text => stdout.write_all(knee::table(result).as_bytes()),
+        CapacityOutput::Json => {
+            serde_json::to_writer_pretty(&mut stdout, result)?;
+            stdout.write_all(b"\n")
+        }
+    }
+}
+
+/// Why a survey ended before its end.
+enum Ended {
+    Load(LoadError),
+    Interrupted,
+}
+
+impl From<Ended> for Exit {
+    fn from(ended: Ended) -> Exit {
+        match ended {
+            Ended::Load(error) => exit(error),
+            Ended::Interrupted => Exit::Failed("interrupted before the capacity was found".to_owned()),
+        }
+    }
+}
+
+fn exit(error: LoadError) -> Exit {
+    match error {
+        LoadError::Resolve { .. } => Exit::Unreachable(error.to_string()),
+        LoadError::System { .. } => Exit::Failed(error.to_string()),
+        LoadError::NotYours { .. } => {
+            Exit::Usage(format!("a search for the capacity overloads the server on purpose: {error}"))
+        }
+        _ => Exit::Usage(error.to_string()),
+    }
+}
+
+/// A server, and the generator in front of it.
+struct Server {
+    config: Config,
+    mean_session_length: f64,
+    slo: Option<Threshold>,
+    stop: Stop,
+    /// Runs so far: each has draws of its own.
+    runs: u64,
+}
+
+impl Server {
+    /// One run, which `stop` ends early.
+    fn load(
+        &mut self,
+        per_s: f64,
+        times: [Nanos; 3],
+        stop: &Stop,
+        observe: &mut dyn FnMut(&Snapshot<'_>),
+    ) -> Result<LoadResult, Ended> {
+        self.runs += 1;
+        let [warmup, duration, interval] = times;
+        let seed = self.config.seed.child(&format!("run {}", self.runs));
+        let rate = PerSecond(per_s / self.mean_session_length);
+        let config =
+            Config { client: s_client(rate), warmup, duration, interval, seed, ..self.config.clone() };
+        let plan = ::load::prepare(config).map_err(Ended::Load)?;
+        let result =
+            ::load::run(&plan, &mut |seen: &Snapshot<'_>| observe(seen), stop).map_err(Ended::Load)?;
+        if self.stop.is_requested() { Err(Ended::Interrupted) } else { Ok(result) }
+    }
+}
+
+impl Target for Server {
+    type Error = Ended;
+
+    fn offer(&mut self, offer: Offer) -> Result<Step, Ended> {
+        tell(offer);
+        let stop = self.stop.clone();
+        let times = [offer.warmup, offer.time, Nanos::SECOND];
+        let result = self.load(offer.per_s, times, &stop, &mut |_| {})?;
+        // An objective is written as a threshold that has to be crossed.
+        let held = self.slo.as_ref().is_none_or(|slo| slo.crossed_by(&result).is_some());
+        Ok(Step::of(&result, offer.per_s, held))
+    }
+
+    fn watch(
+        &mut self,
+        per_s: f64,
+        most: Nanos,
+        enough: &mut dyn FnMut(&[Point]) -> bool,
+    ) -> Result<Vec<Point>, Ended> {
+        let (interrupted, stop) = (self.stop.clone(), Stop::new());
+        let mut points = Vec::new();
+        let mut observe = |seen: &Snapshot<'_>| {
+            points.push(seen.point.clone());
+            if interrupted.is_requested() || enough(&points) {
+                stop.request();
+            }
+        };
+        self.load(per_s, [Nanos::ZERO, most, WATCH_INTERVAL], &stop, &mut observe)?;
+        Ok(points)
+    }
+}
+
+/// A line a load, for whoever sits in front of it.
+fn tell(offer: Offer) {
+    let what = match offer.phase {
+        Phase::Probe => "a few requests first",
+        Phase::Search => "searching",
+        Phase::Knee => "around the capacity",
+        Phase::Past => "past the capacity",
+        Phase::Back => "on the way back",
+    };
+    if io::stderr().is_terminal() {
+        eprintln!("inrush: {what}: {:.0}/s", offer.per_s);
+    }
+}
