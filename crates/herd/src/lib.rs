@@ -1,8 +1,8 @@
 //! The thundering herd (Molloy 2000): when N tasks wait for one connection, how many wake, for how long,
 //! and at what cost?
 //!
-//! Owns the micro experiment of the paper (section 6): N waiters ([`Wait`] says how they wait), connections
-//! one at a time, and for each the number of wake-ups, the settle time (from just before connect() until
+//! Owns the micro experiment of the paper: N waiters ([`Wait`] says how they wait), connections one at a
+//! time, and for each the number of wake-ups, the settle time (from just before connect() until
 //! the last woken waiter sleeps again), the CPU time, and who got it. Owns the wait queue of the paper's
 //! patches as well ([`queue`]). Leaves out the macro experiment, which is a matter for a server under load,
 //! and all drawing.
@@ -14,9 +14,11 @@
 //!
 //! Method and error: a waiter notes the time before each call that may sleep, in shared memory, one cache
 //! line each: some 50 ns a wake-up. Wake-ups are counted from outside; `watch` says how, and how exact the
-//! settle time is. The next connection is made only after everybody is known to sleep. CPU time is the
-//! scheduler's own account of each task, plus that of the call to connect(): on loopback the kernel does
-//! the listener's receive work, and walks its wait queue, in that call. Waiters are not pinned.
+//! settle time is. The next connection is made only after everybody is known to sleep, the experiment has
+//! rested, and it has practised on a listener of its own: looking at all tasks would otherwise slow down
+//! what comes next, more the more tasks there are. CPU time is the scheduler's own account of each task,
+//! plus that of the call to connect(): on loopback the kernel does the listener's receive work, and walks
+//! its wait queue, in that call. Waiters are not pinned.
 #![forbid(unsafe_code)]
 
 mod board;
@@ -49,6 +51,7 @@ pub use watch::CountedBy;
 
 use point::Measured;
 use population::Population;
+use sample::Client;
 use watch::{Watch, nap, trace::Trace};
 
 /// Connections before those that are measured: caches, and the first wait of each.
@@ -137,12 +140,14 @@ fn measure(
     let mut herd = Population::start(wait, waiters, config.tasks, &config.program)?;
     let tasks = wait_for_all(&mut herd)?;
     let mut watch = Watch::start(&herd, &tasks, counted_by)?;
+    let client = Client::new()?;
     let mut samples = Vec::with_capacity(config.samples);
     for number in 0..WARM_UP + config.samples {
         if stop() {
             return Ok(None);
         }
-        let sample = sample::take(&herd, &tasks, &mut watch).map_err(|error| explain(error, &mut herd))?;
+        let sample =
+            sample::take(&herd, &tasks, &mut watch, &client).map_err(|error| explain(error, &mut herd))?;
         if number >= WARM_UP {
             samples.push(sample);
         }

@@ -1,5 +1,5 @@
 //! The accept mutex of Apache and nginx, between threads or processes, by futex (Drepper, *Futexes are
-//! tricky*, 2011, section 5: the mutex with three states).
+//! tricky*, 2011: the mutex with three states).
 //!
 //! It does not hand over: whoever unlocks wakes one waiter, and a third may be quicker. That is how a
 //! pthread mutex behaves.

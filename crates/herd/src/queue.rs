@@ -1,5 +1,5 @@
-//! A wait queue with the semantics of Molloy's two patches (2000, sections 4 and 5), between threads or
-//! processes, by futex.
+//! A wait queue with the semantics of Molloy's two patches (2000), task-exclusive and wake-one, between
+//! threads or processes, by futex.
 //!
 //! Waiters queue as *ordinary* or *exclusive*. An event wakes every ordinary waiter; if it is a state
 //! change, data ready or write space, it wakes the first exclusive one as well and stops there; a close or
@@ -13,10 +13,11 @@
 //! either [`Queue::withdraw`] or [`Queue::sleep`]. No wake-up is lost: an event that comes after `enqueue`
 //! marks the waiter, and `sleep` returns at once for one that is marked.
 //!
-//! Invariants: all links are read and written under the lock, which is never held across a system call
-//! but the yield of a waiter for the lock itself; a marked waiter is in no list. The lock spins and yields and never
-//! sleeps, so it adds no voluntary context switch to those that are counted. A process killed while it
-//! holds the lock stops the queue for all: those who share one live and die together.
+//! Invariants: all links are read and written under the lock, which is never held across a system call; a
+//! marked waiter is in no list. The lock spins and yields and never sleeps, so it adds no voluntary context
+//! switch to those that are counted. A process killed while it holds the lock stops the queue for all:
+//! those who share one live and die together. A wake-up may find its waiter already gone round and asleep
+//! again; that one looks, finds no mark, and sleeps on.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

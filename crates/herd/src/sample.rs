@@ -1,6 +1,7 @@
 //! One connection: made, accepted, closed, and the herd asleep again.
 
 use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 use base::Nanos;
@@ -12,7 +13,7 @@ use sys::{clock, cpu};
 
 use crate::error::{HerdError, system};
 use crate::population::Population;
-use crate::watch::{PATIENCE, Watch, stuck};
+use crate::watch::{PATIENCE, Watch, nap, stuck};
 
 /// What one connection cost.
 #[derive(Clone, Copy, Debug)]
@@ -30,19 +31,57 @@ pub(crate) struct Sample {
     pub winner: usize,
 }
 
+/// How long the experiment rests after looking at all tasks. Who has just used a processor for long is
+/// made to wait by the scheduler, and the waiter it wakes with it: without the rest some settle times are
+/// a scheduler's slice of 4 ms, more of them the more tasks there are.
+const REST: Nanos = Nanos::from_millis(2);
+
+/// Connections to practise on: after one or two the time of the next changes no more.
+const PRACTICE: usize = 3;
+
+/// Makes connections, one at a time.
+pub(crate) struct Client {
+    /// Where it practises.
+    own: TcpListener,
+}
+
+impl Client {
+    pub fn new() -> Result<Client, HerdError> {
+        let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("listen on 127.0.0.1"))?;
+        Ok(Client { own })
+    }
+
+    /// Rests, and then brings the kernel's way of a connection back into the caches, which looking at 1000
+    /// tasks has taken: otherwise a herd that sleeps on would seem to take longer the larger it is.
+    fn get_ready(&self) -> io::Result<()> {
+        nap(REST);
+        for _ in 0..PRACTICE {
+            let connection = TcpStream::connect(self.own.local_addr()?)?;
+            drop((self.own.accept()?, connection));
+        }
+        Ok(())
+    }
+}
+
 /// Makes one connection to a herd of which everyone sleeps, and waits until everyone sleeps again.
-pub(crate) fn take(herd: &Population, tasks: &[Pid], watch: &mut Watch) -> Result<Sample, HerdError> {
+pub(crate) fn take(
+    herd: &Population,
+    tasks: &[Pid],
+    watch: &mut Watch,
+    client: &Client,
+) -> Result<Sample, HerdError> {
     let connections = connections(herd);
     let cpu_time = || herd.cpu_time(tasks).map_err(system("read a waiter's CPU time"));
     let used = cpu_time()?;
     watch.begin(herd)?;
-    let client = client()?;
+    client.get_ready().map_err(system("connect to a listener of one's own"))?;
+    let socket = socket()?;
     let own = cpu::thread_time();
     let start = clock::monotonic();
-    rustix::net::connect(&client, &herd.address)
+    rustix::net::connect(&socket, &herd.address)
         .map_err(|errno| system("connect to the waiters")(errno.into()))?;
     let own = cpu::thread_time().saturating_sub(own);
-    wait_for_end(herd, &client)?;
+    wait_for_end(herd, &socket)?;
     let settled = watch.settle(herd, start)?;
     let used = cpu_time()?.saturating_sub(used);
     Ok(Sample {
@@ -54,7 +93,7 @@ pub(crate) fn take(herd: &Population, tasks: &[Pid], watch: &mut Watch) -> Resul
     })
 }
 
-fn client() -> Result<OwnedFd, HerdError> {
+fn socket() -> Result<OwnedFd, HerdError> {
     rustix::net::socket_with(
         AddressFamily::INET,
         SocketType::STREAM,

@@ -84,7 +84,10 @@ impl Watch {
     /// Everybody sleeps, and a connection is about to be made.
     pub fn begin(&mut self, herd: &Population) -> Result<(), HerdError> {
         match self {
-            Watch::Switches(switches) => switches.begin(herd),
+            Watch::Switches(switches) => {
+                switches.begin(herd);
+                Ok(())
+            }
             Watch::Trace(trace) => trace.begin(),
         }
     }

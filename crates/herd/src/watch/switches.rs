@@ -46,7 +46,9 @@ pub(crate) struct Switches {
     tasks: Vec<Pid>,
     statuses: Vec<File>,
     buffer: Vec<u8>,
-    /// At the beginning of the sample.
+    /// The last that proved everybody asleep.
+    proven: Reading,
+    /// The one before the sample.
     before: Reading,
     sleeps_before: Vec<u64>,
 }
@@ -63,6 +65,7 @@ impl Switches {
             tasks: tasks.to_vec(),
             statuses: statuses.map_err(system("read a waiter's status in /proc"))?,
             buffer: vec![0; STATUS_BYTES],
+            proven: Reading::default(),
             before: Reading::default(),
             sleeps_before: Vec::new(),
         })
@@ -80,16 +83,15 @@ impl Switches {
         Ok(())
     }
 
-    pub fn begin(&mut self, herd: &Population) -> Result<(), HerdError> {
-        self.before = self.read()?;
+    /// Everybody has slept since the last proof, so what it read still holds.
+    pub fn begin(&mut self, herd: &Population) {
+        self.before = std::mem::take(&mut self.proven);
         self.sleeps_before = (0..herd.waiters).map(|waiter| herd.board().sleeps(waiter)).collect();
-        Ok(())
     }
 
     pub fn settle(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
         let (watched_at, late_by) = self.watch(herd, start)?;
-        let after = self.read()?;
-        let woke = |waiter: usize| after.switches[waiter] - self.before.switches[waiter];
+        let woke = |waiter: usize| self.proven.switches[waiter] - self.before.switches[waiter];
         let board = herd.board();
         let all_returned =
             (0..herd.waiters).all(|waiter| board.sleeps(waiter) - self.sleeps_before[waiter] >= woke(waiter));
@@ -138,7 +140,8 @@ impl Switches {
 
     fn proof(&mut self) -> Result<bool, HerdError> {
         let first = self.read()?;
-        Ok(first.all_asleep && first == self.read()?)
+        self.proven = self.read()?;
+        Ok(first.all_asleep && first == self.proven)
     }
 
     fn read(&mut self) -> Result<Reading, HerdError> {
