@@ -20,7 +20,7 @@
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -230,13 +230,6 @@ impl Acceptor {
 
 fn open_reserve() -> io::Result<OwnedFd> {
     File::open("/dev/null").map(OwnedFd::from)
-}
-
-impl Listener {
-    /// Depth, limit and drops of this listener's accept queue; zeros where the kernel does not say.
-    pub fn queue(&self) -> sys::socket::AcceptQueue {
-        sys::socket::accept_queue(self.socket.as_fd()).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! To add one: a file here with a constant of type [`Architecture`], and its name in [`ALL`].
 
+mod knot;
 mod mt;
 mod per_core;
 mod sped;
@@ -13,7 +14,8 @@ use crate::plan::{LoopHandle, Plan};
 use crate::run::ServeError;
 
 /// All of them, the default first.
-pub const ALL: &[&Architecture] = &[&per_core::PER_CORE, &sped::SPED, &tux::TUX, &mt::MT];
+pub const ALL: &[&Architecture] =
+    &[&per_core::PER_CORE, &sped::SPED, &tux::TUX, &mt::MT, &knot::KNOT_C, &knot::KNOT_A];
 
 /// One way to place the work.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ pub mod blocking;
 pub mod kernel_threads;
 pub mod readiness;
 mod transfer;
+pub mod user_threads;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,9 +6,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use sys::socket::{AcceptQueue, accept_queue};
 
 /// A socket that connections can be accepted from.
 #[derive(Debug)]
@@ -17,6 +18,19 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The address it is bound to, the port never 0.
     pub address: SocketAddr,
+}
+
+impl Listener {
+    /// Depth, limit and drops of these listeners' accept queues together; zeros where the kernel does not say.
+    pub fn queues(listeners: &[Listener]) -> AcceptQueue {
+        let queues =
+            listeners.iter().map(|listener| accept_queue(listener.socket.as_fd()).unwrap_or_default());
+        queues.fold(AcceptQueue::default(), |sum, queue| AcceptQueue {
+            depth: sum.depth + queue.depth,
+            limit: sum.limit + queue.limit,
+            drops: sum.drops + queue.drops,
+        })
+    }
 }
 
 /// Binds and listens: `queues` sockets for the same address, each with its own accept queue. Accepted

@@ -67,9 +67,9 @@ impl Plan {
         Arc::clone(&self.root)
     }
 
-    /// One loop's end of the access log, if it is kept.
-    pub fn log(&self) -> Option<LoopLog> {
-        self.log.clone().map(LoopLog::new)
+    /// The access log, if it is kept.
+    pub fn log(&self) -> Option<LogSender> {
+        self.log.clone()
     }
 
     /// The event mechanism: the one asked for, or the best.
@@ -80,20 +80,6 @@ impl Plan {
     /// The accept-limit, to be changed while it is used.
     pub fn limit(&self) -> LiveLimit {
         self.limit.clone()
-    }
-
-    /// An acceptor under the server's accept-limit.
-    ///
-    /// # Errors
-    /// [`ServeError::System`]: no descriptor for its reserve.
-    pub fn acceptor(&self) -> Result<Acceptor, ServeError> {
-        Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))
-    }
-
-    /// The site, with a cache of its own.
-    pub fn service(&self) -> Costly<Site> {
-        let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
-        Costly { site, burn: self.config.burn }
     }
 
     /// Refuses a number of workers other than 1 to an architecture that is one loop.
@@ -138,24 +124,37 @@ impl Plan {
         placed.map(|(index, queue)| self.start_loop::<D>(index, queue, each)).collect()
     }
 
+    /// The parts of a loop with a cache and counters of its own.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: descriptors.
+    pub fn parts(
+        &self,
+        listeners: Vec<Listener>,
+        max_connections: usize,
+    ) -> Result<Parts<Costly<Site>>, ServeError> {
+        let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
+        Ok(Parts {
+            listeners,
+            acceptor: Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))?,
+            service: Costly { site, burn: self.config.burn },
+            settings: self.settings(),
+            max_connections,
+            read_after_accept: self.config.read_after_accept,
+            log: self.log.clone().map(LoopLog::new),
+            board: Board::default(),
+            stop: Stop::new().map_err(system("make an eventfd"))?,
+            drain_timeout: self.config.drain_timeout,
+        })
+    }
+
     fn start_loop<D: Discipline>(
         &self,
         index: usize,
         listeners: Vec<Listener>,
         max_connections: usize,
     ) -> Result<LoopHandle, ServeError> {
-        let parts = Parts {
-            listeners,
-            acceptor: self.acceptor()?,
-            service: self.service(),
-            settings: self.settings(),
-            max_connections,
-            read_after_accept: self.config.read_after_accept,
-            log: self.log(),
-            board: Board::default(),
-            stop: Stop::new().map_err(system("make an eventfd"))?,
-            drain_timeout: self.config.drain_timeout,
-        };
+        let parts = self.parts(listeners, max_connections)?;
         let cpu = self.cpus[index % self.cpus.len()];
         start_readiness::<_, D>(format!("loop-{index}"), self.dispatch(), &[cpu], parts)
     }

@@ -34,6 +34,11 @@ impl Slots {
         })
     }
 
+    /// Whether one is left.
+    pub fn any_left(&self) -> bool {
+        *self.lock() < self.most
+    }
+
     /// How many are taken.
     pub fn taken(&self) -> usize {
         *self.lock()

@@ -95,7 +95,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         service,
         settings: plan.settings(),
         limit: plan.limit(),
-        log: plan.log.clone(),
+        log: plan.log(),
         board: board.clone(),
     };
     let (asked, workers, drain_timeout) = (stop.clone(), pool(config), config.drain_timeout);

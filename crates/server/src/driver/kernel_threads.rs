@@ -86,11 +86,7 @@ impl Group {
     /// Adds what only the moment tells: connections open, and the accept queues.
     pub fn add_gauges(&self, counters: &mut Counters) {
         counters.connections = self.slots.taken() as u64;
-        for queue in self.listeners.iter().map(Listener::queue) {
-            counters.queue.depth += queue.depth;
-            counters.queue.limit += queue.limit;
-            counters.queue.drops += queue.drops;
-        }
+        counters.queue = Listener::queues(&self.listeners);
     }
 
     /// Sleeps until `asked` is, then stops the threads: what the kernel has accepted for us is kept to be
@@ -194,8 +190,12 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             match end {
                 _ if !batch.is_empty() => return Ok(batch),
                 PhaseEnd::Empty | PhaseEnd::AtLimit => self.wait_for_connections()?,
-                PhaseEnd::Full => group.slots.wait(|| group.stop.asked()),
+                PhaseEnd::Full => {
+                    self.serving.publish();
+                    group.slots.wait(|| group.stop.asked());
+                }
                 PhaseEnd::Exhausted(until) => {
+                    self.serving.publish();
                     let pause = until.saturating_sub(group.clock.now());
                     sleep(&mut [watched(&*group.stop.wake, bits::IN)], Some(pause))?;
                 }

@@ -31,7 +31,6 @@ use base::{Clock, Key, Nanos, RealClock, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
 use http1::server::{Buffers, Settings};
 use http1::{HttpDate, Service};
-use sys::socket::AcceptQueue;
 
 use super::Stop;
 use crate::accept::{Accepted, Acceptor};
@@ -44,11 +43,11 @@ use peer::Peer;
 /// The largest read, and what a slow client can make us read ahead.
 pub(super) const RECEIVE_BYTES: usize = 64 * 1024;
 /// The length of a timer slot: how late a time-out may come.
-const TIMER_SLOT: Nanos = Nanos::from_millis(16);
+pub(super) const TIMER_SLOT: Nanos = Nanos::from_millis(16);
 /// How old the `Date` field may be.
 pub(super) const DATE_EVERY: Nanos = Nanos::from_millis(100);
 /// Not a connection's token: connections have odd generations.
-const STOP: Token = Token(u32::MAX as u64);
+pub(super) const STOP: Token = Token(u32::MAX as u64);
 
 /// A service whose files can be sent, and which counts.
 pub trait SocketService: Service<File = Arc<OwnedFd>> {
@@ -340,20 +339,10 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
             http: self.http.clone(),
             service: self.parts.service.counts(),
             connections: self.peers.len() as u64,
-            queue: self.queue(),
+            queue: Listener::queues(&self.parts.listeners),
         });
         self.published = self.now;
         self.unpublished = false;
-    }
-
-    /// All its accept queues together.
-    fn queue(&self) -> AcceptQueue {
-        let queues = self.parts.listeners.iter().map(Listener::queue);
-        queues.fold(AcceptQueue::default(), |sum, queue| AcceptQueue {
-            depth: sum.depth + queue.depth,
-            limit: sum.limit + queue.limit,
-            drops: sum.drops + queue.drops,
-        })
     }
 
     /// Takes what still waits in the accept queues, then closes them: what the kernel has accepted for
@@ -395,6 +384,6 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
 }
 
 /// The token of a listener: generation 0, which no connection has.
-fn listener_token(index: usize) -> Token {
+pub(super) fn listener_token(index: usize) -> Token {
     Token::from(Key { index: index as u32, generation: 0 })
 }

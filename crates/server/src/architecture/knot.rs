@@ -1,0 +1,141 @@
+//! Knot: user-level threads on one kernel thread, each with one connection at a time (Brecht 2004, 3.2).
+//!
+//! ```text
+//!   knot-c                                     knot-a
+//!             ┌─> user thread 1: accept_n, serve            acceptor: accept_n
+//!   queue ────┼─> user thread 2: accept_n, serve   queue ──>   |
+//!             └─> user thread n: accept_n, serve               └─> a user thread each: serve, end
+//!             └──── one kernel thread, one get-events for all, switched where they wait ────┘
+//! ```
+//!
+//! `knot-c` has a fixed number of threads. With accept-limit n a thread takes up to n connections: a would-block
+//! with at least one in hand returns, with none in hand sleeps. It finishes all it took before it
+//! accepts again; n = 1 is the original. `--batch serial` serves them one after another, as the paper does:
+//! large limits then let some wait behind others, and the paper finds an optimum in between on one-packet
+//! loads and a loss on SPECweb. `--batch interleaved` starts a child thread for each.
+//!
+//! `knot-a` has one thread that accepts, up to n at a time, and a thread for each connection.
+//!
+//! They win where code that blocks is wanted at the price of a few KiB of stack a connection. They lose to
+//! an event loop by the switches, and as it does by a file that has to come from the disk.
+//!
+//! Deviations: Knot-A's threads are bounded by the connection limit. Of the threads that wait for connections one
+//! is woken at a time, the one that began to wait last.
+
+use std::io;
+
+use super::{Architecture, with_a_cache_each};
+use crate::choices::{Batch, Choice};
+use crate::driver::readiness::{Parts, SocketService};
+use crate::driver::user_threads::{UserThread, run};
+use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::run::ServeError;
+use dispatch::Mechanism;
+
+/// Threads of Knot-C that is not told otherwise [Brecht 2004, 4].
+const THREADS: usize = 1000;
+
+pub const KNOT_C: Architecture = Architecture {
+    name: "knot-c",
+    summary: "user-level threads on one processor, a fixed number, each of which accepts",
+    descriptors: |config| config.site.cache.open_files,
+    uses: &[Choice::Dispatch, Choice::Batch],
+    start: |plan| {
+        let threads = plan.config().workers.unwrap_or(THREADS);
+        start(plan, Form::Fixed { threads, batch: plan.config().batch.unwrap_or(Batch::Serial) })
+    },
+};
+
+pub const KNOT_A: Architecture = Architecture {
+    name: "knot-a",
+    summary: "user-level threads on one processor, one that accepts and one for each connection",
+    descriptors: with_a_cache_each,
+    uses: &[Choice::Dispatch],
+    start: |plan| match plan.config().workers {
+        None => start(plan, Form::Acceptor),
+        Some(workers) => Err(ServeError::Setting {
+            setting: "--workers",
+            given: workers.to_string(),
+            accepted: "knot-a has a thread for each connection; --max-connections bounds them".to_owned(),
+        }),
+    },
+};
+
+#[derive(Clone, Copy)]
+enum Form {
+    Fixed { threads: usize, batch: Batch },
+    Acceptor,
+}
+
+fn start(plan: &Plan, form: Form) -> Result<Vec<LoopHandle>, ServeError> {
+    let listeners = plan.listen(1)?.remove(0);
+    let addresses = addresses(&listeners);
+    let parts = plan.parts(listeners, plan.config().max_connections)?;
+    let (stop, board) = (parts.stop.clone(), parts.board.clone());
+    let (dispatch, cpu) = (plan.dispatch(), plan.cpus()[0]);
+    let body = move || run_on(dispatch, parts, form);
+    Ok(vec![start_thread("knot".to_owned(), &[cpu], stop, board, addresses, body)?])
+}
+
+/// Runs the threads on the mechanism of a name.
+fn run_on<S: SocketService + 'static>(dispatch: &str, parts: Parts<S>, form: Form) -> io::Result<()> {
+    macro_rules! by_name {
+        ($($name:literal => $mechanism:ty,)*) => {
+            match dispatch {
+                $($name => run::<$mechanism, S>(parts, move |first| begin(first, form)),)*
+                other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
+            }
+        };
+    }
+    dispatch::for_each_mechanism!(by_name)
+}
+
+/// What the first thread does.
+fn begin<M, S>(first: &mut UserThread<'_, M, S>, form: Form)
+where
+    M: Mechanism + 'static,
+    S: SocketService + 'static,
+{
+    match form {
+        Form::Fixed { threads, batch } => {
+            for _ in 0..threads {
+                first.spawn(move |thread| accept_and_serve(thread, batch));
+            }
+        }
+        Form::Acceptor => accept_and_start(first),
+    }
+}
+
+/// A thread of Knot-C.
+fn accept_and_serve<M, S>(thread: &mut UserThread<'_, M, S>, batch: Batch)
+where
+    M: Mechanism + 'static,
+    S: SocketService + 'static,
+{
+    loop {
+        let taken = thread.accept_n();
+        match batch {
+            _ if taken.is_empty() => return,
+            Batch::Serial => taken.into_iter().for_each(|arrived| thread.serve(arrived)),
+            Batch::Interleaved => thread.serve_interleaved(taken),
+        }
+    }
+}
+
+/// The acceptor of Knot-A.
+fn accept_and_start<M, S>(acceptor: &mut UserThread<'_, M, S>)
+where
+    M: Mechanism + 'static,
+    S: SocketService + 'static,
+{
+    loop {
+        let taken = acceptor.accept_n();
+        if taken.is_empty() {
+            return;
+        }
+        for arrived in taken {
+            acceptor.spawn(move |thread| thread.serve(arrived));
+        }
+        acceptor.let_others_run();
+    }
+}

@@ -1,0 +1,281 @@
+//! Which user-level thread runs, and when.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use base::{Clock, Key, Nanos, RealClock, Slab};
+use corosensei::CoroutineResult;
+use corosensei::stack::DefaultStack;
+use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
+
+use super::{Ask, Body, Coroutine, STACK_BYTES, Shared, UserThread};
+use crate::accept::PhaseEnd;
+use crate::counters::{Board, Counters};
+use crate::driver::Stop;
+use crate::driver::blocking::Common;
+use crate::driver::readiness::{Parts, STOP, SocketService, TIMER_SLOT, listener_token};
+use crate::listener::Listener;
+use crate::slots::Slots;
+
+/// Stacks kept for threads to come.
+const SPARE_STACKS: usize = 1024;
+
+struct Running {
+    coroutine: Coroutine,
+    /// It waits for its socket, until then.
+    until: Option<Nanos>,
+    /// The earliest entry it has in the timers.
+    comes_up: Nanos,
+}
+
+struct Scheduler<M, S> {
+    shared: Rc<Shared<M, S>>,
+    threads: Slab<Running>,
+    runnable: VecDeque<Key>,
+    /// Those that wait for connections; the last one, whose stack is the warmest, is woken first.
+    acceptors: Vec<Key>,
+    spare: Vec<DefaultStack>,
+    events: Vec<Event>,
+    timers: Timers,
+    due: Vec<Token>,
+    clock: RealClock,
+    now: Nanos,
+    totals: Counters,
+    board: Board,
+    stop: Stop,
+    drain_timeout: Nanos,
+}
+
+/// Runs `first` and the threads that come of it, until all have ended. Blocks.
+///
+/// # Errors
+/// The mechanism cannot be set up, or fails in a way that is our mistake; the threads end though nobody
+/// asked them to.
+pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
+    parts: Parts<S>,
+    first: impl FnOnce(&mut UserThread<'_, M, S>) + 'static,
+) -> io::Result<()> {
+    let mut this = Scheduler::<M, S>::new(parts)?;
+    this.spawn(Box::new(first));
+    loop {
+        this.run_the_runnable();
+        if this.threads.is_empty() {
+            break;
+        }
+        this.get_events()?;
+        this.wake_an_acceptor();
+        this.expire();
+    }
+    this.publish();
+    if this.stop.asked() { Ok(()) } else { Err(io::Error::other("no memory for user-level threads")) }
+}
+
+impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
+    fn new(parts: Parts<S>) -> io::Result<Self> {
+        let clock = RealClock::new();
+        let mut dispatcher = Dispatcher::new()?;
+        for (index, listener) in parts.listeners.iter().enumerate() {
+            dispatcher.register(listener.socket.as_fd(), listener_token(index), Interest::Read);
+        }
+        dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
+        let side_by_side = parts.max_connections;
+        let shared = Shared {
+            dispatcher: RefCell::new(dispatcher),
+            common: RefCell::new(Common::new(parts.service, parts.settings, parts.log, clock, side_by_side)),
+            listeners: RefCell::new(parts.listeners),
+            acceptor: RefCell::new(parts.acceptor),
+            slots: Slots::new(parts.max_connections),
+            ready: Cell::new(true),
+            full: Cell::new(false),
+            paused_until: Cell::new(None),
+            drain_until: Cell::new(None),
+            leftover: RefCell::default(),
+            spawned: RefCell::default(),
+            bereft: RefCell::default(),
+        };
+        Ok(Scheduler {
+            shared: Rc::new(shared),
+            threads: Slab::new(),
+            runnable: VecDeque::new(),
+            acceptors: Vec::new(),
+            spare: Vec::new(),
+            events: Vec::new(),
+            timers: Timers::new(TIMER_SLOT, clock.now()),
+            due: Vec::new(),
+            clock,
+            now: clock.now(),
+            totals: Counters::default(),
+            board: parts.board,
+            stop: parts.stop,
+            drain_timeout: parts.drain_timeout,
+        })
+    }
+
+    fn spawn(&mut self, body: Body<M, S>) {
+        let stack = self.spare.pop().map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
+        let Ok(stack) = stack else {
+            self.shared.common.borrow_mut().counts.no_thread += 1;
+            return;
+        };
+        let shared = Rc::clone(&self.shared);
+        let key = self.threads.insert_with(|key| {
+            let coroutine = Coroutine::with_stack(stack, move |yielder, ()| {
+                body(&mut UserThread { key, yielder, shared })
+            });
+            Running { coroutine, until: None, comes_up: Nanos::MAX }
+        });
+        self.runnable.push_back(key);
+    }
+
+    /// The first phase: a turn for each thread that is runnable now, in order.
+    fn run_the_runnable(&mut self) {
+        for _ in 0..self.runnable.len() {
+            if let Some(key) = self.runnable.pop_front() {
+                self.resume(key);
+            }
+            for body in self.shared.spawned.take() {
+                self.spawn(body);
+            }
+            self.runnable.extend(self.shared.bereft.take());
+        }
+    }
+
+    fn resume(&mut self, key: Key) {
+        let Some(thread) = self.threads.get_mut(key) else { return };
+        match thread.coroutine.resume(()) {
+            CoroutineResult::Yield(Ask::Socket(until)) => {
+                thread.until = Some(until);
+                if until < thread.comes_up {
+                    thread.comes_up = self.timers.schedule(Token::from(key), until);
+                }
+            }
+            CoroutineResult::Yield(Ask::Connections) => self.acceptors.push(key),
+            CoroutineResult::Yield(Ask::Turn) => self.runnable.push_back(key),
+            CoroutineResult::Yield(Ask::Children) => {}
+            CoroutineResult::Return(()) => {
+                let ended = self.threads.remove(key).expect("it was running");
+                if self.spare.len() < SPARE_STACKS {
+                    self.spare.push(ended.coroutine.into_stack());
+                }
+            }
+        }
+    }
+
+    /// The second phase: waits if nothing is runnable, and wakes whose sockets are ready.
+    fn get_events(&mut self) -> io::Result<()> {
+        self.watch_listeners();
+        self.events.clear();
+        let timeout = self.time_to_wait();
+        self.shared.dispatcher.borrow_mut().wait(&mut self.events, timeout)?;
+        self.now = self.clock.now();
+        let mut common = self.shared.common.borrow_mut();
+        common.counts.waits += 1;
+        common.counts.events += self.events.len() as u64;
+        for event in &self.events {
+            let key = Key::from(event.token);
+            match self.threads.get_mut(key) {
+                Some(thread) => self.runnable.extend(thread.until.take().map(|_| key)),
+                None if key.generation != 0 => common.counts.stale_events += 1,
+                None => self.shared.ready.set(self.shared.ready.get() || event.token != STOP),
+            }
+        }
+        drop(common);
+        if self.shared.drain_until.get().is_none() && self.stop.asked() {
+            self.begin_to_drain();
+        }
+        if self.shared.paused_until.get().is_some_and(|until| until <= self.now) {
+            self.shared.paused_until.set(None);
+            self.shared.ready.set(true);
+        }
+        Ok(())
+    }
+
+    fn time_to_wait(&self) -> Option<Nanos> {
+        if !self.runnable.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        let publish = self.shared.common.borrow().publish_due();
+        let next = [self.timers.next(), self.shared.paused_until.get(), publish];
+        next.into_iter().flatten().min().map(|next| next.saturating_sub(self.now))
+    }
+
+    /// Whether there is anybody to accept, and nothing that forbids it.
+    fn accepting(&self) -> bool {
+        let full = self.shared.full.get() && !self.shared.slots.any_left();
+        !self.acceptors.is_empty() && self.shared.paused_until.get().is_none() && !full
+    }
+
+    /// While all threads are busy, a listener that stays ready would keep every wait from waiting.
+    fn watch_listeners(&self) {
+        let interest = if self.accepting() { Interest::Read } else { Interest::None };
+        let mut dispatcher = self.shared.dispatcher.borrow_mut();
+        for listener in &*self.shared.listeners.borrow() {
+            dispatcher.modify(listener.socket.as_fd(), interest);
+        }
+    }
+
+    /// The third phase. One is enough: it takes up to accept-limit connections, and if it leaves any the
+    /// next is woken in the next round, behind those that have work.
+    fn wake_an_acceptor(&mut self) {
+        if self.shared.ready.get() && self.accepting() {
+            self.runnable.extend(self.acceptors.pop());
+        }
+    }
+
+    /// The last phase: deadlines, and counters that have become old.
+    fn expire(&mut self) {
+        self.timers.expire(self.now, &mut self.due);
+        while let Some(token) = self.due.pop() {
+            let key = Key::from(token);
+            // A thread that has ended leaves its entries behind.
+            let Some(thread) = self.threads.get_mut(key).filter(|thread| thread.comes_up <= self.now) else {
+                continue;
+            };
+            thread.comes_up = Nanos::MAX;
+            match thread.until {
+                Some(until) if until <= self.now => {
+                    thread.until = None;
+                    self.runnable.push_back(key);
+                }
+                Some(until) => thread.comes_up = self.timers.schedule(token, until),
+                None => {}
+            }
+        }
+        if self.shared.common.borrow().publish_due().is_some_and(|due| due <= self.now) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        let mut common = self.shared.common.borrow_mut();
+        self.totals.add(&common.take_totals(self.now));
+        self.totals.service = common.service.counts();
+        self.totals.connections = self.shared.slots.taken() as u64;
+        self.totals.queue = Listener::queues(&self.shared.listeners.borrow());
+        let reconciled = self.shared.dispatcher.borrow().reconciled();
+        self.totals.loops.interest_applied = reconciled.applied;
+        self.totals.loops.interest_taken_back = reconciled.taken_back;
+        self.board.publish(self.totals.clone());
+    }
+
+    /// Takes what still waits in the accept queues, closes them, and tells every thread.
+    fn begin_to_drain(&mut self) {
+        self.shared.drain_until.set(Some(self.now + self.drain_timeout));
+        let mut leftover = self.shared.leftover.borrow_mut();
+        while self.shared.accept_phase(self.now, &mut leftover) == PhaseEnd::AtLimit {}
+        let mut dispatcher = self.shared.dispatcher.borrow_mut();
+        for listener in self.shared.listeners.take() {
+            dispatcher.closing(listener.socket.as_fd());
+        }
+        dispatcher.deregister(self.stop.wake.as_fd());
+        self.shared.paused_until.set(None);
+        self.runnable.append(&mut self.acceptors.drain(..).collect());
+        for key in self.threads.keys().collect::<Vec<_>>() {
+            let thread = self.threads.get_mut(key).expect("its key was listed");
+            self.runnable.extend(thread.until.take().map(|_| key));
+        }
+    }
+}

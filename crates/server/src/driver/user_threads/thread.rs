@@ -1,0 +1,96 @@
+//! A user-level thread as its own code sees it.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+
+use base::{Clock, Key, Nanos};
+use dispatch::{Interest, Mechanism, Token, Trigger};
+
+use super::{Ask, Child, Shared, Yielder};
+use crate::accept::Arrived;
+use crate::driver::blocking::{Waiter, serve};
+use crate::driver::readiness::SocketService;
+
+/// The thread that is running.
+pub struct UserThread<'a, M, S> {
+    pub(super) key: Key,
+    pub(super) yielder: &'a Yielder,
+    pub(super) shared: Rc<Shared<M, S>>,
+}
+
+impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
+    /// Takes up to accept-limit connections; sleeps while there is none. None at all: the server goes down, and
+    /// nothing is left to serve.
+    pub fn accept_n(&mut self) -> Vec<Arrived> {
+        let mut batch = Vec::new();
+        loop {
+            if self.shared.drain_until.get().is_some() {
+                batch.extend(self.shared.leftover.borrow_mut().pop());
+                return batch;
+            }
+            if self.shared.paused_until.get().is_none() {
+                let now = self.shared.common.borrow().clock.now();
+                self.shared.accept_phase(now, &mut batch);
+                if !batch.is_empty() {
+                    return batch;
+                }
+            }
+            self.yielder.suspend(Ask::Connections);
+        }
+    }
+
+    /// Serves a connection to its end.
+    pub fn serve(&mut self, arrived: Arrived) {
+        let shared = Rc::clone(&self.shared);
+        serve(arrived, &shared.common, self);
+    }
+
+    /// Serves connections side by side, in a child thread each, until the last one's end.
+    pub fn serve_interleaved(&mut self, batch: Vec<Arrived>) {
+        let siblings = Rc::new(Cell::new(batch.len()));
+        for arrived in batch {
+            let (shared, parent, siblings) = (Rc::clone(&self.shared), self.key, Rc::clone(&siblings));
+            let child = Child { shared, parent, siblings };
+            self.spawn(move |thread| {
+                let _child = child;
+                thread.serve(arrived);
+            });
+        }
+        self.yielder.suspend(Ask::Children);
+    }
+
+    /// Starts another thread, which runs after those that are runnable now. Without memory for its stack it
+    /// is given up and counted, and what it was to serve is closed.
+    pub fn spawn(&self, body: impl FnOnce(&mut UserThread<'_, M, S>) + 'static) {
+        self.shared.spawned.borrow_mut().push(Box::new(body));
+    }
+
+    /// Lets those run that are runnable now.
+    pub fn let_others_run(&mut self) {
+        self.yielder.suspend(Ask::Turn);
+    }
+}
+
+impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'_, M, S> {
+    const TRIGGER: Trigger = M::CAPABILITIES.trigger;
+
+    fn drain_until(&self) -> Option<Nanos> {
+        self.shared.drain_until.get()
+    }
+
+    fn wait(&mut self, socket: BorrowedFd<'_>, interest: Interest, until: Nanos) {
+        // An edge for either direction is reported once, whether or not it is waited for.
+        let interest = if Self::TRIGGER == Trigger::Edge { Interest::Both } else { interest };
+        self.shared.dispatcher.borrow_mut().register(socket.as_fd(), Token::from(self.key), interest);
+        self.yielder.suspend(Ask::Socket(until));
+    }
+
+    fn pause(&mut self) {
+        self.let_others_run();
+    }
+
+    fn closing(&mut self, socket: BorrowedFd<'_>) {
+        self.shared.dispatcher.borrow_mut().closing(socket);
+    }
+}

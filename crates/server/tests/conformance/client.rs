@@ -1,0 +1,86 @@
+//! A client that blocks, and knows what it should get.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Longer than anything takes but a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Client {
+    stream: TcpStream,
+    /// Received and not yet taken.
+    pending: Vec<u8>,
+}
+
+pub struct Response {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+/// A request for a file.
+pub fn question(name: &str) -> String {
+    format!("GET /{name} HTTP/1.1\r\nHost: test\r\n\r\n")
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, pending: Vec::new() }
+    }
+
+    pub fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).unwrap();
+    }
+
+    pub fn ask(&mut self, name: &str) {
+        self.send(&question(name));
+    }
+
+    /// Asks for a file and gives what came, which must be a 200.
+    pub fn get(&mut self, name: &str) -> Vec<u8> {
+        self.ask(name);
+        let response = self.response();
+        assert_eq!(response.status, 200, "{name}");
+        response.body
+    }
+
+    /// The next response, with the content that its Content-Length promises.
+    pub fn response(&mut self) -> Response {
+        let end = loop {
+            match self.pending.windows(4).position(|window| window == b"\r\n\r\n") {
+                Some(at) => break at + 4,
+                None => assert!(self.receive().unwrap() > 0, "the connection ended in a head"),
+            }
+        };
+        let head = String::from_utf8(self.pending.drain(..end).collect()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let length: usize = length.map_or(0, |length| length.parse().unwrap());
+        while self.pending.len() < length {
+            assert!(self.receive().unwrap() > 0, "the connection ended in a body");
+        }
+        Response { status, body: self.pending.drain(..length).collect() }
+    }
+
+    /// Waits for the connection's end, and gives how many bytes came before it.
+    pub fn end(&mut self) -> usize {
+        loop {
+            match self.receive() {
+                Ok(0) => return self.pending.len(),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return self.pending.len(),
+                Err(error) => panic!("instead of the end: {error}"),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        let mut buffer = [0; 64 * 1024];
+        let count = self.stream.read(&mut buffer)?;
+        self.pending.extend_from_slice(&buffer[..count]);
+        Ok(count)
+    }
+}

@@ -1,0 +1,205 @@
+//! Which servers there are, and one of them running.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use base::{Clock, Limit, Nanos, RealClock};
+use server::{Architecture, Batch, Drained, ServeConfig, ServeError, Server, Threads, Wake, architecture};
+use tempfile::TempDir;
+
+use super::client::Client;
+
+macro_rules! names {
+    ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
+}
+const MECHANISMS: &[&str] = dispatch::for_each_mechanism!(names);
+
+/// Longer than anything takes but a failure.
+const PATIENCE: Nanos = Nanos::from_secs(30);
+
+/// One way to run the server.
+#[derive(Clone, Copy)]
+pub struct Variant {
+    pub architecture: &'static Architecture,
+    dispatch: Option<&'static str>,
+    wake: Option<Wake>,
+    batch: Option<Batch>,
+    threads: Option<Threads>,
+}
+
+impl Variant {
+    /// An architecture with nothing else chosen.
+    pub fn plain(architecture: &'static Architecture) -> Variant {
+        Variant { architecture, dispatch: None, wake: None, batch: None, threads: None }
+    }
+
+    pub fn name(&self) -> String {
+        let mut words = vec![self.architecture.name.to_owned()];
+        words.extend(self.dispatch.map(str::to_owned));
+        words.extend(self.wake.map(|wake| wake.to_string()));
+        words.extend(self.batch.map(|batch| batch.to_string()));
+        words.extend(self.threads.map(|threads| threads.to_string()));
+        words.join(" ")
+    }
+
+    /// Nearly everything at its default. Few threads, so that each serves more than one connection.
+    pub fn config(&self, root: &Files) -> ServeConfig {
+        let workers = match self.architecture.name {
+            "per-core" => Some(2),
+            "mt" if self.threads != Some(Threads::PerConnection) => Some(16),
+            "knot-c" => Some(16),
+            _ => None,
+        };
+        ServeConfig {
+            root: root.folder.path().to_owned(),
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            architecture: self.architecture,
+            dispatch: self.dispatch,
+            wake: self.wake,
+            batch: self.batch,
+            threads: self.threads,
+            accept_limit: Limit::AtMost(1),
+            read_after_accept: false,
+            workers,
+            cpus: Vec::new(),
+            max_connections: 1000,
+            backlog: 1024,
+            burn: Nanos::ZERO,
+            admin: None,
+            http: http1::server::Settings::default(),
+            site: site::Options::default(),
+            access_log: None,
+            drain_timeout: Nanos::from_secs(20),
+        }
+    }
+}
+
+/// Every architecture by itself and on every mechanism, and every choice by itself; without what the
+/// server refuses.
+fn variants() -> Vec<Variant> {
+    let files = Files::new();
+    let mut all = Vec::new();
+    for architecture in architecture::ALL.iter().copied() {
+        let plain = Variant::plain(architecture);
+        all.push(plain);
+        all.extend(MECHANISMS.iter().map(|name| Variant { dispatch: Some(name), ..plain }));
+        let wakes = [Wake::Exclusive, Wake::Mutex, Wake::All];
+        all.extend(wakes.map(|wake| Variant { wake: Some(wake), ..plain }));
+        let batches = [Batch::Serial, Batch::Interleaved];
+        all.extend(batches.map(|batch| Variant { batch: Some(batch), ..plain }));
+        all.push(Variant { threads: Some(Threads::PerConnection), ..plain });
+    }
+    all.retain(|variant| match Server::start(variant.config(&files)) {
+        Ok(server) => server.shut_down().is_ok(),
+        Err(ServeError::Setting { .. }) => false,
+        Err(error) => panic!("{}: {error}", variant.name()),
+    });
+    all
+}
+
+/// Runs a case on every variant, one after another.
+pub fn on_every(case: impl Fn(&Variant, &Files)) {
+    let _alone = alone();
+    let files = Files::new();
+    for variant in variants() {
+        println!("{}", variant.name());
+        case(&variant, &files);
+    }
+}
+
+/// Cases count the descriptors and threads of this process: one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is served.
+pub struct Files {
+    folder: TempDir,
+    pub contents: Vec<(String, Vec<u8>)>,
+}
+
+impl Files {
+    /// One in the head's segment, one beyond it, one that is sent from the file, and one that fills buffers.
+    pub fn new() -> Files {
+        let folder = tempfile::tempdir().unwrap();
+        let contents: Vec<(String, Vec<u8>)> = [10, 20_000, 200_000, 3_000_000]
+            .map(|length: usize| {
+                let name = format!("{length}.bin");
+                (name, (0..length).map(|at| (at / 7 + at * length) as u8).collect())
+            })
+            .into();
+        for (name, content) in &contents {
+            fs::write(folder.path().join(name), content).unwrap();
+        }
+        Files { folder, contents }
+    }
+
+    pub fn largest(&self) -> &(String, Vec<u8>) {
+        self.contents.last().unwrap()
+    }
+}
+
+/// A server of this process, and what there was before it.
+pub struct Running {
+    server: Server,
+    pub address: SocketAddr,
+    before: (usize, usize),
+}
+
+impl Running {
+    pub fn start(config: ServeConfig) -> Running {
+        let before = held();
+        let server = Server::start(config).unwrap();
+        let address = server.addresses()[0];
+        Running { server, address, before }
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    pub fn counters(&self) -> server::Counters {
+        self.server.counters()
+    }
+
+    /// Waits until the counters say so.
+    pub fn until(&self, what: &str, reached: impl Fn(&server::Counters) -> bool) {
+        until(what, || reached(&self.counters()));
+    }
+
+    /// Shuts down, and sees that nothing is left behind. The caller has closed all of its own.
+    pub fn stop(self) -> Drained {
+        let drained = self.server.shut_down().unwrap();
+        until("descriptors and threads to be gone", || held() == self.before);
+        drained
+    }
+
+    /// Begins to shut down, lets the clients do what they will, and gives how it went.
+    pub fn stop_while(self, clients: impl FnOnce() + Send) -> Drained {
+        let (server, before) = (self.server, self.before);
+        let drained = std::thread::scope(|scope| {
+            let ends = scope.spawn(|| server.shut_down().unwrap());
+            clients();
+            ends.join().unwrap()
+        });
+        until("descriptors and threads to be gone", || held() == before);
+        drained
+    }
+}
+
+/// Descriptors and threads of this process. Others of the test harness neither come nor go meanwhile.
+fn held() -> (usize, usize) {
+    let count = |folder| fs::read_dir(folder).unwrap().count();
+    (count("/proc/self/fd"), count("/proc/self/task"))
+}
+
+fn until(what: &str, reached: impl Fn() -> bool) {
+    let clock = RealClock::new();
+    let end = clock.now() + PATIENCE;
+    while !reached() {
+        assert!(clock.now() < end, "waited in vain for {what}: {:?}", held());
+        std::thread::yield_now();
+    }
+}
