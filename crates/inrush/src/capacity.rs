@@ -69,7 +69,7 @@ fn configuration(flags: &CapacityFlags) -> Config {
         threads: flags.threads,
         connect_timeout: flags.connect_timeout,
         request_timeout: flags.request_timeout,
-        workload: flags.workload,
+        workload: flags.workload.clone(),
         requests_per_connection: flags.requests_per_connection.clone(),
         seed: flags.seed,
         source: flags.source_ip,

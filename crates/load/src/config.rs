@@ -11,7 +11,7 @@ use crate::arrivals::Process;
 use crate::ledger::Window;
 use crate::sources::SourceRange;
 use crate::target::Url;
-use crate::workload::{Length, Spec, Think};
+use crate::workload::{Field, Form, Length, Spec, Think};
 
 /// How long a connect may take: above any round trip, below the kernel's first retransmission (1 s), so
 /// that an attempt is one SYN (Banga 1997, section 3.1).
@@ -70,8 +70,11 @@ pub struct Config {
     pub workload: Spec,
     /// Requests a session, where not as the workload has it.
     pub requests_per_connection: Option<Length>,
-    /// The time from a reply to the session's next request; of a closed client also to its next session.
-    pub think: Think,
+    /// The time from a reply to the session's next request, of a closed client also to its next session,
+    /// where not as the workload has it.
+    pub think: Option<Think>,
+    /// Method, header fields and content of all requests.
+    pub form: Form,
     /// What all draws of the run come from.
     pub seed: Seed,
     /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
@@ -97,7 +100,8 @@ impl Config {
             request_timeout: REQUEST_TIMEOUT,
             workload: Spec::OnePacket,
             requests_per_connection: None,
-            think: Think::NONE,
+            think: None,
+            form: Form::default(),
             seed: Seed(1),
             source: None,
             interval: Nanos::SECOND,
@@ -121,7 +125,7 @@ impl Config {
             ("connect_timeout", self.connect_timeout.to_string()),
             ("request_timeout", self.request_timeout.to_string()),
             ("workload", self.workload.to_string()),
-            ("think", self.think.to_string()),
+            ("method", self.form.method().to_owned()),
             ("seed", self.seed.to_string()),
             ("interval", self.interval.to_string()),
         ];
@@ -142,6 +146,16 @@ impl Config {
         }
         if let Some(length) = &self.requests_per_connection {
             settings.push(("requests_per_connection", length.to_string()));
+        }
+        if let Some(think) = &self.think {
+            settings.push(("think", think.to_string()));
+        }
+        if !self.form.fields.is_empty() {
+            let fields: Vec<String> = self.form.fields.iter().map(Field::to_string).collect();
+            settings.push(("headers", fields.join("; ")));
+        }
+        if let Some(body) = &self.form.body {
+            settings.push(("body", body.to_string()));
         }
         if let Some(source) = &self.source {
             settings.push(("source_ip", source.to_string()));

@@ -43,7 +43,7 @@ use crate::ledger::{Ledger, Window};
 use crate::recorder::{Interval, Recorder, Totals};
 use crate::schedule::Schedule;
 use crate::sources::Sources;
-use crate::workload::{Think, Workload};
+use crate::workload::Workload;
 use session::Connection;
 
 /// Sessions begun in one turn: a millisecond's work, so that replies are read in between.
@@ -86,7 +86,6 @@ const CONNECTING_SET: Token = Token(u64::MAX - (1 << 32));
 pub(crate) struct Settings<'a> {
     pub target: SocketAddr,
     pub workload: &'a Workload,
-    pub think: Think,
     pub connect_timeout: Nanos,
     pub request_timeout: Nanos,
     /// The most connects pending at once in this thread.

@@ -33,6 +33,12 @@ pub enum LoadError {
         /// The one that differs.
         other: String,
     },
+    /// A workload with paths of its own, and more than one place for them.
+    #[error("--workload {workload} names its paths below one URL; give one")]
+    TwoRoots {
+        /// The workload.
+        workload: String,
+    },
     /// The name has no address.
     #[error("host '{host}' cannot be resolved: {source}")]
     Resolve {

@@ -61,4 +61,4 @@ pub use run::run;
 pub use sources::SourceRange;
 pub use stop::Stop;
 pub use target::Url;
-pub use workload::{Length, Spec, Think};
+pub use workload::{Body, Field, Form, Length, Method, Spec, Think};

@@ -100,7 +100,7 @@ impl Plan {
 pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     check_times(&config)?;
     let target = single_target(&config)?;
-    let workload = Workload::new(&config.urls, config.workload, config.requests_per_connection.clone());
+    let workload = Workload::new(&config);
     check_conduct(&config, &workload, target)?;
     if let Some(source) = config.source.filter(|source| source.first().is_ipv4() != target.is_ipv4()) {
         return Err(LoadError::SourceFamily {
@@ -138,6 +138,9 @@ fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
         if other.authority() != first.authority() {
             return Err(LoadError::TwoServers { first: first.authority(), other: other.authority() });
         }
+    }
+    if config.workload.has_own_paths() && config.urls.len() > 1 {
+        return Err(LoadError::TwoRoots { workload: config.workload.to_string() });
     }
     first.resolve()
 }
@@ -258,6 +261,20 @@ mod tests {
     }
 
     #[test]
+    fn bursts_are_bounded_by_their_peak() {
+        let pending = |arrivals: &str| {
+            let mut config = open("http://127.0.0.1:80/", 0.0);
+            let arrivals = arrivals.parse().unwrap();
+            config.client = Client::SClient { rate: PerSecond(2_000.0), arrivals, sockets: Sockets::Auto };
+            prepare(config).unwrap().pending_max()
+        };
+        assert_eq!(pending("on-off:6,5%"), 6_300);
+        assert_eq!(pending("ramp:4k..0"), 2_100);
+        assert_eq!(pending("steps:10x10s,6kx1s"), 3_150);
+        assert_eq!(pending("pareto:1.5"), 3_065, "2.8 times the mean, and five times its root");
+    }
+
+    #[test]
     fn threads_share_a_given_bound() {
         let mut config = open("http://127.0.0.1:80/", 2_000.0);
         let most = NonZeroU32::new(100).unwrap();
@@ -293,6 +310,10 @@ mod tests {
         let mut two = open("http://127.0.0.1:80/", 1.0);
         two.urls.push("http://127.0.0.1:81/".parse().unwrap());
         assert!(matches!(prepare(two), Err(LoadError::TwoServers { .. })));
+        let mut roots = open("http://127.0.0.1:80/", 1.0);
+        roots.urls.push("http://127.0.0.1:80/other".parse().unwrap());
+        roots.workload = "specweb99".parse().unwrap();
+        assert!(matches!(prepare(roots), Err(LoadError::TwoRoots { .. })));
         let mut none = open("http://127.0.0.1:80/", 1.0);
         none.urls.clear();
         assert!(matches!(prepare(none), Err(LoadError::NoUrl)));

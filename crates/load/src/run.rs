@@ -102,7 +102,6 @@ fn run_lane(
     let settings = Settings {
         target: plan.target,
         workload: &plan.workload,
-        think: config.think.clone(),
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
         pending_max: plan.pending_max_per_thread,

@@ -7,7 +7,9 @@
 //!
 //! To add one: a variant of [`Spec`], its text, and its table.
 
+mod form;
 pub mod specweb;
+mod urls;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -16,14 +18,22 @@ use std::str::FromStr;
 use base::Nanos;
 use http1::client::{RequestHead, encode_request};
 
+use crate::config::Config;
 use crate::draws::Draws;
-use crate::target::Url;
+pub use form::{Body, Field, Form, Method};
+pub use urls::UrlList;
 
 /// The most directories of a file set; its requests are kept encoded, some 6 KiB a directory.
 const DIRECTORIES_MAX: u32 = 10_000;
 
+/// What hot clients think between requests (SYSTEMS.md, section 5).
+const HOT: Think = Think(0..=20_000_000);
+
+/// What cold clients think between requests (SYSTEMS.md, section 5).
+const COLD: Think = Think(5_000_000_000..=5_000_000_000);
+
 /// Which workload, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Default)]
 pub enum Spec {
     /// The URLs as they are, each as likely as the others; one request a session.
     #[default]
@@ -33,6 +43,12 @@ pub enum Spec {
         /// How many directories: 1 to 10,000.
         directories: u32,
     },
+    /// Paths below the URL, from a file; one request a session.
+    Urls(UrlList),
+    /// The URLs as they are; 5 requests a session, with 0 to 20 ms of thought before each but the first.
+    Hot,
+    /// The URLs as they are; 20 requests a session, with 5 s of thought before each but the first.
+    Cold,
 }
 
 /// How many requests a session makes.
@@ -48,12 +64,18 @@ pub enum Length {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Think(RangeInclusive<u64>);
 
-/// A setting of the workload that cannot be read.
+/// A setting of the workload that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not {expected}")]
+#[error("'{given}' {why}")]
 pub struct WorkloadError {
     given: String,
-    expected: &'static str,
+    why: String,
+}
+
+impl WorkloadError {
+    fn not(given: &str, expected: &str) -> WorkloadError {
+        WorkloadError { given: given.to_owned(), why: format!("is not {expected}") }
+    }
 }
 
 /// One request of the table.
@@ -77,27 +99,48 @@ pub struct Workload {
     /// The sum of the weights up to and with each request, as shares: the last is 1.
     cumulative: Vec<f64>,
     length: Length,
+    think: Think,
+    answers_head: bool,
 }
 
 impl Workload {
-    /// The workload of these URLs, which are at least one and share their authority. `length` replaces
-    /// the workload's own.
-    pub fn new(urls: &[Url], spec: Spec, length: Option<Length>) -> Workload {
-        let authority = urls[0].authority();
-        let (paths, weights): (Vec<String>, Vec<f64>) = match spec {
-            Spec::OnePacket => urls.iter().map(|url| (url.path().to_owned(), 1.0)).unzip(),
-            Spec::Specweb99 { directories } => {
-                let root = urls[0].path().trim_end_matches('/');
-                specweb::files(directories).map(|file| (format!("{root}{}", file.path), file.weight)).unzip()
+    /// The workload of a configuration whose URLs are at least one and share their authority. Lengths and
+    /// think times that it gives replace the workload's own.
+    pub fn new(config: &Config) -> Workload {
+        let root = config.urls[0].path().trim_end_matches('/');
+        let (paths, weights): (Vec<String>, Vec<f64>) = match &config.workload {
+            Spec::OnePacket | Spec::Hot | Spec::Cold => {
+                config.urls.iter().map(|url| (url.path().to_owned(), 1.0)).unzip()
             }
+            Spec::Specweb99 { directories } => {
+                specweb::files(*directories).map(|file| (format!("{root}{}", file.path), file.weight)).unzip()
+            }
+            Spec::Urls(list) => list.iter().map(|(path, weight)| (format!("{root}{path}"), weight)).unzip(),
         };
-        let own_length = match spec {
-            Spec::OnePacket => Length::Uniform(1..=1),
-            Spec::Specweb99 { .. } => Length::Specweb99,
-        };
-        let mut arena = Vec::new();
-        let places = paths.iter().map(|path| encode(&mut arena, &authority, path)).collect();
-        Workload { arena, places, cumulative: shares(&weights), length: length.unwrap_or(own_length) }
+        let (own_length, own_think) = config.workload.session();
+        let (mut arena, form) = (Vec::new(), &config.form);
+        let (authority, fields) = (config.urls[0].authority(), form.field_lines());
+        let (method, host) = (form.method(), authority.as_str());
+        let head = |target| RequestHead { method, target, host, fields: &fields, persistent: true };
+        let places = paths.iter().map(|path| encode(&mut arena, head(path), form.content())).collect();
+        Workload {
+            arena,
+            places,
+            cumulative: shares(&weights),
+            length: config.requests_per_connection.clone().unwrap_or(own_length),
+            think: config.think.clone().unwrap_or(own_think),
+            answers_head: method == "HEAD",
+        }
+    }
+
+    /// Whether replies have no content, whatever they say, because the requests' method is HEAD.
+    pub fn answers_head(&self) -> bool {
+        self.answers_head
+    }
+
+    /// How long a session thinks before its next request.
+    pub fn think_time(&self, draws: &mut Draws) -> Nanos {
+        self.think.draw(draws)
     }
 
     /// How many requests the next session makes.
@@ -134,12 +177,13 @@ impl Workload {
 }
 
 /// Appends both forms of a request.
-fn encode(arena: &mut Vec<u8>, authority: &str, path: &str) -> Place {
-    let head = RequestHead { method: "GET", target: path, host: authority, fields: "", persistent: true };
+fn encode(arena: &mut Vec<u8>, head: RequestHead<'_>, content: &[u8]) -> Place {
     let start = arena.len();
     encode_request(arena, &head);
+    arena.extend_from_slice(content);
     let middle = arena.len();
     encode_request(arena, &RequestHead { persistent: false, ..head });
+    arena.extend_from_slice(content);
     Place { start, middle, end: arena.len() }
 }
 
@@ -179,15 +223,35 @@ impl Think {
     }
 }
 
+impl Spec {
+    /// Whether it takes its paths from elsewhere than the URLs, which then are one: the root.
+    pub fn has_own_paths(&self) -> bool {
+        matches!(self, Spec::Specweb99 { .. } | Spec::Urls(_))
+    }
+
+    /// The sessions' length and think time.
+    fn session(&self) -> (Length, Think) {
+        match self {
+            Spec::OnePacket | Spec::Urls(_) => (Length::Uniform(1..=1), Think::NONE),
+            Spec::Specweb99 { .. } => (Length::Specweb99, Think::NONE),
+            Spec::Hot => (Length::Uniform(5..=5), HOT),
+            Spec::Cold => (Length::Uniform(20..=20), COLD),
+        }
+    }
+}
+
 impl FromStr for Spec {
     type Err = WorkloadError;
+
+    /// Reads the workload from its text; for a list of URLs also the file it names.
     fn from_str(text: &str) -> Result<Spec, WorkloadError> {
-        let refuse = || WorkloadError {
-            given: text.to_owned(),
-            expected: "a workload: one-packet, specweb99 or specweb99:DIRECTORIES (1 to 10000)",
-        };
+        let expected = "a workload: one-packet, specweb99[:DIRECTORIES] (1 to 10000), urls:FILE, hot or cold";
+        let refuse = || WorkloadError::not(text, expected);
         match text.split_once(':') {
             None if text == "one-packet" => Ok(Spec::OnePacket),
+            None if text == "hot" => Ok(Spec::Hot),
+            None if text == "cold" => Ok(Spec::Cold),
+            Some(("urls", file)) => UrlList::read(text, file).map(Spec::Urls),
             None if text == "specweb99" => Ok(Spec::Specweb99 { directories: specweb::DIRECTORIES }),
             Some(("specweb99", number)) => {
                 let directories = number.parse().ok().filter(|count| (1..=DIRECTORIES_MAX).contains(count));
@@ -203,6 +267,9 @@ impl fmt::Display for Spec {
         match self {
             Spec::OnePacket => f.write_str("one-packet"),
             Spec::Specweb99 { directories } => write!(f, "specweb99:{directories}"),
+            Spec::Urls(list) => list.fmt(f),
+            Spec::Hot => f.write_str("hot"),
+            Spec::Cold => f.write_str("cold"),
         }
     }
 }
@@ -210,10 +277,7 @@ impl fmt::Display for Spec {
 impl FromStr for Length {
     type Err = WorkloadError;
     fn from_str(text: &str) -> Result<Length, WorkloadError> {
-        let refuse = || WorkloadError {
-            given: text.to_owned(),
-            expected: "a number of requests such as 1, 10 or 5..15",
-        };
+        let refuse = || WorkloadError::not(text, "a number of requests such as 1, 10 or 5..15");
         let (low, high) = text.split_once("..").unwrap_or((text, text));
         match (low.parse(), high.parse()) {
             (Ok(low), Ok(high)) if 1 <= low && low <= high => Ok(Length::Uniform(low..=high)),
@@ -235,8 +299,7 @@ impl fmt::Display for Length {
 impl FromStr for Think {
     type Err = WorkloadError;
     fn from_str(text: &str) -> Result<Think, WorkloadError> {
-        let refuse =
-            || WorkloadError { given: text.to_owned(), expected: "a think time such as 0, 5ms or 0..20ms" };
+        let refuse = || WorkloadError::not(text, "a think time such as 0, 5ms or 0..20ms");
         let (low, high) = text.split_once("..").unwrap_or((text, text));
         match (low.parse::<Nanos>(), high.parse::<Nanos>()) {
             (Ok(low), Ok(high)) if low <= high => Ok(Think(low.0..=high.0)),
@@ -255,10 +318,60 @@ impl fmt::Display for Think {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Client;
+    use std::num::NonZeroU32;
 
-    fn workload(urls: &[&str], spec: Spec, length: Option<Length>) -> Workload {
-        let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
-        Workload::new(&urls, spec, length)
+    fn config(urls: &[&str], spec: Spec) -> Config {
+        let client = Client::Closed { clients: NonZeroU32::MIN };
+        let urls = urls.iter().map(|url| url.parse().unwrap()).collect();
+        Config { workload: spec, ..Config::new(urls, client) }
+    }
+
+    pub(super) fn workload(urls: &[&str], spec: Spec, length: Option<Length>) -> Workload {
+        Workload::new(&Config { requests_per_connection: length, ..config(urls, spec) })
+    }
+
+    #[test]
+    fn method_fields_and_content_stand_in_every_request() {
+        let mut posting = config(&["http://h/"], Spec::OnePacket);
+        posting.form.body = Some("a=b".parse().unwrap());
+        posting.form.fields = vec!["X: y".parse().unwrap()];
+        let all = Workload::new(&posting);
+        for last in [false, true] {
+            let text = String::from_utf8(all.bytes(RequestId(0), last).to_vec()).unwrap();
+            let head = "POST / HTTP/1.1\r\nHost: h\r\nX: y\r\nContent-Length: 3\r\n";
+            assert!(text.starts_with(head) && text.ends_with("\r\n\r\na=b"), "{text}");
+        }
+        assert!(!all.answers_head());
+    }
+
+    #[test]
+    fn hot_and_cold_clients_are_those_of_the_paper() {
+        let mut draws = Draws::new(3);
+        let hot = workload(&["http://h/"], Spec::Hot, None);
+        assert_eq!(hot.session_length(&mut draws), 5);
+        let times: Vec<u64> = (0..1000).map(|_| hot.think_time(&mut draws).0).collect();
+        let mean_ms = times.iter().sum::<u64>() as f64 / 1e9;
+        assert!(times.iter().all(|time| *time <= 20_000_000) && (mean_ms - 10.0).abs() < 1.0, "{mean_ms}");
+        let cold = workload(&["http://h/"], Spec::Cold, None);
+        assert_eq!((cold.session_length(&mut draws), cold.think_time(&mut draws)), (20, Nanos::from_secs(5)));
+        let mut hasty = config(&["http://h/"], Spec::Cold);
+        hasty.think = Some(Think::NONE);
+        assert_eq!(Workload::new(&hasty).think_time(&mut draws), Nanos::ZERO);
+    }
+
+    #[test]
+    fn a_list_of_urls_is_asked_for_by_its_weights() {
+        let file = std::env::temp_dir().join(format!("inrush-urls-{}", std::process::id()));
+        std::fs::write(&file, "3 /a\n1 /b\n").unwrap();
+        let spec: Spec = format!("urls:{}", file.display()).parse().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(spec.to_string(), format!("urls:{}", file.display()));
+        let list = workload(&["http://h/root/"], spec, None);
+        let mut draws = Draws::new(7);
+        let firsts = (0..40_000).filter(|_| list.pick(&mut draws) == RequestId(0)).count();
+        assert!((firsts as f64 - 30_000.0).abs() < 5.0 * 7500f64.sqrt(), "{firsts}");
+        assert!(list.bytes(RequestId(0), true).starts_with(b"GET /root/a HTTP/1.1\r\n"));
     }
 
     #[test]
@@ -304,7 +417,7 @@ mod tests {
 
     #[test]
     fn settings_parse_back_and_nonsense_is_refused() {
-        for text in ["one-packet", "specweb99:3"] {
+        for text in ["one-packet", "specweb99:3", "hot", "cold"] {
             assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
         }
         assert_eq!("specweb99".parse(), Ok(Spec::Specweb99 { directories: 20 }));
@@ -316,6 +429,7 @@ mod tests {
         }
         assert!("0".parse::<Think>().unwrap().is_none());
         assert!("specweb99:0".parse::<Spec>().is_err() && "specweb99:10001".parse::<Spec>().is_err());
+        assert!("urls".parse::<Spec>().is_err() && "urls:/no/such/file".parse::<Spec>().is_err());
         assert!("0".parse::<Length>().is_err() && "3..2".parse::<Length>().is_err());
         assert!("2s..1s".parse::<Think>().is_err());
     }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use ::load::{Length, Process, Sockets, SourceRange, Spec, Think, Threshold, Url};
+use ::load::{Body, Field, Length, Method, Process, Sockets, SourceRange, Spec, Think, Threshold, Url};
 use base::{Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
 
@@ -81,7 +81,12 @@ pub struct LoadFlags {
     #[arg(long, value_name = "PROCESS", default_value = "constant")]
     pub arrivals: Process,
 
-    /// What sessions ask for: one-packet (the URLs) or specweb99[:DIRECTORIES] (its files under the URL)
+    /// What sessions ask for: one-packet (the URLs), specweb99[:DIRECTORIES] (its files under the URL), urls:FILE (the
+    /// file's paths under the URL), hot or cold
+    ///
+    /// urls:FILE: a line is WEIGHT /PATH or only /PATH; or it is an access log, whose GET requests are asked for as
+    /// often as they are in it. hot: the URLs, 5 requests a session, 0 to 20 ms of thought between them. cold: the
+    /// same with 20 requests and 5 s. The set of specweb99 is written by inrush fileset.
     #[arg(long, value_name = "WORKLOAD", default_value = "one-packet")]
     pub workload: Spec,
 
@@ -89,9 +94,21 @@ pub struct LoadFlags {
     #[arg(long, value_name = "N|LO..HI")]
     pub requests_per_connection: Option<Length>,
 
-    /// From a reply to the next request of the session: a time, or LO..HI
-    #[arg(long, value_name = "TIME|LO..HI", default_value = "0s")]
-    pub think: Think,
+    /// From a reply to the next request of the session: a time, or LO..HI; the workload's if not given
+    #[arg(long, value_name = "TIME|LO..HI")]
+    pub think: Option<Think>,
+
+    /// The requests' method; GET if not given, or POST with --body
+    #[arg(long, value_name = "METHOD")]
+    pub method: Option<Method>,
+
+    /// A header field of all requests, such as 'Accept: text/html'; repeatable
+    #[arg(long, value_name = "FIELD")]
+    pub header: Vec<Field>,
+
+    /// The content of all requests: a text, or @FILE
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub body: Option<Body>,
 
     /// Engine threads, each with its share of the rate
     #[arg(long, value_name = "N", default_value = "1")]

@@ -27,6 +27,26 @@ fn a_wrong_line_of_a_trace_is_named() {
 }
 
 #[test]
+fn workloads_that_make_no_sense_are_named_with_the_reason() {
+    check(&["--workload=web"], &["--workload", "'web'", "urls:FILE, hot or cold"]);
+    check(&["--workload=urls:/no/such/file"], &["--workload", "/no/such/file", "No such file"]);
+    check(&["--workload=hot", "--think=fast"], &["--think", "'fast'", "0..20ms"]);
+    check(&["--workload=specweb99", "http://127.0.0.1:9/b"], &["--workload specweb99:20", "give one"]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("urls");
+    std::fs::write(&path, "2 /a\nb\n").unwrap();
+    check(&[&format!("--workload=urls:{}", path.display())], &["line 2 is not WEIGHT /PATH"]);
+}
+
+#[test]
+fn requests_that_could_not_be_written_are_refused() {
+    check(&["--method=GE T"], &["--method", "'GE T'", "GET, HEAD or POST"]);
+    check(&["--header=Accept"], &["--header", "'Accept'", "'Accept: text/html'"]);
+    check(&["--header=Host: a"], &["--header", "'Host: a'", "follow from the other settings"]);
+    check(&["--body=@/no/such/file"], &["--body", "'@/no/such/file'", "No such file"]);
+}
+
+#[test]
 fn a_rate_is_refused_where_none_can_be_given() {
     check(&["--rate=5", "--arrivals=ramp:1..2"], &["--rate 5/s", "ramp:1..2 has rates of its own"]);
     check(&["--rate=5", "--client=closed"], &["--rate 5/s", "a closed loop has no rate", "--sockets"]);

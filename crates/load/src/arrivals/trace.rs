@@ -62,7 +62,7 @@ impl Trace {
             ));
         }
         (last_s + 1.0 < run.as_secs_f64()).then(|| {
-            format!("The last session in {path} begins after {last_s:.1} s; the run goes on for {run}.")
+            format!("The last session in {path} begins after {last_s:.1} s; the run takes {run}, warm-up included.")
         })
     }
 
@@ -177,6 +177,6 @@ mod tests {
         assert_eq!((lane(0), lane(1)), (3, 2));
         assert!(trace.remark(Nanos::from_secs(5)).unwrap().contains("1 of the 5 sessions"));
         assert_eq!(trace.remark(Nanos::from_secs(6)), None);
-        assert!(trace.remark(Nanos::from_secs(7)).unwrap().contains("5.0 s"));
+        assert!(trace.remark(Nanos::from_secs(7)).unwrap().contains("after 5.0 s"));
     }
 }

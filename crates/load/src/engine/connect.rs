@@ -52,8 +52,9 @@ impl<C: Clock> Engine<'_, C> {
         };
         self.counts.attempted += 1;
         let phase = Phase::Connecting { since: now };
-        let connection =
-            Connection { socket, session, phase, reader: Reader::new(), has_replied: false, unsent: 0 };
+        let mut reader = Reader::new();
+        reader.expect_head(self.settings.workload.answers_head());
+        let connection = Connection { socket, session, phase, reader, has_replied: false, unsent: 0 };
         let key = self.connections.insert(connection);
         self.counts.sockets_peak = self.counts.sockets_peak.max(self.connections.len() as u64);
         let connection = self.connections.get(key).expect("it was inserted just now");
@@ -142,7 +143,7 @@ impl<C: Clock> Engine<'_, C> {
 
     /// The session is over; what it had left shares the outcome.
     pub(super) fn end_session(&mut self, mut session: Session, outcome: Outcome, now: Nanos) {
-        let due = now + self.settings.think.draw(&mut session.draws);
+        let due = now + self.settings.workload.think_time(&mut session.draws);
         let requests = self.ledger.end_rest(session.account, outcome);
         self.recorder.ended(outcome, requests);
         self.schedule.session_ended(due);

@@ -145,7 +145,7 @@ impl<C: Clock> Engine<'_, C> {
     fn go_on(&mut self, key: Key, persistent: bool, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let session = &mut connection.session;
-        let due = now + self.settings.think.draw(&mut session.draws);
+        let due = now + self.settings.workload.think_time(&mut session.draws);
         if session.account.left() == 0 {
             self.close(key);
             self.schedule.session_ended(due);

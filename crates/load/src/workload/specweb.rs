@@ -52,7 +52,7 @@ pub(super) fn session_length(draws: &mut Draws) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Spec, Workload};
+    use crate::workload::{Spec, tests};
 
     /// The sum of (observed - expected)^2 / expected.
     fn chi_square(observed: &[u64], shares: &[f64]) -> f64 {
@@ -79,8 +79,7 @@ mod tests {
     #[test]
     fn requests_follow_the_published_shares() {
         let directories = 20;
-        let url = "http://host/".parse().unwrap();
-        let workload = Workload::new(&[url], Spec::Specweb99 { directories }, None);
+        let workload = tests::workload(&["http://host/"], Spec::Specweb99 { directories }, None);
         let mut draws = Draws::new(99);
         let (mut by_class, mut by_file, mut by_directory) = ([0; 4], [0; 9], vec![0; directories as usize]);
         for _ in 0..200_000 {

@@ -57,11 +57,42 @@ fn a_session_makes_its_requests_on_one_connection() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let mut sessions = config(&server);
     sessions.requests_per_connection = Some("3..7".parse().unwrap());
-    sessions.think = "0..2ms".parse().unwrap();
+    sessions.think = Some("0..2ms".parse().unwrap());
     let result = run(sessions);
     assert_all(&result, Outcome::Ok);
     assert!(result.offered >= 300 && result.offered <= 700, "{}", result.offered);
     assert_eq!(result.connections.attempted, 120, "warm-up included");
+}
+
+#[test]
+fn replies_to_head_end_with_their_head() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+    let mut heads = config(&server);
+    heads.form.method = Some("HEAD".parse().unwrap());
+    heads.requests_per_connection = Some("3".parse().unwrap());
+    let result = run(heads);
+    assert_all(&result, Outcome::Ok);
+    assert_eq!((result.offered, result.content_bytes_per_s), (300, 0.0));
+}
+
+#[test]
+fn a_trace_is_replayed_once_and_all_of_it() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let file = std::env::temp_dir().join(format!("inrush-trace-{}", std::process::id()));
+    std::fs::write(&file, "7.00\n7.06\n7.06\n7.10\n9.00\n").unwrap();
+    let arrivals: Process = format!("trace:{}", file.display()).parse().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let mut replay = config(&server);
+    replay.threads = NonZeroU32::new(2).unwrap();
+    replay.client = Client::SClient { rate: PerSecond(1.0), arrivals, sockets: Sockets::Auto };
+    let result = run(replay);
+    assert_all(&result, Outcome::Ok);
+    assert_eq!(
+        (result.offered, result.connections.attempted),
+        (3, 4),
+        "the first is in the warm-up, the last after the end"
+    );
+    assert_eq!(result.target_per_s, Some(12.0));
 }
 
 #[test]
@@ -159,7 +190,7 @@ fn a_session_outlives_connections_that_the_server_ends() {
         for think in ["0", "1ms"] {
             let mut sessions = config(&Server::replying_once(reply));
             sessions.requests_per_connection = Some("3".parse().unwrap());
-            sessions.think = think.parse().unwrap();
+            sessions.think = Some(think.parse().unwrap());
             let result = run(sessions);
             assert_all(&result, Outcome::Ok);
             assert!(result.connections.established >= result.outcomes.get(Outcome::Ok));
@@ -187,7 +218,7 @@ fn closed_clients_wait_for_their_replies() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let mut closed = config(&server);
     closed.client = Client::Closed { clients: NonZeroU32::new(5).unwrap() };
-    closed.think = "1ms".parse().unwrap();
+    closed.think = Some("1ms".parse().unwrap());
     let result = run(closed);
     assert_all(&result, Outcome::Ok);
     assert!(result.connections.sockets_peak <= 5 && result.target_per_s.is_none());

@@ -1,0 +1,152 @@
+//! What all requests of a run have in common: method, header fields and content.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::WorkloadError;
+
+/// Fields that follow from the connection and the content, and so cannot be given.
+const OWN_FIELDS: [&str; 4] = ["Connection", "Content-Length", "Host", "Transfer-Encoding"];
+
+/// The form of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Form {
+    /// Its method; where none is given, POST with content and GET without.
+    pub method: Option<Method>,
+    /// More header fields.
+    pub fields: Vec<Field>,
+    /// Its content.
+    pub body: Option<Body>,
+}
+
+/// A method's token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method(String);
+
+/// A header field, as it stands in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field(String);
+
+/// The content of a request, and how it was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    given: String,
+    content: Arc<[u8]>,
+}
+
+impl Form {
+    /// The method in force.
+    pub fn method(&self) -> &str {
+        match (&self.method, &self.body) {
+            (Some(Method(name)), _) => name,
+            (None, Some(_)) => "POST",
+            (None, None) => "GET",
+        }
+    }
+
+    /// The content; empty where there is none.
+    pub(super) fn content(&self) -> &[u8] {
+        self.body.as_ref().map_or(&[], |body| &body.content)
+    }
+
+    /// The header lines that it adds to a request, each ended by CRLF.
+    pub(super) fn field_lines(&self) -> String {
+        let mut lines: String = self.fields.iter().map(|Field(line)| format!("{line}\r\n")).collect();
+        if self.body.is_some() {
+            lines.push_str(&format!("Content-Length: {}\r\n", self.content().len()));
+        }
+        lines
+    }
+}
+
+/// Whether it is a token (RFC 9110, 5.6.2).
+fn is_token(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(allowed)
+}
+
+impl FromStr for Method {
+    type Err = WorkloadError;
+    fn from_str(text: &str) -> Result<Method, WorkloadError> {
+        // The content of the reply to a CONNECT is no content, but another protocol.
+        if is_token(text) && text != "CONNECT" {
+            return Ok(Method(text.to_owned()));
+        }
+        Err(WorkloadError::not(text, "a method such as GET, HEAD or POST"))
+    }
+}
+
+impl FromStr for Field {
+    type Err = WorkloadError;
+    fn from_str(text: &str) -> Result<Field, WorkloadError> {
+        let refuse = || WorkloadError::not(text, "a header field such as 'Accept: text/html'");
+        let (name, value) = text.split_once(':').ok_or_else(refuse)?;
+        if !is_token(name) || value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+            return Err(refuse());
+        }
+        if OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+            let expected = "a header field that can be given: Connection, Content-Length, Host and Transfer-Encoding \
+                            follow from the other settings";
+            return Err(WorkloadError::not(text, expected));
+        }
+        Ok(Field(format!("{name}: {}", value.trim())))
+    }
+}
+
+impl FromStr for Body {
+    type Err = WorkloadError;
+
+    /// The text itself, or with `@` before it the file of that name, which is read.
+    fn from_str(text: &str) -> Result<Body, WorkloadError> {
+        let content = match text.strip_prefix('@') {
+            None => text.as_bytes().to_vec(),
+            Some(path) => std::fs::read(path).map_err(|cause| WorkloadError {
+                given: text.to_owned(),
+                why: format!("cannot be read: {cause}"),
+            })?,
+        };
+        Ok(Body { given: text.to_owned(), content: content.into() })
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_makes_it_a_post_unless_a_method_is_given() {
+        let mut form = Form::default();
+        assert_eq!((form.method(), form.field_lines()), ("GET", String::new()));
+        form.body = Some("a=b".parse().unwrap());
+        form.fields = vec!["Accept:text/html ".parse().unwrap(), "X-Empty:".parse().unwrap()];
+        assert_eq!(form.method(), "POST");
+        assert_eq!(form.field_lines(), "Accept: text/html\r\nX-Empty: \r\nContent-Length: 3\r\n");
+        form.method = Some("PUT".parse().unwrap());
+        assert_eq!((form.method(), form.content()), ("PUT", &b"a=b"[..]));
+    }
+
+    #[test]
+    fn what_would_break_a_request_is_refused() {
+        for text in ["", "GE T", "GET\r", "CONNECT"] {
+            assert!(text.parse::<Method>().is_err(), "{text:?}");
+        }
+        for text in ["Accept", ": x", "A B: c", "A: b\r\nC: d", "host: x", "Content-Length: 3"] {
+            assert!(text.parse::<Field>().is_err(), "{text:?}");
+        }
+        let told = "@/no/such/file".parse::<Body>().unwrap_err().to_string();
+        assert!(told.starts_with("'@/no/such/file' cannot be read: "), "{told}");
+    }
+}
