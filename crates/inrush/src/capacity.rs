@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use ::load::preflight::RATE_UNASKED;
 use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold};
 use base::{Clock, Nanos, PerSecond, RealClock};
-use lab::knee::{self, Offer, PROBE_PER_S, Phase, Survey, Target};
+use lab::knee::{self, Level, Offer, PROBE_PER_S, Phase, Survey, Target};
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
@@ -35,7 +35,14 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     };
     let settings = settings(&config, &plan, slo.as_deref());
     let manifest = Manifest::of_this_machine(RealClock::new().wall(), settings, Some(flags.seed));
-    let mut server = Server { config, mean_session_length, slo: flags.slo, stop: stop_at_signal()?, runs: 0 };
+    let mut server = Server {
+        config,
+        mean_session_length,
+        slo: flags.slo,
+        stop: stop_at_signal()?,
+        watched: None,
+        runs: 0,
+    };
     let probe = knee::probe(&mut server, flags.request_timeout)?;
     let result = if probe.outcomes.get(Outcome::Ok) == 0 {
         knee::unreachable(&probe, slo, manifest)
@@ -137,6 +144,8 @@ struct Server {
     mean_session_length: f64,
     slo: Option<Threshold>,
     stop: Stop,
+    /// The last run that was watched.
+    watched: Option<LoadResult>,
     /// Runs so far: each has draws of its own.
     runs: u64,
 }
@@ -145,7 +154,7 @@ impl Server {
     /// One run, which `stop` ends early.
     fn load(
         &mut self,
-        per_s: f64,
+        client: Client,
         times: [Nanos; 3],
         stop: &Stop,
         observe: &mut dyn FnMut(&Snapshot<'_>),
@@ -153,13 +162,23 @@ impl Server {
         self.runs += 1;
         let [warmup, duration, interval] = times;
         let seed = self.config.seed.child(&format!("run {}", self.runs));
-        let rate = PerSecond(per_s / self.mean_session_length);
-        let config =
-            Config { client: s_client(rate), warmup, duration, interval, seed, ..self.config.clone() };
+        let config = Config { client, warmup, duration, interval, seed, ..self.config.clone() };
         let plan = ::load::prepare(config).map_err(Ended::Load)?;
-        let result =
-            ::load::run(&plan, &mut |seen: &Snapshot<'_>| observe(seen), stop).map_err(Ended::Load)?;
+        let mut observer = |seen: &Snapshot<'_>| observe(seen);
+        let result = ::load::run(&plan, &mut observer, stop).map_err(Ended::Load)?;
         if self.stop.is_requested() { Err(Ended::Interrupted) } else { Ok(result) }
+    }
+
+    /// The sessions that make so many requests a second.
+    fn sessions(&self, per_s: f64) -> PerSecond {
+        PerSecond(per_s / self.mean_session_length)
+    }
+
+    fn in_steps(&self, levels: &[Level]) -> Client {
+        let step = |level: &Level| format!("{}x{}", self.sessions(level.per_s).0, level.time);
+        let steps = levels.iter().map(step).collect::<Vec<_>>().join(",");
+        let arrivals = format!("steps:{steps}").parse().expect("rates and times are above 0");
+        Client::SClient { rate: self.sessions(most_of(levels)), arrivals, sockets: Sockets::Auto }
     }
 }
 
@@ -170,7 +189,7 @@ impl Target for Server {
         tell(offer);
         let stop = self.stop.clone();
         let times = [offer.warmup, offer.time, Nanos::SECOND];
-        let result = self.load(offer.per_s, times, &stop, &mut |_| {})?;
+        let result = self.load(s_client(self.sessions(offer.per_s)), times, &stop, &mut |_| {})?;
         // An objective is written as a threshold that has to be crossed.
         let held = self.slo.as_ref().is_none_or(|slo| slo.crossed_by(&result).is_some());
         Ok(Step::of(&result, offer.per_s, held))
@@ -178,10 +197,12 @@ impl Target for Server {
 
     fn watch(
         &mut self,
-        per_s: f64,
-        most: Nanos,
+        levels: &[Level],
         enough: &mut dyn FnMut(&[Point]) -> bool,
     ) -> Result<Vec<Point>, Ended> {
+        if levels.len() > 1 {
+            say(&format!("past the capacity and back: up to {:.0}/s", most_of(levels)));
+        }
         let (interrupted, stop) = (self.stop.clone(), Stop::new());
         let mut points = Vec::new();
         let mut observe = |seen: &Snapshot<'_>| {
@@ -190,9 +211,29 @@ impl Target for Server {
                 stop.request();
             }
         };
-        self.load(per_s, [Nanos::ZERO, most, WATCH_INTERVAL], &stop, &mut observe)?;
+        let client = self.in_steps(levels);
+        let duration = levels.iter().fold(Nanos::ZERO, |sum, level| sum + level.time);
+        let times = [Nanos::ZERO, duration, WATCH_INTERVAL];
+        self.watched = Some(self.load(client, times, &stop, &mut observe)?);
         Ok(points)
     }
+
+    fn slo_held(&self, step: &Step) -> bool {
+        let (Some(slo), Some(watched)) = (&self.slo, &self.watched) else { return true };
+        // What is not known of a part of a run, such as connect times, is that of the whole.
+        let part = LoadResult {
+            offered_per_s: step.offered_per_s,
+            goodput_per_s: step.goodput_per_s,
+            latency_intended_ns: step.latency_intended_ns,
+            outcomes: step.outcomes.clone(),
+            ..watched.clone()
+        };
+        slo.crossed_by(&part).is_some()
+    }
+}
+
+fn most_of(levels: &[Level]) -> f64 {
+    levels.iter().map(|level| level.per_s).fold(0.0, f64::max)
 }
 
 /// A line a load, for whoever sits in front of it.
@@ -201,10 +242,12 @@ fn tell(offer: Offer) {
         Phase::Probe => "a few requests first",
         Phase::Search => "searching",
         Phase::Knee => "around the capacity",
-        Phase::Past => "past the capacity",
-        Phase::Back => "on the way back",
     };
+    say(&format!("{what}: {:.0}/s", offer.per_s));
+}
+
+fn say(what: &str) {
     if io::stderr().is_terminal() {
-        eprintln!("inrush: {what}: {:.0}/s", offer.per_s);
+        eprintln!("inrush: {what}");
     }
 }

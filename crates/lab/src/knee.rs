@@ -9,7 +9,7 @@
 //! is estimated from longer runs around there (`estimate`), repeated in random order so that a drift
 //! of the machine does not pass for an effect of the load. Under an objective, replies that do not meet
 //! it are not good, so the capacity is the highest load under which it holds. Past the capacity the loads
-//! follow one another without a pause, first up and then down: what differs at equal load is the
+//! follow one another in one run, first up and then down: what differs at equal load is the
 //! overload's after-effect. Banga 1997, section 4, goes past the capacity; going back is ours.
 //!
 //! Owns the order of loads, the judgement and its words. What offers the load is a [`Target`], so
@@ -17,6 +17,7 @@
 //! asks something else of it, a trickle is offered until it is answered, so that no run pays for the last.
 
 mod estimate;
+mod intervals;
 mod judge;
 mod recovery;
 mod words;
@@ -76,10 +77,6 @@ pub enum Phase {
     Search,
     /// Around the capacity.
     Knee,
-    /// Past it.
-    Past,
-    /// And down again.
-    Back,
 }
 
 /// One load to be offered.
@@ -95,6 +92,15 @@ pub struct Offer {
     pub time: Nanos,
 }
 
+/// One of several loads in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Level {
+    /// Requests a second.
+    pub per_s: f64,
+    /// For how long.
+    pub time: Nanos,
+}
+
 /// What offers load to a server: the generator, or in a test a simulation of both.
 pub trait Target {
     /// Why there is no result.
@@ -106,17 +112,19 @@ pub trait Target {
     /// What keeps the generator from it; what the server does is in the step.
     fn offer(&mut self, offer: Offer) -> Result<Step, Self::Error>;
 
-    /// Offers a load until `enough` says so of the intervals so far, of a tenth of a second each, or until
-    /// the time is over; gives the intervals.
+    /// Offers loads one after the other in one run, until `enough` says so of the intervals so far, of a tenth
+    /// of a second each, or until the last load's time is over; gives the intervals.
     ///
     /// # Errors
     /// As above.
     fn watch(
         &mut self,
-        per_s: f64,
-        most: Nanos,
+        levels: &[Level],
         enough: &mut dyn FnMut(&[Point]) -> bool,
     ) -> Result<Vec<Point>, Self::Error>;
+
+    /// Whether the objective held in a step that was cut out of the last run that was watched.
+    fn slo_held(&self, step: &Step) -> bool;
 }
 
 /// What is wanted.
@@ -207,8 +215,7 @@ pub fn survey<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> Result<
     if findings.lower_bound_only || findings.estimate.per_s <= 0.0 {
         return Ok(findings);
     }
-    (findings.past, findings.back) = surveyor.past_and_back(findings.estimate.per_s)?;
-    findings.recovery_s = surveyor.recovery(findings.estimate.per_s, &findings.knee)?;
+    surveyor.excursion(&mut findings)?;
     Ok(findings)
 }
 
@@ -270,7 +277,8 @@ impl<T: Target> Surveyor<'_, T> {
     /// A trickle until it is answered.
     fn settle(&mut self) -> Result<(), T::Error> {
         let per_s = (self.served_per_s * TRICKLE).max(PROBE_PER_S);
-        self.target.watch(per_s, SETTLE_MOST, &mut recovery::is_answered).map(drop)
+        let trickle = Level { per_s, time: SETTLE_MOST };
+        self.target.watch(&[trickle], &mut recovery::is_answered).map(drop)
     }
 
     fn search(&mut self) -> Result<(Bracket, Vec<Step>), T::Error> {
@@ -311,25 +319,34 @@ impl<T: Target> Surveyor<'_, T> {
         Ok(steps)
     }
 
-    fn past_and_back(&mut self, capacity_per_s: f64) -> Result<(Vec<Step>, Vec<Step>), T::Error> {
+    /// Up, down, and until the server serves as before, in one run: clients that hang up between steps would
+    /// take the queue with them, which is what the overload leaves behind.
+    fn excursion(&mut self, findings: &mut Findings) -> Result<(), T::Error> {
+        let capacity_per_s = findings.estimate.per_s;
         let ratio = self.plan.past.powf(1.0 / PAST_LOADS as f64);
-        let loads: Vec<f64> =
-            (1..=PAST_LOADS as i32).map(|power| capacity_per_s * ratio.powi(power)).collect();
-        let up = loads
-            .iter()
-            .map(|per_s| self.offer(Phase::Past, *per_s, self.plan.step))
-            .collect::<Result<_, _>>()?;
-        let down = loads.iter().rev().skip(1);
-        let down =
-            down.map(|per_s| self.offer(Phase::Back, *per_s, self.plan.step)).collect::<Result<_, _>>()?;
-        Ok((up, down))
-    }
-
-    fn recovery(&mut self, capacity_per_s: f64, knee: &[Step]) -> Result<Option<f64>, T::Error> {
-        let before = recovery::usual_p99_ns(knee);
-        let per_s = capacity_per_s * RECOVERY_LOAD;
-        let mut enough = |points: &[Point]| recovery::time_s(points, before).is_some();
-        let points = self.target.watch(per_s, RECOVERY_MOST, &mut enough)?;
-        Ok(recovery::time_s(&points, before))
+        let up: Vec<f64> = (1..=PAST_LOADS as i32).map(|power| capacity_per_s * ratio.powi(power)).collect();
+        let warmup = (self.plan.step / WARMUP_PART).max(self.extra_warmup);
+        let time = warmup + (self.plan.step - self.plan.step / WARMUP_PART);
+        let loads = up.iter().chain(up.iter().rev().skip(1));
+        let mut levels: Vec<Level> = loads.map(|per_s| Level { per_s: *per_s, time }).collect();
+        let overload_s = (time * levels.len() as u64).as_secs_f64();
+        levels.push(Level { per_s: capacity_per_s * RECOVERY_LOAD, time: RECOVERY_MOST });
+        let usual_p99_ns = recovery::usual_p99_ns(&findings.knee);
+        let recovered = |points: &[Point]| {
+            let after = points.partition_point(|point| intervals::begin_s(point) < overload_s);
+            recovery::time_s(&points[after..], usual_p99_ns).map(|at_s| at_s - overload_s)
+        };
+        let points = self.target.watch(&levels, &mut |points| recovered(points).is_some())?;
+        findings.recovery_s = recovered(&points);
+        let mut steps = Vec::new();
+        for (number, level) in levels[..levels.len() - 1].iter().enumerate() {
+            let from = time * number as u64;
+            let mut step = intervals::step(&points, level.per_s, from + warmup, from + time);
+            step.slo_held = self.target.slo_held(&step);
+            steps.push(step);
+        }
+        findings.back = steps.split_off(up.len());
+        findings.past = steps;
+        Ok(())
     }
 }

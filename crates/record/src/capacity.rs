@@ -21,11 +21,13 @@ pub struct Step {
     pub goodput_per_s: f64,
     /// The measured time, warm-up left out.
     pub duration_s: f64,
-    /// From the intended time to the complete reply, of correct replies.
+    /// From the intended time to the complete reply, of correct replies. Past the capacity and back, of those
+    /// that arrived in the step, and each quantile is the median over tenths of a second.
     pub latency_intended_ns: Distribution,
     /// How requests ended.
     pub outcomes: Outcomes,
-    /// Requests that had not ended when the step did.
+    /// Requests that had not ended when the step did; past the capacity and back, by how many they became
+    /// more in it.
     pub in_flight_at_end: u64,
     /// Whether the objective held; true where there is none.
     pub slo_held: bool,

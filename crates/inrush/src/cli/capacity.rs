@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 
 use super::load::positive_time;
 
-/// Steps shorter than this measure the scheduler and not the server.
-const SHORTEST_STEP: Nanos = Nanos::from_millis(200);
+/// Steps shorter than this have too few tenths of a second, and measure the scheduler and not the server.
+const SHORTEST_STEP: Nanos = Nanos::from_millis(400);
 /// More than this is a flood, and shows nothing that less does not.
 const MOST_PAST: f64 = 20.0;
 

@@ -7,11 +7,11 @@
 
 use std::convert::Infallible;
 
-use base::{Nanos, Rng, Seed};
+use base::{Rng, Seed};
 use rand::RngExt;
 use record::{Distribution, Outcome, Outcomes, Point, Step};
 
-use super::{Offer, Target};
+use super::{Level, Offer, Target};
 
 /// Latency of a server that has nothing else to do.
 const UNLOADED_NS: f64 = 1e6;
@@ -110,22 +110,28 @@ impl Target for Simulated {
 
     fn watch(
         &mut self,
-        per_s: f64,
-        most: Nanos,
+        levels: &[Level],
         enough: &mut dyn FnMut(&[Point]) -> bool,
     ) -> Result<Vec<Point>, Infallible> {
         const INTERVAL_S: f64 = 0.1;
         let mut points = Vec::new();
-        for number in 1..=(most.as_secs_f64() / INTERVAL_S) as usize {
-            let (goodput_per_s, latency_ns) = self.serve(per_s, INTERVAL_S);
+        let loads = levels.iter().flat_map(|level| {
+            std::iter::repeat_n(level.per_s, (level.time.as_secs_f64() / INTERVAL_S).round() as usize)
+        });
+        for per_s in loads {
+            let sent_per_s = per_s.min(self.generator_most);
+            let (goodput_per_s, latency_ns) = self.serve(sent_per_s, INTERVAL_S);
             let mut point = Point {
-                at_s: number as f64 * INTERVAL_S,
+                at_s: (points.len() + 1) as f64 * INTERVAL_S,
                 interval_s: INTERVAL_S,
                 offered: (per_s * INTERVAL_S).round() as u64,
                 ..Point::default()
             };
             let good = (goodput_per_s * INTERVAL_S).round() as u64;
             point.outcomes.add(Outcome::Ok, good);
+            let lost = ((sent_per_s - goodput_per_s) * INTERVAL_S).round() as u64;
+            point.outcomes.add(Outcome::ConnectTimeout, lost);
+            point.outcomes.add(Outcome::NoDescriptor, ((per_s - sent_per_s) * INTERVAL_S).round() as u64);
             point.latency_intended_ns = Simulated::latency(latency_ns, good);
             points.push(point);
             if enough(&points) {
@@ -133,5 +139,9 @@ impl Target for Simulated {
             }
         }
         Ok(points)
+    }
+
+    fn slo_held(&self, step: &Step) -> bool {
+        step.latency_intended_ns.p99 as f64 <= self.p99_most_ns
     }
 }

@@ -30,7 +30,7 @@ fn a_server_that_holds() {
         let result = surveyed(&mut server, Seed(1), None);
         check_capacity(&result, capacity, 0.93..=1.02);
         assert_eq!(result.verdict, CapacityVerdict::Holds, "{}", result.text);
-        assert_eq!(result.recovery_s, Some(0.0));
+        assert!(result.recovery_s.is_some_and(|seconds| seconds < 0.01), "{:?}", result.recovery_s);
         assert!(result.text.contains("holds: at 3× the capacity"), "{}", result.text);
         assert!(
             result.text.contains("as on the way up. Then 0.8× the capacity is served as before at once.")
@@ -133,7 +133,11 @@ fn a_load_that_could_not_be_offered_is_not_judged() {
     let result = surveyed(&mut server, Seed(1), None);
     assert_eq!(result.verdict, CapacityVerdict::Sags);
     assert!(result.text.contains("sags: at 1.73×"), "{}", result.text);
-    assert!(result.text.contains("3× could not be offered: No descriptor."), "{}", result.text);
+    assert!(
+        result.text.contains("3× could not be offered: The generator had no time, port or descriptor"),
+        "{}",
+        result.text
+    );
 }
 
 #[test]

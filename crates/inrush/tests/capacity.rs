@@ -1,0 +1,132 @@
+//! `inrush capacity` end to end: the real program against the real server, for its structure. How fast the
+//! machine is, and whether the generator keeps up on it, is not asked.
+
+use std::io::{BufRead, BufReader};
+
+use assert_cmd::Command;
+use serde_json::Value;
+use sys::process::{Child, Program};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
+/// When a test gives up.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+/// As short as can be: the figures do not matter.
+const SHORT: [&str; 4] = ["--step-time=400ms", "--trials=1", "--past=2x", "--seed=7"];
+
+/// A server that needs 2 ms of processor time for each request, so that its capacity is found quickly; killed
+/// when dropped.
+struct Server {
+    _child: Child,
+    _root: tempfile::TempDir,
+    url: String,
+}
+
+fn server() -> Server {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("index.html"), "hello").unwrap();
+    let arguments = ["serve", "--listen=127.0.0.1:0", "--arch=sped", "--burn=2ms"];
+    let arguments =
+        arguments.iter().map(std::ffi::OsString::from).chain([root.path().as_os_str().to_owned()]);
+    let mut child = Program::new(PROGRAM).arguments(arguments).start().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.trim_end().strip_prefix("listening on ").unwrap_or_else(|| panic!("{said}"));
+    Server { url: format!("http://{address}/"), _child: child, _root: root }
+}
+
+/// Runs `inrush capacity`: exit code, standard output, standard error.
+fn capacity(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(PROGRAM).arg("capacity").args(arguments).timeout(PATIENCE).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().expect("it ends by itself"), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_server_is_surveyed_and_the_result_has_its_documented_shape() {
+    let server = server();
+    let (code, out, said) = capacity(&[&SHORT[..], &["--output=json", "--slo=p99<1h", &server.url]].concat());
+    let result: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {said}"));
+    assert!(said.starts_with("inrush: this takes about "), "{said}");
+    assert_eq!(result["schema"], "inrush.capacity/1");
+    assert_eq!(result["slo"], "p99<1h");
+    let capacity = result["capacity_per_s"].as_f64().unwrap();
+    let interval: Vec<f64> = serde_json::from_value(result["interval_per_s"].clone()).unwrap();
+    assert!(interval[0] <= capacity && capacity <= interval[1], "{capacity} {interval:?}");
+    assert!(!result["text"].as_str().unwrap().is_empty());
+    assert_eq!(result["manifest"]["seed"], 7);
+    assert_eq!(result["manifest"]["config"]["past"], "2x");
+    let verdict = result["verdict"].as_str().unwrap();
+    assert!(["holds", "sags", "collapses", "generator-limited"].contains(&verdict), "{verdict}");
+    assert_eq!(code, if verdict == "generator-limited" { 5 } else { 0 }, "{said}");
+    let record: record::CapacityResult = serde_json::from_value(result).unwrap();
+    assert!(!record.search.is_empty() && !record.knee.is_empty());
+    if !record.past.is_empty() {
+        assert_eq!((record.past.len(), record.back.len()), (4, 3));
+        for (up, down) in record.past.iter().zip(record.back.iter().rev()) {
+            assert_eq!(up.asked_per_s, down.asked_per_s);
+        }
+    }
+    assert!(record.loss.values().all(|share| (0.0..=1.0).contains(share)), "{:?}", record.loss);
+}
+
+#[test]
+fn the_text_is_a_table_and_a_paragraph() {
+    let server = server();
+    let session = "--requests-per-connection=2";
+    let (code, out, said) = capacity(&[&SHORT[..], &[session, &server.url]].concat());
+    assert!([0, 5].contains(&code), "{code}: {said}");
+    assert!(out.contains("goodput") && out.contains("\nknee "), "{out}");
+    assert!(out.lines().last().unwrap().starts_with("The "), "{out}");
+}
+
+#[test]
+fn nobody_there_is_code_3_with_a_result_that_says_so() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (code, out, said) = capacity(&["--output=json", &format!("http://127.0.0.1:{port}/")]);
+    assert_eq!(code, 3, "{said}");
+    let result: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&result["verdict"], &result["capacity_per_s"]), (&"unreachable".into(), &0.0.into()));
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_page_that_does_not_exist_has_no_capacity() {
+    let server = server();
+    let (code, out, said) = capacity(&[&format!("{}missing", server.url)]);
+    assert_eq!(code, 3, "{said}");
+    assert!(out.contains("No request was answered correctly") && out.contains("status_error 100 %"), "{out}");
+}
+
+#[test]
+fn an_objective_that_never_holds_is_told_at_once() {
+    let server = server();
+    let (code, out, said) = capacity(&["--slo=p50<1ns", &server.url]);
+    assert_eq!((code, out.as_str()), (1, ""), "{said}");
+    assert_eq!(said, "inrush: --slo 'p50<1ns' does not hold even at 10/s: there is nothing to search\n");
+}
+
+#[test]
+fn public_targets_are_refused_before_anything_is_sent() {
+    let (code, out, said) = capacity(&["http://203.0.114.1/"]);
+    assert_eq!((code, out.as_str()), (2, ""), "{said}");
+    for part in
+        ["overloads the server on purpose", "203.0.114.1 is not a private address", "--i-own-this-server"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn mistakes_name_what_is_accepted() {
+    for (flag, accepted) in [
+        ("--past=1x", "multiples of the capacity above 1x"),
+        ("--past=NaN", "multiples of the capacity above 1x"),
+        ("--step-time=1ms", "times from 400ms up"),
+        ("--slo=p99", "is not a threshold"),
+        ("--trials=0", "--trials"),
+    ] {
+        let (code, out, said) = capacity(&[flag, "http://127.0.0.1:1/"]);
+        assert_eq!((code, out.as_str()), (2, ""), "{flag}: {said}");
+        assert!(said.contains(accepted), "{flag}: {said}");
+    }
+}
