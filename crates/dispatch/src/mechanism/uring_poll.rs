@@ -2,8 +2,9 @@
 //! multishot: one reports every change of state until it is removed, so a descriptor costs one request
 //! in its life, and changes of interest travel with the wait's own call.
 //!
-//! Edge-triggered, because a level would have to be made of one-shot requests, armed again after every
-//! report.
+//! Edge-triggered. The alternative, a level made of one-shot requests that are armed again after every
+//! report, took the same processor time a request of a server with 64 connections (8.5 us both, within
+//! the noise); this form needs nothing submitted for it.
 //!
 //! A request holds its file open. So a closed descriptor's connection ends when the removal of its request
 //! is submitted, which is with the next wait. A request is named by the descriptor's number and a
