@@ -6,7 +6,7 @@ mod summary;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroU32;
 
-use ::load::{Config, Form, LoadError, Observer, Snapshot, Sockets, Stop, Threshold};
+use ::load::{Config, Expected, Form, LoadError, Observer, Snapshot, Sockets, Stop, Threshold};
 use base::PerSecond;
 use record::{LoadResult, Verdict};
 use serde::Serialize;
@@ -98,6 +98,7 @@ fn configuration(flags: LoadFlags) -> Config {
         workload: flags.workload,
         requests_per_connection: flags.requests_per_connection,
         think: flags.think,
+        expected: Expected { status: flags.expect_status, deadline: flags.deadline },
         form: Form { method: flags.method, fields: flags.header, body: flags.body },
         seed: flags.seed,
         source: flags.source_ip,

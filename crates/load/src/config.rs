@@ -8,6 +8,7 @@ use std::str::FromStr;
 use base::{Nanos, PerSecond, Seed};
 
 use crate::arrivals::Process;
+use crate::expected::Expected;
 use crate::ledger::Window;
 use crate::sources::SourceRange;
 use crate::target::Url;
@@ -75,6 +76,8 @@ pub struct Config {
     pub think: Option<Think>,
     /// Method, header fields and content of all requests.
     pub form: Form,
+    /// Which replies are correct and in time; a deadline is not zero.
+    pub expected: Expected,
     /// What all draws of the run come from.
     pub seed: Seed,
     /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
@@ -102,6 +105,7 @@ impl Config {
             requests_per_connection: None,
             think: None,
             form: Form::default(),
+            expected: Expected::default(),
             seed: Seed(1),
             source: None,
             interval: Nanos::SECOND,
@@ -126,6 +130,7 @@ impl Config {
             ("request_timeout", self.request_timeout.to_string()),
             ("workload", self.workload.to_string()),
             ("method", self.form.method().to_owned()),
+            ("expect_status", self.expected.status.to_string()),
             ("seed", self.seed.to_string()),
             ("interval", self.interval.to_string()),
         ];
@@ -149,6 +154,9 @@ impl Config {
         }
         if let Some(think) = &self.think {
             settings.push(("think", think.to_string()));
+        }
+        if let Some(deadline) = &self.expected.deadline {
+            settings.push(("deadline", deadline.to_string()));
         }
         if !self.form.fields.is_empty() {
             let fields: Vec<String> = self.form.fields.iter().map(Field::to_string).collect();

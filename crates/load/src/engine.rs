@@ -39,6 +39,7 @@ use record::load::Connections;
 
 use crate::LoadError;
 use crate::deadlines::Deadlines;
+use crate::expected::Expected;
 use crate::ledger::{Ledger, Window};
 use crate::recorder::{Interval, Recorder, Totals};
 use crate::schedule::Schedule;
@@ -88,6 +89,7 @@ pub(crate) struct Settings<'a> {
     pub workload: &'a Workload,
     pub connect_timeout: Nanos,
     pub request_timeout: Nanos,
+    pub expected: &'a Expected,
     /// The most connects pending at once in this thread.
     pub pending_max: u32,
     /// The most sessions a second in this thread, where they have a rate.

@@ -125,6 +125,7 @@ fn check_times(config: &Config) -> Result<(), LoadError> {
         ("connect-timeout", config.connect_timeout),
         ("request-timeout", config.request_timeout),
         ("interval", config.interval),
+        ("deadline", config.expected.deadline.unwrap_or(Nanos::MAX)),
     ];
     match times.into_iter().find(|(_, time)| *time == Nanos::ZERO) {
         Some((setting, _)) => Err(LoadError::Zero { setting }),

@@ -40,9 +40,9 @@ pub struct Totals {
     pub sent: u64,
     /// Complete replies in the window.
     pub replies: u64,
-    /// Correct replies in the window.
+    /// Correct replies in the window that came in time.
     pub good: u64,
-    /// Bytes of their content.
+    /// Bytes of content of the correct replies in the window, late ones included.
     pub content_bytes: u64,
 }
 
@@ -152,13 +152,15 @@ impl Interval {
 
 /// One correct reply.
 #[derive(Clone, Copy, Debug)]
-pub struct Good {
+pub struct Correct {
     /// From the intended time.
     pub latency_intended: Nanos,
     /// From the time it was sent.
     pub latency_sent: Nanos,
     /// Bytes of content.
     pub content_bytes: u64,
+    /// Whether it met its deadline, if there is one.
+    pub in_time: bool,
 }
 
 /// The notes of one thread. Times are since the run's start.
@@ -210,15 +212,15 @@ impl Recorder {
     }
 
     /// And it was a correct one; `measured` where its session was scheduled in the window.
-    pub fn good(&mut self, now: Nanos, good: Good, measured: bool) {
-        self.interval.latency_intended.saturating_record(good.latency_intended.0);
+    pub fn correct(&mut self, now: Nanos, reply: Correct, measured: bool) {
+        self.interval.latency_intended.saturating_record(reply.latency_intended.0);
         if measured {
-            self.totals.latency_intended.saturating_record(good.latency_intended.0);
-            self.totals.latency_sent.saturating_record(good.latency_sent.0);
+            self.totals.latency_intended.saturating_record(reply.latency_intended.0);
+            self.totals.latency_sent.saturating_record(reply.latency_sent.0);
         }
         if self.window.contains(now) {
-            self.totals.good += 1;
-            self.totals.content_bytes += good.content_bytes;
+            self.totals.good += u64::from(reply.in_time);
+            self.totals.content_bytes += reply.content_bytes;
         }
     }
 
@@ -256,9 +258,14 @@ mod tests {
     #[test]
     fn rates_count_by_when_it_happened_and_latencies_by_when_it_was_scheduled() {
         let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
-        let good = Good { latency_intended: Nanos(2_000), latency_sent: Nanos(1_000), content_bytes: 10 };
-        recorder.good(Nanos::from_secs(2), good, false);
-        recorder.good(Nanos::from_secs(4), good, true);
+        let reply = Correct {
+            latency_intended: Nanos(2_000),
+            latency_sent: Nanos(1_000),
+            content_bytes: 10,
+            in_time: true,
+        };
+        recorder.correct(Nanos::from_secs(2), reply, false);
+        recorder.correct(Nanos::from_secs(4), reply, true);
         let totals = recorder.into_totals();
         assert_eq!((totals.good, totals.content_bytes), (1, 10));
         assert_eq!((totals.latency_intended.len(), totals.latency_sent.max()), (1, 1_000));

@@ -104,6 +104,7 @@ fn run_lane(
         workload: &plan.workload,
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
+        expected: &config.expected,
         pending_max: plan.pending_max_per_thread,
         rate_peak,
         window: config.window(),

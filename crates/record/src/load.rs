@@ -18,11 +18,11 @@ pub const SCHEMA: &str = "inrush.load/1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// A correct reply: status 2xx or 3xx, complete.
+    /// A correct reply: complete, with an expected status, by default 2xx or 3xx.
     Ok,
     /// A complete reply with another status, 503 excepted.
     StatusError,
-    /// The server turned it away in so many words: 503.
+    /// The server turned it away in so many words: 503, where that was not expected.
     Shed,
     /// The connection attempt was answered by a reset: nobody listens.
     Refused,
@@ -231,7 +231,7 @@ pub struct LoadResult {
     pub sent_per_s: f64,
     /// Complete replies of any status, a second.
     pub replies_per_s: f64,
-    /// Correct replies, a second.
+    /// Correct replies in time, a second: before their deadline, if the run had one.
     pub goodput_per_s: f64,
     /// Bytes of content received, a second.
     pub content_bytes_per_s: f64,

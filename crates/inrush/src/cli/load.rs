@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use ::load::{Body, Field, Length, Method, Process, Sockets, SourceRange, Spec, Think, Threshold, Url};
+use ::load::{Body, Field, Length, Method, Process, Sockets, SourceRange, Spec, Statuses, Think, Threshold, Url};
 use base::{Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
 
@@ -109,6 +109,15 @@ pub struct LoadFlags {
     /// The content of all requests: a text, or @FILE
     #[arg(long, value_name = "TEXT|@FILE")]
     pub body: Option<Body>,
+
+    /// Which statuses are correct, such as 200 or 200,301,4xx
+    #[arg(long, value_name = "LIST", default_value = "2xx,3xx")]
+    pub expect_status: Statuses,
+
+    /// When a correct reply is too late to be goodput, from the time its request was meant to be sent; it still counts
+    /// as ok, and in the latencies
+    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    pub deadline: Option<Nanos>,
 
     /// Engine threads, each with its share of the rate
     #[arg(long, value_name = "N", default_value = "1")]

@@ -47,6 +47,13 @@ fn requests_that_could_not_be_written_are_refused() {
 }
 
 #[test]
+fn expectations_that_nothing_can_meet_are_refused() {
+    check(&["--expect-status=ok"], &["--expect-status", "'ok'", "200,301,4xx"]);
+    check(&["--expect-status=100"], &["--expect-status", "'100'", "final"]);
+    check(&["--deadline=0"], &["--deadline", "above 0"]);
+}
+
+#[test]
 fn a_rate_is_refused_where_none_can_be_given() {
     check(&["--rate=5", "--arrivals=ramp:1..2"], &["--rate 5/s", "ramp:1..2 has rates of its own"]);
     check(&["--rate=5", "--client=closed"], &["--rate 5/s", "a closed loop has no rate", "--sockets"]);

@@ -13,7 +13,7 @@ use sys::errno::{Failure, classify};
 
 use super::Engine;
 use super::session::{Connection, Phase};
-use crate::recorder::Good;
+use crate::recorder::Correct;
 use crate::workload::Workload;
 
 /// Reads of one connection in one turn: a large reply goes on in the next, behind the others.
@@ -123,19 +123,17 @@ impl<C: Clock> Engine<'_, C> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied = true;
         let session = &mut connection.session;
-        let outcome = match reply.status {
-            200..=399 => Outcome::Ok,
-            503 => Outcome::Shed,
-            _ => Outcome::StatusError,
-        };
+        let outcome = self.settings.expected.outcome(reply.status);
         self.recorder.reply(now);
         if outcome == Outcome::Ok {
-            let good = Good {
-                latency_intended: now.saturating_sub(session.intended),
+            let latency_intended = now.saturating_sub(session.intended);
+            let correct = Correct {
+                latency_intended,
                 latency_sent: now.saturating_sub(sent),
                 content_bytes: reply.body_bytes,
+                in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.recorder.good(now, good, session.account.measured());
+            self.recorder.correct(now, correct, session.account.measured());
         }
         self.ledger.end_one(&mut session.account, outcome);
         self.recorder.ended(outcome, 1);

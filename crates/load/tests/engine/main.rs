@@ -76,6 +76,22 @@ fn replies_to_head_end_with_their_head() {
 }
 
 #[test]
+fn goodput_is_what_was_expected_and_came_in_time() {
+    let server = Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno");
+    let mut judged = config(&server);
+    assert_all(&run(judged.clone()), Outcome::StatusError);
+    judged.expected.status = "404".parse().unwrap();
+    let result = run(judged.clone());
+    assert_all(&result, Outcome::Ok);
+    assert!(result.goodput_per_s > 0.0);
+    judged.expected.deadline = Some(Nanos(1));
+    let late = run(judged);
+    assert_all(&late, Outcome::Ok);
+    assert_eq!(late.goodput_per_s, 0.0, "nothing is answered within a nanosecond");
+    assert_eq!(late.latency_intended_ns.count, late.outcomes.get(Outcome::Ok), "and its latency counts");
+}
+
+#[test]
 fn a_trace_is_replayed_once_and_all_of_it() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let file = std::env::temp_dir().join(format!("inrush-trace-{}", std::process::id()));

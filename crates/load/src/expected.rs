@@ -1,0 +1,113 @@
+//! Which replies count as correct and in time.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use base::Nanos;
+use record::Outcome;
+
+/// What is expected of replies.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Expected {
+    /// Their status.
+    pub status: Statuses,
+    /// When they are complete, from the time that the request was meant to be sent. A correct reply after
+    /// it is one, and its latency counts, but it is no goodput. Any time where there is none.
+    pub deadline: Option<Nanos>,
+}
+
+impl Expected {
+    /// How a request with a complete reply has ended.
+    pub(crate) fn outcome(&self, status: u16) -> Outcome {
+        match status {
+            _ if self.status.contains(status) => Outcome::Ok,
+            503 => Outcome::Shed,
+            _ => Outcome::StatusError,
+        }
+    }
+
+    /// Whether a latency from the intended time is in time.
+    pub(crate) fn in_time(&self, latency: Nanos) -> bool {
+        self.deadline.is_none_or(|deadline| latency <= deadline)
+    }
+}
+
+/// A set of statuses, by default 2xx and 3xx.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statuses(Vec<RangeInclusive<u16>>);
+
+impl Statuses {
+    fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
+    }
+}
+
+impl Default for Statuses {
+    fn default() -> Statuses {
+        Statuses(vec![200..=299, 300..=399])
+    }
+}
+
+/// Not a set of statuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a list of final statuses such as 200, 2xx or 200,301,4xx")]
+pub struct NotStatuses(String);
+
+impl FromStr for Statuses {
+    type Err = NotStatuses;
+    fn from_str(text: &str) -> Result<Statuses, NotStatuses> {
+        let range = |text: &str| {
+            let class = text.strip_suffix("xx").and_then(|class| class.parse::<u16>().ok());
+            let (first, last) = match class {
+                Some(class) => (class.checked_mul(100)?, class.checked_mul(100)?.checked_add(99)?),
+                None => (text.parse().ok()?, text.parse().ok()?),
+            };
+            (200..=599).contains(&first).then_some(first..=last)
+        };
+        let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+        ranges.map(Statuses).ok_or_else(|| NotStatuses(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Statuses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, range) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            match range.start() {
+                single if single == range.end() => write!(f, "{comma}{single}")?,
+                first => write!(f, "{comma}{}xx", first / 100)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_parse_back_and_nonsense_is_refused() {
+        for text in ["200", "2xx,3xx", "200,301,4xx"] {
+            assert_eq!(text.parse::<Statuses>().unwrap().to_string(), text);
+        }
+        assert_eq!("2xx,3xx".parse(), Ok(Statuses::default()));
+        for text in ["", "ok", "100", "1xx", "600", "2x", "200,", "999xx"] {
+            assert!(text.parse::<Statuses>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_expected_is_ok_and_nothing_else() {
+        let mut expected = Expected::default();
+        let outcomes = |expected: &Expected| [200, 304, 404, 503].map(|status| expected.outcome(status));
+        use Outcome::{Ok, Shed, StatusError};
+        assert_eq!(outcomes(&expected), [Ok, Ok, StatusError, Shed]);
+        expected.status = "404,503".parse().unwrap();
+        assert_eq!(outcomes(&expected), [StatusError, StatusError, Ok, Ok]);
+        assert!(expected.in_time(Nanos::MAX));
+        expected.deadline = Some(Nanos(5));
+        assert!(expected.in_time(Nanos(5)) && !expected.in_time(Nanos(6)));
+    }
+}
