@@ -52,8 +52,9 @@ const WARMUP_LATENCIES: u64 = 2;
 /// What the warm-up for latency's sake takes at most.
 const WARMUP_MOST: Nanos = Nanos::from_secs(5);
 /// Of what the search found, the loads that are offered again and again: near enough to one another to
-/// tell 10 % apart, and wide enough for the search's error of about as much.
-const AROUND: [f64; 4] = [0.85, 0.95, 1.05, 1.18];
+/// tell 10 % apart, and wide enough for the search's error of about as much, which is upwards: a load of
+/// which 95 % are answered counts as kept up with.
+const AROUND: [f64; 4] = [0.8, 0.9, 1.0, 1.12];
 /// The step to a further load where all of them are on one side of the knee, and how many there may be.
 const FURTHER: f64 = 1.2;
 const FURTHER_MOST: usize = 5;

@@ -79,18 +79,25 @@ fn verdict(findings: &Findings) -> CapacityVerdict {
     }
 }
 
+/// Whether the generator really offered what it was asked to.
+pub(super) fn is_brought_about(step: &Step) -> bool {
+    step.offered_per_s * step.sent_share() >= KEEPS_UP * step.asked_per_s
+}
+
 /// The step with the largest load that the generator really brought about.
 pub(super) fn largest_offered(past: &[Step]) -> Option<&Step> {
-    let brought_about = |step: &&Step| step.offered_per_s * step.sent_share() >= KEEPS_UP * step.asked_per_s;
-    past.iter().filter(brought_about).max_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s))
+    past.iter()
+        .filter(|step| is_brought_about(step))
+        .max_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s))
 }
 
 /// The first load on the way down at which markedly less was answered than on the way up, and both steps:
-/// up, down.
+/// up, down. Loads that the generator did not bring about are no comparison.
 pub(super) fn after_effect<'a>(past: &'a [Step], back: &'a [Step]) -> Option<(&'a Step, &'a Step)> {
     back.iter().find_map(|down| {
         let up = past.iter().find(|up| up.asked_per_s == down.asked_per_s)?;
-        (down.goodput_per_s < AFTER_EFFECT * up.goodput_per_s).then_some((up, down))
+        let comparable = is_brought_about(up) && is_brought_about(down);
+        (comparable && down.goodput_per_s < AFTER_EFFECT * up.goodput_per_s).then_some((up, down))
     })
 }
 

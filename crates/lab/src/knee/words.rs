@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use record::{CapacityResult, CapacityVerdict, Outcome, Step};
 
-use super::judge::{IN_FLIGHT, after_effect, largest_offered};
+use super::judge::{IN_FLIGHT, after_effect, is_brought_about, largest_offered};
 use super::{RECOVERY_LOAD, RECOVERY_MOST, answered_share, by_load, estimate, recovery};
 use crate::report::format::{multiple, percent, rate, time};
 
@@ -13,7 +13,7 @@ const WORTH_A_WORD: f64 = 0.01;
 /// Sooner than this is at once: two intervals of what is watched.
 const AT_ONCE_S: f64 = 0.2;
 
-/// The table: a line for each load, then the paragraph, wrapped for a terminal by nobody.
+/// The table, a line for each load, then the paragraph on one line.
 pub fn table(result: &CapacityResult) -> String {
     let mut out = String::new();
     if !result.knee.is_empty() {
@@ -45,7 +45,13 @@ fn line(out: &mut String, name: &str, capacity_per_s: f64, steps: &[&Step]) {
         false => "-".to_owned(),
     };
     let latency = |value: f64| if value > 0.0 { time(value) } else { "-".to_owned() };
-    let mark = if steps.iter().all(|step| step.slo_held) { "" } else { "  objective missed" };
+    let mark = if !steps.iter().all(|step| is_brought_about(step)) {
+        "  not all was sent"
+    } else if !steps.iter().all(|step| step.slo_held) {
+        "  objective missed"
+    } else {
+        ""
+    };
     // Writing to a string does not fail.
     let _ = writeln!(
         out,
@@ -182,6 +188,7 @@ fn way_back(result: &CapacityResult) -> String {
             multiple(down.asked_per_s / result.capacity_per_s),
             rate(up.goodput_per_s)
         ),
+        None if !result.back.iter().any(is_brought_about) => String::new(),
         None => "On the way down the same loads are answered as on the way up.".to_owned(),
     }
 }
