@@ -78,14 +78,14 @@ impl Process {
     /// The lane's arrivals in a run of that length, warm-up included, where all lanes together have the
     /// given rate.
     pub fn arrivals(&self, rate: PerSecond, run: Nanos, lane: Lane, seed: Seed) -> Arrivals {
-        if let Some(profile) = self.profile(rate, run) {
-            return Box::new(profile.arrivals(lane));
-        }
         match self {
+            Process::Constant => Box::new(constant::Constant::new(rate, lane)),
             Process::Poisson => Box::new(poisson::Poisson::new(rate, lane, seed)),
             Process::Pareto(pareto) => Box::new(pareto.arrivals(rate, lane, seed)),
             Process::Trace(trace) => Box::new(trace.arrivals(lane)),
-            _ => Box::new(constant::Constant::new(rate, lane)),
+            Process::OnOff(on_off) => Box::new(on_off.profile(rate).arrivals(lane)),
+            Process::Ramp(ramp) => Box::new(ramp.profile(run).arrivals(lane)),
+            Process::Steps(steps) => Box::new(steps.profile().arrivals(lane)),
         }
     }
 
@@ -113,7 +113,11 @@ impl Process {
     pub fn excess(&self, mean: f64) -> f64 {
         match self {
             Process::Poisson | Process::Pareto(_) => 5.0 * mean.sqrt(),
-            _ => 0.0,
+            Process::Constant
+            | Process::OnOff(_)
+            | Process::Ramp(_)
+            | Process::Steps(_)
+            | Process::Trace(_) => 0.0,
         }
     }
 

@@ -73,7 +73,7 @@ pub struct LoadFlags {
     /// When sessions begin: constant, poisson, on-off:PEAK,FRACTION[,PERIOD], pareto:ALPHA, ramp:FROM..TO,
     /// steps:RATExTIME,... or trace:FILE
     ///
-    /// All are evenly spaced but poisson. on-off:6,5%,100s: 5 % of each period of 100 s at 6 times --rate, the
+    /// constant, on-off, ramp and steps are evenly spaced at the rate of the moment. on-off:6,5%,100s: 5 % of each period of 100 s at 6 times --rate, the
     /// rest below it, so that --rate is the mean. pareto:1.4: self-similar bursts, from 100 sources that are on for
     /// 0.1 s and off for 0.9 s on average. ramp:0..2k: over the whole run, warm-up included. steps:100x10s,1kx5s: the
     /// last holds until the end. trace:FILE: a time in seconds a line, or the times of an access log (what is

@@ -39,7 +39,7 @@ impl Steps {
 
     /// What a run of that length makes of the steps.
     pub(super) fn remark(&self, run: Nanos) -> Option<String> {
-        let all = self.0.iter().fold(Nanos::ZERO, |sum, (_, time)| sum + *time);
+        let all = self.0.iter().fold(Nanos::ZERO, |sum, (_, time)| sum.saturating_add(*time));
         (all != run).then(|| match all > run {
             true => format!("The steps take {all}, but the run ends after {run}, warm-up included."),
             false => {

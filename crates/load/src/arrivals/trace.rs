@@ -45,8 +45,11 @@ impl Trace {
 
     /// The highest rate over any span of that length.
     pub(super) fn peak(&self, span: Nanos) -> PerSecond {
-        let most =
-            self.times.iter().map(|from| self.count(Window { from: *from, until: *from + span })).max();
+        let most = self
+            .times
+            .iter()
+            .map(|from| self.count(Window { from: *from, until: from.saturating_add(span) }))
+            .max();
         PerSecond(most.unwrap_or(0) as f64 / span.as_secs_f64())
     }
 
@@ -121,13 +124,13 @@ fn logged(line: &str) -> Option<i64> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let month = MONTHS.iter().position(|name| *name == month)? as i64;
-    let number = |text: &str| text.parse::<i64>().ok();
+    let number = |text: &str| text.parse::<u16>().ok().map(i64::from);
     // Days by the formula for a year that begins in March (Hinnant, "chrono-compatible low-level date
     // algorithms"); the era's constant falls out with the first time.
     let (year, month) = if month < 2 { (number(year)? - 1, month + 10) } else { (number(year)?, month - 2) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + number(day)?;
     let seconds = ((days * 24 + number(hour)?) * 60 + number(minute)?) * 60 + number(second)?;
-    let offset = number(zone)?;
+    let offset = i64::from(zone.parse::<i16>().ok()?);
     Some(seconds - (offset / 100 * 60 + offset % 100) * 60)
 }
 
@@ -143,6 +146,9 @@ mod tests {
     fn times_count_from_the_first_whatever_their_epoch() {
         assert_eq!(seconds("10.5\n10.5\n\n12\r\n"), [0.0, 0.0, 1.5]);
         assert_eq!(seconds("-1\n1e0"), [0.0, 2.0]);
+        let times: Arc<[Nanos]> = parse("-1e300\n1e300").unwrap().into();
+        let absurd = Trace { path: PathBuf::from("t"), times };
+        assert_eq!(absurd.peak(Nanos::SECOND), PerSecond(1.0), "times beyond the clock do not overflow");
     }
 
     #[test]
@@ -151,6 +157,7 @@ mod tests {
         assert_eq!(parse("1\nx").unwrap_err(), "line 2 is not a time in seconds");
         assert_eq!(parse("1\nNaN").unwrap_err(), "line 2 is not a time in seconds");
         assert_eq!(parse("\n").unwrap_err(), "it holds no times");
+        assert!(parse("a [10/Oct/99999999999999999:13:55:36 -0700] b").is_err());
         assert!(parse("a [10/Oct/2000:13:55:36 -0700] b\nx").unwrap_err().starts_with("line 2 is not an"));
     }
 
