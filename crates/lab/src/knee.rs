@@ -64,7 +64,7 @@ const PAST_LOADS: usize = 4;
 pub const RECOVERY_LOAD: f64 = 0.8;
 /// How long recovery is waited for: longer than the longest queue of a usual backlog takes.
 pub const RECOVERY_MOST: Nanos = Nanos::from_secs(10);
-/// Of the highest load that was served, the trickle between runs.
+/// Of the highest load that was served, the trickle between runs; more of a small one, or it would tell nothing.
 const TRICKLE: f64 = 0.1;
 /// How long a server may take to come to itself between runs.
 const SETTLE_MOST: Nanos = Nanos::from_secs(5);
@@ -197,8 +197,12 @@ pub fn probe<T: Target>(target: &mut T, patience: Nanos) -> Result<Step, T::Erro
 /// # Errors
 /// The target's; what was measured until then is lost.
 pub fn survey<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> Result<Findings, T::Error> {
-    let mut surveyor =
-        Surveyor { plan, target, extra_warmup: warmup_for_latency(probe), served_per_s: PROBE_PER_S };
+    let mut surveyor = Surveyor {
+        plan,
+        target,
+        extra_warmup: warmup_for_latency(probe),
+        served_per_s: probe.goodput_per_s.max(1.0),
+    };
     let (bracket, search) = surveyor.search()?;
     let knee = surveyor.knee(&bracket)?;
     let estimate = estimate::capacity(&knee, plan.seed.child("bootstrap"));
@@ -277,7 +281,7 @@ impl<T: Target> Surveyor<'_, T> {
 
     /// A trickle until it is answered.
     fn settle(&mut self) -> Result<(), T::Error> {
-        let per_s = (self.served_per_s * TRICKLE).max(PROBE_PER_S);
+        let per_s = (self.served_per_s * TRICKLE).max(PROBE_PER_S.min(self.served_per_s) / 2.0);
         let trickle = Level { per_s, time: SETTLE_MOST };
         self.target.watch(&[trickle], &mut recovery::is_answered).map(drop)
     }

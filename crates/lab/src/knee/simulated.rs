@@ -118,21 +118,29 @@ impl Target for Simulated {
         let loads = levels.iter().flat_map(|level| {
             std::iter::repeat_n(level.per_s, (level.time.as_secs_f64() / INTERVAL_S).round() as usize)
         });
+        // Whole requests a tenth of a second, and what is left over in the next.
+        let mut so_far = [0.0; 4];
         for per_s in loads {
             let sent_per_s = per_s.min(self.generator_most);
             let (goodput_per_s, latency_ns) = self.serve(sent_per_s, INTERVAL_S);
+            let rates = [per_s, goodput_per_s, sent_per_s - goodput_per_s, per_s - sent_per_s];
+            let mut counts = [0; 4];
+            for ((sum, rate), count) in so_far.iter_mut().zip(rates).zip(&mut counts) {
+                let before = f64::floor(*sum + 1e-9);
+                *sum += rate * INTERVAL_S;
+                *count = (f64::floor(*sum + 1e-9) - before) as u64;
+            }
+            let [offered, good, lost, unsent] = counts;
             let mut point = Point {
                 at_s: (points.len() + 1) as f64 * INTERVAL_S,
                 interval_s: INTERVAL_S,
-                offered: (per_s * INTERVAL_S).round() as u64,
+                offered,
+                latency_intended_ns: Simulated::latency(latency_ns, good),
                 ..Point::default()
             };
-            let good = (goodput_per_s * INTERVAL_S).round() as u64;
             point.outcomes.add(Outcome::Ok, good);
-            let lost = ((sent_per_s - goodput_per_s) * INTERVAL_S).round() as u64;
             point.outcomes.add(Outcome::ConnectTimeout, lost);
-            point.outcomes.add(Outcome::NoDescriptor, ((per_s - sent_per_s) * INTERVAL_S).round() as u64);
-            point.latency_intended_ns = Simulated::latency(latency_ns, good);
+            point.outcomes.add(Outcome::NoDescriptor, unsent);
             points.push(point);
             if enough(&points) {
                 break;

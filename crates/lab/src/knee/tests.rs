@@ -25,12 +25,12 @@ fn check_capacity(result: &CapacityResult, capacity: f64, ratios: std::ops::Rang
 
 #[test]
 fn a_server_that_holds() {
-    for capacity in [30.0, 700.0, 4_321.0, 90_000.0] {
+    for capacity in [4.0, 30.0, 700.0, 4_321.0, 90_000.0] {
         let mut server = Simulated::new(capacity, Seed(1));
         let result = surveyed(&mut server, Seed(1), None);
         check_capacity(&result, capacity, 0.93..=1.02);
         assert_eq!(result.verdict, CapacityVerdict::Holds, "{}", result.text);
-        assert!(result.recovery_s.is_some_and(|seconds| seconds < 0.01), "{:?}", result.recovery_s);
+        assert!(result.recovery_s.is_some_and(|seconds| seconds < 0.1), "{:?}", result.recovery_s);
         assert!(result.text.contains("holds: at 3× the capacity"), "{}", result.text);
         assert!(
             result.text.contains("as on the way up. Then 0.8× the capacity is served as before at once.")
