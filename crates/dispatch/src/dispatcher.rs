@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use base::Nanos;
 
-use crate::mechanism::{Change, Mechanism, Statistics};
+use crate::mechanism::{Change, Mechanism, Settings, Statistics};
 use crate::{Event, Interest, Token, Waited};
 
 /// What one descriptor number stands for at the moment.
@@ -80,6 +80,14 @@ impl<M: Mechanism> Dispatcher<M> {
     /// As [`Mechanism::new`].
     pub fn new() -> io::Result<Dispatcher<M>> {
         M::new().map(Dispatcher::on)
+    }
+
+    /// A dispatcher with an empty interest set and settings for its mechanism.
+    ///
+    /// # Errors
+    /// As [`Mechanism::new`].
+    pub fn configured(settings: &Settings) -> io::Result<Dispatcher<M>> {
+        M::configured(settings).map(Dispatcher::on)
     }
 
     /// A dispatcher on a mechanism made with settings of its own.

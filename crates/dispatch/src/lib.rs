@@ -32,7 +32,7 @@ mod timers;
 
 pub use capabilities::{Capabilities, Trigger};
 pub use dispatcher::{Dispatcher, Reconciled};
-pub use mechanism::{Mechanism, Statistics};
+pub use mechanism::{Mechanism, Settings, Statistics};
 pub use timers::Timers;
 
 use base::Key;

@@ -50,8 +50,8 @@ pub struct Settings {
     pub sleep_threshold: u32,
     /// The longest an empty call stays with the sets it polls; zero spins as the paper does.
     pub nap: Nanos,
-    /// Live counter and sleep threshold tune themselves, from the given ones on.
-    pub adaptive: bool,
+    /// What tunes itself, from the given value on.
+    pub adapts: Adapts,
 }
 
 impl Default for Settings {
@@ -61,8 +61,26 @@ impl Default for Settings {
             live_counter: 3,
             sleep_threshold: 100,
             nap: Nanos::from_micros(500),
-            adaptive: false,
+            adapts: Adapts::default(),
         }
+    }
+}
+
+/// Which of the two settings tune themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adapts {
+    /// [`Settings::live_counter`].
+    pub live_counter: bool,
+    /// [`Settings::sleep_threshold`].
+    pub sleep_threshold: bool,
+}
+
+impl Adapts {
+    /// Both.
+    pub const BOTH: Adapts = Adapts { live_counter: true, sleep_threshold: true };
+
+    fn any(self) -> bool {
+        self.live_counter || self.sleep_threshold
     }
 }
 
@@ -127,7 +145,10 @@ impl<C: Clock> PollingSets<C> {
             sets: Sets::new(count, tuning.live_counter),
             nap: settings.nap,
             tuning,
-            controller: settings.adaptive.then(|| Controller::new(count, tuning, clock.now())),
+            controller: settings
+                .adapts
+                .any()
+                .then(|| Controller::new(count, tuning, settings.adapts, clock.now())),
             clock,
             calls: 0,
             empty_calls: 0,

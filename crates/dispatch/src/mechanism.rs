@@ -11,7 +11,7 @@ use base::Nanos;
 use serde::Serialize;
 use sys::poll::bits;
 
-use crate::{Capabilities, Event, Interest, Token, Waited};
+use crate::{Capabilities, Event, Interest, Token, Waited, locality};
 
 mod epoll;
 mod epoll_edge;
@@ -83,6 +83,14 @@ pub trait Mechanism: Sized {
     /// No descriptor, no memory, or not available on this machine.
     fn new() -> io::Result<Self>;
 
+    /// The same with settings; a mechanism takes those that concern it.
+    ///
+    /// # Errors
+    /// As [`Mechanism::new`].
+    fn configured(_settings: &Settings) -> io::Result<Self> {
+        Self::new()
+    }
+
     /// Carries out one change: at most one system call, but for a new descriptor of the mechanisms on
     /// signals, which takes three.
     ///
@@ -103,6 +111,21 @@ pub trait Mechanism: Sized {
     /// What went on inside, for mechanisms where something does.
     fn statistics(&self) -> Statistics {
         Statistics::default()
+    }
+}
+
+/// Settings of the mechanisms that have any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How the mechanisms on real-time signals fetch their queue.
+    pub rt_fetch: RtFetch,
+    /// The locality-aware mechanism's sets.
+    pub locality: locality::Settings,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { rt_fetch: RtFetch::Batch, locality: locality::Settings::default() }
     }
 }
 

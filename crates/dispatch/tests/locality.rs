@@ -129,7 +129,7 @@ fn settings_out_of_range_count_as_the_nearest_in_it() {
 
 #[test]
 fn adaptive_sets_tune_themselves_while_they_are_called() {
-    let settings = Settings { adaptive: true, ..Settings::default() };
+    let settings = Settings { adapts: dispatch::locality::Adapts::BOTH, ..Settings::default() };
     let mut sets = PollingSets::new(settings, SimulatedClock::new(WallTime::default()));
     let before = sets.tuning();
     assert_eq!((before.live_counter, before.sleep_threshold), (3, 100));

@@ -27,6 +27,8 @@ use std::ops::RangeInclusive;
 
 use base::Nanos;
 
+use super::Adapts;
+
 /// Calls between two decisions: 28 polls of an idle set at N = 3.
 pub const WINDOW: u64 = 256;
 /// Where N stays. The paper calls 3 to 10 useful; below, the idle set is polled every fourth call.
@@ -57,6 +59,7 @@ pub struct Tuning {
 #[derive(Clone, Debug)]
 pub struct Controller {
     tuning: Tuning,
+    adapts: Adapts,
     calls: u64,
     /// Events found in each set.
     events: Vec<u64>,
@@ -66,8 +69,8 @@ pub struct Controller {
 
 impl Controller {
     /// A controller of so many sets that begins with this tuning.
-    pub fn new(sets: usize, tuning: Tuning, now: Nanos) -> Controller {
-        Controller { tuning, calls: 0, events: vec![0; sets], began: now, slept: Nanos::ZERO }
+    pub fn new(sets: usize, tuning: Tuning, adapts: Adapts, now: Nanos) -> Controller {
+        Controller { tuning, adapts, calls: 0, events: vec![0; sets], began: now, slept: Nanos::ZERO }
     }
 
     /// An event was found in a set.
@@ -102,9 +105,13 @@ impl Controller {
         let steps = [present - 1, present + 1].into_iter().filter(|n| LIVE_COUNTERS.contains(n));
         let better = steps.min_by(|one, other| cost(*one).total_cmp(&cost(*other)));
         let worth_it = better.filter(|better| cost(*better) < cost(present) * (1.0 - WORTH));
-        self.tuning.live_counter = worth_it.unwrap_or(present);
-        self.tuning.sleep_threshold = sleep_threshold(self.tuning.live_counter, members);
-        *self = Controller::new(self.events.len(), self.tuning, now);
+        if self.adapts.live_counter {
+            self.tuning.live_counter = worth_it.unwrap_or(present);
+        }
+        if self.adapts.sleep_threshold {
+            self.tuning.sleep_threshold = sleep_threshold(self.tuning.live_counter, members);
+        }
+        *self = Controller::new(self.events.len(), self.tuning, self.adapts, now);
         self.tuning
     }
 }

@@ -45,6 +45,10 @@ impl Mechanism for Fdm {
         Ok(Fdm::with(Settings::default()))
     }
 
+    fn configured(settings: &super::Settings) -> io::Result<Fdm> {
+        Ok(Fdm::with(settings.locality))
+    }
+
     fn update(&mut self, change: Change) -> io::Result<()> {
         let Some(interest) = change.to.filter(|interest| *interest != Interest::None) else {
             // A member is told of hang-ups whatever it asked for.

@@ -44,6 +44,10 @@ impl Mechanism for RtPerFd {
         RtPerFd::with(RtFetch::Batch)
     }
 
+    fn configured(settings: &super::Settings) -> io::Result<RtPerFd> {
+        RtPerFd::with(settings.rt_fetch)
+    }
+
     fn update(&mut self, change: Change) -> io::Result<()> {
         self.0.update(change)
     }

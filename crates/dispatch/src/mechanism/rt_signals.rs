@@ -57,6 +57,10 @@ impl Mechanism for RtSignals {
         RtSignals::with(RtFetch::Batch)
     }
 
+    fn configured(settings: &super::Settings) -> io::Result<RtSignals> {
+        RtSignals::with(settings.rt_fetch)
+    }
+
     fn update(&mut self, change: Change) -> io::Result<()> {
         self.0.update(change)
     }

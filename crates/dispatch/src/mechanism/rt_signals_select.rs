@@ -36,6 +36,10 @@ impl Mechanism for RtSignalsSelect {
         RtSignalsSelect::with(RtFetch::Batch)
     }
 
+    fn configured(settings: &super::Settings) -> io::Result<RtSignalsSelect> {
+        RtSignalsSelect::with(settings.rt_fetch)
+    }
+
     fn update(&mut self, change: Change) -> io::Result<()> {
         self.signals.update(change)?;
         self.all.update(change)

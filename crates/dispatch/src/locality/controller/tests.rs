@@ -116,7 +116,7 @@ impl Simulation {
 /// What a run cost a second, in the cost model's currency, and where N ended.
 fn run(load: Load, mut tuning: Tuning, adaptive: bool) -> (f64, Tuning) {
     let mut simulation = Simulation::new(load, tuning);
-    let mut controller = Controller::new(3, tuning, Nanos::ZERO);
+    let mut controller = Controller::new(3, tuning, Adapts::BOTH, Nanos::ZERO);
     let (mut calls, mut empty, mut warm) = (0, 0, false);
     while simulation.now < DURATION {
         if !warm && simulation.now > WARM_UP {
@@ -173,7 +173,7 @@ fn in_the_setting_of_figure_11() {
 #[test]
 fn more_idle_members_make_n_larger_and_more_events_there_make_it_smaller() {
     let settled = |members: [usize; 3], events_of_idle: u64| {
-        let mut controller = Controller::new(3, PAPER, Nanos::ZERO);
+        let mut controller = Controller::new(3, PAPER, Adapts::BOTH, Nanos::ZERO);
         let mut tuning = PAPER;
         for window in 1..=20 {
             while !controller.call() {}
@@ -198,7 +198,22 @@ fn few_descriptors_are_slept_on_soon_and_many_late() {
 
 #[test]
 fn a_window_without_time_or_events_changes_nothing_wildly() {
-    let mut controller = Controller::new(3, PAPER, Nanos::SECOND);
+    let mut controller = Controller::new(3, PAPER, Adapts::BOTH, Nanos::SECOND);
     let tuning = controller.decide(Nanos::SECOND, &[0, 0, 0]);
     assert_eq!(tuning, Tuning { live_counter: 3, sleep_threshold: 2 });
+}
+
+#[test]
+fn what_is_fixed_stays_fixed() {
+    for adapts in [
+        Adapts { live_counter: true, ..Adapts::default() },
+        Adapts { sleep_threshold: true, ..Adapts::default() },
+    ] {
+        let mut controller = Controller::new(3, PAPER, adapts, Nanos::ZERO);
+        while !controller.call() {}
+        // All members idle and nothing happening: both would change.
+        let tuning = controller.decide(Nanos::from_millis(100), &[0, 0, 6000]);
+        assert_eq!(tuning.live_counter != PAPER.live_counter, adapts.live_counter);
+        assert_eq!(tuning.sleep_threshold != PAPER.sleep_threshold, adapts.sleep_threshold);
+    }
 }
