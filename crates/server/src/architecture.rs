@@ -8,6 +8,8 @@ mod per_core;
 mod sped;
 mod tux;
 
+use base::Limit;
+
 use crate::choices::Choice;
 use crate::config::ServeConfig;
 use crate::plan::{LoopHandle, Plan};
@@ -24,6 +26,8 @@ pub struct Architecture {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
+    /// The accept-limit that suits it, used unless another is given.
+    pub accept_limit: Limit,
     /// Descriptors that it may need beside those of connections and the server's own.
     pub(crate) descriptors: fn(&ServeConfig) -> usize,
     /// The settings that mean something to it.

@@ -36,8 +36,9 @@ pub struct ServeConfig {
     pub batch: Option<Batch>,
     /// Where threads come from.
     pub threads: Option<Threads>,
-    /// Connections accepted each time the listener is ready (Brecht 2004).
-    pub accept_limit: Limit,
+    /// Connections accepted each time the listener is ready (Brecht 2004); the architecture's choice where
+    /// absent.
+    pub accept_limit: Option<Limit>,
     /// Read from a connection as soon as it is accepted (off in the paper).
     pub read_after_accept: bool,
     /// How many loops or threads; the architecture's choice where absent.

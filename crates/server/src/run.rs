@@ -117,7 +117,7 @@ impl Server {
             cpus: usable(&config.cpus, allowed)?,
             root: Arc::new(Root::open(&config.root)?),
             settings: Arc::new(config.http.clone()),
-            limit: LiveLimit::new(config.accept_limit),
+            limit: LiveLimit::new(config.accept_limit.unwrap_or(config.architecture.accept_limit)),
             log: log.as_ref().map(|(sender, _)| sender.clone()),
             config,
         };

@@ -85,9 +85,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "WHENCE")]
     pub threads: Option<Threads>,
 
-    /// Connections accepted each time the listener is ready: 1, 2, ... or inf
-    #[arg(long, value_name = "N|inf", default_value = "10")]
-    pub accept_limit: Limit,
+    /// Connections accepted each time the listener is ready: 1, 2, ... or inf; if not given, what suits the
+    /// architecture: 10 for event loops, inf for tux, 1 where threads serve what they accept
+    #[arg(long, value_name = "N|inf")]
+    pub accept_limit: Option<Limit>,
 
     /// Read from a connection as soon as it is accepted, instead of in the next turn
     #[arg(long)]

@@ -24,13 +24,15 @@
 
 use std::io;
 
+use base::Limit;
+use dispatch::Mechanism;
+
 use super::{Architecture, with_a_cache_each};
 use crate::choices::{Batch, Choice};
 use crate::driver::readiness::{Parts, SocketService};
 use crate::driver::user_threads::{UserThread, run};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
 use crate::run::ServeError;
-use dispatch::Mechanism;
 
 /// Threads of Knot-C that is not told otherwise [Brecht 2004, 4].
 const THREADS: usize = 1000;
@@ -38,6 +40,7 @@ const THREADS: usize = 1000;
 pub const KNOT_C: Architecture = Architecture {
     name: "knot-c",
     summary: "user-level threads on one processor, a fixed number, each of which accepts",
+    accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files,
     uses: &[Choice::Dispatch, Choice::Batch],
     start: |plan| {
@@ -49,6 +52,7 @@ pub const KNOT_C: Architecture = Architecture {
 pub const KNOT_A: Architecture = Architecture {
     name: "knot-a",
     summary: "user-level threads on one processor, one that accepts and one for each connection",
+    accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch],
     start: |plan| match plan.config().workers {

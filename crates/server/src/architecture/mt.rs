@@ -22,6 +22,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, Scope};
 
+use base::Limit;
+
 use super::Architecture;
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
@@ -46,6 +48,7 @@ const DESCRIPTORS_PER_THREAD: usize = 2;
 pub const MT: Architecture = Architecture {
     name: "mt",
     summary: "kernel threads, one connection at a time each",
+    accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files + pool(config) * DESCRIPTORS_PER_THREAD,
     uses: &[Choice::Wake, Choice::Threads],
     start,

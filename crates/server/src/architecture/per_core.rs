@@ -10,6 +10,8 @@
 //! busy keeps getting its share. Each loop has its own cache, so nothing is locked and memory is paid
 //! once a processor.
 
+use base::Limit;
+
 use super::{Architecture, with_a_cache_each};
 use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
@@ -19,6 +21,7 @@ use crate::run::ServeError;
 pub const PER_CORE: Architecture = Architecture {
     name: "per-core",
     summary: "one event loop per processor, pinned, each with its own queue",
+    accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::ReadAfterAccept],
     start,

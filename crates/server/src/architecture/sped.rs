@@ -11,6 +11,8 @@
 //! cold file stops everybody. Deviation: signals and the admin interface have threads of their own,
 //! which sleep unless they are spoken to.
 
+use base::Limit;
+
 use super::{Architecture, with_a_cache_each};
 use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
@@ -20,6 +22,7 @@ use crate::run::ServeError;
 pub const SPED: Architecture = Architecture {
     name: "sped",
     summary: "one event loop on one processor",
+    accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::ReadAfterAccept],
     start,

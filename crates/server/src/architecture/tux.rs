@@ -16,9 +16,10 @@
 //! them. It loses where persistent connections keep the list from ever being empty: nobody new gets in.
 //!
 //! Deviations: TUX runs in the kernel, which tells it of arrivals as they happen; here a get-events that
-//! does not wait comes between two batches. Deadlines are looked at there too. The accept-limit is the
-//! server's (10 unless given), TUX's own was infinite. Serving from inside the kernel would be another
-//! driver under this file; the discipline is in `driver/readiness/discipline.rs`.
+//! does not wait comes between two batches. Deadlines are looked at there too. Serving from inside the kernel
+//! would be another driver under this file; the discipline is in `driver/readiness/discipline.rs`.
+
+use base::Limit;
 
 use super::{Architecture, with_a_cache_each};
 use crate::choices::Choice;
@@ -29,6 +30,7 @@ use crate::run::ServeError;
 pub const TUX: Architecture = Architecture {
     name: "tux",
     summary: "one event loop, which accepts only when nothing else is left",
+    accept_limit: Limit::Infinite,
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch],
     start,

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use base::{Limit, Nanos};
-use server::architecture;
+use server::{Batch, ServeConfig, ServeError, Server, Threads, Wake, architecture};
 
 use super::client::question;
 use super::harness::{Files, Running, Variant, alone, on_every};
@@ -84,7 +84,7 @@ fn no_accept_phase_takes_more_than_the_limit() {
     on_every(|variant, files| {
         for limit in [1, 3] {
             let mut config = variant.config(files);
-            config.accept_limit = Limit::AtMost(limit);
+            config.accept_limit = Some(Limit::AtMost(limit));
             // While a request is worked on, connections gather in the queue.
             config.burn = Nanos::from_micros(300);
             let server = Running::start(config);
@@ -180,13 +180,36 @@ fn deadlines_pass_for_those_who_send_nothing() {
 }
 
 #[test]
+fn what_makes_no_sense_is_refused() {
+    let files = Files::new();
+    let refused = |architecture, change: &dyn Fn(&mut ServeConfig)| {
+        let mut config = Variant::plain(architecture::by_name(architecture).unwrap()).config(&files);
+        change(&mut config);
+        match Server::start(config) {
+            Err(ServeError::Setting { setting, accepted, .. }) => (setting, accepted),
+            _ => panic!("{architecture} took it"),
+        }
+    };
+    let (setting, accepted) = refused("mt", &|config| config.dispatch = Some("poll"));
+    assert_eq!(setting, "--dispatch");
+    assert!(accepted.starts_with("mt waits for one descriptor at a time"), "{accepted}");
+    assert_eq!(refused("sped", &|config| config.wake = Some(Wake::All)).0, "--wake");
+    assert_eq!(refused("sped", &|config| config.workers = Some(2)).0, "--workers");
+    assert_eq!(refused("tux", &|config| config.read_after_accept = true).0, "--read-after-accept");
+    assert_eq!(refused("knot-a", &|config| config.batch = Some(Batch::Serial)).0, "--batch");
+    assert_eq!(refused("knot-a", &|config| config.workers = Some(2)).0, "--workers");
+    let per_connection = |config: &mut ServeConfig| config.threads = Some(Threads::PerConnection);
+    assert_eq!(refused("knot-c", &per_connection).0, "--threads");
+    assert_eq!(refused("mt", &per_connection).0, "--workers");
+}
+
+#[test]
 fn ten_thousand_user_level_threads() {
     let _alone = alone();
     let files = Files::new();
     let variant = Variant::plain(architecture::by_name("knot-c").unwrap());
     let mut config = variant.config(&files);
     config.workers = Some(10_000);
-    config.accept_limit = Limit::AtMost(1);
     let server = Running::start(config);
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
     for client in &mut clients {

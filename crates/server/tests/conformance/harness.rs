@@ -59,7 +59,7 @@ impl Variant {
             wake: self.wake,
             batch: self.batch,
             threads: self.threads,
-            accept_limit: Limit::AtMost(1),
+            accept_limit: Some(Limit::AtMost(1)),
             read_after_accept: false,
             workers,
             cpus: Vec::new(),

@@ -82,3 +82,111 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::os::fd::OwnedFd;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use base::{Limit, Nanos};
+    use dispatch::mechanism::Epoll;
+    use http1::server::Settings;
+    use http1::{Request, Response, Service, Status};
+
+    use super::*;
+    use crate::accept::{Acceptor, LiveLimit};
+    use crate::counters::Board;
+    use crate::driver::Stop;
+    use crate::driver::readiness::Parts;
+    use crate::listener::listen;
+
+    /// Notes what it is asked for.
+    #[derive(Clone, Default)]
+    struct Asked(Rc<RefCell<Vec<String>>>);
+
+    impl Service for Asked {
+        type File = Arc<OwnedFd>;
+
+        fn respond(&mut self, request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
+            self.0.borrow_mut().push(request.target.to_owned());
+            Response::error(Status::NOT_FOUND)
+        }
+    }
+
+    impl SocketService for Asked {
+        fn counts(&self) -> Vec<(&'static str, u64)> {
+            Vec::new()
+        }
+    }
+
+    /// A loop under one discipline, whose phases are run by hand, with so many clients that have asked for
+    /// /0, /1, ... and wait in the accept queue.
+    struct Bench<M, D> {
+        under_test: ReadinessLoop<M, Asked, D>,
+        asked: Asked,
+        clients: Vec<TcpStream>,
+    }
+
+    impl<M: Mechanism, D: Discipline> Bench<M, D> {
+        fn new(limit: u32, clients: usize) -> Bench<M, D> {
+            let asked = Asked::default();
+            let under_test = ReadinessLoop::new(Parts {
+                listeners: listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap(),
+                acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit))).unwrap(),
+                service: asked.clone(),
+                settings: Arc::new(Settings::default()),
+                max_connections: 100,
+                read_after_accept: false,
+                log: None,
+                board: Board::default(),
+                stop: Stop::new().unwrap(),
+                drain_timeout: Nanos::ZERO,
+            });
+            let mut bench = Bench { under_test: under_test.unwrap(), asked, clients: Vec::new() };
+            (0..clients).for_each(|_| bench.connect());
+            bench
+        }
+
+        fn connect(&mut self) {
+            let mut client = TcpStream::connect(self.under_test.parts.listeners[0].address).unwrap();
+            let number = self.clients.len();
+            client.write_all(format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
+            self.clients.push(client);
+        }
+
+        /// One round of the loop; gives how many were accepted and what was worked on.
+        fn round(&mut self) -> (u64, Vec<String>) {
+            let before = self.under_test.counts.accepts;
+            self.under_test.get_events().unwrap();
+            self.under_test.accept();
+            self.under_test.work();
+            (self.under_test.counts.accepts - before, self.asked.0.take())
+        }
+    }
+
+    #[test]
+    fn by_phases_what_was_accepted_waits_for_the_next_round() {
+        let mut bench = Bench::<Epoll, ByPhases>::new(2, 3);
+        assert_eq!(bench.round(), (2, vec![]));
+        let (accepted, mut worked_on) = bench.round();
+        worked_on.sort();
+        assert_eq!((accepted, worked_on), (1, vec!["/0".to_owned(), "/1".to_owned()]));
+        assert_eq!(bench.round(), (0, vec!["/2".to_owned()]));
+    }
+
+    #[test]
+    fn until_empty_the_latest_is_first_and_accepting_last() {
+        let mut bench = Bench::<Epoll, UntilEmpty>::new(20, 20);
+        let names = |numbers: std::ops::Range<usize>| -> Vec<String> {
+            numbers.rev().map(|number| format!("/{number}")).collect()
+        };
+        assert_eq!(bench.round(), (20, names(4..20)), "accepted, and worked on in the same round");
+        bench.connect();
+        assert_eq!(bench.round(), (0, names(0..4)), "something was pending");
+        assert_eq!(bench.round(), (1, names(20..21)));
+    }
+}
