@@ -287,7 +287,10 @@ impl<T: Target> Surveyor<'_, T> {
     }
 
     fn search(&mut self) -> Result<(Bracket, Vec<Step>), T::Error> {
-        let plan = Search { first_guess_per_s: FIRST_GUESS_PER_S, narrowing_runs: NARROWING_RUNS };
+        // A server that a probe is too much for would need long to get rid of more.
+        let overloaded_by_probe = self.served_per_s < PROBE_PER_S * KEEPS_UP;
+        let first_guess_per_s = if overloaded_by_probe { self.served_per_s } else { FIRST_GUESS_PER_S };
+        let plan = Search { first_guess_per_s, narrowing_runs: NARROWING_RUNS };
         let coarse = self.plan.step / COARSE;
         let mut steps = Vec::new();
         let bracket = capacity::enclose(plan, &mut |per_s| {
