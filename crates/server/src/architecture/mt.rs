@@ -19,7 +19,7 @@
 //! at a shutdown. The paper's numbers are Apache's: 150 threads.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 
 use base::Limit;
@@ -66,7 +66,11 @@ struct Crew {
     limit: LiveLimit,
     log: Option<LogSender>,
     board: Board,
+    /// Why a thread could not go on.
+    failure: Mutex<Option<io::Error>>,
 }
+
+type Accepting<'a> = AcceptingThread<'a, Costly<SharedSite>>;
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
@@ -100,22 +104,20 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         limit: plan.limit(),
         log: plan.log(),
         board: board.clone(),
+        failure: Mutex::default(),
     };
     let (asked, workers, drain_timeout) = (stop.clone(), pool(config), config.drain_timeout);
     let body = move || {
-        std::thread::scope(|scope| {
-            let started = match threads {
-                Threads::Pool => (0..workers).try_for_each(|index| crew.start_worker(scope, index)),
-                Threads::PerConnection => crew.start_acceptor(scope),
-            };
-            let ended = started.and_then(|()| Acceptor::new(crew.limit.clone())).and_then(|mut acceptor| {
+        let ended = std::thread::scope(|scope| {
+            let ended = crew.start(scope, threads, workers).and_then(|mut acceptor| {
                 crew.group.stop_when(&asked, &mut acceptor, drain_timeout, &crew.board)
             });
             if ended.is_err() {
                 crew.group.abandon();
             }
             ended
-        })
+        });
+        crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(ended, Err)
     };
     Ok(vec![start_thread("mt".to_owned(), &config.cpus, stop, board, addresses, body)?])
 }
@@ -142,8 +144,46 @@ impl Crew {
         ServingThread::new(&self.group, common, self.board.clone())
     }
 
-    fn accepting(&self) -> io::Result<AcceptingThread<'_, Costly<SharedSite>>> {
+    fn accepting(&self) -> io::Result<Accepting<'_>> {
         AcceptingThread::new(self.serving(), Acceptor::new(self.limit.clone())?)
+    }
+
+    /// Starts the threads that the group begins with, and gives the acceptor for its end. What they need is
+    /// made before the first of them can take a descriptor for a connection.
+    fn start<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        threads: Threads,
+        workers: usize,
+    ) -> io::Result<Acceptor> {
+        let last = Acceptor::new(self.limit.clone())?;
+        match threads {
+            Threads::Pool => {
+                let workers = (0..workers).map(|_| self.accepting()).collect::<io::Result<Vec<_>>>()?;
+                for (index, worker) in workers.into_iter().enumerate() {
+                    self.start_worker(scope, index, worker)?;
+                }
+            }
+            Threads::PerConnection => self.start_acceptor(scope, self.accepting()?)?,
+        }
+        Ok(last)
+    }
+
+    /// Starts a thread that the group cannot do without.
+    fn start_thread<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        name: String,
+        body: impl FnOnce() -> io::Result<()> + Send + 'scope,
+    ) -> io::Result<()> {
+        let guard = EndsTheServer(self.group.stop().clone());
+        let body = move || {
+            let _guard = guard;
+            if let Err(error) = body() {
+                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+        };
+        Builder::new().name(name).stack_size(STACK_BYTES).spawn_scoped(scope, body).map(drop)
     }
 
     /// A thread of the pool: takes up to accept-limit connections, serves them in turn, and again.
@@ -151,41 +191,38 @@ impl Crew {
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
         index: usize,
+        mut worker: Accepting<'env>,
     ) -> io::Result<()> {
-        let mut worker = self.accepting()?;
-        let guard = EndsTheServer(self.group.stop().clone());
-        let body = move || {
-            let _guard = guard;
+        self.start_thread(scope, format!("mt-{index}"), move || {
             loop {
                 let batch = worker.accept_n()?;
                 if batch.is_empty() {
-                    return Ok::<(), io::Error>(());
+                    return Ok(());
                 }
                 for arrived in batch {
                     worker.serving.serve(arrived);
                 }
             }
-        };
-        Builder::new().name(format!("mt-{index}")).stack_size(STACK_BYTES).spawn_scoped(scope, body)?;
-        Ok(())
+        })
     }
 
     /// The thread that accepts for all, and starts a thread for each connection.
-    fn start_acceptor<'scope, 'env>(&'env self, scope: &'scope Scope<'scope, 'env>) -> io::Result<()> {
-        let mut acceptor = self.accepting()?;
-        let guard = EndsTheServer(self.group.stop().clone());
-        let body = move || {
-            let _guard = guard;
+    fn start_acceptor<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        mut acceptor: Accepting<'env>,
+    ) -> io::Result<()> {
+        self.start_thread(scope, "mt-acceptor".to_owned(), move || {
             loop {
                 let batch = acceptor.accept_n()?;
                 if batch.is_empty() {
-                    return Ok::<(), io::Error>(());
+                    return Ok(());
                 }
                 for arrived in batch {
-                    let mut server = self.serving();
+                    let mut serving = self.serving();
                     let serve = move || {
-                        server.serve(arrived);
-                        server.publish();
+                        serving.serve(arrived);
+                        serving.publish();
                     };
                     let named = Builder::new().name("mt-connection".to_owned()).stack_size(STACK_BYTES);
                     if named.spawn_scoped(scope, serve).is_err() {
@@ -193,8 +230,6 @@ impl Crew {
                     }
                 }
             }
-        };
-        Builder::new().name("mt-acceptor".to_owned()).spawn_scoped(scope, body)?;
-        Ok(())
+        })
     }
 }

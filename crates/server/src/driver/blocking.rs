@@ -98,6 +98,12 @@ impl<S: SocketService> Common<S> {
         }
     }
 
+    /// The totals of this thread, which are going to change and to be published.
+    pub fn counting(&mut self) -> &mut LoopCounts {
+        self.unpublished = true;
+        &mut self.counts
+    }
+
     /// When the totals are to be published; nothing while they are.
     pub fn publish_due(&self) -> Option<Nanos> {
         self.unpublished.then(|| self.published + PUBLISH_EVERY)

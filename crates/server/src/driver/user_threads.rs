@@ -35,6 +35,7 @@ use base::{Key, Nanos};
 use dispatch::Dispatcher;
 
 use super::blocking::Common;
+use super::readiness::SocketService;
 use crate::accept::{Acceptor, Arrived, PhaseEnd};
 use crate::listener::Listener;
 use crate::slots::Slots;
@@ -82,12 +83,12 @@ struct Shared<M, S> {
     bereft: RefCell<Vec<Key>>,
 }
 
-impl<M, S> Shared<M, S> {
+impl<M, S: SocketService> Shared<M, S> {
     /// One accept phase, and what it says about the queue.
     fn accept_phase(&self, now: Nanos, batch: &mut Vec<Arrived>) -> PhaseEnd {
         let (mut acceptor, listeners) = (self.acceptor.borrow_mut(), self.listeners.borrow());
-        let counts = &mut self.common.borrow_mut().counts;
-        let end = acceptor.phase(&listeners, now, &self.slots, counts, batch);
+        let mut common = self.common.borrow_mut();
+        let end = acceptor.phase(&listeners, now, &self.slots, common.counting(), batch);
         self.full.set(end == PhaseEnd::Full);
         match end {
             PhaseEnd::Empty => self.ready.set(false),

@@ -117,7 +117,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     fn spawn(&mut self, body: Body<M, S>) {
         let stack = self.spare.pop().map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
         let Ok(stack) = stack else {
-            self.shared.common.borrow_mut().counts.no_thread += 1;
+            self.shared.common.borrow_mut().counting().no_thread += 1;
             return;
         };
         let shared = Rc::clone(&self.shared);
