@@ -3,8 +3,11 @@
 //! No time decides whether a benchmark succeeds: it prints what it measured. `--check` compares that
 //! with what the project promises, and is for a machine that does nothing else.
 
+mod dispatch;
 mod load;
+mod mechanisms;
 mod memory;
+mod plot;
 mod serve;
 
 use std::collections::BTreeMap;
@@ -15,8 +18,11 @@ use base::{Clock, Nanos, RealClock, Seed};
 use clap::{Args, Subcommand};
 use lab::topology::Topology;
 use record::Manifest;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use sys::process::{Program, this_program};
+
+use mechanisms::Mechanisms;
 
 /// The size of the file that is asked for.
 pub const FILE_LENGTH: usize = 1024;
@@ -34,6 +40,8 @@ pub enum Bench {
     Load(load::Options),
     /// Memory of an idle keep-alive connection, beside other servers
     Memory(memory::Options),
+    /// What the event mechanisms cost by themselves: waits and changes of interest
+    Dispatch(dispatch::Options),
 }
 
 /// What all benchmarks take.
@@ -98,6 +106,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Serve(options) => serve::run(options, &ground),
         Bench::Load(options) => load::run(options, &ground),
         Bench::Memory(options) => memory::run(options, &ground),
+        Bench::Dispatch(options) => dispatch::run(options, &ground),
     }
 }
 
@@ -143,6 +152,21 @@ impl Ground {
         }
         Ok(())
     }
+}
+
+/// Raises our descriptor limit as far as it goes.
+///
+/// # Errors
+/// When that is less than what needs so many.
+fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
+    let most = getrlimit(Resource::Nofile).maximum;
+    ensure!(
+        most.is_none_or(|most| most >= needed as u64),
+        "{what} needs {needed} descriptors, and ulimit -Hn is {}",
+        most.unwrap_or(0)
+    );
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
+    Ok(())
 }
 
 /// Builds the program that is measured, so that no old one is, and says where it is: beside us.

@@ -9,11 +9,10 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use anyhow::{Context, ensure};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use anyhow::Context;
 use serde::Serialize;
 
-use super::{Common, FILE_LENGTH, Ground, Promise};
+use super::{Common, FILE_LENGTH, Ground, Promise, allow_descriptors};
 use crate::proc;
 use crate::responder::AfterReply;
 use crate::rivals::servers::{self, INRUSH, LIMIT, Server};
@@ -47,7 +46,7 @@ struct Measured {
 
 /// Measures, prints and writes.
 pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
-    raise_descriptor_limit(options.connections + FIRST + OTHER_DESCRIPTORS)?;
+    allow_descriptors("--connections", (options.connections + FIRST + OTHER_DESCRIPTORS) as usize)?;
     let folder = servers::open_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
     let mut measured = Vec::new();
@@ -119,15 +118,4 @@ fn idle_connection(address: SocketAddr) -> io::Result<TcpStream> {
             return Ok(stream);
         }
     }
-}
-
-fn raise_descriptor_limit(needed: u32) -> anyhow::Result<()> {
-    let most = getrlimit(Resource::Nofile).maximum;
-    ensure!(
-        most.is_none_or(|most| most >= u64::from(needed)),
-        "--connections needs {needed} descriptors, and ulimit -Hn is {}",
-        most.unwrap_or(0)
-    );
-    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
-    Ok(())
 }

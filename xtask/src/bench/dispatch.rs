@@ -1,0 +1,378 @@
+//! What the event mechanisms cost by themselves: a wait against the number of descriptors registered and
+//! of those ready, and a change of interest. No server, no network: Unix socket pairs in one process.
+//!
+//! A *turn* is what a server has to do to hear of everything: as many waits that do not block as it takes
+//! until every ready descriptor is reported, which for most mechanisms is one. Every turn begins with
+//! fresh readiness and ends with all of it drained, so that level and edge do the same. The ready descriptors
+//! are spread evenly over the set and are the same in each turn. With none ready a turn is one wait.
+//!
+//! A change is paid for when the next wait reconciles it: its cost is that of many changes and the wait
+//! after them, less that of a wait without changes. *Modify* turns a wait for reading into one for writing
+//! and back, on sockets that have no room, so that nothing is ever reported.
+//!
+//! All costs are CPU time of the waiting thread, the kernel's work for it included, means within a run
+//! because some mechanisms look at everything now and then; runs of a round come in random order, and
+//! the median over the rounds is shown. Every run has a thread of its own: a mechanism may keep
+//! something per thread.
+
+mod show;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use anyhow::{Context, anyhow};
+use base::{Nanos, Seed};
+use dispatch::{Dispatcher, Event, Interest, Mechanism, Token};
+use rand::seq::SliceRandom;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use serde::Serialize;
+use sys::cpu::thread_time;
+
+use super::{Common, Ground, Mechanisms, allow_descriptors};
+use crate::statistics::{Spread, spread};
+
+/// How many descriptors are registered.
+const REGISTERED: [usize; 4] = [10, 100, 1000, 5000];
+/// How many of them are ready.
+const READY: [usize; 4] = [0, 1, 10, 100];
+/// How many descriptors change their interest before a wait.
+const CHANGED: usize = 1000;
+/// What we have open beside the pairs.
+const OTHER_DESCRIPTORS: usize = 64;
+/// CPU time that a point of a run is given.
+const BUDGET: Nanos = Nanos::from_millis(20);
+/// Turns that a point has at least, and at once where none is ready: eight times the nine calls after which
+/// polling sets with their default N = 3 have looked at everything.
+const TURNS: u32 = 72;
+/// Times that each change is made in a run.
+const REPEATS: u32 = 10;
+/// Waits after which a mechanism that still does not report what is ready is broken.
+const WAITS_MAX: u32 = 10_000;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// How often each mechanism is measured
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Mechanisms, comma-separated
+    #[arg(long, default_value = "all")]
+    mechanisms: Mechanisms,
+}
+
+/// The cost of a turn.
+#[derive(Clone, Debug, Serialize)]
+struct Wait {
+    mechanism: &'static str,
+    registered: usize,
+    ready: usize,
+    ns: Spread,
+}
+
+/// The cost of changing one descriptor's interest.
+#[derive(Clone, Debug, Serialize)]
+struct Change {
+    mechanism: &'static str,
+    register_ns: Spread,
+    modify_ns: Spread,
+    deregister_ns: Spread,
+}
+
+#[derive(Serialize)]
+struct Results {
+    waits: Vec<Wait>,
+    changes: Vec<Change>,
+}
+
+/// A socket that is watched, and the one that makes it ready.
+struct Pair {
+    watched: OwnedFd,
+    peer: OwnedFd,
+}
+
+/// What is measured of one mechanism, over some pairs: turns by [`READY`], and changes.
+struct Contender {
+    name: &'static str,
+    turns: fn(&[Pair]) -> io::Result<Vec<f64>>,
+    changes: fn(&[Pair]) -> io::Result<[f64; 3]>,
+}
+
+/// What one mechanism cost, by round.
+struct Measured {
+    /// By [`REGISTERED`] and [`READY`].
+    turns: Vec<Vec<Vec<f64>>>,
+    /// Register, modify, deregister.
+    changes: [Vec<f64>; 3],
+}
+
+macro_rules! contender_of_each {
+    ($($name:literal => $mechanism:ty,)*) => {
+        vec![$(Contender { name: $name, turns: turns::<$mechanism>, changes: changes::<$mechanism> },)*]
+    };
+}
+
+/// Measures, prints, draws and writes.
+pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+    let sizes = sizes();
+    let pairs = pairs(sizes.last().copied().unwrap_or(0)).context("cannot make socket pairs")?;
+    let names = options.mechanisms.available();
+    let mut contenders = dispatch::for_each_mechanism!(contender_of_each);
+    contenders.retain(|contender| names.contains(&contender.name));
+    let measured = measure(options.rounds, options.common.seed, &sizes, &contenders, &pairs)?;
+    let results = summarise(&sizes, &contenders, &measured);
+    let text = show::text(&results);
+    print!("\n{text}\n");
+    show::draw(&options.common, &results, &text)?;
+    ground.conclude(&options.common, "dispatch", &results, &[])
+}
+
+/// The sizes that the descriptor limit allows; names the others.
+fn sizes() -> Vec<usize> {
+    let allowed = |size: &usize| {
+        let outcome = allow_descriptors(&format!("{size} registered"), 2 * size + OTHER_DESCRIPTORS);
+        outcome.inspect_err(|error| println!("skipped: {error:#}")).is_ok()
+    };
+    REGISTERED.into_iter().filter(allowed).collect()
+}
+
+/// Pairs whose watched side has nothing to read and no room to write.
+fn pairs(count: usize) -> io::Result<Vec<Pair>> {
+    let pair = |_| {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (watched, peer) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // The least that the kernel allows.
+        rustix::net::sockopt::set_socket_send_buffer_size(&watched, 1)?;
+        loop {
+            match rustix::net::send(&watched, &[0; 1024], SendFlags::NOSIGNAL) {
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Ok(Pair { watched, peer }),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    (0..count).map(pair).collect()
+}
+
+fn measure(
+    rounds: u32,
+    seed: Seed,
+    sizes: &[usize],
+    contenders: &[Contender],
+    pairs: &[Pair],
+) -> anyhow::Result<Vec<Measured>> {
+    let empty = || Measured {
+        turns: vec![vec![Vec::new(); READY.len()]; sizes.len()],
+        changes: [const { Vec::new() }; 3],
+    };
+    let mut measured: Vec<Measured> = contenders.iter().map(|_| empty()).collect();
+    let mut rng = seed.child("order of mechanisms").rng();
+    let mut order: Vec<usize> = (0..contenders.len()).collect();
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        for (row, size) in sizes.iter().enumerate() {
+            order.shuffle(&mut rng);
+            for index in &order {
+                let Contender { name, turns, .. } = contenders[*index];
+                let costs = in_a_thread(|| turns(&pairs[..*size]));
+                let costs = costs.with_context(|| format!("{name}, {size} descriptors"))?;
+                for (column, cost) in costs.into_iter().enumerate() {
+                    measured[*index].turns[row][column].push(cost);
+                }
+            }
+        }
+        for index in &order {
+            let Contender { name, changes, .. } = contenders[*index];
+            let costs = in_a_thread(|| changes(&pairs[..CHANGED.min(pairs.len())]));
+            for (kind, cost) in costs.with_context(|| format!("{name}, changes"))?.into_iter().enumerate() {
+                measured[*index].changes[kind].push(cost);
+            }
+        }
+    }
+    Ok(measured)
+}
+
+fn in_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> anyhow::Result<T> {
+    let joined = std::thread::scope(|scope| scope.spawn(work).join());
+    Ok(joined.map_err(|_| anyhow!("the measuring thread panicked"))??)
+}
+
+fn summarise(sizes: &[usize], contenders: &[Contender], measured: &[Measured]) -> Results {
+    let mut results = Results { waits: Vec::new(), changes: Vec::new() };
+    for (Contender { name: mechanism, .. }, measured) in contenders.iter().zip(measured) {
+        for (registered, costs) in sizes.iter().zip(&measured.turns) {
+            let points = READY.iter().zip(costs).filter_map(|(ready, costs)| {
+                Some(Wait { mechanism, registered: *registered, ready: *ready, ns: spread(costs)? })
+            });
+            results.waits.extend(points);
+        }
+        let [register, modify, deregister] = measured.changes.each_ref().map(|costs| spread(costs));
+        if let (Some(register_ns), Some(modify_ns), Some(deregister_ns)) = (register, modify, deregister) {
+            results.changes.push(Change { mechanism, register_ns, modify_ns, deregister_ns });
+        }
+    }
+    results
+}
+
+/// A dispatcher over some pairs, and what reading the clock costs, which is taken off every measurement.
+struct Subject<'a, M> {
+    dispatcher: Dispatcher<M>,
+    pairs: &'a [Pair],
+    events: Vec<Event>,
+    clock_cost: Nanos,
+}
+
+/// The cost of a turn in nanoseconds, for each of [`READY`] that there are descriptors for.
+fn turns<M: Mechanism>(pairs: &[Pair]) -> io::Result<Vec<f64>> {
+    let mut subject = Subject::<M>::new(pairs)?;
+    subject.register()?;
+    let possible = READY.into_iter().filter(|ready| *ready <= pairs.len());
+    let costs = possible.map(|ready| subject.turn(ready)).collect();
+    subject.deregister()?;
+    costs
+}
+
+/// The cost in nanoseconds of one descriptor's register, modify and deregister.
+fn changes<M: Mechanism>(pairs: &[Pair]) -> io::Result<[f64; 3]> {
+    let mut subject = Subject::<M>::new(pairs)?;
+    let mut costs = [0.0; 3];
+    // The first time the tables grow, which no later one pays for.
+    subject.change_all()?;
+    for _ in 0..REPEATS {
+        for (sum, cost) in costs.iter_mut().zip(subject.change_all()?) {
+            *sum += cost;
+        }
+    }
+    Ok(costs.map(|cost| cost / f64::from(REPEATS) / pairs.len() as f64))
+}
+
+impl<'a, M: Mechanism> Subject<'a, M> {
+    fn new(pairs: &'a [Pair]) -> io::Result<Subject<'a, M>> {
+        let since = thread_time();
+        for _ in 1..TURNS {
+            thread_time();
+        }
+        let clock_cost = Nanos((thread_time() - since).0 / u64::from(TURNS));
+        Ok(Subject { dispatcher: Dispatcher::new()?, pairs, events: Vec::new(), clock_cost })
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        self.events.clear();
+        self.dispatcher.wait(&mut self.events, Some(Nanos::ZERO)).map(drop)
+    }
+
+    fn register(&mut self) -> io::Result<()> {
+        for (index, pair) in self.pairs.iter().enumerate() {
+            self.dispatcher.register(pair.watched.as_fd(), Token(index as u64), Interest::Read);
+        }
+        self.wait()
+    }
+
+    fn modify(&mut self, interest: Interest) -> io::Result<()> {
+        for pair in self.pairs {
+            self.dispatcher.modify(pair.watched.as_fd(), interest);
+        }
+        self.wait()
+    }
+
+    fn deregister(&mut self) -> io::Result<()> {
+        for pair in self.pairs {
+            self.dispatcher.deregister(pair.watched.as_fd());
+        }
+        self.wait()
+    }
+
+    /// CPU time of some work on this thread, in nanoseconds.
+    fn time(&mut self, work: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<f64> {
+        let since = thread_time();
+        work(self)?;
+        Ok((thread_time() - since).saturating_sub(self.clock_cost).0 as f64)
+    }
+
+    /// The mean cost of a wait with nothing ready.
+    fn empty_turn(&mut self) -> io::Result<f64> {
+        let cost = self.time(|this| (0..TURNS).try_for_each(|_| this.wait()))?;
+        Ok(cost / f64::from(TURNS))
+    }
+
+    /// The mean cost of a turn.
+    fn turn(&mut self, ready: usize) -> io::Result<f64> {
+        let each: Vec<usize> = (0..ready).map(|index| index * self.pairs.len() / ready).collect();
+        let mut reported = vec![0_u32; self.pairs.len()];
+        let (mut cost, mut turns) = (0.0, 0);
+        while turns < TURNS || cost < BUDGET.0 as f64 {
+            if ready == 0 {
+                cost += self.empty_turn()? * f64::from(TURNS);
+                turns += TURNS;
+                continue;
+            }
+            turns += 1;
+            for index in &each {
+                rustix::net::send(&self.pairs[*index].peer, &[0], SendFlags::NOSIGNAL)?;
+            }
+            cost += self.time(|this| this.wait_for_all(ready, &mut reported, turns))?;
+            for index in &each {
+                rustix::io::read(&self.pairs[*index].watched, &mut [0])?;
+            }
+        }
+        Ok(cost / f64::from(turns))
+    }
+
+    /// Waits until so many descriptors have been reported, which are marked with the number of the turn.
+    fn wait_for_all(&mut self, ready: usize, reported: &mut [u32], turn: u32) -> io::Result<()> {
+        let mut left = ready;
+        for _ in 0..WAITS_MAX {
+            self.wait()?;
+            for event in &self.events {
+                let last = &mut reported[event.token.0 as usize];
+                left -= usize::from(*last != turn);
+                *last = turn;
+            }
+            if left == 0 {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other(format!("{left} of {ready} ready descriptors are not reported")))
+    }
+
+    /// What it costs to register, modify and deregister all descriptors; waiting is taken off.
+    fn change_all(&mut self) -> io::Result<[f64; 3]> {
+        let register = self.time(Self::register)?;
+        let full = self.empty_turn()?;
+        let modify = self.time(|this| this.modify(Interest::Write))?;
+        let modify = modify + self.time(|this| this.modify(Interest::Read))?;
+        let deregister = self.time(Self::deregister)?;
+        let empty = self.empty_turn()?;
+        Ok([register - full, modify / 2.0 - full, deregister - empty].map(|cost| cost.max(0.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mechanism_reports_every_ready_descriptor_and_goes_through_every_change() {
+        let pairs = pairs(20).unwrap();
+        for Contender { name, turns, changes } in dispatch::for_each_mechanism!(contender_of_each) {
+            if Mechanisms::of(&[name]).available().is_empty() {
+                continue;
+            }
+            let costs = in_a_thread(|| turns(&pairs)).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+            assert_eq!(costs.len(), 3, "{name}: 0, 1 and 10 of 20 ready");
+            assert!(costs.iter().all(|cost| *cost > 0.0), "{name}: {costs:?}");
+            in_a_thread(|| changes(&pairs)).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        }
+    }
+
+    #[test]
+    fn what_is_watched_can_neither_be_read_nor_written() {
+        use std::os::fd::AsRawFd;
+        use sys::poll::{PollFd, bits};
+        let pairs = pairs(1).unwrap();
+        let mut set = [PollFd::new(pairs[0].watched.as_raw_fd(), bits::IN | bits::OUT)];
+        assert_eq!(sys::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap(), 0);
+    }
+}
