@@ -68,6 +68,8 @@ pub struct Capabilities {
     pub descriptor_limit: &'static str,
     /// Of several waiters on one listener only one need be woken.
     pub exclusive_wake: bool,
+    /// The settings that it takes, as they are named on the command line.
+    pub settings: &'static [&'static str],
 }
 
 impl Capabilities {
@@ -89,6 +91,7 @@ const DEV_POLL: Capabilities = Capabilities {
     trigger: Trigger::Level,
     descriptor_limit: "RLIMIT_NOFILE",
     exclusive_wake: false,
+    settings: &[],
 };
 
 /// Banga, Mogul, Druschel, "A Scalable and Explicit Event Delivery Mechanism for UNIX", 1999.
@@ -117,6 +120,14 @@ pub struct Row {
 pub struct Table {
     /// In the order of the command line's list, the historical ones last.
     pub rows: Vec<Row>,
+}
+
+/// What every mechanism of the command line's list says of itself, in its order.
+pub fn declared() -> Vec<Capabilities> {
+    macro_rules! declaration_of_each {
+        ($($name:literal => $mechanism:ty,)*) => { vec![$(<$mechanism as Mechanism>::CAPABILITIES,)*] };
+    }
+    crate::for_each_mechanism!(declaration_of_each)
 }
 
 /// Sets all mechanisms side by side and tries each on this machine: makes an empty interest set of each

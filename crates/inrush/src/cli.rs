@@ -16,7 +16,7 @@ pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use load::{Client, LoadFlags, Output};
-pub use serve::{LogFormat, MECHANISMS, ServeFlags};
+pub use serve::{LogFormat, MECHANISMS, ServeFlags, Tunable};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
 #[derive(Debug, Parser)]

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{LogTarget, ServeConfig, ServeError, Server};
 
-use crate::cli::{self, ServeFlags};
+use crate::cli::{self, ServeFlags, Tunable};
 use crate::exit::Exit;
 
 /// Descriptors beside connections: listeners, mechanism, log, reserve, standard streams, and headroom.
@@ -11,6 +11,7 @@ const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal.
 pub fn run(flags: ServeFlags) -> Result<(), Exit> {
+    check_mechanism_settings(&flags)?;
     let config = configuration(flags);
     let needed = config.max_connections + config.architecture.descriptors(&config) + OTHER_DESCRIPTORS;
     raise_descriptor_limit(needed as u64);
@@ -26,6 +27,46 @@ pub fn run(flags: ServeFlags) -> Result<(), Exit> {
         eprintln!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
     }
     Ok(())
+}
+
+/// Refuses settings that the event mechanism has no use for.
+fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
+    let given = [
+        ("rt-fetch", flags.rt_fetch.is_some()),
+        ("fdm-sets", flags.fdm_sets.is_some()),
+        ("fdm-live-counter", flags.fdm_live_counter.is_some()),
+        ("sleep-threshold", flags.sleep_threshold.is_some()),
+    ];
+    let table = dispatch::capabilities::declared();
+    let chosen = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
+    let takes = |name: &str, setting: &str| {
+        table.iter().any(|known| known.name == name && known.settings.contains(&setting))
+    };
+    let mut useless = given.into_iter().filter(|(setting, given)| *given && !takes(chosen, setting));
+    let Some((setting, _)) = useless.next() else { return Ok(()) };
+    let users: Vec<&str> = table.iter().map(|known| known.name).filter(|name| takes(name, setting)).collect();
+    Err(Exit::Usage(format!(
+        "--{setting}: --dispatch {chosen} has no use for it; it is for {}",
+        users.join(", ")
+    )))
+}
+
+fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
+    let mut settings = dispatch::Settings::default();
+    let sets = &mut settings.locality;
+    sets.sets = flags.fdm_sets.unwrap_or(sets.sets);
+    match flags.fdm_live_counter {
+        Some(Tunable::Fixed(number)) => sets.live_counter = number,
+        Some(Tunable::Adaptive) => sets.adapts.live_counter = true,
+        None => {}
+    }
+    match flags.sleep_threshold {
+        Some(Tunable::Fixed(number)) => sets.sleep_threshold = number,
+        Some(Tunable::Adaptive) => sets.adapts.sleep_threshold = true,
+        None => {}
+    }
+    settings.rt_fetch = flags.rt_fetch.unwrap_or(settings.rt_fetch);
+    settings
 }
 
 fn exit(error: ServeError) -> Exit {
@@ -55,6 +96,7 @@ fn raise_descriptor_limit(needed: u64) {
 }
 
 fn configuration(flags: ServeFlags) -> ServeConfig {
+    let mechanism = mechanism_settings(&flags);
     let target = flags.access_log.map(|path| match path.to_str() {
         Some("-") => LogTarget::Stdout,
         _ => LogTarget::File(path),
@@ -65,6 +107,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
     };
     let named = |given: String| cli::MECHANISMS.iter().copied().find(|name| *name == given);
     ServeConfig {
+        mechanism,
         root: flags.root,
         listen: flags.listen,
         architecture: flags.arch,

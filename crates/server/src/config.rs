@@ -30,6 +30,8 @@ pub struct ServeConfig {
     /// The event mechanism's name: one of [`dispatch::for_each_mechanism`]. The best where absent, here and
     /// below where an architecture has a use for it; refused where it has none.
     pub dispatch: Option<&'static str>,
+    /// Settings of the event mechanisms that have any.
+    pub mechanism: dispatch::Settings,
     /// How threads that wait for the same listener are woken.
     pub wake: Option<Wake>,
     /// How a thread serves what it took in one accept phase.

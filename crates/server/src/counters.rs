@@ -45,6 +45,8 @@ base::counts! {
         limit_connections,
         /// Times that a connection's turn ended before its work did.
         limit_turn,
+        /// Times that the event mechanism's queue was full, after which every descriptor was looked at.
+        event_queue_overflows,
         /// Changes of interest handed to the event mechanism.
         interest_applied,
         /// Changes of interest taken back in time.

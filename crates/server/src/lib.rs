@@ -36,4 +36,5 @@ pub use architecture::Architecture;
 pub use choices::{Batch, Threads, Wake};
 pub use config::{LogTarget, ServeConfig};
 pub use counters::{Counters, LoopCounts};
+pub use plan::DEFAULT_DISPATCH;
 pub use run::{Drained, ServeError, Server};

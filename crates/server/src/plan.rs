@@ -22,7 +22,7 @@ use crate::run::system;
 use crate::service::Costly;
 
 /// The event mechanism of whoever names none.
-const DEFAULT_DISPATCH: &str = "epoll";
+pub const DEFAULT_DISPATCH: &str = "epoll";
 
 /// A loop, or a group of threads, that runs.
 pub struct LoopHandle {
@@ -143,6 +143,7 @@ impl Plan {
             read_after_accept: self.config.read_after_accept,
             log: self.log.clone().map(LoopLog::new),
             board: Board::default(),
+            mechanism: self.config.mechanism,
             stop: Stop::new().map_err(system("make an eventfd"))?,
             drain_timeout: self.config.drain_timeout,
         })

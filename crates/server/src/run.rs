@@ -254,6 +254,7 @@ fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result
         settings: Arc::new(settings),
         max_connections: ADMIN_CONNECTIONS,
         read_after_accept: false,
+        mechanism: dispatch::Settings::default(),
         log: None,
         board: Board::default(),
         stop: Stop::new().map_err(system("make an eventfd"))?,

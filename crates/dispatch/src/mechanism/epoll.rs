@@ -95,6 +95,7 @@ impl Mechanism for Epoll {
         trigger: Trigger::Level,
         descriptor_limit: "fs.epoll.max_user_watches",
         exclusive_wake: true,
+        settings: &[],
     };
 
     fn new() -> io::Result<Epoll> {

@@ -39,6 +39,7 @@ impl Mechanism for Fdm {
         trigger: Trigger::Level,
         descriptor_limit: "RLIMIT_NOFILE",
         exclusive_wake: false,
+        settings: &["fdm-sets", "fdm-live-counter", "sleep-threshold"],
     };
 
     fn new() -> io::Result<Fdm> {

@@ -75,6 +75,7 @@ impl Mechanism for Poll {
         trigger: Trigger::Level,
         descriptor_limit: "RLIMIT_NOFILE",
         exclusive_wake: false,
+        settings: &[],
     };
 
     fn new() -> io::Result<Poll> {

@@ -51,6 +51,7 @@ impl Mechanism for RtSignals {
         trigger: Trigger::Edge,
         descriptor_limit: "RLIMIT_NOFILE",
         exclusive_wake: false,
+        settings: &["rt-fetch"],
     };
 
     fn new() -> io::Result<RtSignals> {

@@ -46,6 +46,7 @@ impl Mechanism for Select {
         trigger: Trigger::Level,
         descriptor_limit: "RLIMIT_NOFILE",
         exclusive_wake: false,
+        settings: &[],
     };
 
     fn new() -> io::Result<Select> {

@@ -116,6 +116,7 @@ impl Mechanism for UringPoll {
         trigger: Trigger::Edge,
         descriptor_limit: "RLIMIT_NOFILE",
         exclusive_wake: false,
+        settings: &[],
     };
 
     fn new() -> io::Result<UringPoll> {

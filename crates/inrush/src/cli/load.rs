@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use ::load::{Body, Field, Length, Method, Process, Sockets, SourceRange, Spec, Statuses, Think, Threshold, Url};
+use ::load::{
+    Body, Field, Length, Method, Process, Sockets, SourceRange, Spec, Statuses, Think, Threshold, Url,
+};
 use base::{Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base::{Bytes, Limit, Nanos};
 use clap::{Args, ValueEnum};
+use dispatch::mechanism::RtFetch;
 use server::{Batch, Threads, Wake};
 
 macro_rules! mechanism_names {
@@ -41,6 +42,33 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
+fn rt_fetch(text: &str) -> Result<RtFetch, String> {
+    match text {
+        "batch" => Ok(RtFetch::Batch),
+        "sigtimedwait" => Ok(RtFetch::One),
+        _ => Err("accepted are batch and sigtimedwait".to_owned()),
+    }
+}
+
+/// A number that may tune itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tunable {
+    /// Stays as it is.
+    Fixed(u32),
+    /// Begins at its default and is adjusted while the server runs.
+    Adaptive,
+}
+
+fn tunable(text: &str) -> Result<Tunable, String> {
+    match text {
+        "adaptive" => Ok(Tunable::Adaptive),
+        number => match number.parse() {
+            Ok(number) if (2..=1_000_000).contains(&number) => Ok(Tunable::Fixed(number)),
+            _ => Err("accepted are whole numbers from 2 to 1000000, and adaptive".to_owned()),
+        },
+    }
+}
+
 /// Processors by number.
 #[derive(Clone, Debug)]
 pub struct CpuList(pub Vec<usize>);
@@ -72,6 +100,22 @@ pub struct ServeFlags {
     /// Event mechanism; epoll if not given
     #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS))]
     pub dispatch: Option<String>,
+
+    /// How rt-signals, rt-signals-select and rt-per-fd fetch their queue: batch (if not given) or sigtimedwait
+    #[arg(long, value_name = "HOW", value_parser = rt_fetch)]
+    pub rt_fetch: Option<RtFetch>,
+
+    /// Polling sets of fdm; 3 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub fdm_sets: Option<u8>,
+
+    /// N of fdm: set k is polled every N^k calls; 3 if not given, adaptive to let it tune itself
+    #[arg(long, value_name = "N|adaptive", value_parser = tunable)]
+    pub fdm_live_counter: Option<Tunable>,
+
+    /// Empty waits of fdm before it sleeps; 100 if not given, adaptive to let it tune itself
+    #[arg(long, value_name = "N|adaptive", value_parser = tunable)]
+    pub sleep_threshold: Option<Tunable>,
 
     /// How threads that wait for one listener are woken: exclusive (if not given), mutex, all
     #[arg(long, value_name = "HOW")]

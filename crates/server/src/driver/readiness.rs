@@ -73,6 +73,8 @@ pub struct Parts<S> {
     pub log: Option<LoopLog>,
     /// Where counters go.
     pub board: Board,
+    /// Settings of the event mechanism.
+    pub mechanism: dispatch::Settings,
     /// How the loop is told to end.
     pub stop: Stop,
     /// How long it may take to end.
@@ -137,7 +139,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     fn new(parts: Parts<S>) -> io::Result<Self> {
         let clock = RealClock::new();
         let now = clock.now();
-        let mut dispatcher = Dispatcher::new()?;
+        let mut dispatcher = Dispatcher::configured(&parts.mechanism)?;
         for (index, listener) in parts.listeners.iter().enumerate() {
             dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
@@ -334,6 +336,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         let reconciled = self.dispatcher.reconciled();
         self.counts.interest_applied = reconciled.applied;
         self.counts.interest_taken_back = reconciled.taken_back;
+        self.counts.event_queue_overflows = self.dispatcher.statistics().overflows;
         self.parts.board.publish(Counters {
             loops: self.counts.clone(),
             http: self.http.clone(),

@@ -181,6 +181,7 @@ fn deadlines_pass_for_those_who_send_nothing() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
+    let _alone = alone();
     let files = Files::new();
     let refused = |architecture, change: &dyn Fn(&mut ServeConfig)| {
         let mut config = Variant::plain(architecture::by_name(architecture).unwrap()).config(&files);

@@ -141,6 +141,7 @@ mod tests {
                 settings: Arc::new(Settings::default()),
                 max_connections: 100,
                 read_after_accept: false,
+                mechanism: dispatch::Settings::default(),
                 log: None,
                 board: Board::default(),
                 stop: Stop::new().unwrap(),

@@ -76,9 +76,9 @@ pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
 impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     fn new(parts: Parts<S>) -> io::Result<Self> {
         let clock = RealClock::new();
-        let mut dispatcher = Dispatcher::new()?;
+        let mut dispatcher = Dispatcher::configured(&parts.mechanism)?;
         for (index, listener) in parts.listeners.iter().enumerate() {
-            dispatcher.register(listener.socket.as_fd(), listener_token(index), Interest::Read);
+            dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
         dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
         let side_by_side = parts.max_connections;
@@ -255,9 +255,10 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         self.totals.service = common.service.counts();
         self.totals.connections = self.shared.slots.taken() as u64;
         self.totals.queue = Listener::queues(&self.shared.listeners.borrow());
-        let reconciled = self.shared.dispatcher.borrow().reconciled();
-        self.totals.loops.interest_applied = reconciled.applied;
-        self.totals.loops.interest_taken_back = reconciled.taken_back;
+        let dispatcher = self.shared.dispatcher.borrow();
+        self.totals.loops.interest_applied = dispatcher.reconciled().applied;
+        self.totals.loops.interest_taken_back = dispatcher.reconciled().taken_back;
+        self.totals.loops.event_queue_overflows = dispatcher.statistics().overflows;
         self.board.publish(self.totals.clone());
     }
 
