@@ -4,6 +4,7 @@
 //! with what the project promises, and is for a machine that does nothing else.
 
 mod dispatch;
+mod idle;
 mod load;
 mod mechanisms;
 mod memory;
@@ -42,6 +43,8 @@ pub enum Bench {
     Memory(memory::Options),
     /// What the event mechanisms cost by themselves: waits and changes of interest
     Dispatch(dispatch::Options),
+    /// Serving beside thousands of idle connections, by every event mechanism
+    Idle(idle::Options),
 }
 
 /// What all benchmarks take.
@@ -107,6 +110,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Load(options) => load::run(options, &ground),
         Bench::Memory(options) => memory::run(options, &ground),
         Bench::Dispatch(options) => dispatch::run(options, &ground),
+        Bench::Idle(options) => idle::run(options, &ground),
     }
 }
 

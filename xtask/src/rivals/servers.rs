@@ -62,7 +62,7 @@ pub const LIMIT: &str = "readiness limit";
 
 /// All servers, in the order they are shown.
 pub const ALL: [Server; 7] = [
-    Server { name: INRUSH, prepare: inrush },
+    Server { name: INRUSH, prepare: |task| Ok(Some(inrush(task, CONNECTIONS))) },
     Server { name: REFERENCE, prepare: |task| nginx(task, "sendfile on; tcp_nopush on;") },
     Server { name: "nginx, no sendfile", prepare: |task| nginx(task, "sendfile off;") },
     Server { name: "lighttpd", prepare: lighttpd },
@@ -93,29 +93,58 @@ impl Server {
         root: &Path,
         after_reply: AfterReply,
     ) -> anyhow::Result<Option<Running>> {
-        let folder = open_folder()?;
-        let address = ground.topology.server.free_port().context("cannot find a free port")?;
-        let task = Task {
-            root,
-            address,
-            cpus: &ground.topology.server.cpus,
-            inrush: &ground.inrush,
-            after_reply,
-            folder: folder.path(),
-        };
-        let prepared = (self.prepare)(&task).with_context(|| format!("cannot prepare {}", self.name))?;
-        let Some(CommandLine { program, arguments }) = prepared else { return Ok(None) };
-        let program = ground.topology.server.program(program).arguments(arguments);
-        let mut child = program.start().with_context(|| format!("cannot start {}", self.name))?;
-        let deadline = ground.clock.now() + READY_WITHIN;
-        while ground.topology.client.enter(|| ask(address)).is_err() {
-            if child.wait(LOOK_EVERY)?.is_some() || ground.clock.now() > deadline {
-                let output = child.output(LOOK_EVERY, || false)?;
-                bail!("{} does not start: {}", self.name, String::from_utf8_lossy(&output.stderr).trim());
-            }
-        }
-        Ok(Some(Running { name: self.name, address, child, _folder: folder }))
+        start(self.name, ground, root, after_reply, self.prepare)
     }
+}
+
+/// Starts our own server with more settings than it has in a comparison: flags and their values.
+/// `connections` is what it has room for. Waits until it answers; blocks.
+///
+/// # Errors
+/// When it does not start, with what it said.
+pub fn start_inrush(
+    ground: &Ground,
+    root: &Path,
+    connections: u32,
+    more: &[(&str, &str)],
+) -> anyhow::Result<Running> {
+    let prepare = |task: &Task<'_>| {
+        let mut line = inrush(task, connections);
+        line.arguments.extend(more.iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
+        Ok(Some(line))
+    };
+    start(INRUSH, ground, root, AfterReply::Keep, prepare)?.context("inrush has gone")
+}
+
+fn start(
+    name: &'static str,
+    ground: &Ground,
+    root: &Path,
+    after_reply: AfterReply,
+    prepare: impl FnOnce(&Task<'_>) -> io::Result<Option<CommandLine>>,
+) -> anyhow::Result<Option<Running>> {
+    let folder = open_folder()?;
+    let address = ground.topology.server.free_port().context("cannot find a free port")?;
+    let task = Task {
+        root,
+        address,
+        cpus: &ground.topology.server.cpus,
+        inrush: &ground.inrush,
+        after_reply,
+        folder: folder.path(),
+    };
+    let prepared = prepare(&task).with_context(|| format!("cannot prepare {name}"))?;
+    let Some(CommandLine { program, arguments }) = prepared else { return Ok(None) };
+    let program = ground.topology.server.program(program).arguments(arguments);
+    let mut child = program.start().with_context(|| format!("cannot start {name}"))?;
+    let deadline = ground.clock.now() + READY_WITHIN;
+    while ground.topology.client.enter(|| ask(address)).is_err() {
+        if child.wait(LOOK_EVERY)?.is_some() || ground.clock.now() > deadline {
+            let output = child.output(LOOK_EVERY, || false)?;
+            bail!("{name} does not start: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+    }
+    Ok(Some(Running { name, address, child, _folder: folder }))
 }
 
 impl Running {
@@ -148,7 +177,7 @@ pub fn open_folder() -> io::Result<TempDir> {
     Ok(folder)
 }
 
-fn inrush(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
+fn inrush(task: &Task<'_>, connections: u32) -> CommandLine {
     let cpus: Vec<String> = task.cpus.iter().map(usize::to_string).collect();
     let mut line = CommandLine::new(task.inrush, ["serve".as_ref(), task.root.as_os_str()]);
     let settings = [
@@ -157,12 +186,12 @@ fn inrush(task: &Task<'_>) -> io::Result<Option<CommandLine>> {
         ("--workers", "1".to_owned()),
         ("--cpus", cpus.join(",")),
         ("--backlog", BACKLOG.to_string()),
-        ("--max-connections", CONNECTIONS.to_string()),
+        ("--max-connections", connections.to_string()),
     ];
     for (flag, value) in settings {
         line.arguments.extend([flag.into(), value.into()]);
     }
-    Ok(Some(line))
+    line
 }
 
 /// As its operators set it up for files of all sizes, and, for small files alone, without sendfile: then

@@ -1,0 +1,335 @@
+//! Serving beside thousands of idle connections, by every event mechanism: figures 9 to 11 of the FDM
+//! paper on today's kernel.
+//!
+//! One event loop on one CPU serves a file of 1 KiB. Idle connections have asked for it once and stay.
+//! Beside them sessions come at a constant rate, each a connection that asks [`REQUESTS`] times and thinks
+//! between (an open loop: an overloaded server does not slow them down).
+//!
+//! The cost of a request is the busy time of the server's CPU, packet work included, over the replies of
+//! the same time: it means nothing where something else runs on that CPU. The response time runs from when
+//! a request was meant to be sent. Cases (a mechanism and a number of idle connections) come in random
+//! order in each round, with a new server each; ratios are taken within a round.
+//!
+//! Overflows of the signal queue are not counted: a server does not tell of them. What is looked for is
+//! what follows from them, a reply rate below the offered one.
+
+mod holders;
+mod show;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use base::{Clock, Nanos, PerSecond};
+use lab::kernel::Observer;
+use rand::seq::SliceRandom;
+use record::LoadResult;
+use record::load::Verdict;
+use serde::Serialize;
+
+use super::{Common, FILE_LENGTH, Ground, Mechanisms, Promise, TICK, allow_descriptors};
+use crate::rivals::servers::{self, Running};
+use crate::statistics::{Spread, spread};
+
+const FILE_NAME: &str = "1k.html";
+/// Requests of a session.
+const REQUESTS: u32 = 20;
+/// Between a reply and the session's next request, uniformly; 50 ms on average.
+const THINK: &str = "20ms..80ms";
+/// Sessions last a second: after twice that as many end as begin.
+const WARMUP: Nanos = Nanos::from_secs(2);
+/// Room for the connections of sessions: at 10,000 requests/s 500 are open, and overload adds 500 a second.
+const SESSIONS_MAX: u32 = 4000;
+/// Longer than any measurement.
+const IDLE_TIMEOUT: &str = "1h";
+/// What we have open beside connections.
+const OTHER_DESCRIPTORS: u32 = 64;
+/// How long after its time a load generator may end.
+const PATIENCE: Nanos = Nanos::from_secs(20);
+/// `inrush load` ends with this where it could not offer what it was asked to.
+const GENERATOR_LIMITED: i32 = 5;
+/// A server that replies to a smaller part of what is offered has collapsed.
+const COLLAPSED: f64 = 0.9;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Idle connections, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "0,6000,15000", value_parser = clap::value_parser!(u32).range(..=15_000))]
+    idle: Vec<u32>,
+    /// Requests a second, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "1k,4k,10k")]
+    rates: Vec<PerSecond>,
+    /// Mechanisms, comma-separated
+    #[arg(long, default_value = "all")]
+    mechanisms: Mechanisms,
+    /// The length of one measurement
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// How often each case is measured
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+}
+
+/// What one run of the load generator found.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Sample {
+    round: u32,
+    replies_per_s: f64,
+    response_ms_p50: f64,
+    /// Of the server's CPU; absent where the sides share their CPUs, or nothing was replied.
+    cpu_us_per_request: Option<f64>,
+    /// The generator could not offer what it was asked to.
+    generator_limited: bool,
+}
+
+/// All runs of one mechanism with so many idle connections at one rate.
+#[derive(Clone, Debug, Serialize)]
+struct Point {
+    mechanism: &'static str,
+    idle: u32,
+    rate_per_s: f64,
+    samples: Vec<Sample>,
+}
+
+#[derive(Serialize)]
+struct Results {
+    points: Vec<Point>,
+    /// Points whose median reply rate is below 90 % of the offered one.
+    collapsed: Vec<show::Collapsed>,
+    /// Cases that could not be measured, and why.
+    failed: Vec<String>,
+}
+
+impl Point {
+    fn spread(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        spread(&self.samples.iter().filter_map(of).collect::<Vec<_>>())
+    }
+
+    fn replies_per_s(&self) -> Option<Spread> {
+        self.spread(|sample| Some(sample.replies_per_s))
+    }
+
+    fn response_ms(&self) -> Option<Spread> {
+        self.spread(|sample| Some(sample.response_ms_p50))
+    }
+
+    fn cpu_us(&self) -> Option<Spread> {
+        self.spread(|sample| sample.cpu_us_per_request)
+    }
+
+    /// The part of what was offered that was replied to.
+    fn share(&self) -> Option<f64> {
+        self.replies_per_s().map(|replies| replies.median / self.rate_per_s)
+    }
+}
+
+/// Measures, prints, draws and writes.
+pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+    let most = options.idle.iter().max().context("no idle connections are given")?;
+    // The server has its connections, a listener, the file; we have the other ends of the idle ones.
+    allow_descriptors("--idle", (most + SESSIONS_MAX + OTHER_DESCRIPTORS) as usize)?;
+    let folder = servers::open_folder().context("cannot make a folder to serve")?;
+    fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
+    let mut points = points(options);
+    let failed = measure(options, ground, folder.path(), &mut points)?;
+    let results = Results { collapsed: show::collapsed(&points), points, failed };
+    let text = show::text(&results);
+    print!("\n{text}\n");
+    show::draw(&options.common, &results, &text)?;
+    ground.conclude(&options.common, "idle", &results, &promises(&results.points))?;
+    ensure!(!options.common.check || results.failed.is_empty(), "some cases could not be measured");
+    Ok(())
+}
+
+/// Everything that is to be measured, in the order it is shown.
+fn points(options: &Options) -> Vec<Point> {
+    let mut points = Vec::new();
+    for mechanism in options.mechanisms.available() {
+        for idle in &options.idle {
+            points.extend(options.rates.iter().map(|rate| Point {
+                mechanism,
+                idle: *idle,
+                rate_per_s: rate.0,
+                samples: Vec::new(),
+            }));
+        }
+    }
+    points
+}
+
+/// All rounds; returns what could not be measured.
+fn measure(
+    options: &Options,
+    ground: &Ground,
+    root: &Path,
+    points: &mut [Point],
+) -> anyhow::Result<Vec<String>> {
+    let mut rng = options.common.seed.child("order of cases").rng();
+    // One after another, the points of a case are its rates.
+    let mut cases: Vec<&mut [Point]> = points.chunks_mut(options.rates.len()).collect();
+    let mut failed = Vec::new();
+    for round in 1..=options.rounds {
+        eprintln!("round {round} of {}", options.rounds);
+        cases.shuffle(&mut rng);
+        for case in &mut cases {
+            let (mechanism, idle) = (case[0].mechanism, case[0].idle);
+            if let Err(error) = measure_case(options, ground, root, round, case) {
+                let failure = format!("round {round}, {mechanism}, {idle} idle: {error:#}");
+                eprintln!("{failure}");
+                failed.push(failure);
+            }
+        }
+    }
+    Ok(failed)
+}
+
+/// Every rate at one server, one after another. Blocks.
+fn measure_case(
+    options: &Options,
+    ground: &Ground,
+    root: &Path,
+    round: u32,
+    case: &mut [Point],
+) -> anyhow::Result<()> {
+    let (mechanism, idle) = (case[0].mechanism, case[0].idle);
+    let mut observer = Observer::of(&ground.topology).context("cannot look at the server's side")?;
+    let settings = [("--dispatch", mechanism), ("--idle-timeout", IDLE_TIMEOUT)];
+    let server = servers::start_inrush(ground, root, idle + SESSIONS_MAX, &settings)?;
+    let address = server.address;
+    let held = ground.topology.client.enter(|| holders::hold(address, FILE_NAME, idle));
+    let held = held.context("cannot open the idle connections")?;
+    for point in case {
+        let sample = measure_rate(options, ground, &mut observer, &server, round, point.rate_per_s)?;
+        point.samples.push(sample);
+    }
+    let open = observer.sockets_in_use()?;
+    ensure!(open >= u64::from(idle), "only {open} of {idle} idle connections are still open");
+    // Whoever closes first keeps the connection in TIME-WAIT: let that be the server that is gone.
+    server.stop()?;
+    drop(held);
+    Ok(())
+}
+
+/// One run of the load generator. Blocks for its length.
+fn measure_rate(
+    options: &Options,
+    ground: &Ground,
+    observer: &mut Observer,
+    server: &Running,
+    round: u32,
+    rate_per_s: f64,
+) -> anyhow::Result<Sample> {
+    let program = ground.topology.client.program(&ground.inrush).arguments([
+        "load".to_owned(),
+        format!("http://{}/{FILE_NAME}", server.address),
+        format!("--rate={}", rate_per_s / f64::from(REQUESTS)),
+        format!("--requests-per-connection={REQUESTS}"),
+        format!("--think={THINK}"),
+        format!("--warmup={}ns", WARMUP.0),
+        format!("--duration={}s", options.seconds),
+        format!("--seed={round}"),
+        "--output=json".to_owned(),
+    ]);
+    let child = program.start().context("cannot start inrush load")?;
+    let begins = ground.clock.now() + WARMUP;
+    let ends = begins + Nanos::from_secs(u64::from(options.seconds));
+    let (mut before, mut after) = (None, None);
+    let output = child.output(TICK, || {
+        let now = ground.clock.now();
+        if now >= begins && before.is_none() {
+            before = observer.read(&ground.clock).ok();
+        }
+        if now >= ends && after.is_none() {
+            after = observer.read(&ground.clock).ok();
+        }
+        now < ends + PATIENCE
+    })?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let code = output.exit.status.code();
+    ensure!(matches!(code, Some(0 | GENERATOR_LIMITED)), "inrush load failed: {}", errors.trim());
+    let result: LoadResult = serde_json::from_slice(&output.stdout).context("it wrote no result")?;
+    let (before, after) = before.zip(after).context("it ended before its time")?;
+    let cpu_us_per_s = after.since(&before).server_cpu * 1e6;
+    let measurable = ground.server_has_own_cpus() && result.goodput_per_s > 0.0;
+    Ok(Sample {
+        round,
+        replies_per_s: result.goodput_per_s,
+        response_ms_p50: result.latency_intended_ns.p50 as f64 / 1e6,
+        cpu_us_per_request: measurable.then(|| cpu_us_per_s / result.goodput_per_s),
+        generator_limited: result.verdict == Verdict::GeneratorLimited,
+    })
+}
+
+/// What the project promises; a promise without its points is not judged.
+fn promises(points: &[Point]) -> Vec<Promise> {
+    let at = |mechanism, idle, rate_per_s: f64| {
+        let same = move |point: &&Point| (point.mechanism, point.idle) == (mechanism, idle);
+        points.iter().filter(same).find(move |point| point.rate_per_s == rate_per_s)
+    };
+    let mut rates: Vec<f64> = points.iter().map(|point| point.rate_per_s).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    let at_each_rate = rates.into_iter().flat_map(|rate| {
+        let fdm = at("fdm", 6000, rate).zip(at("poll", 6000, rate)).and_then(|(own, other)| {
+            let text = format!("CPU a request at {}, 6000 idle, fdm x poll", PerSecond(rate));
+            Some(Promise::at_most(&text, 0.8, ratio(own, other)?))
+        });
+        let epoll = at("epoll", 15_000, rate).zip(at("epoll", 0, rate)).and_then(|(many, none)| {
+            let text = format!("CPU a request at {}, epoll, 15,000 idle x none", PerSecond(rate));
+            Some(Promise::at_most(&text, 1.05, ratio(many, none)?))
+        });
+        [fdm, epoll]
+    });
+    at_each_rate.flatten().collect()
+}
+
+/// The median of the ratios of the CPU time of a request, each within a round.
+fn ratio(own: &Point, other: &Point) -> Option<f64> {
+    let ratios = own.samples.iter().filter_map(|sample| {
+        let same = other.samples.iter().find(|other| other.round == sample.round)?;
+        Some(sample.cpu_us_per_request? / same.cpu_us_per_request?)
+    });
+    spread(&ratios.collect::<Vec<_>>()).map(|ratio| ratio.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(mechanism: &'static str, idle: u32, rate_per_s: f64, cpu_us: &[f64]) -> Point {
+        let sample = |(round, cpu_us): (u32, &f64)| Sample {
+            round,
+            replies_per_s: rate_per_s * 0.8,
+            response_ms_p50: 1.0,
+            cpu_us_per_request: Some(*cpu_us),
+            generator_limited: false,
+        };
+        Point { mechanism, idle, rate_per_s, samples: (1..).zip(cpu_us).map(sample).collect() }
+    }
+
+    #[test]
+    fn promises_compare_the_same_rate_within_a_round() {
+        let points = [
+            point("fdm", 6000, 1e3, &[10.0, 50.0, 8.0]),
+            point("poll", 6000, 1e3, &[20.0, 100.0, 10.0]),
+            point("poll", 6000, 4e3, &[1.0]),
+            point("epoll", 0, 4e3, &[10.0]),
+            point("epoll", 15_000, 4e3, &[11.0]),
+        ];
+        let promises = promises(&points);
+        let judged: Vec<(f64, bool)> = promises.iter().map(|one| (one.measured, one.kept)).collect();
+        assert_eq!(judged, [(0.5, true), (1.1, false)]);
+    }
+
+    #[test]
+    fn a_reply_rate_well_below_the_offered_one_is_a_collapse() {
+        let points = [point("rt-signals", 6000, 4e3, &[1.0])];
+        assert_eq!(show::collapsed(&points).len(), 1);
+        let mut fine = points;
+        fine[0].samples[0].replies_per_s = 3900.0;
+        assert!(show::collapsed(&fine).is_empty());
+    }
+}
