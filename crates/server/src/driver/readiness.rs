@@ -307,8 +307,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         if D::UNTIL_EMPTY {
             return self.work_on_pending();
         }
-        let unfinished = std::mem::take(&mut self.unfinished);
-        for token in unfinished {
+        for token in self.take_unfinished() {
             self.turn(token, true);
         }
         for index in 0..self.events.len() {

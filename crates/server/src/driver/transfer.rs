@@ -32,7 +32,8 @@ pub enum Moved {
 }
 
 /// Sends what waits, receives what has come if the socket is `readable`, and sends the answers. Under
-/// [`Trigger::Level`] receives once: what is left will be reported again, or the caller comes back.
+/// [`Trigger::Level`] receives once: what is left will be reported again, or the caller comes back. Under
+/// [`Trigger::Edge`] receives as well once it has sent what stood in the way of receiving.
 pub fn move_bytes<S: SocketService>(
     socket: BorrowedFd<'_>,
     http: &mut Connection<Arc<OwnedFd>>,
@@ -41,8 +42,11 @@ pub fn move_bytes<S: SocketService>(
     readable: bool,
     trigger: Trigger,
 ) -> Moved {
+    // Nothing is received while output waits, so an edge that came then has been used up; some mechanisms
+    // report the room to send, and not once more what is there to read.
+    let unread = trigger == Trigger::Edge && matches!(http.wants(), Wants::Transmit);
     let mut moved = send(socket, http, context);
-    if !readable || !matches!(moved, Moved::AsFarAsPossible) {
+    if !(readable || unread) || !matches!(moved, Moved::AsFarAsPossible) {
         return moved;
     }
     for _ in 0..RECEIVES_PER_TURN {

@@ -49,7 +49,7 @@ impl Discipline for UntilEmpty {
 impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     /// Enters what the last get-events reported, and what its last turn left unfinished.
     pub(super) fn pend_reported(&mut self) {
-        for token in std::mem::take(&mut self.unfinished) {
+        for token in self.take_unfinished() {
             self.pend(token);
         }
         for index in 0..self.events.len() {

@@ -48,6 +48,17 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         self.settle(token, moved);
     }
 
+    /// The connections whose last turn ended early, each once.
+    pub(super) fn take_unfinished(&mut self) -> Vec<Token> {
+        let unfinished = std::mem::take(&mut self.unfinished);
+        for token in &unfinished {
+            if let Some(peer) = self.peers.get_mut(Key::from(*token)) {
+                peer.unfinished = false;
+            }
+        }
+        unfinished
+    }
+
     /// A timer entry has come up: acts if the deadline has really passed.
     pub(super) fn deadline(&mut self, token: Token) {
         // A connection that has ended leaves its entries behind; that is no stale event.
@@ -83,6 +94,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     /// Registers what the machine waits for next, or closes.
     fn settle(&mut self, token: Token, moved: Moved) {
         let Some(peer) = self.peers.get_mut(Key::from(token)) else { return };
+        let mut unfinished = matches!(moved, Moved::TurnOver);
+        self.counts.limit_turn += u64::from(unfinished);
         let interest = match peer.http.wants() {
             _ if matches!(moved, Moved::Broken) => {
                 self.counts.broken += 1;
@@ -95,10 +108,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
                 // The peer may have gone: then the next read says so.
                 let _ = rustix::net::shutdown(&peer.socket, Shutdown::Write);
                 peer.http.shut_down();
-                if Self::EDGE {
-                    // What the peer has sent and ended in the meantime has been reported already.
-                    self.unfinished.push(token);
-                }
+                // What the peer has sent and ended in the meantime has been reported already.
+                unfinished = true;
                 Interest::Read
             }
         };
@@ -109,11 +120,9 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         if deadline < peer.comes_up {
             peer.comes_up = self.timers.schedule(token, deadline);
         }
-        if matches!(moved, Moved::TurnOver) {
-            self.counts.limit_turn += 1;
-            if Self::EDGE {
-                self.unfinished.push(token);
-            }
+        // Once: an event in the same round gives it a second turn, which may end early as well.
+        if Self::EDGE && unfinished && !std::mem::replace(&mut peer.unfinished, true) {
+            self.unfinished.push(token);
         }
     }
 
