@@ -6,8 +6,8 @@
 //! between (an open loop: an overloaded server does not slow them down).
 //!
 //! The cost of a request is the busy time of the server's CPU, packet work included, over the replies of
-//! the same time: it means nothing where something else runs on that CPU. The response time runs from when
-//! a request was meant to be sent. Cases (a mechanism and a number of idle connections) come in random
+//! the same time: it means nothing where something else runs on that CPU, which shows in that the server's
+//! process was charged far less. The response time runs from when a request was meant to be sent. Cases (a mechanism and a number of idle connections) come in random
 //! order in each round, with a new server each; ratios are taken within a round.
 //!
 //! Overflows of the signal queue are not counted: a server does not tell of them. What is looked for is
@@ -25,6 +25,7 @@ use lab::kernel::Observer;
 use rand::seq::SliceRandom;
 use record::LoadResult;
 use record::load::Verdict;
+use rustix::process::Pid;
 use serde::Serialize;
 
 use super::{Common, FILE_LENGTH, Ground, Mechanisms, Promise, TICK, allow_descriptors};
@@ -81,6 +82,8 @@ struct Sample {
     response_ms_p50: f64,
     /// Of the server's CPU; absent where the sides share their CPUs, or nothing was replied.
     cpu_us_per_request: Option<f64>,
+    /// What the kernel charged the server's process; far below the CPU's, where something else ran there.
+    process_us_per_request: Option<f64>,
     /// The generator could not offer what it was asked to.
     generator_limited: bool,
 }
@@ -118,6 +121,10 @@ impl Point {
 
     fn cpu_us(&self) -> Option<Spread> {
         self.spread(|sample| sample.cpu_us_per_request)
+    }
+
+    fn process_us(&self) -> Option<Spread> {
+        self.spread(|sample| sample.process_us_per_request)
     }
 
     /// The part of what was offered that was replied to.
@@ -237,13 +244,14 @@ fn measure_rate(
     let begins = ground.clock.now() + WARMUP;
     let ends = begins + Nanos::from_secs(u64::from(options.seconds));
     let (mut before, mut after) = (None, None);
+    let mut used = || Some((observer.read(&ground.clock).ok()?, server_time(server)?));
     let output = child.output(TICK, || {
         let now = ground.clock.now();
         if now >= begins && before.is_none() {
-            before = observer.read(&ground.clock).ok();
+            before = used();
         }
         if now >= ends && after.is_none() {
-            after = observer.read(&ground.clock).ok();
+            after = used();
         }
         now < ends + PATIENCE
     })?;
@@ -252,15 +260,23 @@ fn measure_rate(
     ensure!(matches!(code, Some(0 | GENERATOR_LIMITED)), "inrush load failed: {}", errors.trim());
     let result: LoadResult = serde_json::from_slice(&output.stdout).context("it wrote no result")?;
     let (before, after) = before.zip(after).context("it ended before its time")?;
-    let cpu_us_per_s = after.since(&before).server_cpu * 1e6;
-    let measurable = ground.server_has_own_cpus() && result.goodput_per_s > 0.0;
+    let elapsed = after.0.since(&before.0);
+    let replies = result.goodput_per_s * elapsed.drops.over_s;
+    let measurable = ground.server_has_own_cpus() && replies > 0.0;
     Ok(Sample {
         round,
         replies_per_s: result.goodput_per_s,
         response_ms_p50: result.latency_intended_ns.p50 as f64 / 1e6,
-        cpu_us_per_request: measurable.then(|| cpu_us_per_s / result.goodput_per_s),
+        cpu_us_per_request: measurable.then(|| elapsed.server_cpu * 1e6 / result.goodput_per_s),
+        process_us_per_request: (replies > 0.0).then(|| (after.1 - before.1).as_secs_f64() * 1e6 / replies),
         generator_limited: result.verdict == Verdict::GeneratorLimited,
     })
+}
+
+/// CPU time that the server's process has used.
+fn server_time(server: &Running) -> Option<Nanos> {
+    let pid = Pid::from_raw(i32::try_from(server.pid()).ok()?)?;
+    sys::cpu::process_time_of(pid).ok()
 }
 
 /// What the project promises; a promise without its points is not judged.
@@ -305,6 +321,7 @@ mod tests {
             replies_per_s: rate_per_s * 0.8,
             response_ms_p50: 1.0,
             cpu_us_per_request: Some(*cpu_us),
+            process_us_per_request: None,
             generator_limited: false,
         };
         Point { mechanism, idle, rate_per_s, samples: (1..).zip(cpu_us).map(sample).collect() }

@@ -40,7 +40,16 @@ pub fn collapsed(points: &[Point]) -> Vec<Collapsed> {
 
 /// The table, where each mechanism collapsed, and what could not be measured.
 pub fn text(results: &Results) -> String {
-    let head = ["mechanism", "idle", "offered/s", "replies/s", "median ms", "CPU us/request", "min..max"];
+    let head = [
+        "mechanism",
+        "idle",
+        "offered/s",
+        "replies/s",
+        "median ms",
+        "CPU us/request",
+        "min..max",
+        "process us",
+    ];
     let mut rows = vec![head.map(str::to_owned)];
     for point in &results.points {
         let cell = |value: Option<Spread>, digits: usize| {
@@ -55,6 +64,7 @@ pub fn text(results: &Results) -> String {
             cell(point.response_ms(), 2),
             cell(point.cpu_us(), 1),
             range.unwrap_or("-".to_owned()),
+            cell(point.process_us(), 1),
         ]);
     }
     let failed = results.failed.iter().map(|failure| format!("not measured: {failure}\n"));
