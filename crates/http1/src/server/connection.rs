@@ -173,8 +173,9 @@ impl<F> Connection<F> {
                 self.unsent = None;
             }
         }
+        // Also of what is queued next, where that is a refusal: it waits for the same as before.
+        self.deadline = cx.now.saturating_add(cx.settings.timeouts.write_stall);
         if !self.outbox.is_empty() {
-            self.deadline = cx.now.saturating_add(cx.settings.timeouts.write_stall);
             return;
         }
         if self.stage == Stage::Open && !self.inbox.is_empty() {
