@@ -137,9 +137,9 @@ pub struct LoopLog {
 }
 
 impl LoopLog {
-    /// A loop's end, with nothing in it.
+    /// A loop's end, with nothing in it, at the time of day that it is now.
     pub fn new(sender: LogSender) -> LoopLog {
-        LoopLog { sender, text: Vec::new(), count: 0, peer: None, wall: WallTime::default() }
+        LoopLog { sender, text: Vec::new(), count: 0, peer: None, wall: RealClock::new().wall() }
     }
 
     /// Hands over what has been collected.
@@ -306,6 +306,13 @@ mod tests {
         assert_eq!(line["duration_us"], 250);
         assert_eq!(line["client"], "192.0.2.7");
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+
+    #[test]
+    fn the_first_line_has_the_time_of_day() {
+        let (batches, _incoming) = sync_channel(1);
+        let sender = LogSender { batches, dropped: Arc::default(), format: LogFormat::Json };
+        assert_ne!(LoopLog::new(sender).wall, WallTime::default());
     }
 
     /// A disk that is full for a while.
