@@ -350,7 +350,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     /// Takes what still waits in the accept queues, then closes them: what the kernel has accepted for
     /// us is served, and who comes later is refused at once.
     fn begin_to_drain(&mut self) {
-        self.drain_until = Some(self.now + self.parts.drain_timeout);
+        self.drain_until = Some(self.now.saturating_add(self.parts.drain_timeout));
         for listener in std::mem::take(&mut self.parts.listeners) {
             while self.peers.len() < self.parts.max_connections {
                 match self.parts.acceptor.accept(&listener, self.now, &mut self.counts) {

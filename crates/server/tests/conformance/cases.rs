@@ -191,6 +191,23 @@ fn going_down_cuts_off_who_takes_too_long() {
 }
 
 #[test]
+fn an_event_loop_may_take_for_ever_to_go_down() {
+    let _alone = alone();
+    let files = Files::new();
+    for name in ["per-core", "sped", "tux"] {
+        let mut config = Variant::plain(architecture::by_name(name).unwrap()).config(&files);
+        config.drain_timeout = Nanos::MAX;
+        let server = Running::start(config);
+        let mut busy = server.connect();
+        let (name, content) = files.largest();
+        busy.ask(name);
+        server.until("the request to arrive", |counters| counters.http.requests == 1);
+        let drained = server.stop_while(move || assert!(busy.response().body == *content));
+        assert_eq!(drained.cut_off, 0);
+    }
+}
+
+#[test]
 fn deadlines_pass_for_those_who_send_nothing() {
     on_every(|variant, files| {
         let mut config = variant.config(files);
