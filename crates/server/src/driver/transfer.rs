@@ -131,3 +131,71 @@ pub fn send<S: SocketService>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use base::{Nanos, WallTime};
+    use http1::server::{Buffers, Counts, Settings};
+    use http1::{Body, HttpDate, Request, Response, Service, Status};
+
+    use super::*;
+
+    /// More than a socket's buffer holds.
+    const CONTENT_BYTES: usize = 1 << 20;
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+
+    struct Large;
+
+    impl Service for Large {
+        type File = Arc<OwnedFd>;
+
+        fn respond(&mut self, _request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
+            let body = Body::Bytes(vec![b'x'; CONTENT_BYTES].into());
+            Response { body, ..Response::error(Status::OK) }
+        }
+    }
+
+    impl SocketService for Large {
+        fn counts(&self) -> Vec<(&'static str, u64)> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn under_edges_a_request_behind_a_stuck_response_is_received_once_that_has_left() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        client.set_nonblocking(true).unwrap();
+        server.set_nonblocking(true).unwrap();
+        let (settings, mut counts) = (Settings::default(), Counts::default());
+        let (mut service, mut buffers) = (Large, Buffers::default());
+        let mut http = Connection::new(Nanos::ZERO, &settings);
+        let mut scratch = vec![0; 4096];
+        let mut turn = |readable| {
+            let mut context = Context {
+                service: &mut service,
+                settings: &settings,
+                buffers: &mut buffers,
+                date: &HttpDate::new(WallTime::default()),
+                counts: &mut counts,
+                log: None,
+                now: Nanos::ZERO,
+            };
+            move_bytes(server.as_fd(), &mut http, &mut context, &mut scratch, readable, Trigger::Edge)
+        };
+        client.write_all(REQUEST).unwrap();
+        assert!(matches!(turn(true), Moved::AsFarAsPossible));
+        client.write_all(REQUEST).unwrap();
+        assert!(matches!(turn(true), Moved::AsFarAsPossible), "its edge comes while output waits");
+        let (mut received, mut buffer) = (0, vec![0; 2 * CONTENT_BYTES]);
+        while let Ok(count) = client.read(&mut buffer) {
+            received += count;
+            assert!(matches!(turn(false), Moved::AsFarAsPossible), "told of room alone");
+        }
+        assert_eq!(counts.requests, 2);
+        assert!(received > 2 * CONTENT_BYTES);
+    }
+}

@@ -1,9 +1,8 @@
 //! What every architecture has to do alike.
 
-use std::cell::Cell;
 use std::net::TcpStream;
 
-use base::{Clock, Limit, Nanos, RealClock};
+use base::{Limit, Nanos};
 use server::{Batch, ServeConfig, ServeError, Server, Threads, Wake, architecture};
 
 use super::client::question;
@@ -50,39 +49,6 @@ fn answers_come_in_the_order_of_the_questions() {
         drop(client);
         server.stop();
     });
-}
-
-#[test]
-fn a_question_that_came_while_an_answer_was_stuck_is_answered() {
-    on_every(|variant, files| {
-        let server = Running::start(variant.config(files));
-        let mut client = server.connect();
-        // More than the kernel buffers for somebody who does not read.
-        let (name, content) = files.largest();
-        for _ in 0..4 {
-            client.ask(name);
-        }
-        server.until("the answers to be stuck", stuck());
-        client.ask(&files.contents[0].0);
-        for _ in 0..4 {
-            assert!(client.response().body == *content);
-        }
-        assert!(client.response().body == files.contents[0].1);
-        drop(client);
-        server.stop();
-    });
-}
-
-/// Says whether something has been sent, and nothing more for a while.
-fn stuck() -> impl Fn(&server::Counters) -> bool {
-    let (sent, since) = (Cell::new(0), Cell::new(Nanos::ZERO));
-    let clock = RealClock::new();
-    move |counters| {
-        if sent.replace(counters.http.sent_bytes) != counters.http.sent_bytes {
-            since.set(clock.now());
-        }
-        sent.get() > 0 && clock.now() - since.get() > Nanos::from_millis(50)
-    }
 }
 
 #[test]
