@@ -93,7 +93,7 @@ mod tests {
     use std::sync::Arc;
 
     use base::{Limit, Nanos};
-    use dispatch::mechanism::Epoll;
+    use dispatch::mechanism::{Epoll, EpollEdge};
     use http1::server::Settings;
     use http1::{Request, Response, Service, Status};
 
@@ -177,6 +177,20 @@ mod tests {
         worked_on.sort();
         assert_eq!((accepted, worked_on), (1, vec!["/0".to_owned(), "/1".to_owned()]));
         assert_eq!(bench.round(), (0, vec!["/2".to_owned()]));
+    }
+
+    #[test]
+    fn under_edges_what_is_unfinished_is_continued_once_however_often_it_was_reported() {
+        const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+        let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
+        bench.clients[0].write_all(&REQUEST.repeat(1000)).unwrap();
+        assert_eq!(bench.round().0, 1);
+        for _ in 0..5 {
+            // More arrives, so that it is reported as well.
+            bench.clients[0].write_all(REQUEST).unwrap();
+            assert!(!bench.round().1.is_empty());
+            assert_eq!(bench.under_test.unfinished.len(), 1);
+        }
     }
 
     #[test]
