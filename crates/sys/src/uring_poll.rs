@@ -17,7 +17,11 @@ const COMPLETIONS: u32 = 4096;
 const REMOVAL: u64 = u64::MAX;
 
 /// A ring used for poll requests only, by the thread that made it.
-pub struct PollRing(IoUring);
+pub struct PollRing {
+    ring: IoUring,
+    /// Removals have been collected since the last call.
+    removals: bool,
+}
 
 /// What a poll request reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +36,15 @@ pub struct Completed {
 
 impl PollRing {
     /// A ring whose work is done only when its thread waits (`io_uring_setup`, SINGLE_ISSUER and
-    /// DEFER_TASKRUN: Linux 6.1).
+    /// DEFER_TASKRUN: Linux 6.1), and that says when there is some.
     ///
     /// # Errors
     /// ENOSYS, EPERM (`kernel.io_uring_disabled`), EINVAL (an older kernel), EMFILE, ENFILE, ENOMEM.
     pub fn new() -> io::Result<PollRing> {
         let mut builder = IoUring::builder();
-        builder.setup_cqsize(COMPLETIONS).setup_single_issuer().setup_defer_taskrun();
-        builder.build(SUBMISSIONS).map(PollRing)
+        builder.setup_cqsize(COMPLETIONS).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        let ring = builder.build(SUBMISSIONS)?;
+        Ok(PollRing { ring, removals: false })
     }
 
     /// Asks for a report each time one of the bits becomes true, and at once if one is, under a name that
@@ -58,16 +63,18 @@ impl PollRing {
     /// As [`add`](Self::add).
     pub fn remove(&mut self, data: u64) -> io::Result<()> {
         let quiet = squeue::Flags::SKIP_SUCCESS;
-        self.push(&opcode::PollRemove::new(data).build().user_data(REMOVAL).flags(quiet))
+        self.removals = true;
+        // Not POLL_REMOVE: it gives up (EALREADY) where a report of the request is just being made.
+        self.push(&opcode::AsyncCancel::new(data).build().user_data(REMOVAL).flags(quiet))
     }
 
     fn push(&mut self, request: &squeue::Entry) -> io::Result<()> {
         loop {
             // SAFETY: poll requests name descriptors and requests by number and point to no memory.
-            if unsafe { self.0.submission().push(request) }.is_ok() {
+            if unsafe { self.ring.submission().push(request) }.is_ok() {
                 return Ok(());
             }
-            self.0.submit()?;
+            self.ring.submit()?;
         }
     }
 
@@ -76,24 +83,44 @@ impl PollRing {
     /// # Errors
     /// EINTR, ENOMEM.
     pub fn submit_and_wait(&mut self, timeout: Option<Nanos>) -> io::Result<()> {
-        let entered = match timeout.map(std::time::Duration::from).map(Timespec::from) {
-            None => self.0.submit_and_wait(1),
-            Some(timeout) => self.0.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout)),
-        };
-        match entered {
-            Ok(_) => Ok(()),
-            // The time is over; or completions must be taken before more can be submitted.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY)) => Ok(()),
-            Err(error) => Err(error),
+        let immediate = timeout == Some(Nanos::ZERO);
+        if std::mem::take(&mut self.removals) || immediate {
+            // The file of a removed request is put down when this thread returns from the kernel: before
+            // it sleeps there, or a closed connection would not end until something else happens.
+            self.submit_only()?;
+            if immediate || !self.ring.completion().is_empty() {
+                return Ok(());
+            }
         }
+        let entered = match timeout.map(std::time::Duration::from).map(Timespec::from) {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout)),
+        };
+        unless_over(entered)
+    }
+
+    /// Submits what was collected and does the work that waits for it, without sleeping.
+    fn submit_only(&mut self) -> io::Result<()> {
+        unless_over(self.ring.submit())?;
+        // The submission may leave work to be done by another call, and says so in the ring.
+        if self.ring.submission().taskrun() { unless_over(self.ring.submit()) } else { Ok(()) }
     }
 
     /// Takes the completions that have come.
     pub fn completed(&mut self) -> impl Iterator<Item = Completed> {
-        self.0.completion().filter(|entry| entry.user_data() != REMOVAL).map(|entry| Completed {
+        self.ring.completion().filter(|entry| entry.user_data() != REMOVAL).map(|entry| Completed {
             data: entry.user_data(),
             outcome: if entry.result() < 0 { Err(-entry.result()) } else { Ok(entry.result() as i16) },
             more: cqueue::more(entry.flags()),
         })
+    }
+}
+
+/// The time is over, or completions must be taken before more can be submitted: ordinary ends of a call.
+fn unless_over(entered: io::Result<usize>) -> io::Result<()> {
+    match entered {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
