@@ -14,8 +14,11 @@ pub fn run(flags: ServeFlags) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
     let config = configuration(flags);
     let needed = config.max_connections + config.architecture.descriptors(&config) + OTHER_DESCRIPTORS;
-    raise_descriptor_limit(needed as u64);
+    let warning = raise_descriptor_limit(needed as u64);
     let server = Server::start(config).map_err(exit)?;
+    if let Some(warning) = warning {
+        eprintln!("inrush: {warning}");
+    }
     for address in server.addresses() {
         eprintln!("listening on {address}");
     }
@@ -79,20 +82,20 @@ fn exit(error: ServeError) -> Exit {
 
 /// Raises the soft limit as far as is needed and allowed, and says where that is not far enough: the
 /// server then turns connections away instead of failing.
-fn raise_descriptor_limit(needed: u64) {
+fn raise_descriptor_limit(needed: u64) -> Option<String> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
-        return;
+        return None;
     }
     limit.current = Some(limit.maximum.map_or(needed, |most| most.min(needed)));
     // What could not be raised is reported below like what is not enough.
     let _ = setrlimit(Resource::Nofile, limit);
-    let now = getrlimit(Resource::Nofile).current.unwrap_or(needed);
-    if now < needed {
-        eprintln!(
-            "inrush: {now} descriptors are fewer than the {needed} that --max-connections may need; see ulimit -n"
-        );
-    }
+    let now = getrlimit(Resource::Nofile).current?;
+    (now < needed).then(|| {
+        format!(
+            "{now} descriptors are fewer than the {needed} that --max-connections may need; see ulimit -n"
+        )
+    })
 }
 
 fn configuration(flags: ServeFlags) -> ServeConfig {

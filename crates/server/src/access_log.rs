@@ -7,14 +7,15 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Clock, Nanos, RealClock, WallTime};
 use http1::Version;
 use http1::server::{Entry, Log};
+use rustix::fs::OFlags;
 
 use crate::config::LogTarget;
 
@@ -60,23 +61,44 @@ impl LogSender {
     }
 }
 
+/// Tells when the log's thread has ended.
+pub struct LogEnd(Mutex<Receiver<()>>);
+
+impl LogEnd {
+    /// Waits until the thread has written what it was given, or the time is over: a pipe that nobody
+    /// reads must not keep the server from ending. Says whether it has ended.
+    pub fn wait(&self, patience: Nanos) -> bool {
+        let alive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        alive.recv_timeout(patience.into()) == Err(RecvTimeoutError::Disconnected)
+    }
+}
+
 /// Opens the log and starts its thread, which ends when the last sender is gone.
 ///
 /// # Errors
 /// The file cannot be opened for appending, or no thread can be started.
-pub fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, JoinHandle<()>)> {
+pub fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, LogEnd)> {
     let sink: Box<dyn Write + Send> = open(&target)?;
     let (batches, incoming) = sync_channel(BATCHES);
     let dropped = Arc::new(AtomicU64::new(0));
     let writer = Writer { target, sink, torn: false, dropped: dropped.clone(), complained: None };
-    let thread = std::thread::Builder::new().name("access-log".into()).spawn(|| writer.run(incoming))?;
-    Ok((LogSender { batches, dropped, format }, thread))
+    let (alive, ended) = sync_channel(0);
+    let body = move || {
+        writer.run(incoming);
+        drop(alive);
+    };
+    std::thread::Builder::new().name("access-log".into()).spawn(body)?;
+    Ok((LogSender { batches, dropped, format }, LogEnd(Mutex::new(ended))))
 }
 
 fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
     Ok(match target {
         LogTarget::Stdout => Box::new(io::stdout()),
-        LogTarget::File(path) => Box::new(OpenOptions::new().append(true).create(true).open(path)?),
+        LogTarget::File(path) => {
+            // A FIFO without a reader would otherwise keep us waiting for one.
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            Box::new(OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?)
+        }
     })
 }
 

@@ -7,7 +7,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use base::{Bytes, Nanos, RealClock};
 use http1::server::Settings;
@@ -15,7 +14,7 @@ use site::Root;
 use sys::signal::{self, Signal};
 
 use crate::accept::{Acceptor, LiveLimit};
-use crate::access_log::{self, LogSender};
+use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::Admin;
 use crate::choices::{self, Choice};
 use crate::config::{LogTarget, ServeConfig};
@@ -29,6 +28,9 @@ use crate::plan::{LoopHandle, Plan, start_readiness};
 const ADMIN_CONNECTIONS: usize = 64;
 /// The longest body that the admin interface reads.
 const ADMIN_BODY: Bytes = Bytes(64);
+
+/// How long the end of the server waits for the access log to take its last lines.
+const LOG_PATIENCE: Nanos = Nanos::SECOND;
 
 /// Why a server could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +98,7 @@ pub struct Drained {
 pub struct Server {
     loops: Vec<LoopHandle>,
     admin: Option<LoopHandle>,
-    log: Option<(LogSender, JoinHandle<()>)>,
+    log: Option<(LogSender, LogEnd)>,
 }
 
 impl Server {
@@ -139,7 +141,8 @@ impl Server {
         self.admin.as_ref().and_then(|admin| admin.addresses.first().copied())
     }
 
-    /// Waits for SIGTERM or SIGINT, then shuts down; opens the access log anew at SIGHUP. Blocks.
+    /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. Opens the access
+    /// log anew at SIGHUP. Blocks.
     ///
     /// # Errors
     /// [`ServeError::Loop`] where a loop ended by itself.
@@ -151,7 +154,10 @@ impl Server {
                         sender.reopen();
                     }
                 }
-                Some(Signal::Terminate | Signal::Interrupt) => return self.shut_down(),
+                Some(Signal::Terminate | Signal::Interrupt) => {
+                    end_at_the_next_signal();
+                    return self.shut_down();
+                }
                 None => {}
             }
         }
@@ -192,9 +198,11 @@ impl Server {
             // Its end changes nothing any more.
             let _ = admin.thread.join();
         }
-        if let Some((sender, thread)) = self.log {
+        if let Some((sender, end)) = self.log {
             drop(sender);
-            let _ = thread.join();
+            if !end.wait(LOG_PATIENCE) {
+                eprintln!("inrush: the access log did not take its last lines within {LOG_PATIENCE}");
+            }
         }
         failure.map_or(Ok(Drained { cut_off: total.loops.cut_off_at_shutdown }), Err)
     }
@@ -222,10 +230,21 @@ fn list(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn start_log(
-    target: &LogTarget,
-    format: crate::LogFormat,
-) -> Result<(LogSender, JoinHandle<()>), ServeError> {
+/// Whoever asks twice does not want to wait for connections to finish.
+fn end_at_the_next_signal() {
+    let body = || {
+        while let Ok(signal) = signal::wait(None) {
+            if matches!(signal, Some(Signal::Terminate | Signal::Interrupt)) {
+                eprintln!("inrush: asked to end twice: not waiting for connections to finish");
+                std::process::exit(1);
+            }
+        }
+    };
+    // Without the thread a second signal has no effect, as if it had not been sent.
+    let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
+}
+
+fn start_log(target: &LogTarget, format: crate::LogFormat) -> Result<(LogSender, LogEnd), ServeError> {
     access_log::start(target.clone(), format).map_err(|cause| match target {
         LogTarget::File(path) => ServeError::Log { path: path.clone(), cause },
         LogTarget::Stdout => ServeError::System { what: "start the access log", cause },

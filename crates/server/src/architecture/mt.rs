@@ -109,6 +109,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let (asked, workers, drain_timeout) = (stop.clone(), pool(config), config.drain_timeout);
     let body = move || {
         let ended = std::thread::scope(|scope| {
+            let _guard = crew.group.abandoned_on_panic();
             let ended = crew.start(scope, threads, workers).and_then(|mut acceptor| {
                 crew.group.stop_when(&asked, &mut acceptor, drain_timeout, &crew.board)
             });

@@ -27,6 +27,17 @@ pub const PER_CORE: Architecture = Architecture {
     start,
 };
 
+/// More loops than any machine has processors for: a mistake, which would cost 64 KiB and a cache each.
+const MOST_LOOPS: usize = 1024;
+
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    plan.start_loops::<ByPhases>(plan.config().workers.unwrap_or(plan.cpus().len()))
+    let loops = plan.config().workers.unwrap_or(plan.cpus().len());
+    if loops > MOST_LOOPS {
+        return Err(ServeError::Setting {
+            setting: "--workers",
+            given: loops.to_string(),
+            accepted: format!("per-core has 1 to {MOST_LOOPS} loops"),
+        });
+    }
+    plan.start_loops::<ByPhases>(loops)
 }

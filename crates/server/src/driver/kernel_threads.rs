@@ -83,6 +83,11 @@ impl Group {
         self.slots.wake_all();
     }
 
+    /// Stops the threads if the calling thread panics while the guard lives: they wait for its word.
+    pub fn abandoned_on_panic(&self) -> AbandonOnPanic<'_> {
+        AbandonOnPanic(self)
+    }
+
     /// Adds what only the moment tells: connections open, and the accept queues.
     pub fn add_gauges(&self, counters: &mut Counters) {
         counters.connections = self.slots.taken() as u64;
@@ -114,10 +119,21 @@ impl Group {
             let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
         }
         board.merge(&counters);
-        let _ = self.drain_until.set(now + drain_timeout);
+        let _ = self.drain_until.set(now.saturating_add(drain_timeout));
         self.stop.ask();
         self.slots.wake_all();
         Ok(())
+    }
+}
+
+/// See [`Group::abandoned_on_panic`].
+pub struct AbandonOnPanic<'a>(&'a Group);
+
+impl Drop for AbandonOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abandon();
+        }
     }
 }
 

@@ -264,7 +264,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
 
     /// Takes what still waits in the accept queues, closes them, and tells every thread.
     fn begin_to_drain(&mut self) {
-        self.shared.drain_until.set(Some(self.now + self.drain_timeout));
+        self.shared.drain_until.set(Some(self.now.saturating_add(self.drain_timeout)));
         let mut leftover = self.shared.leftover.borrow_mut();
         while self.shared.accept_phase(self.now, &mut leftover) == PhaseEnd::AtLimit {}
         let mut dispatcher = self.shared.dispatcher.borrow_mut();
