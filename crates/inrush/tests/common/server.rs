@@ -151,6 +151,13 @@ impl Server {
         (exit.status.code(), said)
     }
 
+    /// Waits until it has stopped listening, as one that drains has.
+    pub fn refuses_connections(&self) {
+        while std::net::TcpStream::connect(self.address).is_ok() {
+            pause(Nanos::MILLISECOND);
+        }
+    }
+
     /// Asks it to end and expects nothing but that.
     pub fn stop_well(self) {
         assert_eq!(self.stop(), (Some(0), String::new()));

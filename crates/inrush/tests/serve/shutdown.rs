@@ -39,7 +39,7 @@ fn what_is_under_way_is_finished() {
 fn connections_in_the_queue_are_served_before_the_end() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
-        let server = Server::sped(&files.root(), mechanism, &["--accept-limit=1"]);
+        let mut server = Server::sped(&files.root(), mechanism, &["--accept-limit=1"]);
         let address = server.address;
         let mut queued: Vec<Client> = server.while_stopped(|| {
             let connect = |_| {
@@ -56,8 +56,23 @@ fn connections_in_the_queue_are_served_before_the_end() {
             assert!(client.ends());
         }
         drop(queued);
-        server.stop_well();
+        assert_eq!(server.wait(), (Some(0), String::new()));
     });
+}
+
+#[test]
+fn who_asks_twice_does_not_want_to_wait() {
+    let files = Files::new();
+    let mut server = Server::sped(&files.root(), "epoll", &["--drain-timeout=1h"]);
+    let mut client = server.client();
+    client.send("GET / HT");
+    // The half request keeps it draining: for an hour, if need be.
+    server.signal(Signal::TERM);
+    server.refuses_connections();
+    server.signal(Signal::TERM);
+    let (code, said) = server.wait();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("asked to end twice"), "{said}");
 }
 
 #[test]
