@@ -367,11 +367,11 @@ mod tests {
         let spec: Spec = format!("urls:{}", file.display()).parse().unwrap();
         std::fs::remove_file(&file).unwrap();
         assert_eq!(spec.to_string(), format!("urls:{}", file.display()));
-        let list = workload(&["http://h/root/"], spec, None);
+        let list = workload(&["http://h/base/"], spec, None);
         let mut draws = Draws::new(7);
         let firsts = (0..40_000).filter(|_| list.pick(&mut draws) == RequestId(0)).count();
         assert!((firsts as f64 - 30_000.0).abs() < 5.0 * 7500f64.sqrt(), "{firsts}");
-        assert!(list.bytes(RequestId(0), true).starts_with(b"GET /root/a HTTP/1.1\r\n"));
+        assert!(list.bytes(RequestId(0), true).starts_with(b"GET /base/a HTTP/1.1\r\n"));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::os::fd::RawFd;
 
 use base::{Nanos, RealClock};
 
-use super::{Change, Mechanism, poll_bits, poll_event};
-use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
+use super::{Change, Mechanism, Poll, poll_bits, poll_event};
+use crate::capabilities::Capabilities;
 use crate::locality::{self, PollingSets, Settings};
 use crate::{Event, Interest, Token, Waited};
 
@@ -29,17 +29,8 @@ impl Fdm {
 impl Mechanism for Fdm {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "fdm",
-        scales: false,
-        collapses: true,
-        many_events_per_call: true,
-        overflow: Overflow::Never,
-        falls_back_to: None,
-        initial_state: InitialState::Reported,
-        many_interest_sets: true,
-        trigger: Trigger::Level,
-        descriptor_limit: "RLIMIT_NOFILE",
-        exclusive_wake: false,
         settings: &["fdm-sets", "fdm-live-counter", "sleep-threshold"],
+        ..Poll::CAPABILITIES
     };
 
     fn new() -> io::Result<Fdm> {

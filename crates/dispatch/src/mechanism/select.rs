@@ -8,8 +8,8 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::select::{self, FdSet};
 
-use super::{Change, Mechanism, event, unless_interrupted};
-use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
+use super::{Change, Mechanism, Poll, event, unless_interrupted};
+use crate::capabilities::Capabilities;
 use crate::{Event, Interest, Token, Waited};
 
 /// The mechanism.
@@ -34,20 +34,7 @@ impl Select {
 }
 
 impl Mechanism for Select {
-    const CAPABILITIES: Capabilities = Capabilities {
-        name: "select",
-        scales: false,
-        collapses: true,
-        many_events_per_call: true,
-        overflow: Overflow::Never,
-        falls_back_to: None,
-        initial_state: InitialState::Reported,
-        many_interest_sets: true,
-        trigger: Trigger::Level,
-        descriptor_limit: "RLIMIT_NOFILE",
-        exclusive_wake: false,
-        settings: &[],
-    };
+    const CAPABILITIES: Capabilities = Capabilities { name: "select", ..Poll::CAPABILITIES };
 
     fn new() -> io::Result<Select> {
         Ok(Select::default())
