@@ -1,4 +1,6 @@
 //! Every flag, its default and its help: the one definition.
+// Doc comments here are help texts, where brackets mean what may be left out.
+#![allow(rustdoc::broken_intra_doc_links)]
 
 mod capacity;
 mod demo;
