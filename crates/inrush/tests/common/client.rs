@@ -121,13 +121,17 @@ impl Client {
     /// Reads once; 0 at the end.
     pub fn receive(&mut self) -> usize {
         let mut chunk = [0; 64 * 1024];
-        match self.stream.read(&mut chunk) {
-            Ok(count) => {
-                self.received.extend_from_slice(&chunk[..count]);
-                count
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(count) => {
+                    self.received.extend_from_slice(&chunk[..count]);
+                    return count;
+                }
+                // A read with a time-out is not restarted after a signal, such as a child's that was stopped.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return 0,
+                Err(error) => panic!("{error}, after {}", self.so_far()),
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
-            Err(error) => panic!("{error}, after {}", self.so_far()),
         }
     }
 
