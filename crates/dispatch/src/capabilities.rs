@@ -9,6 +9,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::Mechanism;
+use crate::mechanism::Epoll;
 
 /// When a mechanism reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -79,19 +80,12 @@ impl Capabilities {
     }
 }
 
+/// What epoll grew out of, without what epoll added.
 const DEV_POLL: Capabilities = Capabilities {
     name: "/dev/poll",
-    scales: true,
-    collapses: true,
-    many_events_per_call: true,
-    overflow: Overflow::Never,
-    falls_back_to: None,
-    initial_state: InitialState::Reported,
-    many_interest_sets: true,
-    trigger: Trigger::Level,
     descriptor_limit: "RLIMIT_NOFILE",
     exclusive_wake: false,
-    settings: &[],
+    ..Epoll::CAPABILITIES
 };
 
 /// Banga, Mogul, Druschel, "A Scalable and Explicit Event Delivery Mechanism for UNIX", 1999.

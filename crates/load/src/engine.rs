@@ -288,7 +288,7 @@ impl<'a, C: Clock> Engine<'a, C> {
     fn end_interval(&mut self, tell: &mut dyn FnMut(Interval)) {
         let now = self.now();
         if self.cpu_at_window.is_none() && now >= self.settings.window.from {
-            self.cpu_at_window = Some(thread_cpu());
+            self.cpu_at_window = Some(sys::cpu::thread_time());
         }
         // The last interval is closed when the run has finished.
         while self.recorder.interval_end() <= now.min(self.settings.window.until.saturating_sub(Nanos(1))) {
@@ -308,7 +308,8 @@ impl<'a, C: Clock> Engine<'a, C> {
             self.ledger.in_flight(connection.session.account);
         }
         tell(self.recorder.close_interval(end, sockets));
-        let cpu = self.cpu_at_window.map_or(Nanos::ZERO, |before| thread_cpu().saturating_sub(before));
+        let cpu =
+            self.cpu_at_window.map_or(Nanos::ZERO, |before| sys::cpu::thread_time().saturating_sub(before));
         Report {
             ledger: self.ledger,
             totals: self.recorder.into_totals(),
@@ -317,10 +318,4 @@ impl<'a, C: Clock> Engine<'a, C> {
             cpu,
         }
     }
-}
-
-/// The CPU time of the calling thread.
-fn thread_cpu() -> Nanos {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)
 }
