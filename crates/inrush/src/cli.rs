@@ -8,6 +8,7 @@ mod doctor;
 mod fileset;
 mod herd;
 mod load;
+mod manual;
 mod serve;
 
 use clap::{Parser, Subcommand};
@@ -18,6 +19,7 @@ pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use load::{Client, LoadFlags, Output};
+pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LogFormat, MECHANISMS, ServeFlags, Tunable};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
@@ -46,6 +48,10 @@ pub enum Command {
     Doctor(DoctorFlags),
     /// How many tasks wake for one connection, and for how long
     Herd(HerdFlags),
+    /// Print the completions of a shell
+    Completions(CompletionsFlags),
+    /// Write the manual pages
+    Man(ManFlags),
     /// A waiter in a process of its own
     #[command(hide = true)]
     HerdWaiter(HerdWaiterArguments),

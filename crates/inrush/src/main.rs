@@ -13,6 +13,7 @@ mod exit;
 mod fileset;
 mod herd;
 mod load;
+mod manual;
 mod serve;
 
 use clap::Parser;
@@ -31,6 +32,8 @@ fn main() -> std::process::ExitCode {
             Command::Demo(flags) => demo::run(flags),
             Command::Doctor(flags) => doctor::run(flags),
             Command::Herd(flags) => herd::run(flags),
+            Command::Completions(flags) => manual::completions(&flags),
+            Command::Man(flags) => manual::pages(&flags),
             Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
         });
     exit::report(outcome)
