@@ -1,5 +1,7 @@
 //! `inrush load`: flags to configuration, the run, and its output.
 
+mod csv;
+mod hdr_log;
 mod live;
 mod summary;
 
@@ -7,12 +9,13 @@ use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroU32;
 
 use ::load::{Config, Expected, Form, LoadError, Observer, Snapshot, Sockets, Stop, Threshold};
-use base::PerSecond;
+use base::{Clock, PerSecond, RealClock};
 use record::{LoadResult, Verdict};
 use serde::Serialize;
 
 use crate::cli::{Client, LoadFlags, Output};
 use crate::exit::Exit;
+use hdr_log::HdrLog;
 use live::Live;
 
 /// Clients of a closed loop that is not told how many: what wrk users are used to.
@@ -24,6 +27,7 @@ const RATE: PerSecond = PerSecond(100.0);
 /// Offers load, prints the result, and judges it.
 pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     let (output, thresholds) = (flags.output, flags.fail_if.clone());
+    let hdr = flags.hdr.clone();
     check_rate(&flags)?;
     let title = title(&flags);
     let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
@@ -33,12 +37,14 @@ pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     if let Some((shown, expected)) = plan.hurst() {
         eprintln!("inrush: {}", hurst_line(shown, expected));
     }
-    let mut watcher = Watcher::new(output, &title);
+    let hdr = hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
+    let mut watcher = Watcher::new(output, &title, hdr);
     let stop = stop_at_signal()?;
     let result = ::load::run(&plan, &mut watcher, &stop).map_err(exit)?;
-    watcher.end();
+    let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
     print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
+    watched?;
     judge(&result, &thresholds)
 }
 
@@ -132,6 +138,7 @@ fn print(result: &LoadResult, output: Output) -> io::Result<()> {
             serde_json::to_writer_pretty(&mut stdout, result)?;
             stdout.write_all(b"\n")
         }
+        Output::Csv => csv::write(&mut stdout, result),
         Output::Ndjson => line(&mut stdout, &Line::Result(result)),
     }
 }
@@ -172,22 +179,25 @@ fn line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// What is shown while the run goes on: a live view on a terminal, a line an interval for a program.
+/// What becomes of an interval while the run goes on: a live view on a terminal, a line for a program, an entry
+/// of the log.
 struct Watcher {
     output: Output,
     live: Option<Live>,
+    hdr: Option<HdrLog>,
 }
 
 impl Watcher {
-    fn new(output: Output, title: &str) -> Watcher {
+    fn new(output: Output, title: &str, hdr: Option<HdrLog>) -> Watcher {
         let live = io::stderr().is_terminal().then(|| Live::new(title)).flatten();
-        Watcher { output, live }
+        Watcher { output, live, hdr }
     }
 
-    fn end(&mut self) {
-        if let Some(live) = self.live.take() {
+    fn end(self) -> Result<(), Exit> {
+        if let Some(live) = self.live {
             live.end();
         }
+        self.hdr.map_or(Ok(()), HdrLog::end)
     }
 }
 
@@ -199,6 +209,9 @@ impl Observer for Watcher {
         }
         if let Some(live) = &mut self.live {
             live.show(snapshot);
+        }
+        if let Some(hdr) = &mut self.hdr {
+            hdr.interval(snapshot);
         }
     }
 }

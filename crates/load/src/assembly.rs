@@ -56,17 +56,18 @@ impl Assembly {
         while self.told.iter().all(|told| *told > self.complete) {
             let Some(interval) = self.open.pop_front() else { break };
             self.complete += 1;
-            let point = point(&interval);
-            let from = interval.from;
-            self.close(interval);
+            self.count(&interval);
             observer.interval(&Snapshot {
                 elapsed: self.reached,
                 total: self.window.until,
-                warming_up: from < self.window.from,
-                point: &point,
+                warming_up: interval.from < self.window.from,
+                point: &point(&interval),
+                latency_intended: &interval.latency_intended,
+                lateness: &interval.lateness,
                 outcomes: &ledger::named(&self.outcomes),
                 established: self.established,
             });
+            self.series.push(interval);
         }
     }
 
@@ -94,16 +95,16 @@ impl Assembly {
     /// The time series, when the threads have ended.
     pub(crate) fn into_points(mut self) -> Vec<Point> {
         for interval in std::mem::take(&mut self.open) {
-            self.close(interval);
+            self.count(&interval);
+            self.series.push(interval);
         }
         self.series.points()
     }
 
-    fn close(&mut self, interval: Interval) {
+    fn count(&mut self, interval: &Interval) {
         self.reached = interval.until;
         self.established += interval.established;
         self.outcomes.iter_mut().zip(interval.outcomes).for_each(|(sum, count)| *sum += count);
-        self.series.push(interval);
     }
 }
 

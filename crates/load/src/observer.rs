@@ -1,6 +1,7 @@
 //! Watching a run while it goes on.
 
 use base::Nanos;
+use hdrhistogram::Histogram;
 use record::{Outcomes, Point};
 
 /// Where a run stands after an interval.
@@ -14,6 +15,10 @@ pub struct Snapshot<'a> {
     pub warming_up: bool,
     /// The interval that has ended, all threads together.
     pub point: &'a Point,
+    /// The point's latencies from the intended time, in nanoseconds, two digits.
+    pub latency_intended: &'a Histogram<u32>,
+    /// The point's lateness, in the same way.
+    pub lateness: &'a Histogram<u32>,
     /// How requests ended since the start, warm-up included.
     pub outcomes: &'a Outcomes,
     /// Connections established since the start, warm-up included.

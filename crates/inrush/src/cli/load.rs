@@ -1,6 +1,7 @@
 //! The flags of `inrush load`.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use ::load::{
     Body, Field, Length, Method, Process, Sockets, SourceRange, Spec, Statuses, Think, Threshold, Url,
@@ -26,6 +27,8 @@ pub enum Output {
     Json,
     /// An object for each interval while it runs, then the result
     Ndjson,
+    /// The time series: a row for each interval
+    Csv,
 }
 
 pub fn positive_time(text: &str) -> Result<Nanos, String> {
@@ -144,6 +147,10 @@ pub struct LoadFlags {
     /// What to write to stdout
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
+
+    /// A file for the latencies of each interval, in HdrHistogram's log format
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
 
     /// The same settings as TOML; flags win
     #[arg(long, value_name = "FILE")]
