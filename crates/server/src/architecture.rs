@@ -5,6 +5,7 @@
 mod knot;
 mod mt;
 mod per_core;
+pub mod smped;
 mod sped;
 mod tux;
 

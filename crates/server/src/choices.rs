@@ -67,6 +67,20 @@ named! {
     }
 }
 
+named! {
+    /// By what a dispatcher chooses the worker of a new connection.
+    Schedule {
+        /// The least share of throughput times the least share of connections (SMPED).
+        Smped = "smped",
+        /// The fewest connections.
+        LeastConnections = "least-connections",
+        /// One after another.
+        RoundRobin = "round-robin",
+        /// Chance.
+        Random = "random",
+    }
+}
+
 /// A setting that not every architecture has a use for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {

@@ -33,7 +33,7 @@ mod slots;
 pub use accept::LiveLimit;
 pub use access_log::LogFormat;
 pub use architecture::Architecture;
-pub use choices::{Batch, Threads, Wake};
+pub use choices::{Batch, Schedule, Threads, Wake};
 pub use config::{LogTarget, ServeConfig};
 pub use counters::{Counters, LoopCounts};
 pub use plan::DEFAULT_DISPATCH;

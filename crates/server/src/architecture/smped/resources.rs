@@ -1,0 +1,69 @@
+//! The resource controller: how many workers there are (SMPED).
+//!
+//! The pool grows when the scheduler finds the worker that comes first full, up to P_max, and shrinks by a worker
+//! that has been without a connection for a delay, down to P_min.
+//!
+//! Deviation, where the paper is silent: of several idle workers the one goes that has been idle longest.
+
+use base::Nanos;
+
+use super::settings::SmpedSettings;
+
+/// The bounds of the pool.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    p_min: usize,
+    p_max: usize,
+    idle: Nanos,
+}
+
+/// A worker that may be stopped, and from when on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Surplus {
+    /// Its slot.
+    pub slot: usize,
+    /// When it has been idle for the whole delay.
+    pub at: Nanos,
+}
+
+impl Resources {
+    /// The bounds that were asked for.
+    pub fn new(settings: &SmpedSettings) -> Resources {
+        Resources { p_min: settings.p_min, p_max: settings.p_max, idle: settings.idle }
+    }
+
+    /// Whether another worker may be started beside so many.
+    pub fn may_start(&self, workers: usize) -> bool {
+        workers < self.p_max
+    }
+
+    /// The worker to stop next, of `workers` in all, those idle given by slot with the time since when.
+    pub fn surplus(&self, workers: usize, idle: impl Iterator<Item = (usize, Nanos)>) -> Option<Surplus> {
+        let longest = idle.min_by_key(|(_, since)| *since).filter(|_| workers > self.p_min);
+        longest.map(|(slot, since)| Surplus { slot, at: since.saturating_add(self.idle) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources() -> Resources {
+        Resources::new(&"p-min=2,p-max=4,idle=5s".parse().unwrap())
+    }
+
+    #[test]
+    fn grows_to_the_ceiling() {
+        assert!(resources().may_start(0) && resources().may_start(3));
+        assert!(!resources().may_start(4));
+    }
+
+    #[test]
+    fn shrinks_to_the_floor_the_longest_idle_first() {
+        let idle = [(0, Nanos::from_secs(9)), (3, Nanos::from_secs(7))];
+        let expected = Surplus { slot: 3, at: Nanos::from_secs(12) };
+        assert_eq!(resources().surplus(3, idle.into_iter()), Some(expected));
+        assert_eq!(resources().surplus(2, idle.into_iter()), None);
+        assert_eq!(resources().surplus(3, std::iter::empty()), None);
+    }
+}

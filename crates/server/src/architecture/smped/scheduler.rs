@@ -1,0 +1,178 @@
+//! The scheduler: which worker gets a new connection (SMPED; steps 1 to 6).
+//!
+//! ```text
+//!   1  some have no connection ───────────────> one of them, at random
+//!   2  else the first by the schedule
+//!   3     it has fewer than C_max ────────────> it
+//!   4     else the pool may grow ─────────────> a new worker
+//!   5     else the next that has fewer ───────> it
+//!   6  none has ──────────────────────────────> nobody, until one frees
+//! ```
+//!
+//! The paper's schedule ranks by `(T_i / sum T) x (C_i / sum C)`, the least first. Those it is compared with rank
+//! otherwise and leave out step 1; steps 3 to 6 are the same for all.
+//!
+//! Pure: no clock, no socket; randomness from a seed.
+//!
+//! Invariants: never a worker that has C_max connections; nobody exactly where none has fewer and the pool may
+//! not grow; at most two passes over the workers.
+//!
+//! Deviations, where the paper is silent: a share whose sum is 0 is 1/n; ties go to fewer connections, then
+//! to chance.
+
+use std::cmp::Ordering;
+
+use base::{Rng, Seed};
+use rand::RngExt;
+
+use crate::choices::Schedule;
+
+/// What is known of a worker when a connection is placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// T_i, smoothed, in replies per second; finite and not negative.
+    pub throughput: f64,
+    /// C_i.
+    pub connections: u32,
+}
+
+/// Where a connection goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// To the worker of this slot.
+    Assign(usize, Reason),
+    /// To a worker that is to be started for it.
+    Start,
+    /// Nowhere: every worker has C_max connections.
+    Full,
+}
+
+/// Why a worker was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Step 1: it had no connection.
+    Idle,
+    /// Step 3: it came first.
+    First,
+    /// Step 5: those before it were full.
+    Next,
+}
+
+/// Chooses workers by one schedule.
+#[derive(Debug)]
+pub struct Scheduler {
+    schedule: Schedule,
+    c_max: u32,
+    rng: Rng,
+    /// The slot behind the one that was chosen last, for round-robin.
+    next: usize,
+}
+
+impl Scheduler {
+    /// A scheduler that gives no worker more than `c_max` connections, at least 1.
+    pub fn new(schedule: Schedule, c_max: u32, seed: Seed) -> Scheduler {
+        assert!(c_max > 0, "a worker that may have no connection serves nobody");
+        Scheduler { schedule, c_max, rng: seed.rng(), next: 0 }
+    }
+
+    /// Chooses among the workers there are, by slot; an empty slot has no worker.
+    pub fn choose(&mut self, loads: &[Option<Load>], may_start: bool) -> Choice {
+        let choice = self.look(loads, may_start);
+        if let Choice::Assign(slot, _) = choice {
+            self.next = slot + 1;
+        }
+        choice
+    }
+
+    fn look(&mut self, loads: &[Option<Load>], may_start: bool) -> Choice {
+        if self.schedule == Schedule::Smped
+            && let Some(idle) = self.least(loads, |_, load| (load.connections == 0).then_some(()))
+        {
+            return Choice::Assign(idle, Reason::Idle);
+        }
+        let c_max = self.c_max;
+        match self.first(loads, |_| true) {
+            Some((slot, load)) if load.connections < c_max => Choice::Assign(slot, Reason::First),
+            _ if may_start => Choice::Start,
+            _ => match self.first(loads, |load| load.connections < c_max) {
+                Some((slot, _)) => Choice::Assign(slot, Reason::Next),
+                None => Choice::Full,
+            },
+        }
+    }
+
+    /// The first by the schedule among those that qualify.
+    fn first(&mut self, loads: &[Option<Load>], qualifies: impl Fn(&Load) -> bool) -> Option<(usize, Load)> {
+        let slot = match self.schedule {
+            Schedule::Smped => {
+                let shares = Shares::of(loads);
+                let rank = |load: &Load| (shares.product(load), load.connections);
+                self.least(loads, |_, load| qualifies(load).then(|| rank(load)))
+            }
+            Schedule::LeastConnections => {
+                self.least(loads, |_, load| qualifies(load).then_some(load.connections))
+            }
+            Schedule::RoundRobin => {
+                let (next, slots) = (self.next, loads.len());
+                let distance = |slot| (slot + slots - next % slots) % slots;
+                self.least(loads, |slot, load| qualifies(load).then(|| distance(slot)))
+            }
+            Schedule::Random => self.least(loads, |_, load| qualifies(load).then_some(())),
+        }?;
+        loads[slot].map(|load| (slot, load))
+    }
+
+    /// The slot with the least rank, chosen at random among equals; `None` ranks do not take part.
+    fn least<R: PartialOrd>(
+        &mut self,
+        loads: &[Option<Load>],
+        rank: impl Fn(usize, &Load) -> Option<R>,
+    ) -> Option<usize> {
+        let mut best: Option<(usize, R)> = None;
+        let mut equals = 0_u32;
+        for (slot, load) in loads.iter().enumerate() {
+            let Some(this) = load.as_ref().and_then(|load| rank(slot, load)) else { continue };
+            let order = best.as_ref().map_or(Some(Ordering::Less), |(_, best)| this.partial_cmp(best));
+            match order.expect("ranks are numbers") {
+                Ordering::Greater => continue,
+                Ordering::Less => equals = 1,
+                // Each of k equals stays with a chance of 1 in k.
+                Ordering::Equal => {
+                    equals += 1;
+                    if self.rng.random_range(0..equals) > 0 {
+                        continue;
+                    }
+                }
+            }
+            best = Some((slot, this));
+        }
+        best.map(|(slot, _)| slot)
+    }
+}
+
+/// The sums that shares are parts of.
+struct Shares {
+    workers: f64,
+    throughput: f64,
+    connections: f64,
+}
+
+impl Shares {
+    fn of(loads: &[Option<Load>]) -> Shares {
+        let there = loads.iter().flatten();
+        there.fold(Shares { workers: 0.0, throughput: 0.0, connections: 0.0 }, |sum, load| Shares {
+            workers: sum.workers + 1.0,
+            throughput: sum.throughput + load.throughput,
+            connections: sum.connections + f64::from(load.connections),
+        })
+    }
+
+    /// `(T_i / sum T) x (C_i / sum C)`, from 0 to 1.
+    fn product(&self, load: &Load) -> f64 {
+        let share = |part: f64, sum: f64| if sum > 0.0 { part / sum } else { 1.0 / self.workers };
+        share(load.throughput, self.throughput) * share(f64::from(load.connections), self.connections)
+    }
+}
+
+#[cfg(test)]
+mod tests;

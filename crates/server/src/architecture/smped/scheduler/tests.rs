@@ -1,0 +1,139 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const SCHEDULES: [Schedule; 4] =
+    [Schedule::Smped, Schedule::LeastConnections, Schedule::RoundRobin, Schedule::Random];
+
+fn loads(of: &[(f64, u32)]) -> Vec<Option<Load>> {
+    of.iter().map(|&(throughput, connections)| Some(Load { throughput, connections })).collect()
+}
+
+/// Every choice that so many seeds give.
+fn choices(schedule: Schedule, c_max: u32, loads: &[Option<Load>], may_start: bool) -> Vec<Choice> {
+    let mut seen = Vec::new();
+    for seed in 0..64 {
+        let choice = Scheduler::new(schedule, c_max, Seed(seed)).choose(loads, may_start);
+        if !seen.contains(&choice) {
+            seen.push(choice);
+        }
+    }
+    seen.sort_by_key(|choice| format!("{choice:?}"));
+    seen
+}
+
+#[test]
+fn step_1_a_random_one_of_those_without_a_connection() {
+    let loads = loads(&[(0.0, 0), (50.0, 1), (0.0, 0)]);
+    let expected = [Choice::Assign(0, Reason::Idle), Choice::Assign(2, Reason::Idle)];
+    assert_eq!(choices(Schedule::Smped, 4, &loads, true), expected);
+}
+
+#[test]
+fn step_2_and_3_the_least_product_of_shares() {
+    // 0.5 x 0.2, 0.1 x 0.6, 0.4 x 0.2
+    let loads = loads(&[(50.0, 2), (10.0, 6), (40.0, 2)]);
+    assert_eq!(choices(Schedule::Smped, 8, &loads, true), [Choice::Assign(1, Reason::First)]);
+    assert_eq!(
+        choices(Schedule::LeastConnections, 8, &loads, true),
+        [Choice::Assign(0, Reason::First), Choice::Assign(2, Reason::First)]
+    );
+}
+
+#[test]
+fn step_4_the_pool_grows_although_others_have_room() {
+    let loads = loads(&[(50.0, 2), (10.0, 6)]);
+    assert_eq!(choices(Schedule::Smped, 6, &loads, true), [Choice::Start]);
+}
+
+#[test]
+fn step_5_the_next_where_the_pool_may_not_grow() {
+    let loads = loads(&[(50.0, 2), (10.0, 6), (90.0, 3)]);
+    assert_eq!(choices(Schedule::Smped, 6, &loads, false), [Choice::Assign(0, Reason::Next)]);
+}
+
+#[test]
+fn step_6_nobody_where_all_are_full() {
+    for schedule in SCHEDULES {
+        assert_eq!(choices(schedule, 6, &loads(&[(50.0, 6), (10.0, 6)]), false), [Choice::Full]);
+        assert_eq!(choices(schedule, 6, &[None, None], false), [Choice::Full]);
+        assert_eq!(choices(schedule, 6, &[None, None], true), [Choice::Start]);
+    }
+}
+
+#[test]
+fn before_any_reply_fewer_connections_win_and_then_chance() {
+    let loads = loads(&[(0.0, 2), (0.0, 1), (0.0, 1)]);
+    let expected = [Choice::Assign(1, Reason::First), Choice::Assign(2, Reason::First)];
+    assert_eq!(choices(Schedule::Smped, 8, &loads, true), expected);
+}
+
+#[test]
+fn round_robin_goes_round_and_past_those_that_are_full_or_gone() {
+    let mut loads = loads(&[(0.0, 1), (0.0, 1), (0.0, 9), (0.0, 1)]);
+    loads[1] = None;
+    let mut scheduler = Scheduler::new(Schedule::RoundRobin, 8, Seed(0));
+    let chosen: Vec<Choice> = (0..4).map(|_| scheduler.choose(&loads, false)).collect();
+    assert_eq!(chosen[0], Choice::Assign(0, Reason::First));
+    assert_eq!(chosen[1], Choice::Assign(3, Reason::Next));
+    assert_eq!(chosen[2..], chosen[..2]);
+}
+
+#[test]
+fn equal_seeds_choose_alike() {
+    let loads = loads(&[(1.0, 1); 8]);
+    let chosen = |seed| -> Vec<Choice> {
+        let mut scheduler = Scheduler::new(Schedule::Random, 8, Seed(seed));
+        (0..20).map(|_| scheduler.choose(&loads, false)).collect()
+    };
+    assert_eq!(chosen(5), chosen(5));
+    assert_ne!(chosen(5), chosen(6));
+}
+
+fn any_load() -> impl Strategy<Value = Option<Load>> {
+    let throughput = prop_oneof![Just(0.0), 0.0..1e9, Just(f64::MIN_POSITIVE), Just(f64::MAX / 1e6)];
+    let load = (throughput, 0_u32..6).prop_map(|(throughput, connections)| Load { throughput, connections });
+    prop::option::weighted(0.8, load)
+}
+
+proptest! {
+    #[test]
+    fn never_over_c_max_and_full_exactly_where_nobody_has_room(
+        loads in prop::collection::vec(any_load(), 1..40),
+        schedule in prop::sample::select(&SCHEDULES[..]),
+        (c_max, may_start, seed) in (1_u32..6, any::<bool>(), any::<u64>()),
+    ) {
+        let has_room = |load: &Load| load.connections < c_max;
+        match Scheduler::new(schedule, c_max, Seed(seed)).choose(&loads, may_start) {
+            Choice::Assign(slot, reason) => {
+                let load = loads[slot].expect("there is such a worker");
+                prop_assert!(has_room(&load));
+                prop_assert_eq!(reason == Reason::Idle, schedule == Schedule::Smped && load.connections == 0);
+                prop_assert!(reason != Reason::Next || !may_start);
+            }
+            Choice::Start => prop_assert!(may_start),
+            Choice::Full => prop_assert!(!may_start && !loads.iter().flatten().any(has_room)),
+        }
+    }
+
+    #[test]
+    fn the_smped_choice_has_the_least_product_that_any_other_order_would_find(
+        loads in prop::collection::vec(any_load(), 1..40),
+        seed: u64,
+    ) {
+        let there: Vec<Load> = loads.iter().flatten().copied().collect();
+        let choice = Scheduler::new(Schedule::Smped, 100, Seed(seed)).choose(&loads, false);
+        let Choice::Assign(slot, Reason::First) = choice else { return Ok(()) };
+        let shares = Shares::of(&loads);
+        let product = |load: &Load| {
+            let product = shares.product(load);
+            assert!((0.0..=1.0).contains(&product), "{product}");
+            product
+        };
+        let chosen = loads[slot].unwrap();
+        for other in there {
+            let rank = |load: &Load| (product(load), load.connections);
+            prop_assert!(rank(&chosen) <= rank(&other));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `--smped c-max=256,p-min=2,...`: the numbers of the paper, as settings.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base::Nanos;
+
+/// What a mistake is answered with.
+const ACCEPTED: &str = "accepted are c-max, p-min, p-max, initial, alpha, period, idle, as in \
+c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s";
+/// More worker processes than any machine has a use for.
+const MOST_WORKERS: usize = 1024;
+
+/// Numbers of the scheduler, the feedback handler and the resource controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SmpedSettings {
+    /// C_max, the most connections of a worker, at least 1.
+    pub c_max: u32,
+    /// P_min, the fewest workers, at least 1.
+    pub p_min: usize,
+    /// P_max, the most workers, at least `p_min`.
+    pub p_max: usize,
+    /// Workers at first, from `p_min` to `p_max`.
+    pub initial: usize,
+    /// The weight of the old value in the smoothed throughput, from 0 to 1, 1 left out.
+    pub alpha: f64,
+    /// How often workers report their throughput and it is smoothed.
+    pub period: Nanos,
+    /// How long a worker may be idle before it is stopped.
+    pub idle: Nanos,
+}
+
+impl Default for SmpedSettings {
+    fn default() -> SmpedSettings {
+        SmpedSettings {
+            c_max: 256,
+            p_min: 2,
+            p_max: 32,
+            initial: 10,
+            alpha: 0.2,
+            period: Nanos::from_millis(100),
+            idle: Nanos::from_secs(5),
+        }
+    }
+}
+
+impl FromStr for SmpedSettings {
+    type Err = String;
+
+    /// What is not named keeps its default; `initial` is brought between `p-min` and `p-max` then.
+    fn from_str(text: &str) -> Result<SmpedSettings, String> {
+        let mut settings = SmpedSettings::default();
+        let mut initial = None;
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').ok_or_else(|| ACCEPTED.to_owned())?;
+            let wrong = |accepted: &str| format!("{name} is '{value}'; accepted are {accepted}");
+            let workers = || match value.parse() {
+                Ok(number) if (1..=MOST_WORKERS).contains(&number) => Ok(number),
+                _ => Err(wrong(&format!("1 to {MOST_WORKERS} workers"))),
+            };
+            let time = || match value.parse::<Nanos>() {
+                Ok(time) if time >= Nanos::MILLISECOND => Ok(time),
+                _ => Err(wrong("times from 1ms on")),
+            };
+            match name.trim() {
+                "c-max" => match value.parse() {
+                    Ok(number) if number > 0 => settings.c_max = number,
+                    _ => return Err(wrong("numbers of connections from 1 on")),
+                },
+                "p-min" => settings.p_min = workers()?,
+                "p-max" => settings.p_max = workers()?,
+                "initial" => initial = Some(workers()?),
+                "alpha" => match value.parse() {
+                    Ok(number) if (0.0..1.0).contains(&number) => settings.alpha = number,
+                    _ => return Err(wrong("numbers from 0 to 1, 1 left out")),
+                },
+                "period" => settings.period = time()?,
+                "idle" => settings.idle = time()?,
+                _ => return Err(ACCEPTED.to_owned()),
+            }
+        }
+        if settings.p_min > settings.p_max {
+            return Err(format!("p-min={} is more than p-max={}", settings.p_min, settings.p_max));
+        }
+        let pool = settings.p_min..=settings.p_max;
+        settings.initial = match initial {
+            Some(given) if pool.contains(&given) => given,
+            Some(given) => {
+                return Err(format!(
+                    "initial={given} is not from p-min={} to p-max={}",
+                    settings.p_min, settings.p_max
+                ));
+            }
+            None => settings.initial.clamp(settings.p_min, settings.p_max),
+        };
+        Ok(settings)
+    }
+}
+
+impl fmt::Display for SmpedSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SmpedSettings { c_max, p_min, p_max, initial, alpha, period, idle } = self;
+        write!(f, "c-max={c_max},p-min={p_min},p-max={p_max},initial={initial},")?;
+        write!(f, "alpha={alpha},period={period},idle={idle}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        text.parse::<SmpedSettings>().unwrap_err()
+    }
+
+    #[test]
+    fn what_is_printed_is_what_is_parsed() {
+        let default = SmpedSettings::default();
+        let text = "c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s";
+        assert_eq!(default.to_string(), text);
+        assert_eq!(text.parse(), Ok(default));
+    }
+
+    #[test]
+    fn what_is_not_named_keeps_its_default() {
+        let settings: SmpedSettings = "p-max=4,idle=1m".parse().unwrap();
+        assert_eq!((settings.p_max, settings.initial, settings.c_max), (4, 4, 256));
+        assert_eq!(settings.idle, Nanos::from_secs(60));
+    }
+
+    #[test]
+    fn mistakes_say_what_is_accepted() {
+        assert_eq!(error("c_max=1"), ACCEPTED);
+        assert_eq!(error("256"), ACCEPTED);
+        assert_eq!(error("c-max=0"), "c-max is '0'; accepted are numbers of connections from 1 on");
+        assert_eq!(error("p-max=2000"), "p-max is '2000'; accepted are 1 to 1024 workers");
+        assert_eq!(error("alpha=1"), "alpha is '1'; accepted are numbers from 0 to 1, 1 left out");
+        assert_eq!(error("period=0s"), "period is '0s'; accepted are times from 1ms on");
+        assert_eq!(error("p-min=9,p-max=8"), "p-min=9 is more than p-max=8");
+        assert_eq!(error("initial=40"), "initial=40 is not from p-min=2 to p-max=32");
+    }
+}
