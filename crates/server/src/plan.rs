@@ -16,7 +16,7 @@ use crate::access_log::{LogSender, LoopLog};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
-use crate::driver::readiness::{self, Discipline, Parts, SocketService};
+use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, SocketService};
 use crate::listener::{Listener, listen};
 use crate::run::system;
 use crate::service::Costly;
@@ -135,8 +135,10 @@ impl Plan {
     ) -> Result<Parts<Costly<Site>>, ServeError> {
         let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
         Ok(Parts {
-            listeners,
-            acceptor: Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))?,
+            arrivals: Listeners {
+                listeners,
+                acceptor: Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))?,
+            },
             service: Costly { site, burn: self.config.burn },
             settings: self.settings(),
             max_connections,
@@ -172,8 +174,8 @@ pub fn start_readiness<S: SocketService + Send + 'static, D: Discipline>(
     parts: Parts<S>,
 ) -> Result<LoopHandle, ServeError> {
     let (stop, board) = (parts.stop.clone(), parts.board.clone());
-    let addresses = addresses(&parts.listeners);
-    start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D>(dispatch, parts))
+    let addresses = addresses(&parts.arrivals.listeners);
+    start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D, _>(dispatch, parts))
 }
 
 /// Where these listen.
@@ -219,11 +221,14 @@ impl Drop for EndsTheServer {
 }
 
 /// Runs the readiness loop on the mechanism of a name.
-fn run_on<S: SocketService, D: Discipline>(dispatch: &str, parts: Parts<S>) -> io::Result<()> {
+pub fn run_on<S: SocketService, D: Discipline, A: Arrivals>(
+    dispatch: &str,
+    parts: Parts<S, A>,
+) -> io::Result<()> {
     macro_rules! by_name {
         ($($name:literal => $mechanism:ty,)*) => {
             match dispatch {
-                $($name => readiness::run::<$mechanism, S, D>(parts),)*
+                $($name => readiness::run::<$mechanism, S, D, A>(parts),)*
                 other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
             }
         };

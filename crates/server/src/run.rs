@@ -20,7 +20,7 @@ use crate::choices::{self, Choice};
 use crate::config::{LogTarget, ServeConfig};
 use crate::counters::{Board, Counters};
 use crate::driver::Stop;
-use crate::driver::readiness::{ByPhases, Parts};
+use crate::driver::readiness::{ByPhases, Listeners, Parts};
 use crate::listener::listen;
 use crate::plan::{LoopHandle, Plan, start_readiness};
 
@@ -259,9 +259,11 @@ fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result
     settings.limits.keep_body = true;
     settings.limits.body_bytes = ADMIN_BODY.0;
     let parts = Parts {
-        listeners,
-        acceptor: Acceptor::new(LiveLimit::new(base::Limit::Infinite))
-            .map_err(system("keep a reserve descriptor"))?,
+        arrivals: Listeners {
+            listeners,
+            acceptor: Acceptor::new(LiveLimit::new(base::Limit::Infinite))
+                .map_err(system("keep a reserve descriptor"))?,
+        },
         service: Admin {
             architecture: plan.config.architecture.name,
             dispatch: if dispatches { plan.dispatch() } else { "none" },

@@ -61,6 +61,11 @@ base::counts! {
 }
 
 impl Counts {
+    /// Responses of any status.
+    pub fn responses(&self) -> u64 {
+        self.responses_2xx + self.responses_3xx + self.responses_4xx + self.responses_5xx
+    }
+
     pub(super) fn response(&mut self, status: Status) {
         match status.0 {
             200..=299 => self.responses_2xx += 1,

@@ -18,6 +18,7 @@
 //! requests answered, reads: see `transfer`); nothing is allocated for a connection that is idle but its place
 //! in the table.
 
+mod arrivals;
 mod discipline;
 mod peer;
 mod turn;
@@ -33,10 +34,10 @@ use http1::server::{Buffers, Settings};
 use http1::{HttpDate, Service};
 
 use super::Stop;
-use crate::accept::{Accepted, Acceptor};
+use crate::accept::Accepted;
 use crate::access_log::LoopLog;
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY};
-use crate::listener::Listener;
+pub use arrivals::{Arrivals, Listeners};
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 use peer::Peer;
 
@@ -56,11 +57,9 @@ pub trait SocketService: Service<File = Arc<OwnedFd>> {
 }
 
 /// What a loop is made of.
-pub struct Parts<S> {
-    /// Where connections come from; several for several addresses.
-    pub listeners: Vec<Listener>,
-    /// How they are accepted.
-    pub acceptor: Acceptor,
+pub struct Parts<S, A = Listeners> {
+    /// Where connections come from.
+    pub arrivals: A,
     /// Who answers.
     pub service: S,
     /// Limits and time-outs of the protocol.
@@ -82,8 +81,8 @@ pub struct Parts<S> {
 }
 
 /// The state of a loop on the mechanism `M` under the discipline `D`.
-pub struct ReadinessLoop<M, S: SocketService, D> {
-    parts: Parts<S>,
+pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
+    parts: Parts<S, A>,
     dispatcher: Dispatcher<M>,
     clock: RealClock,
     now: Nanos,
@@ -105,11 +104,13 @@ pub struct ReadinessLoop<M, S: SocketService, D> {
     http: http1::server::Counts,
     published: Nanos,
     unpublished: bool,
-    /// While paused, listeners are not watched.
+    /// While paused, no connections are taken.
     paused_until: Option<Nanos>,
     full: bool,
-    /// Which listeners are ready in this turn. Under edges one stays until its queue has been emptied.
+    /// Which sources of connections are ready in this turn. Under edges one stays until it has been emptied.
     ready: Vec<usize>,
+    /// Accept phases so far.
+    phases: usize,
     /// When a loop that was told to stop ends in any case.
     drain_until: Option<Nanos>,
     discipline: PhantomData<D>,
@@ -120,8 +121,8 @@ pub struct ReadinessLoop<M, S: SocketService, D> {
 ///
 /// # Errors
 /// The mechanism cannot be set up, or fails in a way that is our mistake.
-pub fn run<M: Mechanism, S: SocketService, D: Discipline>(parts: Parts<S>) -> io::Result<()> {
-    let mut this = ReadinessLoop::<M, S, D>::new(parts)?;
+pub fn run<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals>(parts: Parts<S, A>) -> io::Result<()> {
+    let mut this = ReadinessLoop::<M, S, D, A>::new(parts)?;
     while !this.ended() {
         this.get_events()?;
         this.accept();
@@ -132,16 +133,16 @@ pub fn run<M: Mechanism, S: SocketService, D: Discipline>(parts: Parts<S>) -> io
     Ok(())
 }
 
-impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
+impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M, S, D, A> {
     /// Whether the mechanism reports each change once.
     const EDGE: bool = matches!(M::CAPABILITIES.trigger, Trigger::Edge);
 
-    fn new(parts: Parts<S>) -> io::Result<Self> {
+    fn new(parts: Parts<S, A>) -> io::Result<Self> {
         let clock = RealClock::new();
         let now = clock.now();
         let mut dispatcher = Dispatcher::configured(&parts.mechanism)?;
-        for (index, listener) in parts.listeners.iter().enumerate() {
-            dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
+        for (index, source) in parts.arrivals.sources().enumerate() {
+            dispatcher.register_locked(source, listener_token(index), Interest::Read);
         }
         dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
         Ok(ReadinessLoop {
@@ -166,6 +167,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
             paused_until: None,
             full: false,
             ready: Vec::new(),
+            phases: 0,
             drain_until: None,
             discipline: PhantomData,
             parts,
@@ -188,11 +190,11 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         if self.now - self.dated >= DATE_EVERY {
             self.tell_time();
         }
-        let (ready, listeners) = (&mut self.ready, self.parts.listeners.len());
+        let (ready, sources) = (&mut self.ready, self.parts.arrivals.sources().len());
         self.events.retain(|event| {
             let key = Key::from(event.token);
-            let listener = key.generation == 0 && (key.index as usize) < listeners;
-            if listener && !ready.contains(&(key.index as usize)) {
+            let source = key.generation == 0 && (key.index as usize) < sources;
+            if source && !ready.contains(&(key.index as usize)) {
                 ready.push(key.index as usize);
             }
             key.generation != 0
@@ -202,7 +204,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         }
         if self.paused_until.is_some_and(|until| until <= self.now) {
             self.paused_until = None;
-            self.watch_listeners();
+            self.watch_sources();
         }
         if D::UNTIL_EMPTY {
             self.pend_reported();
@@ -210,7 +212,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         Ok(())
     }
 
-    fn time_to_wait(&self) -> Option<Nanos> {
+    fn time_to_wait(&mut self) -> Option<Nanos> {
+        let heard = self.parts.arrivals.hear(self.http.responses(), self.counts.closed, self.now);
         if !self.unfinished.is_empty()
             || !self.pending.is_empty()
             || (!self.ready.is_empty() && Self::EDGE && self.accepting())
@@ -218,7 +221,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
             return Some(Nanos::ZERO);
         }
         let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);
-        [self.timers.next(), self.paused_until, publish, self.drain_until]
+        [self.timers.next(), self.paused_until, publish, self.drain_until, heard]
             .into_iter()
             .flatten()
             .min()
@@ -239,11 +242,11 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         if self.ready.is_empty() || !self.accepting() || (D::UNTIL_EMPTY && !self.emptied) {
             return;
         }
-        let limit = self.parts.acceptor.limit.get();
+        let limit = self.parts.arrivals.begin_phase(&mut self.counts);
         let mut accepted = 0;
-        self.counts.accept_phases += 1;
-        // Another listener comes first each time, so that none waits for ever under a small limit.
-        let first = self.counts.accept_phases as usize % self.ready.len();
+        self.phases += 1;
+        // Another source comes first each time, so that none waits for ever under a small limit.
+        let first = self.phases % self.ready.len();
         self.ready.sort_unstable();
         self.ready.rotate_left(first);
         while let Some(&index) = self.ready.first()
@@ -252,17 +255,15 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
             if self.peers.len() >= self.parts.max_connections {
                 return self.stop_accepting_while_full();
             }
-            let listener = &self.parts.listeners[index];
-            match self.parts.acceptor.accept(listener, self.now, &mut self.counts) {
+            match self.parts.arrivals.accept(index, self.now, &mut self.counts) {
                 Accepted::Connection(socket, peer) => {
                     accepted += 1;
-                    self.counts.accepts += 1;
                     self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
                 }
                 Accepted::Empty => drop(self.ready.remove(0)),
                 Accepted::Exhausted(until) => {
                     self.paused_until = Some(until);
-                    return self.watch_listeners();
+                    return self.watch_sources();
                 }
             }
         }
@@ -290,14 +291,14 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     fn stop_accepting_while_full(&mut self) {
         self.counts.limit_connections += 1;
         self.full = true;
-        self.watch_listeners();
+        self.watch_sources();
     }
 
-    /// Sets the interest in every listener to what pause and connection limit allow.
-    fn watch_listeners(&mut self) {
+    /// Sets the interest in every source of connections to what pause and connection limit allow.
+    fn watch_sources(&mut self) {
         let interest = if self.accepting() { Interest::Read } else { Interest::None };
-        for listener in &self.parts.listeners {
-            self.dispatcher.modify(listener.socket.as_fd(), interest);
+        for source in self.parts.arrivals.sources() {
+            self.dispatcher.modify(source, interest);
         }
     }
 
@@ -341,7 +342,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
             http: self.http.clone(),
             service: self.parts.service.counts(),
             connections: self.peers.len() as u64,
-            queue: Listener::queues(&self.parts.listeners),
+            queue: self.parts.arrivals.queue(),
         });
         self.published = self.now;
         self.unpublished = false;
@@ -351,18 +352,18 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     /// us is served, and who comes later is refused at once.
     fn begin_to_drain(&mut self) {
         self.drain_until = Some(self.now.saturating_add(self.parts.drain_timeout));
-        for listener in std::mem::take(&mut self.parts.listeners) {
+        let sources = self.parts.arrivals.sources().len();
+        for index in 0..sources {
             while self.peers.len() < self.parts.max_connections {
-                match self.parts.acceptor.accept(&listener, self.now, &mut self.counts) {
+                match self.parts.arrivals.accept(index, self.now, &mut self.counts) {
                     Accepted::Connection(socket, peer) => {
-                        self.counts.accepts += 1;
                         self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
                     }
                     Accepted::Empty | Accepted::Exhausted(_) => break,
                 }
             }
-            self.dispatcher.closing(listener.socket.as_fd());
         }
+        self.parts.arrivals.close(&mut self.dispatcher);
         self.dispatcher.deregister(self.parts.stop.wake.as_fd());
         self.ready.clear();
         self.paused_until = None;
@@ -385,7 +386,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
     }
 }
 
-/// The token of a listener: generation 0, which no connection has.
+/// The token of a listener, or another source of connections: generation 0, which no connection has.
 pub(super) fn listener_token(index: usize) -> Token {
     Token::from(Key { index: index as u32, generation: 0 })
 }

@@ -20,7 +20,7 @@
 use base::Key;
 use dispatch::{Mechanism, Token};
 
-use super::{ReadinessLoop, SocketService};
+use super::{Arrivals, ReadinessLoop, SocketService};
 
 /// The fewest connections worked on between two get-events. TUX is told by the kernel's callbacks as things
 /// happen; a system call after each item would cost a third of serving it from memory.
@@ -46,7 +46,7 @@ impl Discipline for UntilEmpty {
     const UNTIL_EMPTY: bool = true;
 }
 
-impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
+impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M, S, D, A> {
     /// Enters what the last get-events reported, and what its last turn left unfinished.
     pub(super) fn pend_reported(&mut self) {
         for token in self.take_unfinished() {
@@ -101,7 +101,7 @@ mod tests {
     use crate::accept::{Acceptor, LiveLimit};
     use crate::counters::Board;
     use crate::driver::Stop;
-    use crate::driver::readiness::Parts;
+    use crate::driver::readiness::{Listeners, Parts};
     use crate::listener::listen;
 
     /// Notes what it is asked for.
@@ -135,8 +135,10 @@ mod tests {
         fn new(limit: u32, clients: usize) -> Bench<M, D> {
             let asked = Asked::default();
             let under_test = ReadinessLoop::new(Parts {
-                listeners: listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap(),
-                acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit))).unwrap(),
+                arrivals: Listeners {
+                    listeners: listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap(),
+                    acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit))).unwrap(),
+                },
                 service: asked.clone(),
                 settings: Arc::new(Settings::default()),
                 max_connections: 100,
@@ -153,7 +155,7 @@ mod tests {
         }
 
         fn connect(&mut self) {
-            let mut client = TcpStream::connect(self.under_test.parts.listeners[0].address).unwrap();
+            let mut client = TcpStream::connect(self.under_test.parts.arrivals.listeners[0].address).unwrap();
             let number = self.clients.len();
             client.write_all(format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
             self.clients.push(client);

@@ -8,10 +8,10 @@ use http1::server::{Context, Wants};
 use rustix::net::Shutdown;
 
 use super::peer::Peer;
-use super::{Discipline, ReadinessLoop, SocketService};
+use super::{Arrivals, Discipline, ReadinessLoop, SocketService};
 use crate::driver::transfer::{Moved, move_bytes, send};
 
-impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
+impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M, S, D, A> {
     /// Splits the loop into one connection and the context its machine works in.
     fn connection(&mut self, token: Token) -> Option<(&mut Peer, Context<'_, S>, &mut [u8])> {
         let peer = self.peers.get_mut(Key::from(token))?;
@@ -135,7 +135,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline> ReadinessLoop<M, S, D> {
         self.counts.closed += 1;
         if self.full {
             self.full = false;
-            self.watch_listeners();
+            self.watch_sources();
         }
     }
 }

@@ -77,7 +77,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     fn new(parts: Parts<S>) -> io::Result<Self> {
         let clock = RealClock::new();
         let mut dispatcher = Dispatcher::configured(&parts.mechanism)?;
-        for (index, listener) in parts.listeners.iter().enumerate() {
+        for (index, listener) in parts.arrivals.listeners.iter().enumerate() {
             dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
         dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
@@ -85,8 +85,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         let shared = Shared {
             dispatcher: RefCell::new(dispatcher),
             common: RefCell::new(Common::new(parts.service, parts.settings, parts.log, clock, side_by_side)),
-            listeners: RefCell::new(parts.listeners),
-            acceptor: RefCell::new(parts.acceptor),
+            listeners: RefCell::new(parts.arrivals.listeners),
+            acceptor: RefCell::new(parts.arrivals.acceptor),
             slots: Slots::new(parts.max_connections),
             ready: Cell::new(true),
             full: Cell::new(false),
