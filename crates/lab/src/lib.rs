@@ -13,6 +13,7 @@
 pub mod capacity;
 pub mod demo;
 pub mod doctor;
+pub mod experiment;
 pub mod fileset;
 pub mod kernel;
 pub mod knee;

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
+pub mod experiment;
 pub mod file;
 pub mod load;
 pub mod manifest;

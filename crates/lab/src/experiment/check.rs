@@ -1,0 +1,305 @@
+//! What does not fit together in an experiment that can be read.
+
+use std::collections::BTreeSet;
+
+use base::Nanos;
+use record::experiment::{FAMILIES, METRICS, Value, metric};
+
+use super::claim::{Claim, Measure};
+use super::nearest::proposal;
+use super::template::{Matcher, Selection, placeholders};
+use super::{Experiment, Figure, Rate, ServerKind, ServerSpec, fill};
+
+/// Names in braces that the lab fills in of a command.
+const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
+
+/// Everything that is wrong, one sentence each.
+pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
+    let mut check = Check { experiment, mistakes: Vec::new() };
+    check.plan();
+    check.names();
+    check.servers();
+    check.loads();
+    check.placeholders();
+    check.quick();
+    for figure in &experiment.figures {
+        check.figure(figure);
+    }
+    for claim in &experiment.claims {
+        check.claim(claim);
+    }
+    check.mistakes
+}
+
+struct Check<'a> {
+    experiment: &'a Experiment,
+    mistakes: Vec<String>,
+}
+
+impl<'a> Check<'a> {
+    fn require(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.mistakes.push(otherwise());
+        }
+    }
+
+    fn server_names(&self) -> Vec<&'a str> {
+        self.experiment.servers.iter().map(|server| server.name.as_str()).collect()
+    }
+
+    fn load_names(&self) -> Vec<&'a str> {
+        self.experiment.loads.iter().map(|load| load.name.as_str()).collect()
+    }
+
+    fn axis_names(&self) -> Vec<&'a str> {
+        self.experiment.axes.iter().map(|axis| axis.name.as_str()).collect()
+    }
+
+    fn plan(&mut self) {
+        let (plan, quick) = (&self.experiment.plan, &self.experiment.quick);
+        let counts = [Some(plan.trials), quick.trials];
+        self.require(counts.iter().flatten().all(|trials| (1..=1000).contains(trials)), || {
+            "trials: accepted are whole numbers from 1 to 1000".to_owned()
+        });
+        let times = [Some(plan.duration), quick.duration];
+        self.require(times.iter().flatten().all(|time| *time > Nanos::ZERO), || {
+            "duration: accepted are times above 0".to_owned()
+        });
+        self.require(plan.noise > 0.0, || "noise: accepted are cores above 0".to_owned());
+    }
+
+    fn names(&mut self) {
+        self.require(!self.experiment.servers.is_empty(), || "there is no [[server]]".to_owned());
+        let figures = self.experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
+        let kinds = [
+            ("server", self.server_names()),
+            ("load", self.load_names()),
+            ("axis", self.axis_names()),
+            ("figure", figures),
+        ];
+        for (kind, names) in kinds {
+            let mut seen = BTreeSet::new();
+            for name in names {
+                self.require(!name.is_empty(), || format!("a {kind} without a name"));
+                self.require(seen.insert(name), || format!("there are two {kind}s called '{name}'"));
+            }
+        }
+        for axis in &self.experiment.axes {
+            let name = &axis.name;
+            self.require(!["server", "load"].contains(&name.as_str()) && metric(name).is_none(), || {
+                format!("axis '{name}': that name means something already")
+            });
+            self.require(!axis.values.is_empty(), || format!("axis '{name}' has no values"));
+            let twice = axis.values.iter().enumerate().find(|(at, value)| axis.values[..*at].contains(value));
+            self.require(twice.is_none(), || format!("axis '{name}' has a value twice"));
+            for value in axis.quick.iter().flatten() {
+                self.require(axis.values.contains(value), || {
+                    format!("axis '{name}': the quick value {value} is none of its values")
+                });
+            }
+            self.require(axis.quick.as_ref().is_none_or(|quick| !quick.is_empty()), || {
+                format!("axis '{name}' has no quick values")
+            });
+        }
+    }
+
+    fn servers(&mut self) {
+        for server in &self.experiment.servers {
+            let name = &server.name;
+            let is_command = server.kind == ServerKind::Command;
+            self.require(is_command != server.command.is_empty(), || {
+                format!("server '{name}': a command goes with kind = \"command\" and with no other")
+            });
+            let others = !server.environment.is_empty() || server.ready != super::Ready::Connects;
+            self.require(is_command || !others, || {
+                format!("server '{name}': environment and ready go with kind = \"command\"")
+            });
+            let ours = matches!(server.kind, ServerKind::Inrush | ServerKind::Herd);
+            self.require(ours || server.flags.is_empty(), || {
+                format!("server '{name}': flags go with kind = \"inrush\" and kind = \"herd\"")
+            });
+            let apache = matches!(server.kind, ServerKind::ApachePrefork | ServerKind::ApacheEvent);
+            self.require(apache || server.workers.is_none(), || {
+                format!(
+                    "server '{name}': workers go with apache-prefork and apache-event; ours has --workers"
+                )
+            });
+        }
+        let quotas = self.experiment.servers.iter().filter_map(|server| server.cpu_quota);
+        for quota in quotas.chain(self.experiment.common.cpu_quota) {
+            self.require((0.01..=64.0).contains(&quota), || {
+                format!("cpu-quota {quota}: accepted are cores from 0.01 to 64")
+            });
+        }
+        if let Some(of) = &self.experiment.capacity.of {
+            self.known("capacity: server", of, self.server_names());
+        }
+    }
+
+    fn loads(&mut self) {
+        let serving = self.experiment.servers.iter().filter(|server| server.kind.serves()).count();
+        let none = self.experiment.loads.is_empty();
+        self.require(serving == 0 || !none, || "there is no [[load]]".to_owned());
+        self.require(serving > 0 || none, || "a herd is offered no [[load]]".to_owned());
+        for load in &self.experiment.loads {
+            let Some(rate) = &load.rate else { continue };
+            let first = |axis: &str| self.experiment.axis(axis).and_then(|axis| axis.values.first());
+            if let Err(wrong) = Rate::parse(&fill(rate, first)) {
+                self.mistakes.push(format!("load '{}': rate: {wrong}", load.name));
+            }
+        }
+        let specweb = self.experiment.loads.iter().any(|load| load.workload.starts_with("specweb99"));
+        let files = &self.experiment.files;
+        self.require(!specweb || files.specweb99 > 0 || files.root.is_some(), || {
+            "a specweb99 workload needs files: specweb99 = 20 under [files]".to_owned()
+        });
+    }
+
+    /// Every name in braces is an axis, and every axis is used.
+    fn placeholders(&mut self) {
+        let axes = self.axis_names();
+        let mut used = BTreeSet::new();
+        for server in &self.experiment.servers {
+            for name in server_texts(server).flat_map(placeholders) {
+                used.insert(name);
+                let own = server.kind == ServerKind::Command && OF_A_COMMAND.contains(&name);
+                if !own {
+                    self.known(&format!("server '{}': {{{name}}}: axis", server.name), name, axes.clone());
+                }
+            }
+        }
+        for load in &self.experiment.loads {
+            for name in load.texts().flat_map(placeholders) {
+                used.insert(name);
+                self.known(&format!("load '{}': {{{name}}}: axis", load.name), name, axes.clone());
+            }
+        }
+        for name in self.experiment.network.iter().flat_map(network_texts).flat_map(placeholders) {
+            used.insert(name);
+            self.known(&format!("network: {{{name}}}: axis"), name, axes.clone());
+        }
+        for axis in axes {
+            self.require(used.contains(axis), || {
+                format!("axis '{axis}': no server, load or network mentions {{{axis}}}")
+            });
+        }
+    }
+
+    fn quick(&mut self) {
+        let quick = &self.experiment.quick;
+        for name in quick.servers.iter().flatten() {
+            self.known("quick: server", name, self.server_names());
+        }
+        for name in quick.loads.iter().flatten() {
+            self.known("quick: load", name, self.load_names());
+        }
+    }
+
+    fn known(&mut self, what: &str, name: &str, known: Vec<&str>) {
+        self.require(known.contains(&name), || {
+            format!("{what} '{name}' is not known{}", proposal(name, known.clone()))
+        });
+    }
+
+    fn metric(&mut self, place: &str, name: &str) {
+        let family = FAMILIES.iter().any(|family| name.starts_with(family));
+        let names = METRICS.iter().map(|metric| metric.name);
+        self.require(family || metric(name).is_some(), || {
+            format!("{place}: metric '{name}' is not known{}", proposal(name, names))
+        });
+    }
+
+    fn axis_or_metric(&mut self, place: &str, name: &str) {
+        if !self.axis_names().contains(&name) {
+            self.metric(place, name);
+        }
+    }
+
+    fn selection(&mut self, place: &str, selection: &Selection) {
+        for (name, matcher) in &selection.0 {
+            let mut known = self.axis_names();
+            known.extend(["server", "load"]);
+            self.known(&format!("{place}: selection by"), name, known);
+            let Matcher::AnyOf(values) = matcher else { continue };
+            for value in values {
+                let there = match name.as_str() {
+                    "server" => {
+                        self.server_names().iter().map(|name| Value::Text((*name).to_owned())).collect()
+                    }
+                    "load" => self.load_names().iter().map(|name| Value::Text((*name).to_owned())).collect(),
+                    axis => {
+                        self.experiment.axis(axis).map_or(vec![value.clone()], |axis| axis.values.clone())
+                    }
+                };
+                self.require(there.contains(value), || {
+                    let texts: Vec<String> = there.iter().map(Value::to_string).collect();
+                    let text = value.to_string();
+                    let meant = proposal(&text, texts.iter().map(String::as_str));
+                    format!("{place}: no {name} is '{text}'{meant}")
+                });
+            }
+        }
+    }
+
+    fn figure(&mut self, figure: &Figure) {
+        let place = format!("figure '{}'", figure.id);
+        let fit = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        self.require(!figure.id.is_empty() && figure.id.chars().all(fit), || {
+            format!("{place}: its id becomes a file name; accepted are letters, digits and hyphens")
+        });
+        self.require(!figure.y.is_empty(), || format!("{place} has no y"));
+        self.axis_or_metric(&place, &figure.x);
+        for name in figure.y.iter().chain(&figure.x_over).chain(&figure.y_over) {
+            self.metric(&place, name);
+        }
+        for series in &figure.series {
+            let mut known = vec!["server", "load"];
+            known.extend(self.axis_names());
+            self.known(&format!("{place}: series"), series, known);
+        }
+        self.selection(&place, &figure.selection);
+    }
+
+    fn claim(&mut self, claim: &Claim) {
+        let place = format!("claim '{}'", claim.text);
+        let (metric, x, selections) = match &claim.measure {
+            Measure::Value(single) => (&single.metric, None, vec![&single.of]),
+            Measure::Ratio(two) => (&two.metric, None, vec![&two.of, &two.over, &two.at]),
+            Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => {
+                (&curve.metric, Some(&curve.x), vec![&curve.of])
+            }
+            Measure::Crossing(two) => (&two.metric, Some(&two.x), vec![&two.of, &two.over, &two.at]),
+            Measure::Best(best) => (&best.metric, None, vec![&best.at]),
+        };
+        self.metric(&place, metric);
+        if let Some(x) = x {
+            self.axis_or_metric(&place, x);
+        }
+        for selection in selections {
+            self.selection(&place, selection);
+        }
+        if let Measure::Best(best) = &claim.measure {
+            self.require(!best.expected.is_empty(), || format!("{place}: expected names no server"));
+            for name in best.among.iter().chain(&best.expected) {
+                self.known(&format!("{place}: server"), name, self.server_names());
+            }
+        }
+        self.require((0.0..=1.0).contains(&claim.tolerance), || {
+            format!("{place}: tolerance: accepted are shares from 0 to 1")
+        });
+        self.require(claim.expected.at_least <= claim.expected.at_most, || {
+            format!("{place}: at-least is above at-most")
+        });
+    }
+}
+
+/// A server's texts, in which values of axes may stand.
+pub(crate) fn server_texts(server: &ServerSpec) -> impl Iterator<Item = &str> {
+    let lists = server.flags.iter().chain(&server.command).chain(server.environment.values());
+    lists.map(String::as_str)
+}
+
+/// The network's.
+pub(crate) fn network_texts(network: &super::Network) -> impl Iterator<Item = &str> {
+    [&network.delay, &network.jitter, &network.loss, &network.rate].into_iter().flatten().map(String::as_str)
+}

@@ -1,0 +1,196 @@
+//! What is claimed of an experiment: statements that its records confirm or refute.
+//!
+//! ```toml
+//! [[claim]]
+//! text = "Past saturation, accepting all beats accepting one by 20 %"
+//! paper = "+71 %"
+//! ratio = { metric = "goodput_per_s", of = { server = "inf" }, over = { server = "1" }, at = { offered = 1.5 } }
+//! at-least = 1.2
+//! ```
+//!
+//! Owns the form. How medians, ratios and intervals come from trials is the analysis's.
+
+use serde::Deserialize;
+
+use super::template::Selection;
+
+/// One group of trials.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Single {
+    /// What is looked at.
+    pub metric: String,
+    /// Which trials; all where absent.
+    #[serde(default)]
+    pub of: Selection,
+}
+
+/// Two groups of trials.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Two {
+    /// What is looked at.
+    pub metric: String,
+    /// The one.
+    pub of: Selection,
+    /// The other, which the one is divided by.
+    pub over: Selection,
+    /// What both have in common. Where it means several points, they are paired one by one.
+    #[serde(default)]
+    pub at: Selection,
+}
+
+/// A metric along an axis, for one group of trials.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Curve {
+    /// What is looked at.
+    pub metric: String,
+    /// An axis of the experiment, or a metric.
+    pub x: String,
+    /// Which trials; all where absent. A range of the axis takes a part of the curve.
+    #[serde(default)]
+    pub of: Selection,
+}
+
+/// Two curves.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Compared {
+    /// What is looked at.
+    pub metric: String,
+    /// An axis of the experiment, or a metric.
+    pub x: String,
+    /// The one.
+    pub of: Selection,
+    /// The other.
+    pub over: Selection,
+    /// What both have in common.
+    #[serde(default)]
+    pub at: Selection,
+}
+
+/// Which series has the most.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Best {
+    /// What is looked at.
+    pub metric: String,
+    /// The servers that are compared; all where absent.
+    #[serde(default)]
+    pub among: Vec<String>,
+    /// Where.
+    #[serde(default)]
+    pub at: Selection,
+    /// Whether the least is the best.
+    #[serde(default)]
+    pub lowest: bool,
+    /// The servers of which one is said to be the best.
+    pub expected: Vec<String>,
+}
+
+/// What is measured for a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Measure {
+    /// The median of a group.
+    Value(Single),
+    /// The median of the ratios of two groups, paired by repetition and point.
+    Ratio(Two),
+    /// d ln metric / d ln x.
+    Slope(Curve),
+    /// The x from which on the metric no longer follows it.
+    Knee(Curve),
+    /// The x at which the metric is largest.
+    Peak(Curve),
+    /// The x at which one curve crosses the other.
+    Crossing(Compared),
+    /// Which server has the most.
+    Best(Best),
+}
+
+/// Bounds of what is measured; at least one is finite, except of [`Measure::Best`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// Not below.
+    pub at_least: f64,
+    /// Not above.
+    pub at_most: f64,
+}
+
+/// A statement, and what must be measured for it to hold.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "ClaimFile")]
+pub struct Claim {
+    /// The statement, one sentence.
+    pub text: String,
+    /// What the paper found, in its words or numbers.
+    pub paper: Option<String>,
+    /// What is measured.
+    pub measure: Measure,
+    /// Where it must lie.
+    pub expected: Expected,
+    /// By how much of themselves the bounds are widened before a claim counts as refuted, from 0 to 1.
+    pub tolerance: f64,
+}
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ClaimFile {
+    text: String,
+    paper: Option<String>,
+    value: Option<Single>,
+    ratio: Option<Two>,
+    slope: Option<Curve>,
+    knee: Option<Curve>,
+    peak: Option<Curve>,
+    crossing: Option<Compared>,
+    best: Option<Best>,
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+    #[serde(default)]
+    tolerance: f64,
+}
+
+impl TryFrom<ClaimFile> for Claim {
+    type Error = String;
+    fn try_from(file: ClaimFile) -> Result<Claim, String> {
+        let measures: Vec<Measure> = [
+            file.value.map(Measure::Value),
+            file.ratio.map(Measure::Ratio),
+            file.slope.map(Measure::Slope),
+            file.knee.map(Measure::Knee),
+            file.peak.map(Measure::Peak),
+            file.crossing.map(Measure::Crossing),
+            file.best.map(Measure::Best),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let [measure] = <[Measure; 1]>::try_from(measures).map_err(|found| {
+            format!(
+                "the claim '{}' measures {} things; accepted is one of value, ratio, slope, knee, peak, crossing \
+                 and best",
+                file.text,
+                found.len()
+            )
+        })?;
+        let bounded = file.at_least.is_some() || file.at_most.is_some();
+        match measure {
+            Measure::Best(_) if bounded => {
+                return Err(format!(
+                    "the claim '{}' is about which is best; at-least and at-most mean nothing to it",
+                    file.text
+                ));
+            }
+            Measure::Best(_) => {}
+            _ if !bounded => return Err(format!("the claim '{}' needs at-least or at-most", file.text)),
+            _ => {}
+        }
+        let expected = Expected {
+            at_least: file.at_least.unwrap_or(f64::NEG_INFINITY),
+            at_most: file.at_most.unwrap_or(f64::INFINITY),
+        };
+        Ok(Claim { text: file.text, paper: file.paper, measure, expected, tolerance: file.tolerance })
+    }
+}

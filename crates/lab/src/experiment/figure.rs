@@ -1,0 +1,88 @@
+//! What is drawn of an experiment.
+
+use serde::Deserialize;
+
+use super::template::Selection;
+
+/// Which axes of a chart are logarithmic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogAxes {
+    /// Neither.
+    #[default]
+    None,
+    /// The horizontal one.
+    X,
+    /// The vertical one.
+    Y,
+    /// Both.
+    Xy,
+}
+
+/// Points that the paper published, drawn as a dashed series.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Published {
+    /// For the legend: `inf (2004)`.
+    pub name: String,
+    /// Points x, y in the figure's coordinates: where it is normalised, so are they.
+    pub points: Vec<[f64; 2]>,
+}
+
+/// A chart: a quantity against another, a line for each series.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Figure {
+    /// Letters, digits and hyphens; unique in the experiment and the name of its files: `2` or `8-latency`.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// What to see in it.
+    #[serde(default)]
+    pub caption: String,
+    /// An axis of the experiment, or a metric: then each point lies at its group's median of it.
+    pub x: String,
+    /// A metric, or several, each then a series of its own.
+    #[serde(deserialize_with = "one_or_many")]
+    pub y: Vec<String>,
+    /// A metric that x is divided by, trial by trial, such as `capacity_per_s`.
+    pub x_over: Option<String>,
+    /// A metric that y is divided by, trial by trial.
+    pub y_over: Option<String>,
+    /// What the horizontal axis says; the title of the axis or metric where absent.
+    pub x_title: Option<String>,
+    /// What the vertical axis says.
+    pub y_title: Option<String>,
+    /// What makes a line: `server`, `load` or axes. Several: a line for each combination.
+    #[serde(default = "by_server", deserialize_with = "one_or_many")]
+    pub series: Vec<String>,
+    /// Which trials are drawn; all where absent: `where = { load = "one-packet", idle = 1000 }`.
+    #[serde(default, rename = "where")]
+    pub selection: Selection,
+    /// Which axes are logarithmic.
+    #[serde(default)]
+    pub log: LogAxes,
+    /// The paper's own points.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+fn by_server() -> Vec<String> {
+    vec!["server".to_owned()]
+}
+
+/// `y = "a"` is `y = ["a"]`.
+pub(super) fn one_or_many<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a name or a list of names")]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(one) => vec![one],
+        OneOrMany::Many(many) => many,
+    })
+}

@@ -1,0 +1,98 @@
+//! What is offered to the servers of an experiment.
+
+use base::PerSecond;
+use serde::Deserialize;
+
+/// Requests a second, once the axes have their values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// So many.
+    PerSecond(f64),
+    /// So many times the capacity.
+    OfCapacity(f64),
+}
+
+/// How a multiple of the capacity is written.
+const OF_CAPACITY: &str = "x capacity";
+
+impl Rate {
+    /// Reads `1.5 x capacity`, `2k` or `400`.
+    ///
+    /// # Errors
+    /// One sentence with what is accepted.
+    pub fn parse(text: &str) -> Result<Rate, String> {
+        let refuse = || format!("'{text}' is no rate; accepted are 2k, 400 and 1.5 {OF_CAPACITY}");
+        match text.trim().strip_suffix(OF_CAPACITY) {
+            Some(factor) => match factor.trim().parse() {
+                Ok(factor) if factor > 0.0 && f64::is_finite(factor) => Ok(Rate::OfCapacity(factor)),
+                _ => Err(refuse()),
+            },
+            None => text.parse::<PerSecond>().map(|rate| Rate::PerSecond(rate.0)).map_err(|_| refuse()),
+        }
+    }
+}
+
+/// A load. Texts may hold the values of axes in braces.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LoadSpec {
+    /// Short, for a legend; unique in the experiment.
+    pub name: String,
+    /// `--workload` of `inrush load`.
+    #[serde(default = "one_packet")]
+    pub workload: String,
+    /// What is asked for; `/` of a SPECweb99-like workload and `/index.html` of others where absent.
+    pub path: Option<String>,
+    /// Requests a second: `{offered} x capacity` or `1000`; absent for a closed loop, which has no rate.
+    pub rate: Option<String>,
+    /// `--requests-per-connection`; the workload's where absent.
+    pub requests_per_connection: Option<String>,
+    /// `--arrivals`.
+    #[serde(default = "poisson")]
+    pub arrivals: String,
+    /// Clients beside the measured ones, `--population` each: `idle:{idle}`. One of 0 clients is left out.
+    #[serde(default)]
+    pub populations: Vec<String>,
+    /// All other flags of `inrush load`.
+    #[serde(default)]
+    pub flags: Vec<String>,
+}
+
+fn one_packet() -> String {
+    "one-packet".to_owned()
+}
+
+fn poisson() -> String {
+    "poisson".to_owned()
+}
+
+impl LoadSpec {
+    /// Whether its rate is a multiple of the capacity.
+    pub fn is_relative(&self) -> bool {
+        self.rate.as_ref().is_some_and(|rate| rate.trim_end().ends_with(OF_CAPACITY))
+    }
+
+    /// All its texts, in which values of axes may stand.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let single = [Some(&self.workload), self.path.as_ref(), self.rate.as_ref()];
+        let more = [self.requests_per_connection.as_ref(), Some(&self.arrivals)];
+        let lists = self.populations.iter().chain(&self.flags);
+        single.into_iter().chain(more).flatten().chain(lists).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_absolute_or_multiples_of_the_capacity() {
+        assert_eq!(Rate::parse("1.5 x capacity"), Ok(Rate::OfCapacity(1.5)));
+        assert_eq!(Rate::parse("2x capacity"), Ok(Rate::OfCapacity(2.0)));
+        assert_eq!(Rate::parse("2k"), Ok(Rate::PerSecond(2000.0)));
+        for wrong in ["", "0", "0 x capacity", "inf x capacity", "x capacity", "fast"] {
+            let error = Rate::parse(wrong).unwrap_err();
+            assert!(error.ends_with("is no rate; accepted are 2k, 400 and 1.5 x capacity"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The servers of an experiment: ours, others' that we know how to set up, and any command.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+/// How a server is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerKind {
+    /// `inrush serve` with flags.
+    #[default]
+    Inrush,
+    /// nginx, one event loop.
+    Nginx,
+    /// Apache with a pool of processes, each serving one connection at a time.
+    ApachePrefork,
+    /// Apache with threads, and idle connections watched by one of them.
+    ApacheEvent,
+    /// lighttpd, one event loop.
+    Lighttpd,
+    /// h2o, one event loop.
+    H2o,
+    /// Any command.
+    Command,
+    /// No server: `inrush herd` with flags, whose points are the trial's figures.
+    Herd,
+}
+
+impl ServerKind {
+    /// Whether load is offered to it.
+    pub fn serves(self) -> bool {
+        self != ServerKind::Herd
+    }
+}
+
+/// What a command does when it is ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Ready {
+    /// It takes connections.
+    #[default]
+    Connects,
+    /// It answers a GET of this path with a status below 400.
+    Answers(String),
+    /// It writes a line with this text in it.
+    Says(String),
+}
+
+impl FromStr for Ready {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Ready, String> {
+        match text.split_once(' ') {
+            None if text == "connect" => Ok(Ready::Connects),
+            Some(("GET", path)) if path.starts_with('/') => Ok(Ready::Answers(path.to_owned())),
+            Some(("line", rest)) if !rest.trim().is_empty() => Ok(Ready::Says(rest.trim().to_owned())),
+            _ => {
+                Err(format!("'{text}' is no readiness check; accepted are connect, GET /PATH and line TEXT"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ready::Connects => f.write_str("connect"),
+            Ready::Answers(path) => write!(f, "GET {path}"),
+            Ready::Says(text) => write!(f, "line {text}"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ready {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Ready, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A server, and how it is started.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServerSpec {
+    /// Short, for a legend; unique in the experiment.
+    pub name: String,
+    /// What it is.
+    #[serde(default)]
+    pub kind: ServerKind,
+    /// Flags of `inrush serve` or `inrush herd`, with the values of axes in braces.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// Of a command: its words, in which `{address}`, `{ip}`, `{port}`, `{root}`, `{folder}` (empty, its own),
+    /// `{backlog}` and `{connections}` stand for what the lab chooses.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Of a command: variables of its environment beside ours.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Of a command: how it is known to be ready.
+    #[serde(default)]
+    pub ready: Ready,
+    /// Of Apache: its processes (prefork) or threads (event).
+    pub workers: Option<u32>,
+    /// Of one core, the share it may use; what all have in common where absent.
+    pub cpu_quota: Option<f64>,
+}

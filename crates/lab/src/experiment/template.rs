@@ -1,0 +1,122 @@
+//! Values in texts, and trials by their values.
+
+use std::collections::BTreeMap;
+
+use record::experiment::{TrialRecord, Value};
+use serde::Deserialize;
+
+/// The names that stand in braces in a text: `idle` in `idle:{idle}`.
+pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+    text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
+}
+
+/// The text with values for the names in braces; a name without a value stays as it is.
+pub fn fill<V: std::fmt::Display>(text: &str, value_of: impl Fn(&str) -> Option<V>) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        filled.push_str(before);
+        let value = after.split_once('}').and_then(|(name, behind)| Some((value_of(name)?, behind)));
+        match value {
+            Some((value, behind)) => {
+                filled.push_str(&value.to_string());
+                rest = behind;
+            }
+            None => {
+                filled.push('{');
+                rest = after;
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// Which values are meant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Matcher {
+    /// Any of these.
+    AnyOf(Vec<Value>),
+    /// Every number from one to another, both included.
+    Between(f64, f64),
+}
+
+impl Matcher {
+    /// Whether a value is meant.
+    pub fn matches(&self, value: &Value) -> bool {
+        match self {
+            Matcher::AnyOf(values) => values.contains(value),
+            Matcher::Between(from, to) => value.number().is_some_and(|n| *from <= n && n <= *to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Matcher {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Matcher, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Range {
+            from: Option<f64>,
+            to: Option<f64>,
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a value, a list of values, or { from = .., to = .. }")]
+        enum Form {
+            One(Value),
+            Many(Vec<Value>),
+            Between(Range),
+        }
+        Ok(match Form::deserialize(deserializer)? {
+            Form::One(value) => Matcher::AnyOf(vec![value]),
+            Form::Many(values) => Matcher::AnyOf(values),
+            Form::Between(Range { from, to }) => {
+                Matcher::Between(from.unwrap_or(f64::NEG_INFINITY), to.unwrap_or(f64::INFINITY))
+            }
+        })
+    }
+}
+
+/// Which trials are meant: by `server`, `load` and axes. What is not named may be anything.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Selection(pub BTreeMap<String, Matcher>);
+
+impl Selection {
+    /// Whether a trial is meant. One that does not depend on an axis is not meant by a selection that
+    /// names it.
+    pub fn matches(&self, trial: &TrialRecord) -> bool {
+        self.0.iter().all(|(name, matcher)| match name.as_str() {
+            "server" => matcher.matches(&Value::Text(trial.server.clone())),
+            "load" => trial.load.as_ref().is_some_and(|load| matcher.matches(&Value::Text(load.clone()))),
+            axis => trial.axes.get(axis).is_some_and(|value| matcher.matches(value)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_braces_are_found_and_filled() {
+        let value = |name: &str| (name == "n").then_some(Value::Number(40_000.0));
+        assert_eq!(fill("--n={n}, {m} {n", value), "--n=40000, {m} {n");
+        assert_eq!(placeholders("a{b}c{d}{").collect::<Vec<_>>(), ["b", "d"]);
+        assert_eq!(Value::Number(0.5).to_string(), "0.5");
+    }
+
+    #[test]
+    fn a_matcher_is_a_value_a_list_or_a_range() {
+        #[derive(Deserialize)]
+        struct File {
+            at: BTreeMap<String, Matcher>,
+        }
+        let file: File = toml::from_str("at = { a = 1, b = ['x', 2.5], c = { from = 3 } }").unwrap();
+        assert!(file.at["a"].matches(&Value::Number(1.0)));
+        assert!(
+            file.at["b"].matches(&Value::Text("x".to_owned())) && !file.at["b"].matches(&Value::Number(2.0))
+        );
+        assert!(file.at["c"].matches(&Value::Number(1e9)) && !file.at["c"].matches(&Value::Number(2.9)));
+        assert!(toml::from_str::<File>("at = { a = { form = 3 } }").is_err());
+    }
+}

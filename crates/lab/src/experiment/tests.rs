@@ -1,0 +1,101 @@
+use super::*;
+use record::experiment::Value;
+
+const SMALL: &str = r#"
+title = "limits"
+[[axis]]
+name = "offered"
+values = [0.5, 1, 1.5]
+quick = [1.5]
+[[server]]
+name = "one"
+flags = ["--accept-limit", "1"]
+[[server]]
+name = "inf"
+flags = ["--accept-limit", "inf"]
+[[load]]
+name = "one-packet"
+rate = "{offered} x capacity"
+[quick]
+trials = 1
+servers = ["inf"]
+[[figure]]
+id = "2"
+title = "replies"
+x = "offered"
+y = "goodput_per_s"
+[[claim]]
+text = "inf beats one"
+ratio = { metric = "goodput_per_s", of = { server = "inf" }, over = { server = "one" }, at = { offered = 1.5 } }
+at-least = 1.2
+"#;
+
+fn mistake(from: &str, to: &str) -> String {
+    assert!(SMALL.contains(from), "{from}");
+    Experiment::parse(&SMALL.replacen(from, to, 1)).unwrap_err().to_string()
+}
+
+#[test]
+fn a_small_experiment_is_read_with_its_defaults() {
+    let experiment = Experiment::parse(SMALL).unwrap();
+    assert_eq!(experiment.plan, Plan::default());
+    assert_eq!(experiment.figures[0].series, ["server"]);
+    assert!(experiment.loads[0].is_relative());
+    assert_eq!(experiment.axes[0].values[1], Value::Number(1.0));
+}
+
+#[test]
+fn the_quick_form_has_fewer_values_servers_and_trials() {
+    let quick = Experiment::parse(SMALL).unwrap().in_form(Form::Quick);
+    assert_eq!((quick.plan.trials, quick.servers.len()), (1, 1));
+    assert_eq!(quick.axes[0].values, [Value::Number(1.5)]);
+}
+
+#[test]
+fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
+    assert_eq!(mistake("quick = ", "quik = "), "line 6: unknown key 'quik'; did you mean 'quick'?");
+    assert_eq!(
+        mistake("[quick]\ntrials", "[quick]\ntrails"),
+        "line 17: unknown key 'trails'; did you mean 'trials'?"
+    );
+    assert_eq!(mistake("at-least", "at_least"), "line 27: unknown key 'at_least'; did you mean 'at-least'?");
+    let wrong = mistake("flags = [\"--accept-limit\", \"1\"]", "kind = \"nginks\"");
+    assert_eq!(wrong, "line 9: unknown word 'nginks'; did you mean 'nginx'?");
+}
+
+#[test]
+fn names_that_do_not_exist_are_named_with_the_nearest() {
+    for (from, to, expected) in [
+        (
+            "server = \"inf\" }",
+            "server = \"imf\" }",
+            "claim 'inf beats one': no server is 'imf'; did you mean 'inf'?",
+        ),
+        (
+            "y = \"goodput_per_s\"",
+            "y = \"goodputs\"",
+            "figure '2': metric 'goodputs' is not known; did you mean 'goodput_per_s'?",
+        ),
+        ("\"{offered} x", "\"{ofered} x", "axis 'ofered' is not known; did you mean 'offered'?"),
+        ("{ offered = 1.5 }", "{ offered = 3 }", "no offered is '3'; known are 0.5, 1, 1.5"),
+        ("x = \"offered\"", "x = \"oferred\"", "metric 'oferred' is not known"),
+    ] {
+        let wrong = mistake(from, to);
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_said() {
+    for (from, to, expected) in [
+        ("at-least = 1.2", "", "the claim 'inf beats one' needs at-least or at-most"),
+        ("\"{offered} x capacity\"", "\"{offered} fast\"", "load 'one-packet': rate: '0.5 fast' is no rate"),
+        ("name = \"inf\"", "name = \"one\"", "there are two servers called 'one'"),
+        ("quick = [1.5]", "quick = [7]", "axis 'offered': the quick value 7 is none of its values"),
+        ("flags = [\"--accept-limit\", \"1\"]", "kind = \"command\"", "server 'one': a command goes with"),
+        ("[quick]\ntrials = 1", "[quick]\ntrials = 0", "trials: accepted are whole numbers from 1 to 1000"),
+    ] {
+        let wrong = mistake(from, to);
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}
