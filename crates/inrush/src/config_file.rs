@@ -4,6 +4,9 @@
 //! is one definition of each setting, one parser, and one wording of each mistake. Flags win: a setting
 //! that the command line gives is left out of the file's. Keys are the long flags without their dashes;
 //! positional arguments go by their name in lower case (`root = "public"`); an array repeats a flag.
+//!
+//! The way back gives the effective configuration: what the parser has made of file and flags, as a file.
+//! It is what worker processes are started with.
 
 use std::ffi::OsString;
 
@@ -12,6 +15,9 @@ use clap::{ArgAction, ArgMatches, CommandFactory};
 
 use crate::cli::Cli;
 use crate::exit::Exit;
+
+/// Flags that say what to do with settings and are none.
+const NO_SETTINGS: [&str; 3] = ["config", "print_config", "help"];
 
 /// The command line with the file's settings in it; unchanged where it names no file.
 ///
@@ -24,18 +30,71 @@ pub fn expand(arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
     let Some(path) = matches.try_get_one::<String>("config").ok().flatten() else { return Ok(arguments) };
     let text = std::fs::read_to_string(path)
         .map_err(|cause| Exit::Usage(format!("--config {path}: cannot read it: {cause}")))?;
+    let command = lenient.find_subcommand(name).expect("it was matched").clone();
+    let flags = flags_of(&command, matches, &text)
+        .map_err(|wrong| Exit::Usage(format!("--config {path}: {wrong}")))?;
+    let mut expanded = arguments;
+    expanded.extend(flags);
+    Ok(expanded)
+}
+
+/// The configuration that a command line amounts to, its file's settings expanded: every setting, those
+/// not given and without a default as comments.
+///
+/// # Errors
+/// [`Exit::Usage`]: the command line is wrong, or a value is not UTF-8 and so cannot stand in a file.
+pub fn effective(arguments: &[OsString]) -> Result<String, Exit> {
+    let mut program = Cli::command();
+    let matches = program.try_get_matches_from_mut(arguments)?;
+    let (name, matches) = matches.subcommand().expect("a command is required");
+    let command = program.find_subcommand(name).expect("it was matched");
+    let lines = settings(command).map(|setting| line_for(setting, matches));
+    lines.collect::<Result<_, _>>().map_err(Exit::Usage)
+}
+
+fn line_for(setting: &clap::Arg, matches: &ArgMatches) -> Result<String, String> {
+    let (name, id) = (name_of(setting), setting.get_id().as_str());
+    if matches!(setting.get_action(), ArgAction::SetTrue) {
+        return Ok(format!("{name} = {}\n", matches.get_flag(id)));
+    }
+    let texts = matches.get_raw(id).into_iter().flatten().map(|text| text.to_str().map(value_of));
+    let mut values = texts
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| format!("{name}: a value that is not UTF-8 cannot stand in a config file"))?;
+    match values.len() {
+        0 => {
+            let help = setting.get_help().map(ToString::to_string).unwrap_or_default();
+            Ok(format!("# {name}: {}\n", help.replace('\n', " ")))
+        }
+        1 => Ok(format!("{name} = {}\n", values.remove(0))),
+        _ => Ok(format!("{name} = {}\n", toml::Value::Array(values))),
+    }
+}
+
+/// A number where that is the same text, as a person would write it.
+fn value_of(text: &str) -> toml::Value {
+    match text.parse::<i64>() {
+        Ok(number) if number.to_string() == text => toml::Value::Integer(number),
+        _ => toml::Value::String(text.to_owned()),
+    }
+}
+
+fn settings(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
+    command.get_arguments().filter(|known| !NO_SETTINGS.contains(&known.get_id().as_str()))
+}
+
+fn name_of(setting: &clap::Arg) -> String {
+    setting.get_long().unwrap_or(setting.get_id().as_str()).to_owned()
+}
+
+/// The flags that the text of a file stands for, without those that the command line gives.
+fn flags_of(command: &clap::Command, matches: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
     let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| {
         let line = cause.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        Exit::Usage(format!("--config {path}: line {line}: {}", cause.message().replace('\n', " ")))
+        format!("line {line}: {}", cause.message().replace('\n', " "))
     })?;
-    let command = lenient.find_subcommand(name).expect("it was matched").clone();
-    let mut expanded = arguments;
-    for (key, value) in table {
-        let flags = flags_for(&command, matches, &key, &value)
-            .map_err(|wrong| Exit::Usage(format!("--config {path}: {wrong}")))?;
-        expanded.extend(flags);
-    }
-    Ok(expanded)
+    let flags = table.iter().map(|(key, value)| flags_for(command, matches, key, value));
+    Ok(flags.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 fn flags_for(
@@ -44,11 +103,8 @@ fn flags_for(
     key: &str,
     value: &toml::Value,
 ) -> Result<Vec<OsString>, String> {
-    let settings =
-        || command.get_arguments().filter(|known| !matches!(known.get_id().as_str(), "config" | "help"));
-    let name_of = |known: &clap::Arg| known.get_long().unwrap_or(known.get_id().as_str()).to_owned();
-    let Some(setting) = settings().find(|known| name_of(known) == key) else {
-        let names: Vec<String> = settings().map(name_of).collect();
+    let Some(setting) = settings(command).find(|known| name_of(known) == key) else {
+        let names: Vec<String> = settings(command).map(name_of).collect();
         return Err(format!(
             "'{key}' is no setting of {}; accepted are: {}",
             command.get_name(),
@@ -90,6 +146,8 @@ fn flags_for(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Command, ServeFlags};
+    use clap::Parser;
 
     fn expanded(file: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -104,6 +162,50 @@ mod tests {
             Err(Exit::Usage(message)) => Err(message.replace(path.to_str().unwrap(), "FILE")),
             Err(other) => panic!("{other:?}"),
         }
+    }
+
+    fn line(words: &[&str]) -> Vec<OsString> {
+        ["inrush", "serve"].iter().chain(words).map(OsString::from).collect()
+    }
+
+    fn parsed(arguments: Vec<OsString>) -> ServeFlags {
+        match Cli::try_parse_from(arguments).unwrap().command {
+            Command::Serve(flags) => ServeFlags { config: None, ..flags },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_effective_configuration_is_a_file_that_means_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("effective.toml");
+        let from_file = format!("--config={}", path.display());
+        for given in [
+            &[][..],
+            &["a \"folder\" \\ of\tsorts", "--listen=[::1]:0", "--listen=127.0.0.1:0", "--show-dot-files"],
+            &["--arch=mt", "--wake=mutex", "--workers=7", "--accept-limit=inf", "--cpus=0", "--burn=1ms"],
+            &["--dispatch=fdm", "--fdm-sets=4", "--sleep-threshold=adaptive", "--access-log=-"],
+            &["--admin=127.0.0.1:9", "--log-format=json", "--max-head=2KiB", "--max-requests=3", "007"],
+        ] {
+            let text = effective(&line(given)).unwrap();
+            std::fs::write(&path, &text).unwrap();
+            let again = expand(line(&[&from_file])).unwrap();
+            assert_eq!(format!("{:?}", parsed(again.clone())), format!("{:?}", parsed(line(given))));
+            assert_eq!(effective(&again).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn the_effective_configuration_has_every_setting_and_the_files_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("given.toml");
+        std::fs::write(&path, "workers = 3\nbacklog = 9\n").unwrap();
+        let arguments = expand(line(&["--backlog=8", &format!("--config={}", path.display())])).unwrap();
+        let text = effective(&arguments).unwrap();
+        assert!(text.contains("workers = 3\n") && text.contains("backlog = 8\n"), "{text}");
+        assert!(text.contains("# wake: How "), "{text}");
+        let command = Cli::command();
+        assert_eq!(text.lines().count(), settings(command.find_subcommand("serve").unwrap()).count());
     }
 
     #[test]

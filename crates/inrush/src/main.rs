@@ -16,25 +16,28 @@ mod load;
 mod manual;
 mod serve;
 
+use std::ffi::OsString;
+
 use clap::Parser;
 
 use cli::{Cli, Command};
 use exit::Exit;
 
 fn main() -> std::process::ExitCode {
-    let outcome = config_file::expand(std::env::args_os().collect())
-        .and_then(|arguments| Cli::try_parse_from(arguments).map_err(Exit::from))
-        .and_then(|cli| match cli.command {
-            Command::Serve(flags) => serve::run(flags),
-            Command::Load(flags) => load::run(flags),
-            Command::Capacity(flags) => capacity::run(flags),
-            Command::Fileset(flags) => fileset::run(flags),
-            Command::Demo(flags) => demo::run(flags),
-            Command::Doctor(flags) => doctor::run(flags),
-            Command::Herd(flags) => herd::run(flags),
-            Command::Completions(flags) => manual::completions(&flags),
-            Command::Man(flags) => manual::pages(&flags),
-            Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
-        });
-    exit::report(outcome)
+    exit::report(config_file::expand(std::env::args_os().collect()).and_then(run))
+}
+
+fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
+    match Cli::try_parse_from(&arguments)?.command {
+        Command::Serve(flags) => serve::run(flags, &arguments),
+        Command::Load(flags) => load::run(flags),
+        Command::Capacity(flags) => capacity::run(flags),
+        Command::Fileset(flags) => fileset::run(flags),
+        Command::Demo(flags) => demo::run(flags),
+        Command::Doctor(flags) => doctor::run(flags),
+        Command::Herd(flags) => herd::run(flags),
+        Command::Completions(flags) => manual::completions(&flags),
+        Command::Man(flags) => manual::pages(&flags),
+        Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
+    }
 }

@@ -1,21 +1,29 @@
 //! `inrush serve`: flags to configuration, start, and the lines that scripts wait for.
 
+use std::ffi::OsString;
+use std::io::Write;
+
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{LogTarget, ServeConfig, ServeError, Server};
 
 use crate::cli::{self, ServeFlags, Tunable};
+use crate::config_file;
 use crate::exit::Exit;
 
 /// Descriptors beside connections: listeners, mechanism, log, reserve, standard streams, and headroom.
 const OTHER_DESCRIPTORS: usize = 64;
 
-/// Serves until a signal.
-pub fn run(flags: ServeFlags) -> Result<(), Exit> {
+/// Serves until a signal; `arguments` are what the flags were parsed from.
+pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
+    if flags.print_config {
+        return print(&config_file::effective(arguments)?);
+    }
+    let architecture = flags.arch;
     let config = configuration(flags);
-    let needed = config.max_connections + config.architecture.descriptors(&config) + OTHER_DESCRIPTORS;
+    let needed = config.max_connections + architecture.descriptors(&config) + OTHER_DESCRIPTORS;
     let warning = raise_descriptor_limit(needed as u64);
-    let server = Server::start(config).map_err(exit)?;
+    let server = Server::start(architecture, config).map_err(exit)?;
     if let Some(warning) = warning {
         eprintln!("inrush: {warning}");
     }
@@ -30,6 +38,12 @@ pub fn run(flags: ServeFlags) -> Result<(), Exit> {
         eprintln!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
     }
     Ok(())
+}
+
+fn print(text: &str) -> Result<(), Exit> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| Exit::Failed(format!("cannot write the configuration: {error}")))
 }
 
 /// Refuses settings that the event mechanism has no use for.
@@ -113,7 +127,6 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         mechanism,
         root: flags.root,
         listen: flags.listen,
-        architecture: flags.arch,
         dispatch: flags.dispatch.map(|given| named(given).expect("the parser accepts only these names")),
         wake: flags.wake,
         batch: flags.batch,

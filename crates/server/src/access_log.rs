@@ -17,7 +17,7 @@ use http1::Version;
 use http1::server::{Entry, Log};
 use rustix::fs::OFlags;
 
-use crate::config::LogTarget;
+use crate::config::{LogFormat, LogTarget};
 
 /// A batch is handed over when it has grown to this.
 const BATCH_BYTES: usize = 32 * 1024;
@@ -25,15 +25,6 @@ const BATCH_BYTES: usize = 32 * 1024;
 const BATCHES: usize = 256;
 /// A disk that fails is reported on stderr no more often than this.
 const COMPLAIN_EVERY: Nanos = Nanos::from_secs(10);
-
-/// How a line is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// The combined log format that every log analyser reads.
-    Combined,
-    /// One JSON object a line.
-    Json,
-}
 
 enum Message {
     Lines { text: Vec<u8>, count: u64 },

@@ -13,8 +13,8 @@ use base::Limit;
 
 use crate::choices::Choice;
 use crate::config::ServeConfig;
+use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
-use crate::run::ServeError;
 
 /// All of them, the default first.
 pub const ALL: &[&Architecture] =
@@ -42,6 +42,34 @@ impl Architecture {
     pub fn descriptors(&self, config: &ServeConfig) -> usize {
         (self.descriptors)(config)
     }
+
+    /// Refuses what was given explicitly and would do nothing.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`], with the reason and the architectures where it means something.
+    pub(crate) fn check(&self, config: &ServeConfig) -> Result<(), ServeError> {
+        let given = [
+            (Choice::Dispatch, config.dispatch.map(str::to_owned)),
+            (Choice::ReadAfterAccept, config.read_after_accept.then(|| "true".to_owned())),
+            (Choice::Wake, config.wake.map(|wake| wake.to_string())),
+            (Choice::Batch, config.batch.map(|batch| batch.to_string())),
+            (Choice::Threads, config.threads.map(|threads| threads.to_string())),
+        ];
+        for (choice, value) in given {
+            let Some(value) = value.filter(|_| !self.uses.contains(&choice)) else { continue };
+            return Err(ServeError::Setting {
+                setting: choice.flag(),
+                given: value,
+                accepted: format!("{} {}; the setting is for {}", self.name, choice.without(), users(choice)),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn users(choice: Choice) -> String {
+    let uses = |known: &&Architecture| known.uses.contains(&choice);
+    ALL.iter().copied().filter(uses).map(|known| known.name).collect::<Vec<_>>().join(", ")
 }
 
 /// What loops that each have a cache of open files may need.

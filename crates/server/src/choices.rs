@@ -1,11 +1,7 @@
-//! Settings that only some architectures have a use for, and the refusal of those that mean nothing.
+//! Settings that only some architectures have a use for, by name.
 
 use std::fmt;
 use std::str::FromStr;
-
-use crate::architecture::{self, Architecture};
-use crate::config::ServeConfig;
-use crate::run::ServeError;
 
 /// Defines an enum whose values have names on the command line.
 macro_rules! named {
@@ -97,7 +93,8 @@ pub enum Choice {
 }
 
 impl Choice {
-    fn flag(self) -> &'static str {
+    /// Its name on the command line.
+    pub fn flag(self) -> &'static str {
         match self {
             Choice::Dispatch => "--dispatch",
             Choice::ReadAfterAccept => "--read-after-accept",
@@ -108,7 +105,7 @@ impl Choice {
     }
 
     /// Why an architecture can do without it.
-    fn without(self) -> &'static str {
+    pub fn without(self) -> &'static str {
         match self {
             Choice::Dispatch => "waits for one descriptor at a time and dispatches no events",
             Choice::ReadAfterAccept => "works on an accepted connection at once in any case",
@@ -117,39 +114,6 @@ impl Choice {
             Choice::Threads => "has as many threads as it has loops",
         }
     }
-}
-
-/// Refuses what was given explicitly and would do nothing.
-///
-/// # Errors
-/// [`ServeError::Setting`], with the reason and the architectures where it means something.
-pub fn check(config: &ServeConfig) -> Result<(), ServeError> {
-    let given = [
-        (Choice::Dispatch, config.dispatch.map(str::to_owned)),
-        (Choice::ReadAfterAccept, config.read_after_accept.then(|| "true".to_owned())),
-        (Choice::Wake, config.wake.map(|wake| wake.to_string())),
-        (Choice::Batch, config.batch.map(|batch| batch.to_string())),
-        (Choice::Threads, config.threads.map(|threads| threads.to_string())),
-    ];
-    for (choice, value) in given {
-        let Some(value) = value.filter(|_| !config.architecture.uses.contains(&choice)) else { continue };
-        return Err(ServeError::Setting {
-            setting: choice.flag(),
-            given: value,
-            accepted: format!(
-                "{} {}; the setting is for {}",
-                config.architecture.name,
-                choice.without(),
-                users(choice)
-            ),
-        });
-    }
-    Ok(())
-}
-
-fn users(choice: Choice) -> String {
-    let uses = |known: &&Architecture| known.uses.contains(&choice);
-    architecture::ALL.iter().copied().filter(uses).map(|known| known.name).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use base::{Limit, Nanos};
 
-use crate::access_log::LogFormat;
-use crate::architecture::Architecture;
 use crate::choices::{Batch, Threads, Wake};
 
 /// Where the access log goes.
@@ -18,6 +16,15 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
+/// How a line of the access log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// The combined log format that every log analyser reads.
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
 /// What to serve, where, and how.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -25,8 +32,6 @@ pub struct ServeConfig {
     pub root: PathBuf,
     /// Addresses to listen on; port 0 lets the kernel choose.
     pub listen: Vec<SocketAddr>,
-    /// Which threads exist and what each does.
-    pub architecture: &'static Architecture,
     /// The event mechanism's name: one of [`dispatch::for_each_mechanism`]. The best where absent, here and
     /// below where an architecture has a use for it; refused where it has none.
     pub dispatch: Option<&'static str>,

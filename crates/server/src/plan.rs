@@ -10,15 +10,14 @@ use http1::server::Settings;
 use rustix::process::{Signal, getpid, kill_process};
 use site::{Root, Site};
 
-use crate::ServeError;
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
 use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, SocketService};
+use crate::error::{ServeError, system};
 use crate::listener::{Listener, listen};
-use crate::run::system;
 use crate::service::Costly;
 
 /// The event mechanism of whoever names none.

@@ -3,9 +3,7 @@
 //! The main thread only waits for signals. A loop that ends although nobody asked it to raises SIGTERM in
 //! this process, so that the others finish in order and the failure is reported.
 
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Bytes, Nanos, RealClock};
@@ -16,11 +14,13 @@ use sys::signal::{self, Signal};
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::Admin;
-use crate::choices::{self, Choice};
-use crate::config::{LogTarget, ServeConfig};
+use crate::architecture::Architecture;
+use crate::choices::Choice;
+use crate::config::{LogFormat, LogTarget, ServeConfig};
 use crate::counters::{Board, Counters};
 use crate::driver::Stop;
 use crate::driver::readiness::{ByPhases, Listeners, Parts};
+use crate::error::{ServeError, system};
 use crate::listener::listen;
 use crate::plan::{LoopHandle, Plan, start_readiness};
 
@@ -31,61 +31,6 @@ const ADMIN_BODY: Bytes = Bytes(64);
 
 /// How long the end of the server waits for the access log to take its last lines.
 const LOG_PATIENCE: Nanos = Nanos::SECOND;
-
-/// Why a server could not start, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// Settings that make no sense together.
-    #[error("{setting} {given}: {accepted}")]
-    Setting {
-        /// The flag.
-        setting: &'static str,
-        /// What it was given.
-        given: String,
-        /// What it accepts, and why.
-        accepted: String,
-    },
-    /// The directory cannot be served.
-    #[error(transparent)]
-    Root(#[from] site::RootError),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {cause}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the kernel said.
-        cause: io::Error,
-    },
-    /// The access log cannot be opened.
-    #[error("--access-log {path}: cannot open it for appending: {cause}")]
-    Log {
-        /// Where it was to be.
-        path: PathBuf,
-        /// What the file system said.
-        cause: io::Error,
-    },
-    /// A call that hardly ever fails has failed.
-    #[error("cannot {what}: {cause}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel said.
-        cause: io::Error,
-    },
-    /// A loop ended by itself.
-    #[error("event loop {index} failed: {cause}")]
-    Loop {
-        /// Which one.
-        index: usize,
-        /// Why.
-        cause: String,
-    },
-}
-
-/// Names what failed.
-pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> ServeError {
-    move |cause| ServeError::System { what, cause }
-}
 
 /// How a shutdown went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +52,8 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError`]; nothing is left running then but threads that end with the process.
-    pub fn start(config: ServeConfig) -> Result<Server, ServeError> {
-        choices::check(&config)?;
+    pub fn start(architecture: &'static Architecture, config: ServeConfig) -> Result<Server, ServeError> {
+        architecture.check(&config)?;
         signal::block().map_err(system("block signals"))?;
         let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
         let log = match &config.access_log {
@@ -119,13 +64,13 @@ impl Server {
             cpus: usable(&config.cpus, allowed)?,
             root: Arc::new(Root::open(&config.root)?),
             settings: Arc::new(config.http.clone()),
-            limit: LiveLimit::new(config.accept_limit.unwrap_or(config.architecture.accept_limit)),
+            limit: LiveLimit::new(config.accept_limit.unwrap_or(architecture.accept_limit)),
             log: log.as_ref().map(|(sender, _)| sender.clone()),
             config,
         };
-        let loops = (plan.config.architecture.start)(&plan)?;
+        let loops = (architecture.start)(&plan)?;
         let admin = match plan.config.admin {
-            Some(address) => Some(start_admin(&plan, address, &loops)?),
+            Some(address) => Some(start_admin(architecture, &plan, address, &loops)?),
             None => None,
         };
         Ok(Server { loops, admin, log })
@@ -244,7 +189,7 @@ fn end_at_the_next_signal() {
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
 }
 
-fn start_log(target: &LogTarget, format: crate::LogFormat) -> Result<(LogSender, LogEnd), ServeError> {
+fn start_log(target: &LogTarget, format: LogFormat) -> Result<(LogSender, LogEnd), ServeError> {
     access_log::start(target.clone(), format).map_err(|cause| match target {
         LogTarget::File(path) => ServeError::Log { path: path.clone(), cause },
         LogTarget::Stdout => ServeError::System { what: "start the access log", cause },
@@ -252,10 +197,15 @@ fn start_log(target: &LogTarget, format: crate::LogFormat) -> Result<(LogSender,
 }
 
 /// The admin interface is one more loop, on plain poll and on whatever processor is free.
-fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result<LoopHandle, ServeError> {
+fn start_admin(
+    architecture: &Architecture,
+    plan: &Plan,
+    address: SocketAddr,
+    loops: &[LoopHandle],
+) -> Result<LoopHandle, ServeError> {
     let listeners = listen(address, 16, 1).map_err(|cause| ServeError::Listen { address, cause })?;
     let mut settings = Settings::default();
-    let dispatches = plan.config.architecture.uses.contains(&Choice::Dispatch);
+    let dispatches = architecture.uses.contains(&Choice::Dispatch);
     settings.limits.keep_body = true;
     settings.limits.body_bytes = ADMIN_BODY.0;
     let parts = Parts {
@@ -265,7 +215,7 @@ fn start_admin(plan: &Plan, address: SocketAddr, loops: &[LoopHandle]) -> Result
                 .map_err(system("keep a reserve descriptor"))?,
         },
         service: Admin {
-            architecture: plan.config.architecture.name,
+            architecture: architecture.name,
             dispatch: if dispatches { plan.dispatch() } else { "none" },
             limit: plan.limit.clone(),
             boards: loops.iter().map(|running| running.board.clone()).collect(),

@@ -166,6 +166,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "FILE")]
     pub config: Option<String>,
 
+    /// Print what file and flags amount to, as such a file, and do not serve
+    #[arg(long)]
+    pub print_config: bool,
+
     /// Append a line for each response to a file, or to stdout: -
     #[arg(long, value_name = "FILE|-")]
     pub access_log: Option<PathBuf>,

@@ -31,8 +31,8 @@ use super::{Architecture, with_a_cache_each};
 use crate::choices::{Batch, Choice};
 use crate::driver::readiness::{Parts, SocketService};
 use crate::driver::user_threads::{UserThread, run};
+use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
-use crate::run::ServeError;
 
 /// Threads of Knot-C that is not told otherwise [Brecht 2004, 4].
 const THREADS: usize = 1000;

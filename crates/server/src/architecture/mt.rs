@@ -34,8 +34,8 @@ use crate::driver::Stop;
 use crate::driver::blocking::Common;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::readiness::SocketService;
+use crate::error::{ServeError, system};
 use crate::plan::{EndsTheServer, LoopHandle, Plan, addresses, start_thread};
-use crate::run::{ServeError, system};
 use crate::service::{Costly, SharedSite};
 
 /// Threads of a pool that is not told otherwise: Apache's MaxClients in the paper.

@@ -15,8 +15,8 @@ use base::Limit;
 use super::{Architecture, with_a_cache_each};
 use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
+use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
-use crate::run::ServeError;
 
 pub const PER_CORE: Architecture = Architecture {
     name: "per-core",

@@ -24,8 +24,8 @@ use base::Limit;
 use super::{Architecture, with_a_cache_each};
 use crate::choices::Choice;
 use crate::driver::readiness::UntilEmpty;
+use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
-use crate::run::ServeError;
 
 pub const TUX: Architecture = Architecture {
     name: "tux",

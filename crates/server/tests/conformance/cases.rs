@@ -11,7 +11,7 @@ use super::harness::{Files, Running, Variant, alone, on_every};
 #[test]
 fn the_right_bytes_whoever_else_asks() {
     on_every(|variant, files| {
-        let server = Running::start(variant.config(files));
+        let server = Running::start(variant, variant.config(files));
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -35,7 +35,7 @@ fn the_right_bytes_whoever_else_asks() {
 #[test]
 fn answers_come_in_the_order_of_the_questions() {
     on_every(|variant, files| {
-        let server = Running::start(variant.config(files));
+        let server = Running::start(variant, variant.config(files));
         let mut client = server.connect();
         let round: String = files.contents[..3].iter().map(|(name, _)| question(name)).collect();
         let questions = round.repeat(50);
@@ -58,7 +58,7 @@ fn no_more_connections_than_the_limit() {
         config.max_connections = 4;
         // The kernel would spread four connections over several queues as it likes.
         config.workers = config.workers.map(|workers| if workers == 2 { 1 } else { workers });
-        let server = Running::start(config);
+        let server = Running::start(variant, config);
         let (name, content) = &files.contents[0];
         let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
         for client in &mut clients {
@@ -87,7 +87,7 @@ fn no_accept_phase_takes_more_than_the_limit() {
             config.accept_limit = Some(Limit::AtMost(limit));
             // While a request is worked on, connections gather in the queue.
             config.burn = Nanos::from_micros(300);
-            let server = Running::start(config);
+            let server = Running::start(variant, config);
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
@@ -115,7 +115,7 @@ fn no_accept_phase_takes_more_than_the_limit() {
 #[test]
 fn going_down_finishes_what_has_begun() {
     on_every(|variant, files| {
-        let server = Running::start(variant.config(files));
+        let server = Running::start(variant, variant.config(files));
         let address = server.address;
         let (small, large) = (&files.contents[0], files.largest());
         let (mut idle, mut silent, mut busy) = (server.connect(), server.connect(), server.connect());
@@ -138,7 +138,7 @@ fn going_down_cuts_off_who_takes_too_long() {
     on_every(|variant, files| {
         let mut config = variant.config(files);
         config.drain_timeout = Nanos::from_millis(30);
-        let server = Running::start(config);
+        let server = Running::start(variant, config);
         let (mut slow, mut slower) = (server.connect(), server.connect());
         // More than the kernel buffers for somebody who does not read.
         let (name, content) = files.largest();
@@ -161,9 +161,10 @@ fn an_event_loop_may_take_for_ever_to_go_down() {
     let _alone = alone();
     let files = Files::new();
     for name in ["per-core", "sped", "tux"] {
-        let mut config = Variant::plain(architecture::by_name(name).unwrap()).config(&files);
+        let variant = Variant::plain(architecture::by_name(name).unwrap());
+        let mut config = variant.config(&files);
         config.drain_timeout = Nanos::MAX;
-        let server = Running::start(config);
+        let server = Running::start(&variant, config);
         let mut busy = server.connect();
         let (name, content) = files.largest();
         busy.ask(name);
@@ -180,7 +181,7 @@ fn deadlines_pass_for_those_who_send_nothing() {
         config.http.timeouts.header = Nanos::from_millis(20);
         config.http.timeouts.idle = Nanos::from_millis(20);
         config.http.timeouts.linger = Nanos::from_millis(20);
-        let server = Running::start(config);
+        let server = Running::start(variant, config);
         let (mut silent, mut slow, mut idle) = (server.connect(), server.connect(), server.connect());
         slow.send("GET / HTTP/1.1\r\nHo");
         assert_eq!(idle.get(&files.contents[0].0), files.contents[0].1);
@@ -201,9 +202,10 @@ fn what_makes_no_sense_is_refused() {
     let _alone = alone();
     let files = Files::new();
     let refused = |architecture, change: &dyn Fn(&mut ServeConfig)| {
-        let mut config = Variant::plain(architecture::by_name(architecture).unwrap()).config(&files);
+        let variant = Variant::plain(architecture::by_name(architecture).unwrap());
+        let mut config = variant.config(&files);
         change(&mut config);
-        match Server::start(config) {
+        match Server::start(variant.architecture, config) {
             Err(ServeError::Setting { setting, accepted, .. }) => (setting, accepted),
             _ => panic!("{architecture} took it"),
         }
@@ -228,7 +230,7 @@ fn ten_thousand_user_level_threads() {
     let variant = Variant::plain(architecture::by_name("knot-c").unwrap());
     let mut config = variant.config(&files);
     config.workers = Some(10_000);
-    let server = Running::start(config);
+    let server = Running::start(&variant, config);
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
     for client in &mut clients {
         assert_eq!(client.get(&files.contents[0].0), files.contents[0].1);

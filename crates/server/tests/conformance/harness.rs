@@ -54,7 +54,6 @@ impl Variant {
         ServeConfig {
             root: root.folder.path().to_owned(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
-            architecture: self.architecture,
             dispatch: self.dispatch,
             wake: self.wake,
             batch: self.batch,
@@ -91,7 +90,7 @@ fn variants() -> Vec<Variant> {
         all.extend(batches.map(|batch| Variant { batch: Some(batch), ..plain }));
         all.push(Variant { threads: Some(Threads::PerConnection), ..plain });
     }
-    all.retain(|variant| match Server::start(variant.config(&files)) {
+    all.retain(|variant| match Server::start(variant.architecture, variant.config(&files)) {
         Ok(server) => server.shut_down().is_ok(),
         Err(ServeError::Setting { .. }) => false,
         Err(error) => panic!("{}: {error}", variant.name()),
@@ -150,9 +149,9 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(config: ServeConfig) -> Running {
+    pub fn start(variant: &Variant, config: ServeConfig) -> Running {
         let before = held();
-        let server = Server::start(config).unwrap();
+        let server = Server::start(variant.architecture, config).unwrap();
         let address = server.addresses()[0];
         Running { server, address, before }
     }

@@ -1,0 +1,60 @@
+//! Why a server could not start, or ended.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a server could not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Settings that make no sense together.
+    #[error("{setting} {given}: {accepted}")]
+    Setting {
+        /// The flag.
+        setting: &'static str,
+        /// What it was given.
+        given: String,
+        /// What it accepts, and why.
+        accepted: String,
+    },
+    /// The directory cannot be served.
+    #[error(transparent)]
+    Root(#[from] site::RootError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// The access log cannot be opened.
+    #[error("--access-log {path}: cannot open it for appending: {cause}")]
+    Log {
+        /// Where it was to be.
+        path: PathBuf,
+        /// What the file system said.
+        cause: io::Error,
+    },
+    /// A call that hardly ever fails has failed.
+    #[error("cannot {what}: {cause}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// A loop ended by itself.
+    #[error("event loop {index} failed: {cause}")]
+    Loop {
+        /// Which one.
+        index: usize,
+        /// Why.
+        cause: String,
+    },
+}
+
+/// Names what failed.
+pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> ServeError {
+    move |cause| ServeError::System { what, cause }
+}
