@@ -3,9 +3,9 @@
 //!
 //! Owns the micro experiment of the paper: N waiters ([`Wait`] says how they wait), connections one at a
 //! time, and for each the number of wake-ups, the settle time (from just before connect() until
-//! the last woken waiter sleeps again), the CPU time, and who got it. Owns the wait queue of the paper's
-//! patches as well ([`queue`]). Leaves out the macro experiment, which is a matter for a server under load,
-//! and all drawing.
+//! the last woken waiter sleeps again), the CPU time, and who got it. The wait queue of the paper's patches
+//! is in [`wake`]. Leaves out the macro experiment, which is a matter for a server under load, and all
+//! drawing.
 //!
 //! Deviations: the paper measured each point once; here a point is at least some hundred connections, the
 //! points come in random order, and every mean has its interval. Its patches were in the kernel, of
@@ -23,10 +23,8 @@
 
 mod board;
 mod error;
-mod mutex;
 mod point;
 mod population;
-pub mod queue;
 mod sample;
 pub mod statistics;
 mod text;

@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -19,6 +19,7 @@ use sys::cpu;
 use sys::epoll::{self, Operation, bits};
 use sys::process::Child;
 use sys::shared::SharedArray;
+use sys::socket::steer_by_cpu;
 
 use crate::board::Board;
 use crate::error::{HerdError, system};
@@ -155,7 +156,7 @@ impl Drop for Population {
 
 /// One listener, or one for each waiter.
 fn listen(wait: Wait, waiters: usize) -> io::Result<(Vec<Arc<OwnedFd>>, SocketAddr)> {
-    let count = if wait == Wait::Reuseport { waiters } else { 1 };
+    let count = if wait.has_own_listeners() { waiters } else { 1 };
     let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut listeners = Vec::with_capacity(count);
     for _ in 0..count {
@@ -163,13 +164,17 @@ fn listen(wait: Wait, waiters: usize) -> io::Result<(Vec<Arc<OwnedFd>>, SocketAd
         let flags = SocketFlags::CLOEXEC | blocks;
         let socket =
             rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        sockopt::set_socket_reuseport(&socket, wait == Wait::Reuseport)?;
+        sockopt::set_socket_reuseport(&socket, wait.has_own_listeners())?;
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
         address = rustix::net::getsockname(&socket)?
             .try_into()
             .map_err(|_| io::Error::other("a TCP socket has an internet address"))?;
         listeners.push(Arc::new(socket));
+    }
+    if wait == Wait::Steered {
+        let cpus = cpu::allowed()?;
+        steer_by_cpu(listeners[0].as_fd(), &cpus[..cpus.len().min(waiters)])?;
     }
     Ok((listeners, address))
 }

@@ -25,7 +25,7 @@ fn check(point: &Point) {
     match point.wait {
         // Everybody was asleep, so every one of them wakes.
         Wait::WakeAll | Wait::Poll | Wait::Epoll => assert!(wakeups >= most, "{point:?}"),
-        Wait::WakeOne | Wait::Accept | Wait::EpollExclusive | Wait::Reuseport => {
+        Wait::WakeOne | Wait::Accept | Wait::EpollExclusive | Wait::Reuseport | Wait::Steered => {
             assert!((1.0..2.0).contains(&wakeups), "{point:?}");
         }
         Wait::EpollShared | Wait::Mutex => assert!((1.0..most / 2.0).contains(&wakeups), "{point:?}"),
@@ -33,7 +33,11 @@ fn check(point: &Point) {
     assert!(point.settle_us.p50 > 0.0 && point.settle_us.p50 <= point.settle_us.max);
     assert!(point.cpu_us_per_connection > 0.0);
     assert!(point.fairness > 0.0 && point.fairness <= 1.0);
-    assert!((1..=WAITERS).contains(&point.winners));
+    let most = match point.wait {
+        Wait::Steered => WAITERS.min(sys::cpu::allowed().unwrap().len()),
+        _ => WAITERS,
+    };
+    assert!((1..=most).contains(&point.winners), "{point:?}");
     assert_eq!(point.samples, SAMPLES);
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::queue::Kind;
+use wake::Kind;
 
 /// How N tasks wait on one listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,6 +22,9 @@ pub enum Wait {
     EpollShared,
     /// Each blocks in accept() on a listener of its own with SO_REUSEPORT.
     Reuseport,
+    /// The same, but a connection goes to the k-th listener where the k-th processor has received it, so that
+    /// no more waiters get any than there are processors.
+    Steered,
     /// One more task notices the connection and wakes the wait queue of the paper, in which all are
     /// ordinary; then each accepts without blocking.
     WakeAll,
@@ -33,13 +36,14 @@ pub enum Wait {
 
 impl Wait {
     /// All, in the order in which they are described.
-    pub const ALL: [Wait; 9] = [
+    pub const ALL: [Wait; 10] = [
         Wait::Accept,
         Wait::Poll,
         Wait::Epoll,
         Wait::EpollExclusive,
         Wait::EpollShared,
         Wait::Reuseport,
+        Wait::Steered,
         Wait::WakeAll,
         Wait::WakeOne,
         Wait::Mutex,
@@ -54,6 +58,7 @@ impl Wait {
             Wait::EpollExclusive => "epoll-exclusive",
             Wait::EpollShared => "epoll-shared",
             Wait::Reuseport => "reuseport",
+            Wait::Steered => "steered",
             Wait::WakeAll => "wake-all",
             Wait::WakeOne => "wake-one",
             Wait::Mutex => "mutex",
@@ -62,7 +67,12 @@ impl Wait {
 
     /// Whether accept() itself blocks.
     pub(crate) fn blocks_in_accept(self) -> bool {
-        matches!(self, Wait::Accept | Wait::Reuseport | Wait::Mutex)
+        matches!(self, Wait::Accept | Wait::Reuseport | Wait::Steered | Wait::Mutex)
+    }
+
+    /// Whether each waiter has a listener of its own.
+    pub(crate) fn has_own_listeners(self) -> bool {
+        matches!(self, Wait::Reuseport | Wait::Steered)
     }
 
     /// As what a waiter enters the wait queue that an acceptor wakes, where there is one.

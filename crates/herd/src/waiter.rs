@@ -20,10 +20,9 @@ use sys::errno::{Failure, classify};
 use sys::poll::{self, PollFd};
 use sys::process::{Program, inherited};
 use sys::shared::SharedArray;
+use wake::{Event, Kind, Mutex, Queue};
 
 use crate::board::Board;
-use crate::mutex::Mutex;
-use crate::queue::{Event, Kind, Queue};
 use crate::wait::Wait;
 
 /// The mutex has a cache line of its own, in front of the queue.
@@ -88,7 +87,7 @@ impl Waiter {
 
     fn turn(&self, epoll: Option<&OwnedFd>) -> io::Result<Turn> {
         match self.wait {
-            Wait::Accept | Wait::Reuseport => self.accept_blocking(),
+            Wait::Accept | Wait::Reuseport | Wait::Steered => self.accept_blocking(),
             Wait::Poll => self.poll(),
             Wait::Epoll | Wait::EpollExclusive | Wait::EpollShared => {
                 self.epoll(epoll.expect("an epoll was made for it"))
@@ -97,7 +96,7 @@ impl Waiter {
             Wait::WakeOne => self.queue(Kind::Exclusive),
             Wait::Mutex => {
                 let mutex = Mutex::new(&self.words[0]);
-                mutex.lock(|| self.about_to_sleep());
+                mutex.lock(self.index, || self.about_to_sleep());
                 let turn = self.accept_blocking();
                 mutex.unlock();
                 turn

@@ -5,13 +5,14 @@ use std::process::Output;
 use assert_cmd::Command;
 use serde_json::Value;
 
-const WAITS: [&str; 9] = [
+const WAITS: [&str; 10] = [
     "accept",
     "poll",
     "epoll",
     "epoll-exclusive",
     "epoll-shared",
     "reuseport",
+    "steered",
     "wake-all",
     "wake-one",
     "mutex",

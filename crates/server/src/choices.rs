@@ -32,14 +32,20 @@ macro_rules! named {
 }
 
 named! {
-    /// How threads that wait for the same listener are woken (Molloy and Lever 2000).
+    /// How one of those who wait for connections is found and woken (Molloy and Lever 2000, and what came after).
     Wake {
         /// The kernel wakes one: EPOLLEXCLUSIVE, an interest set per thread.
         Exclusive = "exclusive",
+        /// A waker is told of the connection and wakes one, by futex: their patch's wake-one in user space.
+        One = "one",
         /// One thread at a time waits, under a mutex, and accepts: Apache's accept mutex.
         Mutex = "mutex",
         /// The kernel wakes all, one wins, the others sleep again: poll(2) in each.
         All = "all",
+        /// Each has an accept queue of its own, among which the kernel chooses by a hash of the addresses.
+        Reuseport = "reuseport",
+        /// The same, but that of the processor that received the connection is chosen.
+        Steered = "steered",
     }
 }
 
@@ -109,7 +115,7 @@ impl Choice {
         match self {
             Choice::Dispatch => "waits for one descriptor at a time and dispatches no events",
             Choice::ReadAfterAccept => "works on an accepted connection at once in any case",
-            Choice::Wake => "does not have several threads wait for one listener",
+            Choice::Wake => "has nobody to choose from who could be woken for a connection",
             Choice::Batch => "does not serve batches",
             Choice::Threads => "has as many threads as it has loops",
         }
@@ -122,7 +128,7 @@ mod tests {
 
     #[test]
     fn names_are_what_is_parsed() {
-        for wake in [Wake::Exclusive, Wake::Mutex, Wake::All] {
+        for wake in [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport, Wake::Steered] {
             assert_eq!(wake.to_string().parse(), Ok(wake));
         }
         assert_eq!("many".parse::<Batch>(), Err("accepted are serial, interleaved".to_owned()));

@@ -5,6 +5,7 @@ pub mod kernel_threads;
 pub mod readiness;
 mod transfer;
 pub mod user_threads;
+mod waiters;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

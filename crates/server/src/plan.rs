@@ -12,6 +12,7 @@ use site::{Root, Site};
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
+use crate::choices::Wake;
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
@@ -81,6 +82,24 @@ impl Plan {
         self.limit.clone()
     }
 
+    /// How those who wait for connections are woken: as asked for, or by the first of the ways that this
+    /// architecture has.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`] for one that it has not.
+    pub fn wake(&self, architecture: &str, has: &[Wake]) -> Result<Wake, ServeError> {
+        let asked = self.config.wake.unwrap_or(has[0]);
+        if has.contains(&asked) {
+            return Ok(asked);
+        }
+        let names: Vec<String> = has.iter().map(Wake::to_string).collect();
+        Err(ServeError::Setting {
+            setting: "--wake",
+            given: asked.to_string(),
+            accepted: format!("{architecture} has {}", names.join(", ")),
+        })
+    }
+
     /// Refuses a number of workers other than 1 to an architecture that is one loop.
     ///
     /// # Errors
@@ -112,14 +131,17 @@ impl Plan {
         Ok(sets)
     }
 
-    /// Starts so many loops, each with an accept queue of its own for every address, and tied to a
-    /// processor: in turn, where there are more loops than processors.
+    /// Starts a loop for each set of listeners, tied to a processor: in turn, where there are more loops than
+    /// processors.
     ///
     /// # Errors
-    /// [`ServeError`]: addresses, descriptors, threads.
-    pub fn start_loops<D: Discipline>(&self, count: usize) -> Result<Vec<LoopHandle>, ServeError> {
-        let each = self.config.max_connections.div_ceil(count);
-        let placed = self.listen(count)?.into_iter().enumerate();
+    /// [`ServeError`]: descriptors, threads.
+    pub fn start_loops<D: Discipline>(
+        &self,
+        sets: Vec<Vec<Listener>>,
+    ) -> Result<Vec<LoopHandle>, ServeError> {
+        let each = self.config.max_connections.div_ceil(sets.len());
+        let placed = sets.into_iter().enumerate();
         placed.map(|(index, queue)| self.start_loop::<D>(index, queue, each)).collect()
     }
 

@@ -38,6 +38,40 @@ pub fn set_bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
+/// Has each connection go to the accept queue of the processor that receives it
+/// (`SO_ATTACH_REUSEPORT_CBPF`): among listeners that share an address by SO_REUSEPORT, to the one that began
+/// to listen as the k-th, if `cpus[k]` is that processor. What other processors receive is spread by the
+/// kernel's hash. Any listener of the group will do; later ones join it.
+///
+/// # Errors
+/// EINVAL where the socket is not one of such a group, or there are more than 2000 processors; ENOMEM.
+pub fn steer_by_cpu(listener: BorrowedFd<'_>, cpus: &[usize]) -> io::Result<()> {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let processor = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, processor)];
+    for (queue, cpu) in cpus.iter().enumerate() {
+        let equal = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *cpu as u32);
+        filter.push(libc::sock_filter { jf: 1, ..equal });
+        filter.push(statement(libc::BPF_RET | libc::BPF_K, queue as u32));
+    }
+    // A queue that does not exist: the kernel goes on to its hash.
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, u32::MAX));
+    let length = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel reads the program behind the pointer, which lives through the call, as does the
+    // filter that it points to, of the length it says.
+    check(unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            std::ptr::from_ref(&program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
 /// Plain data that the kernel fills in: any bit pattern is a value.
 trait Plain: Copy {}
 impl Plain for libc::tcp_info {}
@@ -71,7 +105,9 @@ fn set(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: lib
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
+    use std::fs;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn the_accept_queue_shows_what_waits() {
@@ -83,6 +119,61 @@ mod tests {
         let after = accept_queue(listener.as_fd()).unwrap();
         assert_eq!(after.depth, 2);
         assert!(after.limit >= 2);
+    }
+
+    /// Two listeners of one address.
+    fn group() -> [OwnedFd; 2] {
+        use rustix::net::{AddressFamily, SocketType, sockopt};
+        let mut address = "127.0.0.1:0".parse::<SocketAddr>().unwrap();
+        [(); 2].map(|()| {
+            let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            sockopt::set_socket_reuseport(&socket, true).unwrap();
+            rustix::net::bind(&socket, &address).unwrap();
+            rustix::net::listen(&socket, 64).unwrap();
+            address = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();
+            socket
+        })
+    }
+
+    /// Connects so often on the first processor that this process may use, and gives what is in each queue.
+    fn depths_after(connections: usize, group: &[OwnedFd; 2]) -> [u32; 2] {
+        let address: SocketAddr = rustix::net::getsockname(&group[0]).unwrap().try_into().unwrap();
+        let connect = || {
+            crate::cpu::pin(&crate::cpu::allowed().unwrap()[..1]).unwrap();
+            (0..connections).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>()
+        };
+        let clients = std::thread::scope(|scope| scope.spawn(connect).join().unwrap());
+        let depths = group.each_ref().map(|listener| accept_queue(listener.as_fd()).unwrap().depth);
+        drop(clients);
+        depths
+    }
+
+    #[test]
+    fn connections_are_steered_to_the_queue_of_the_processor_that_receives_them() {
+        if fs::read_to_string("/sys/class/net/lo/queues/rx-0/rps_cpus")
+            .is_ok_and(|cpus| cpus.contains(|digit| "123456789abcdef".contains(digit)))
+        {
+            println!("skipped: receive work of the loopback interface is steered by this system");
+            return;
+        }
+        let here = crate::cpu::allowed().unwrap()[0];
+        let nowhere = 4095;
+        for (cpus, expected) in [([here, nowhere], [32, 0]), ([nowhere, here], [0, 32])] {
+            let group = group();
+            steer_by_cpu(group[1].as_fd(), &cpus).unwrap();
+            assert_eq!(depths_after(32, &group), expected, "{cpus:?}");
+        }
+        let group = group();
+        steer_by_cpu(group[0].as_fd(), &[nowhere, nowhere]).unwrap();
+        let depths = depths_after(32, &group);
+        assert!(depths[0] + depths[1] == 32 && depths.iter().all(|depth| *depth > 0), "hashed: {depths:?}");
+    }
+
+    #[test]
+    fn only_a_group_can_be_steered() {
+        let alone = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(steer_by_cpu(alone.as_fd(), &[0]).is_err());
+        assert!(steer_by_cpu(group()[0].as_fd(), &vec![0; 40_000]).is_err());
     }
 
     #[test]

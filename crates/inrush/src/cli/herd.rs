@@ -63,7 +63,7 @@ pub struct HerdFlags {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "100,1000", value_parser = waiters)]
     pub waiters: Vec<usize>,
 
-    /// How they wait: accept, poll, epoll, epoll-exclusive, epoll-shared, reuseport, wake-all, wake-one or mutex; all of them if not given
+    /// How they wait: accept, poll, epoll, epoll-exclusive, epoll-shared, reuseport, steered, wake-all, wake-one or mutex; all of them if not given
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     pub wait: Vec<Wait>,
 

@@ -117,7 +117,8 @@ pub struct ServeFlags {
     #[arg(long, value_name = "N|adaptive", value_parser = tunable)]
     pub sleep_threshold: Option<Tunable>,
 
-    /// How threads that wait for one listener are woken: exclusive (if not given), mutex, all
+    /// Which of those who wait for connections wakes: mt has exclusive (if not given), one, mutex, all and reuseport;
+    /// per-core has reuseport (if not given) and steered, by the processor that receives the connection
     #[arg(long, value_name = "HOW")]
     pub wake: Option<Wake>,
 

@@ -12,7 +12,8 @@
 //! what MP cannot do; a thread that blocks on a disk blocks nobody else. It wins with files that are not in
 //! memory and with several processors. It loses with more connections than threads: the pool's idle
 //! ones each hold a thread while others wait in the queue, and an accept-limit above 1 lets one wait
-//! behind them inside a batch. A thread per connection has no such wait, and pays for each with a start
+//! behind them inside a batch; and under `--wake reuseport` one waits in the queue of a busy thread while
+//! others sleep. A thread per connection has no such wait, and pays for each with a start
 //! and, under load, with as many switches as connections.
 //!
 //! Deviations: threads sleep in poll(2), because a read that blocks ends neither at a deadline nor
@@ -42,20 +43,25 @@ use crate::service::{Costly, SharedSite};
 const POOL: usize = 150;
 /// What a thread needs at most, several times over; the default of 2 MiB a thread adds up.
 const STACK_BYTES: usize = 256 * 1024;
-/// Descriptors of a thread: its reserve and its interest set.
-const DESCRIPTORS_PER_THREAD: usize = 2;
+/// How its threads can be woken, the default first.
+const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport];
 
 pub const MT: Architecture = Architecture {
     name: "mt",
     summary: "kernel threads, one connection at a time each",
     accept_limit: Limit::AtMost(1),
-    descriptors: |config| config.site.cache.open_files + pool(config) * DESCRIPTORS_PER_THREAD,
+    descriptors: |config| config.site.cache.open_files + pool(config) * descriptors_per_thread(config),
     uses: &[Choice::Wake, Choice::Threads],
     start,
 };
 
 fn pool(config: &ServeConfig) -> usize {
     config.workers.unwrap_or(POOL)
+}
+
+/// Its reserve, and its interest set or accept queues.
+fn descriptors_per_thread(config: &ServeConfig) -> usize {
+    1 + if config.wake == Some(Wake::Reuseport) { config.listen.len() } else { 1 }
 }
 
 /// What its threads are made from.
@@ -78,14 +84,15 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     if threads == Threads::PerConnection {
         refuse_what_only_a_pool_has(config)?;
     }
-    let listeners = plan.listen(1)?.remove(0);
-    let addresses = addresses(&listeners);
     // A lone acceptor needs no choice among waiters.
-    let wake = match threads {
-        Threads::Pool => config.wake.unwrap_or(Wake::Exclusive),
-        Threads::PerConnection => Wake::All,
+    let (acceptors, wake) = match threads {
+        Threads::Pool => (pool(config), plan.wake(MT.name, WAKES)?),
+        Threads::PerConnection => (1, Wake::All),
     };
-    let group = Group::new(listeners, config.max_connections, wake).map_err(system("make an eventfd"))?;
+    let sets = plan.listen(if wake == Wake::Reuseport { acceptors } else { 1 })?;
+    let addresses = addresses(&sets[0]);
+    let group = Group::new(sets, config.max_connections, wake, acceptors)
+        .map_err(system("make what its threads wait by"))?;
     let group = Arc::new(group);
     let service = Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn };
     // The board outlives the group, and must not keep its listeners open.
@@ -145,8 +152,8 @@ impl Crew {
         ServingThread::new(&self.group, common, self.board.clone())
     }
 
-    fn accepting(&self) -> io::Result<Accepting<'_>> {
-        AcceptingThread::new(self.serving(), Acceptor::new(self.limit.clone())?)
+    fn accepting(&self, index: usize) -> io::Result<Accepting<'_>> {
+        AcceptingThread::new(self.serving(), Acceptor::new(self.limit.clone())?, index)
     }
 
     /// Starts the threads that the group begins with, and gives the acceptor for its end. What they need is
@@ -160,12 +167,13 @@ impl Crew {
         let last = Acceptor::new(self.limit.clone())?;
         match threads {
             Threads::Pool => {
-                let workers = (0..workers).map(|_| self.accepting()).collect::<io::Result<Vec<_>>>()?;
+                let workers =
+                    (0..workers).map(|index| self.accepting(index)).collect::<io::Result<Vec<_>>>()?;
                 for (index, worker) in workers.into_iter().enumerate() {
                     self.start_worker(scope, index, worker)?;
                 }
             }
-            Threads::PerConnection => self.start_acceptor(scope, self.accepting()?)?,
+            Threads::PerConnection => self.start_acceptor(scope, self.accepting(0)?)?,
         }
         Ok(last)
     }

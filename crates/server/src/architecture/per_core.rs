@@ -9,13 +9,21 @@
 //! N times SPED. The kernel spreads connections by a hash of the four-tuple, blind to load: a loop that is
 //! busy keeps getting its share. Each loop has its own cache, so nothing is locked and memory is paid
 //! once a processor.
+//!
+//! With `--wake steered` a connection goes to the loop on the processor that received it, so that the
+//! kernel's work for it and ours are done in the same caches. The spread is then that of the network card's
+//! queues, which can be worse than a hash: one queue means one loop.
+
+use std::os::fd::AsFd;
 
 use base::Limit;
+use sys::socket::steer_by_cpu;
 
 use super::{Architecture, with_a_cache_each};
-use crate::choices::Choice;
+use crate::choices::{Choice, Wake};
 use crate::driver::readiness::ByPhases;
-use crate::error::ServeError;
+use crate::error::{ServeError, system};
+use crate::listener::Listener;
 use crate::plan::{LoopHandle, Plan};
 
 pub const PER_CORE: Architecture = Architecture {
@@ -23,7 +31,7 @@ pub const PER_CORE: Architecture = Architecture {
     summary: "one event loop per processor, pinned, each with its own queue",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Wake],
     start,
 };
 
@@ -39,5 +47,26 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
             accepted: format!("per-core has 1 to {MOST_LOOPS} loops"),
         });
     }
-    plan.start_loops::<ByPhases>(loops)
+    let wake = plan.wake(PER_CORE.name, &[Wake::Reuseport, Wake::Steered])?;
+    let sets = plan.listen(loops)?;
+    // One loop gets everything in any case.
+    if wake == Wake::Steered && loops > 1 {
+        steer(plan, &sets)?;
+    }
+    plan.start_loops::<ByPhases>(sets)
+}
+
+/// Has every loop's listeners get what its processor receives.
+fn steer(plan: &Plan, sets: &[Vec<Listener>]) -> Result<(), ServeError> {
+    let Some(cpus) = plan.cpus().get(..sets.len()) else {
+        return Err(ServeError::Setting {
+            setting: "--wake",
+            given: Wake::Steered.to_string(),
+            accepted: format!("it has one loop a processor, and {} loops are more than those", sets.len()),
+        });
+    };
+    for listener in &sets[0] {
+        steer_by_cpu(listener.socket.as_fd(), cpus).map_err(system("steer connections by processor"))?;
+    }
+    Ok(())
 }

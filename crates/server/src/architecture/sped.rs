@@ -30,5 +30,5 @@ pub const SPED: Architecture = Architecture {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.only_one_loop("sped")?;
-    plan.start_loops::<ByPhases>(1)
+    plan.start_loops::<ByPhases>(plan.listen(1)?)
 }

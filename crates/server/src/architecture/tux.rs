@@ -38,5 +38,5 @@ pub const TUX: Architecture = Architecture {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.only_one_loop("tux")?;
-    plan.start_loops::<UntilEmpty>(1)
+    plan.start_loops::<UntilEmpty>(plan.listen(1)?)
 }

@@ -6,8 +6,8 @@
 //!   the others:     finish what they have, serve what is left over, end
 //! ```
 //!
-//! A listener is tried before it is waited for. How the waiters of one listener are woken is a [`Wake`]: see
-//! Molloy and Lever 2000.
+//! A listener is tried before it is waited for. How those who wait are woken is a strategy of its own:
+//! [`Waiters`].
 //!
 //! Owns accepting by many threads and their sleep. Does not start threads: an architecture does.
 //!
@@ -16,18 +16,18 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
 use dispatch::{Interest, Trigger};
 use rustix::net::Shutdown;
-use sys::epoll::{self, Operation};
 use sys::poll::{self, PollFd, bits};
 
 use super::Stop;
 use super::blocking::{Common, Waiter, serve};
 use super::readiness::SocketService;
+use super::waiters::{self, Waiters, sleep};
 use crate::accept::{Acceptor, Arrived, PhaseEnd};
 use crate::choices::Wake;
 use crate::counters::{Board, Counters};
@@ -36,11 +36,12 @@ use crate::slots::Slots;
 
 /// What the threads of a group share.
 pub struct Group {
+    /// One set of listeners after another: of all threads together, or of one thread each.
     listeners: Vec<Listener>,
+    /// Listeners of a set.
+    addresses: usize,
+    waiters: Waiters,
     slots: Arc<Slots>,
-    wake: Wake,
-    /// Held by the one thread that waits and accepts, under [`Wake::Mutex`].
-    accepting: Mutex<()>,
     /// Tells the threads to stop, after the group's first thread was told.
     stop: Stop,
     drain_until: OnceLock<Nanos>,
@@ -49,16 +50,25 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group without threads yet.
+    /// A group without threads yet, of which at most so many are to accept: from one set of listeners for
+    /// all, or from a set each.
     ///
     /// # Errors
-    /// No descriptor left.
-    pub fn new(listeners: Vec<Listener>, max_connections: usize, wake: Wake) -> io::Result<Group> {
+    /// No descriptor or memory left.
+    pub fn new(
+        sets: Vec<Vec<Listener>>,
+        max_connections: usize,
+        wake: Wake,
+        acceptors: usize,
+    ) -> io::Result<Group> {
+        let addresses = sets.first().map_or(1, Vec::len);
+        let listeners: Vec<Listener> = sets.into_iter().flatten().collect();
+        let waiters = Waiters::new(wake, acceptors, &listeners)?;
         Ok(Group {
             listeners,
+            addresses,
+            waiters,
             slots: Slots::new(max_connections),
-            wake,
-            accepting: Mutex::default(),
             stop: Stop::new()?,
             drain_until: OnceLock::new(),
             leftover: Mutex::default(),
@@ -79,8 +89,7 @@ impl Group {
     /// Stops the threads at once: the group cannot be completed.
     pub fn abandon(&self) {
         let _ = self.drain_until.set(self.clock.now());
-        self.stop.ask();
-        self.slots.wake_all();
+        self.stop_all();
     }
 
     /// Stops the threads if the calling thread panics while the guard lives: they wait for its word.
@@ -94,8 +103,8 @@ impl Group {
         counters.queue = Listener::queues(&self.listeners);
     }
 
-    /// Sleeps until `asked` is, then stops the threads: what the kernel has accepted for us is kept to be
-    /// served, and who comes later is refused at once. Blocks.
+    /// Wakes threads for connections, where they need somebody to, until `asked` is; then stops them: what
+    /// the kernel has accepted for us is kept to be served, and who comes later is refused at once. Blocks.
     pub fn stop_when(
         &self,
         asked: &Stop,
@@ -104,7 +113,7 @@ impl Group {
         board: &Board,
     ) -> io::Result<()> {
         while !asked.asked() {
-            sleep(&mut [watched(&*asked.wake, bits::IN)], None)?;
+            self.waiters.watch(&self.listeners, asked.wake.as_fd(), &acceptor.limit)?;
         }
         let now = self.clock.now();
         let mut counters = Counters::default();
@@ -120,9 +129,20 @@ impl Group {
         }
         board.merge(&counters);
         let _ = self.drain_until.set(now.saturating_add(drain_timeout));
-        self.stop.ask();
-        self.slots.wake_all();
+        self.stop_all();
         Ok(())
+    }
+
+    fn stop_all(&self) {
+        self.stop.ask();
+        self.waiters.wake_all();
+        self.slots.wake_all();
+    }
+
+    /// What the thread of a number accepts from.
+    fn listeners_of(&self, index: usize) -> &[Listener] {
+        let sets = self.listeners.len() / self.addresses;
+        self.listeners.chunks(self.addresses).nth(index % sets).unwrap_or_default()
     }
 }
 
@@ -168,21 +188,22 @@ pub struct AcceptingThread<'a, S> {
     /// The same thread, as far as it serves.
     pub serving: ServingThread<'a, S>,
     acceptor: Acceptor,
-    /// Its own interest set, under [`Wake::Exclusive`].
-    exclusive: Option<OwnedFd>,
+    waiter: waiters::Waiter<'a>,
 }
 
 impl<'a, S: SocketService> AcceptingThread<'a, S> {
-    /// A thread that accepts for itself or others.
+    /// A thread that accepts for itself or others, the one of this number among them.
     ///
     /// # Errors
-    /// No descriptor left for its interest set.
-    pub fn new(serving: ServingThread<'a, S>, acceptor: Acceptor) -> io::Result<AcceptingThread<'a, S>> {
-        let exclusive = match serving.group.wake {
-            Wake::Exclusive => Some(interest_set(serving.group)?),
-            Wake::Mutex | Wake::All => None,
-        };
-        Ok(AcceptingThread { serving, acceptor, exclusive })
+    /// No descriptor left for what it waits by.
+    pub fn new(
+        serving: ServingThread<'a, S>,
+        acceptor: Acceptor,
+        index: usize,
+    ) -> io::Result<AcceptingThread<'a, S>> {
+        let group = serving.group;
+        let waiter = group.waiters.waiter(index, group.listeners_of(index), group.stop.wake.as_fd())?;
+        Ok(AcceptingThread { serving, acceptor, waiter })
     }
 
     /// Takes up to accept-limit connections, sleeping while there is none. None at all: the server goes
@@ -193,7 +214,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
     pub fn accept_n(&mut self) -> io::Result<Vec<Arrived>> {
         self.serving.publish();
         let group = self.serving.group;
-        let _turn = matches!(group.wake, Wake::Mutex).then(|| lock(&group.accepting));
+        let _turn = self.waiter.turn();
         let mut batch = Vec::new();
         loop {
             if group.stop.asked() {
@@ -201,11 +222,11 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 return Ok(batch);
             }
             let counts = &mut self.serving.common.get_mut().counts;
-            let end =
-                self.acceptor.phase(&group.listeners, group.clock.now(), &group.slots, counts, &mut batch);
+            let listeners = self.waiter.listeners();
+            let end = self.acceptor.phase(listeners, group.clock.now(), &group.slots, counts, &mut batch);
             match end {
                 _ if !batch.is_empty() => return Ok(batch),
-                PhaseEnd::Empty | PhaseEnd::AtLimit => self.wait_for_connections()?,
+                PhaseEnd::Empty | PhaseEnd::AtLimit => self.waiter.wait()?,
                 PhaseEnd::Full => {
                     self.serving.publish();
                     group.slots.wait(|| group.stop.asked());
@@ -213,7 +234,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 PhaseEnd::Exhausted(until) => {
                     self.serving.publish();
                     let pause = until.saturating_sub(group.clock.now());
-                    sleep(&mut [watched(&*group.stop.wake, bits::IN)], Some(pause))?;
+                    self.pause(pause)?;
                 }
             }
         }
@@ -226,32 +247,13 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
     /// Waiting fails, which is our mistake.
     pub fn without_thread(&mut self) -> io::Result<()> {
         self.serving.common.get_mut().counts.no_thread += 1;
-        sleep(&mut [watched(&*self.serving.group.stop.wake, bits::IN)], Some(self.acceptor.next_pause()))
+        let pause = self.acceptor.next_pause();
+        self.pause(pause)
     }
 
-    fn wait_for_connections(&self) -> io::Result<()> {
-        match &self.exclusive {
-            Some(set) => unless_interrupted(epoll::wait(set, &mut [epoll::Event::EMPTY], None)),
-            None => {
-                let group = self.serving.group;
-                let listeners = group.listeners.iter().map(|listener| &listener.socket);
-                let all = listeners.chain([&*group.stop.wake]);
-                let mut set: Vec<PollFd> = all.map(|descriptor| watched(descriptor, bits::IN)).collect();
-                sleep(&mut set, None)
-            }
-        }
+    fn pause(&self, pause: Nanos) -> io::Result<()> {
+        sleep(&mut [watched(&*self.serving.group.stop.wake, bits::IN)], Some(pause)).map(drop)
     }
-}
-
-/// Listeners exclusively, so that one waiter is woken; the stop for everybody.
-fn interest_set(group: &Group) -> io::Result<OwnedFd> {
-    let set = epoll::create()?;
-    for listener in &group.listeners {
-        let descriptor = listener.socket.as_raw_fd();
-        epoll::control(&set, Operation::Add, descriptor, epoll::bits::IN | epoll::bits::EXCLUSIVE, 0)?;
-    }
-    epoll::control(&set, Operation::Add, group.stop.wake.as_raw_fd(), epoll::bits::IN, 0)?;
-    Ok(set)
 }
 
 /// How a kernel thread waits for its connection: in poll(2), for the stop as well.
@@ -297,18 +299,6 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
 
 fn watched(descriptor: &impl AsRawFd, bits: i16) -> PollFd {
     PollFd::new(descriptor.as_raw_fd(), bits)
-}
-
-/// Sleeps until one of the descriptors is ready, at most so long; a signal ends it early.
-fn sleep(set: &mut [PollFd], timeout: Option<Nanos>) -> io::Result<()> {
-    unless_interrupted(poll::wait(set, timeout))
-}
-
-fn unless_interrupted(waited: io::Result<usize>) -> io::Result<()> {
-    match waited {
-        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(()),
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

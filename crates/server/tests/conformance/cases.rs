@@ -214,6 +214,8 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(setting, "--dispatch");
     assert!(accepted.starts_with("mt waits for one descriptor at a time"), "{accepted}");
     assert_eq!(refused("sped", &|config| config.wake = Some(Wake::All)).0, "--wake");
+    let (_, accepted) = refused("mt", &|config| config.wake = Some(Wake::Steered));
+    assert_eq!(accepted, "mt has exclusive, one, mutex, all, reuseport");
     assert_eq!(refused("sped", &|config| config.workers = Some(2)).0, "--workers");
     assert_eq!(refused("tux", &|config| config.read_after_accept = true).0, "--read-after-accept");
     assert_eq!(refused("knot-a", &|config| config.batch = Some(Batch::Serial)).0, "--batch");
@@ -221,6 +223,33 @@ fn what_makes_no_sense_is_refused() {
     let per_connection = |config: &mut ServeConfig| config.threads = Some(Threads::PerConnection);
     assert_eq!(refused("knot-c", &per_connection).0, "--threads");
     assert_eq!(refused("mt", &per_connection).0, "--workers");
+}
+
+#[test]
+fn threads_with_queues_of_their_own_serve_all_that_come() {
+    let _alone = alone();
+    let files = Files::new();
+    let mut config = Variant::plain(architecture::by_name("mt").unwrap()).config(&files);
+    config.wake = Some(Wake::Reuseport);
+    let server = Running::start(config);
+    let (name, content) = &files.contents[0];
+    // All at once, whichever queues they come into: each waits at most for those before it to close.
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| assert_eq!(server.connect().get(name), *content));
+        }
+    });
+    server.until("all to be closed", |counters| counters.loops.closed == 40 && counters.connections == 0);
+    // One waits in a queue, perhaps behind the other; both are served before the end.
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.ask(name);
+    second.ask(name);
+    server.until("one to be answered", |counters| counters.http.requests > 40);
+    let drained = server.stop_while(move || {
+        assert_eq!(first.response().body, *content);
+        assert_eq!(second.response().body, *content);
+    });
+    assert_eq!(drained.cut_off, 0);
 }
 
 #[test]

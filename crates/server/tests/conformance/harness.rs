@@ -76,7 +76,8 @@ impl Variant {
 }
 
 /// Every architecture by itself and on every mechanism, and every choice by itself; without what the
-/// server refuses.
+/// server refuses, and without queues of their own for threads: there a connection waits behind another that
+/// stays, which most cases do not want.
 fn variants() -> Vec<Variant> {
     let files = Files::new();
     let mut all = Vec::new();
@@ -84,7 +85,7 @@ fn variants() -> Vec<Variant> {
         let plain = Variant::plain(architecture);
         all.push(plain);
         all.extend(MECHANISMS.iter().map(|name| Variant { dispatch: Some(name), ..plain }));
-        let wakes = [Wake::Exclusive, Wake::Mutex, Wake::All];
+        let wakes = [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Steered];
         all.extend(wakes.map(|wake| Variant { wake: Some(wake), ..plain }));
         let batches = [Batch::Serial, Batch::Interleaved];
         all.extend(batches.map(|batch| Variant { batch: Some(batch), ..plain }));

@@ -1,0 +1,105 @@
+use super::*;
+
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base::{Clock, RealClock};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::listener::listen;
+
+const WAITERS: usize = 4;
+
+fn listeners() -> Vec<Listener> {
+    listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap()
+}
+
+fn stop() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+}
+
+fn ask(stop: &OwnedFd) {
+    rustix::io::write(stop, &1_u64.to_ne_bytes()).unwrap();
+}
+
+/// Longer than anything takes but a failure.
+const PATIENCE: Nanos = Nanos::from_secs(30);
+
+/// Waits until so many have been counted.
+fn until(counted: &AtomicUsize, many: usize) {
+    let clock = RealClock::new();
+    let end = clock.now() + PATIENCE;
+    while counted.load(Ordering::Acquire) < many {
+        assert!(clock.now() < end, "waited in vain for {many}");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits that each take one connection if there is one, until the stop; counts connections and wake-ups.
+fn take_turns(waiter: &Waiter<'_>, stop: &OwnedFd, taken: &AtomicUsize, woken: &AtomicUsize) {
+    loop {
+        let turn = waiter.turn();
+        for listener in waiter.listeners() {
+            if rustix::net::accept(&listener.socket).is_ok() {
+                taken.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        if poll::wait(&mut [readable(stop)], Some(Nanos::ZERO)).unwrap() > 0 {
+            return;
+        }
+        waiter.wait().unwrap();
+        woken.fetch_add(1, Ordering::AcqRel);
+        drop(turn);
+    }
+}
+
+#[test]
+fn every_connection_finds_somebody_and_the_stop_everybody() {
+    for wake in [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All] {
+        let (listeners, stop) = (listeners(), stop());
+        let waiters = Waiters::new(wake, WAITERS, &listeners).unwrap();
+        let (taken, woken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let limit = LiveLimit::new(Limit::AtMost(1));
+        std::thread::scope(|scope| {
+            for index in 0..WAITERS {
+                let waiter = waiters.waiter(index, &listeners, stop.as_fd()).unwrap();
+                let (stop, taken, woken) = (&stop, &taken, &woken);
+                scope.spawn(move || take_turns(&waiter, stop, taken, woken));
+            }
+            let watcher = scope.spawn(|| waiters.watch(&listeners, stop.as_fd(), &limit));
+            for round in 1..=50 {
+                let clients = [(); 3].map(|()| TcpStream::connect(listeners[0].address).unwrap());
+                until(&taken, 3 * round);
+                drop(clients);
+            }
+            ask(&stop);
+            watcher.join().unwrap().unwrap();
+            waiters.wake_all();
+        });
+        println!("{wake}: {} wake-ups for 150 connections", woken.into_inner());
+        assert_eq!(taken.into_inner(), 150, "{wake}");
+    }
+}
+
+#[test]
+fn the_waker_wakes_as_many_as_the_connections_need() {
+    let listeners = listeners();
+    let waiters = Waiters::new(Wake::One, WAITERS, &listeners).unwrap();
+    let asleep = || {
+        let queue = waiters.queue();
+        (0..WAITERS).filter(|index| queue.withdraw(*index).is_none()).count()
+    };
+    for (connections, limit, left) in [
+        (1, Limit::AtMost(1), 3),
+        (3, Limit::AtMost(1), 1),
+        (3, Limit::AtMost(2), 2),
+        (4, Limit::Infinite, 3),
+        (0, Limit::AtMost(1), 3),
+        (9, Limit::AtMost(1), 0),
+    ] {
+        (0..WAITERS).for_each(|index| waiters.queue().enqueue(index, Kind::Exclusive));
+        waiters.wake_for(connections, limit);
+        assert_eq!(asleep(), left, "{connections} connections, {limit:?}");
+    }
+}

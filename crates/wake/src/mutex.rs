@@ -1,0 +1,110 @@
+//! The accept mutex of Apache and nginx, between threads or processes, by futex (after Drepper, *Futexes are
+//! tricky*, 2011: one bit says that somebody may be asleep).
+//!
+//! It does not hand over: whoever unlocks wakes one waiter, and a third may be quicker. That is how a
+//! pthread mutex behaves. Unlike that one it knows who holds it, so that it can be taken from a process that
+//! has died with it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::futex::{self, Flags};
+
+const FREE: u32 = 0;
+/// Beside the holder's number: somebody may be asleep.
+const WANTED: u32 = 1;
+
+/// A mutex in a word that is shared with whoever locks it. Zero is free.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutex<'a>(&'a AtomicU32);
+
+impl<'a> Mutex<'a> {
+    /// The mutex in this word.
+    pub fn new(word: &'a AtomicU32) -> Mutex<'a> {
+        Mutex(word)
+    }
+
+    /// Locks it for a holder, a number below 2^30 that nobody else uses, and calls `about_to_sleep` each time
+    /// before it sleeps. Blocks.
+    pub fn lock(&self, holder: usize, about_to_sleep: impl Fn()) {
+        // After a sleep there may be others who have slept as long.
+        let mut wanted = 0;
+        loop {
+            let locked = holds(holder) | wanted;
+            let Err(held) = self.0.compare_exchange(FREE, locked, Ordering::Acquire, Ordering::Relaxed)
+            else {
+                return;
+            };
+            let asleep = held | WANTED;
+            let said = self.0.compare_exchange(held, asleep, Ordering::Relaxed, Ordering::Relaxed);
+            if said.is_ok() {
+                about_to_sleep();
+                // Unlocked since, or interrupted: both are seen above.
+                let _ = futex::wait(self.0, Flags::empty(), asleep, None);
+                wanted = WANTED;
+            }
+        }
+    }
+
+    /// Unlocks what this caller has locked, and wakes one who waits.
+    pub fn unlock(&self) {
+        if self.0.swap(FREE, Ordering::Release) & WANTED != 0 {
+            // There is nothing to do where nobody sleeps.
+            let _ = futex::wake(self.0, Flags::empty(), 1);
+        }
+    }
+
+    /// Unlocks it if this holder, who has died, had it locked.
+    pub fn unlock_for_the_dead(&self, holder: usize) {
+        if self.0.load(Ordering::Relaxed) & !WANTED == holds(holder) {
+            self.unlock();
+        }
+    }
+}
+
+/// The word while this holder has the mutex and nobody wants it.
+fn holds(holder: usize) -> u32 {
+    u32::try_from((holder + 1) << 1).expect("fewer than 2^30 holders")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_nobody_is_forgotten() {
+        const ROUNDS: u32 = 5_000;
+        let (word, inside, total) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let (mutex, inside, total) = (Mutex::new(&word), &inside, &total);
+        std::thread::scope(|scope| {
+            for holder in 0..4 {
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        mutex.lock(holder, || {});
+                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
+                        total.fetch_add(1, Ordering::Relaxed);
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        mutex.unlock();
+                    }
+                });
+            }
+        });
+        assert_eq!(total.load(Ordering::Relaxed), 4 * ROUNDS);
+        assert_eq!(word.into_inner(), FREE);
+    }
+
+    #[test]
+    fn the_dead_give_back_only_what_they_held() {
+        let word = AtomicU32::new(0);
+        let mutex = Mutex::new(&word);
+        mutex.lock(7, || {});
+        mutex.unlock_for_the_dead(6);
+        assert_ne!(word.load(Ordering::Relaxed), FREE);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| mutex.lock(1, || {}));
+            mutex.unlock_for_the_dead(7);
+            waiting.join().unwrap();
+        });
+        mutex.unlock_for_the_dead(7);
+        assert_eq!(word.load(Ordering::Relaxed) & !WANTED, holds(1));
+    }
+}
