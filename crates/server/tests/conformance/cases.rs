@@ -229,9 +229,10 @@ fn what_makes_no_sense_is_refused() {
 fn threads_with_queues_of_their_own_serve_all_that_come() {
     let _alone = alone();
     let files = Files::new();
-    let mut config = Variant::plain(architecture::by_name("mt").unwrap()).config(&files);
+    let variant = Variant::plain(architecture::by_name("mt").unwrap());
+    let mut config = variant.config(&files);
     config.wake = Some(Wake::Reuseport);
-    let server = Running::start(config);
+    let server = Running::start(&variant, config);
     let (name, content) = &files.contents[0];
     // All at once, whichever queues they come into: each waits at most for those before it to close.
     std::thread::scope(|scope| {
