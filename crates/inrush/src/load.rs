@@ -29,7 +29,7 @@ pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     let (output, thresholds) = (flags.output, flags.fail_if.clone());
     let hdr = flags.hdr.clone();
     check_rate(&flags)?;
-    let title = title(&flags);
+    let (title, populations) = (title(&flags), flags.population.len());
     let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
     for warning in plan.warnings() {
         eprintln!("inrush: {warning}");
@@ -38,7 +38,7 @@ pub fn run(flags: LoadFlags) -> Result<(), Exit> {
         eprintln!("inrush: {}", hurst_line(shown, expected));
     }
     let hdr = hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
-    let mut watcher = Watcher::new(output, &title, hdr);
+    let mut watcher = Watcher::new(output, &title, populations, hdr);
     let stop = stop_at_signal()?;
     let result = ::load::run(&plan, &mut watcher, &stop).map_err(exit)?;
     let watched = watcher.end();
@@ -106,6 +106,7 @@ fn configuration(flags: LoadFlags) -> Config {
         think: flags.think,
         expected: Expected { status: flags.expect_status, deadline: flags.deadline },
         form: Form { method: flags.method, fields: flags.header, body: flags.body },
+        populations: flags.population,
         seed: flags.seed,
         source: flags.source_ip,
         own_this_server: flags.i_own_this_server,
@@ -188,8 +189,8 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(output: Output, title: &str, hdr: Option<HdrLog>) -> Watcher {
-        let live = io::stderr().is_terminal().then(|| Live::new(title)).flatten();
+    fn new(output: Output, title: &str, populations: usize, hdr: Option<HdrLog>) -> Watcher {
+        let live = io::stderr().is_terminal().then(|| Live::new(title, populations)).flatten();
         Watcher { output, live, hdr }
     }
 

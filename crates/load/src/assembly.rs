@@ -10,7 +10,8 @@ use base::Nanos;
 use record::{Outcome, Outcomes, Point};
 
 use crate::ledger::{self, Window};
-use crate::observer::{Observer, Snapshot};
+use crate::observer::{Observer, Snapshot, Standing};
+use crate::population::Population;
 use crate::recorder::Interval;
 use crate::series::{Series, point};
 use crate::verdict;
@@ -28,11 +29,14 @@ pub(crate) struct Assembly {
     outcomes: [u64; Outcome::ALL.len()],
     established: u64,
     reached: Nanos,
+    populations: Vec<Standing>,
 }
 
 impl Assembly {
-    /// Of so many threads.
-    pub(crate) fn new(threads: u32, window: Window) -> Assembly {
+    /// Of so many threads, beside populations of these names.
+    pub(crate) fn new(threads: u32, window: Window, populations: &[Population]) -> Assembly {
+        let standing =
+            |population: &Population| Standing { name: population.to_string(), ..Standing::default() };
         Assembly {
             window,
             told: vec![0; threads as usize],
@@ -42,7 +46,16 @@ impl Assembly {
             outcomes: [0; Outcome::ALL.len()],
             established: 0,
             reached: Nanos::ZERO,
+            populations: populations.iter().map(standing).collect(),
         }
+    }
+
+    /// Takes the next interval of a population; it is shown with the next of the measured traffic.
+    pub(crate) fn add_population(&mut self, number: usize, interval: &Interval) {
+        let standing = &mut self.populations[number];
+        standing.sockets = interval.sockets;
+        standing.replies += interval.replies;
+        standing.outcomes.merge(&ledger::named(&interval.outcomes));
     }
 
     /// Takes the next interval of a thread, and tells the observer of every one that is complete by it.
@@ -66,6 +79,7 @@ impl Assembly {
                 lateness: &interval.lateness,
                 outcomes: &ledger::named(&self.outcomes),
                 established: self.established,
+                populations: &self.populations,
             });
             self.series.push(interval);
         }
@@ -123,7 +137,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_told_when_every_thread_has_told_of_it() {
-        let mut assembly = Assembly::new(2, WINDOW);
+        let mut assembly = Assembly::new(2, WINDOW, &[]);
         let mut seen = Vec::new();
         let mut observer = |snapshot: &Snapshot<'_>| {
             seen.push((snapshot.elapsed, snapshot.warming_up, snapshot.outcomes.get(Outcome::Refused)));

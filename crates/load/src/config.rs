@@ -10,6 +10,7 @@ use base::{Nanos, PerSecond, Seed};
 use crate::arrivals::Process;
 use crate::expected::Expected;
 use crate::ledger::Window;
+use crate::population::Population;
 use crate::sources::SourceRange;
 use crate::target::Url;
 use crate::workload::{Field, Form, Length, Spec, Think};
@@ -78,6 +79,8 @@ pub struct Config {
     pub form: Form,
     /// Which replies are correct and in time; a deadline is not zero.
     pub expected: Expected,
+    /// Clients beside the measured traffic, each population once.
+    pub populations: Vec<Population>,
     /// What all draws of the run come from.
     pub seed: Seed,
     /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
@@ -106,6 +109,7 @@ impl Config {
             think: None,
             form: Form::default(),
             expected: Expected::default(),
+            populations: Vec::new(),
             seed: Seed(1),
             source: None,
             interval: Nanos::SECOND,
@@ -164,6 +168,10 @@ impl Config {
         }
         if let Some(body) = &self.form.body {
             settings.push(("body", body.to_string()));
+        }
+        if !self.populations.is_empty() {
+            let populations: Vec<String> = self.populations.iter().map(Population::to_string).collect();
+            settings.push(("populations", populations.join(" ")));
         }
         if let Some(source) = &self.source {
             settings.push(("source_ip", source.to_string()));

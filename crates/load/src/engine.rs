@@ -35,16 +35,17 @@ use std::os::fd::AsFd;
 use base::{Clock, Key, Nanos, PerSecond, Rng, Slab};
 use dispatch::mechanism::{Epoll, EpollEdge};
 use dispatch::{Dispatcher, Event, Interest, Token};
-use record::load::Connections;
 
 use crate::LoadError;
+use crate::books::{Books, Held, Report};
 use crate::deadlines::Deadlines;
 use crate::expected::Expected;
-use crate::ledger::{Ledger, Window};
-use crate::recorder::{Interval, Recorder, Totals};
+use crate::ledger::Window;
+use crate::recorder::Interval;
 use crate::schedule::Schedule;
 use crate::sources::Sources;
 use crate::workload::Workload;
+pub(crate) use connect::connect_failure;
 use session::Connection;
 
 /// Sessions begun in one turn: a millisecond's work, so that replies are read in between.
@@ -94,19 +95,12 @@ pub(crate) struct Settings<'a> {
     pub pending_max: u32,
     /// The most sessions a second in this thread, where they have a rate.
     pub rate_peak: Option<PerSecond>,
+    /// The measured window.
     pub window: Window,
+    /// Sessions scheduled in it are in the ledger and in the latencies: the measured window, or for a
+    /// population the whole run.
+    pub counted: Window,
     pub interval: Nanos,
-}
-
-/// What an engine has to say when its run is over.
-pub(crate) struct Report {
-    pub ledger: Ledger,
-    pub totals: Totals,
-    pub connections: Connections,
-    /// When it ended.
-    pub ended: Nanos,
-    /// CPU time of its thread in the measured window.
-    pub cpu: Nanos,
 }
 
 /// One thread's generator.
@@ -130,13 +124,9 @@ pub(crate) struct Engine<'a, C> {
     thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
     /// When the server last said something.
     heard: Nanos,
-    ledger: Ledger,
-    recorder: Recorder,
-    counts: Connections,
+    books: Books,
     events: Vec<Event>,
     scratch: Box<[u8]>,
-    /// The thread's CPU time at the beginning of the measured window.
-    cpu_at_window: Option<Nanos>,
 }
 
 impl<'a, C: Clock> Engine<'a, C> {
@@ -156,7 +146,7 @@ impl<'a, C: Clock> Engine<'a, C> {
         let connecting = Dispatcher::<EpollEdge>::new().map_err(LoadError::system(make))?;
         let mut established = Dispatcher::<Epoll>::new().map_err(LoadError::system(make))?;
         established.register(connecting.as_fd(), CONNECTING_SET, Interest::Read);
-        let recorder = Recorder::new(settings.window, settings.interval);
+        let books = Books::new(settings.window, settings.interval);
         Ok(Engine {
             clock,
             origin,
@@ -172,12 +162,9 @@ impl<'a, C: Clock> Engine<'a, C> {
             reply_deadlines: Deadlines::default(),
             thinking: BinaryHeap::new(),
             heard: Nanos::ZERO,
-            ledger: Ledger::default(),
-            recorder,
-            counts: Connections::default(),
+            books,
             events: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
-            cpu_at_window: None,
         })
     }
 
@@ -202,7 +189,8 @@ impl<'a, C: Clock> Engine<'a, C> {
             self.handle_connects()?;
             let timeout = self.sleep_time();
             self.handle_replies(timeout)?;
-            self.end_interval(tell);
+            let (now, held) = (self.now(), self.held());
+            self.books.turn_page(now, held, tell);
         }
     }
 
@@ -258,7 +246,7 @@ impl<'a, C: Clock> Engine<'a, C> {
             self.thinking.peek().map(|Reverse((due, _))| *due),
             self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
             self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
-            Some(self.recorder.interval_end()),
+            Some(self.books.recorder.interval_end()),
             Some(self.settings.window.until),
             Some(now + SLEEP_MAX),
         ];
@@ -284,17 +272,9 @@ impl<'a, C: Clock> Engine<'a, C> {
         self.settings.connect_timeout / TAKEOVER_PART
     }
 
-    /// Closes the interval in progress if it is over, and notes the CPU time when the window begins.
-    fn end_interval(&mut self, tell: &mut dyn FnMut(Interval)) {
-        let now = self.now();
-        if self.cpu_at_window.is_none() && now >= self.settings.window.from {
-            self.cpu_at_window = Some(sys::cpu::thread_time());
-        }
-        // The last interval is closed when the run has finished.
-        while self.recorder.interval_end() <= now.min(self.settings.window.until.saturating_sub(Nanos(1))) {
-            let until = self.recorder.interval_end();
-            tell(self.recorder.close_interval(until, self.connections.len() as u64));
-        }
+    fn held(&self) -> Held {
+        let sockets = self.connections.len() as u64;
+        Held { sockets, established: sockets - self.connect_deadlines.len() as u64 }
     }
 
     /// Begins what was due before the end, and closes the books.
@@ -302,20 +282,9 @@ impl<'a, C: Clock> Engine<'a, C> {
         while let Some(intended) = self.schedule.take(end.saturating_sub(Nanos(1))) {
             self.start_session(intended);
         }
-        let sockets = self.connections.len() as u64;
+        let held = self.held();
         let keys: Vec<Key> = self.connections.keys().collect();
-        for connection in keys.into_iter().filter_map(|key| self.connections.remove(key)) {
-            self.ledger.in_flight(connection.session.account);
-        }
-        tell(self.recorder.close_interval(end, sockets));
-        let cpu =
-            self.cpu_at_window.map_or(Nanos::ZERO, |before| sys::cpu::thread_time().saturating_sub(before));
-        Report {
-            ledger: self.ledger,
-            totals: self.recorder.into_totals(),
-            connections: self.counts,
-            ended: end,
-            cpu,
-        }
+        let unfinished = keys.into_iter().filter_map(|key| self.connections.remove(key));
+        self.books.close(end, held, unfinished.map(|connection| connection.session.account), tell)
     }
 }

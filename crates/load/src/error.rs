@@ -58,6 +58,21 @@ pub enum LoadError {
         /// The most that is offered unasked.
         allowed: PerSecond,
     },
+    /// Two populations that would share a name.
+    #[error("--population {population} is given twice; give their sum")]
+    TwoPopulations {
+        /// The population.
+        population: String,
+    },
+    /// Clients that hold on to a server without asking much are for one's own.
+    #[error(
+        "{target} is not a private address, and populations there need the word of its owner: add \
+         --i-own-this-server if you are"
+    )]
+    PopulationNotYours {
+        /// The address.
+        target: String,
+    },
     /// A source address of the wrong family.
     #[error("--source-ip {source_ip} cannot reach {target}: one is IPv4, the other IPv6")]
     SourceFamily {

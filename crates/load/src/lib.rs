@@ -30,6 +30,7 @@
 
 mod arrivals;
 mod assembly;
+mod books;
 mod config;
 mod deadlines;
 mod draws;
@@ -39,7 +40,9 @@ mod expected;
 pub mod fail_if;
 mod ledger;
 mod observer;
+mod population;
 pub mod preflight;
+mod receive;
 mod recorder;
 mod run;
 mod schedule;
@@ -57,7 +60,8 @@ pub use error::LoadError;
 pub use expected::{Expected, Statuses};
 pub use fail_if::Threshold;
 pub use ledger::Window;
-pub use observer::{Observer, Snapshot};
+pub use observer::{Observer, Snapshot, Standing};
+pub use population::Population;
 pub use preflight::{Plan, prepare};
 pub use run::run;
 pub use sources::SourceRange;

@@ -23,6 +23,21 @@ pub struct Snapshot<'a> {
     pub outcomes: &'a Outcomes,
     /// Connections established since the start, warm-up included.
     pub established: u64,
+    /// Where the populations stand, in the order they were given.
+    pub populations: &'a [Standing],
+}
+
+/// Where a population stands.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// The text that asked for it.
+    pub name: String,
+    /// Its sockets at the end of its last interval.
+    pub sockets: u64,
+    /// Its complete replies since the start.
+    pub replies: u64,
+    /// How its requests ended since the start.
+    pub outcomes: Outcomes,
 }
 
 /// Told of every interval. Called by the thread that called [`crate::run`], never by an engine: a slow

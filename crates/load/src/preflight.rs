@@ -13,9 +13,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::LoadError;
 use crate::config::{Client, Config, Sockets};
 use crate::ledger::Window;
+use crate::population::Population;
 use crate::sources::{self, SourceRange, TIME_WAIT};
 use crate::target;
-use crate::workload::Workload;
+use crate::workload::{Length, Think, Workload};
 
 /// Requests a second that go to a public address without its owner's word.
 pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
@@ -39,6 +40,8 @@ const CLOSED_RATE_MOST: f64 = 50_000.0;
 pub struct Plan {
     pub(crate) config: Config,
     pub(crate) workload: Workload,
+    /// What the clients of each population ask for: the same with sessions of their own.
+    pub(crate) population_workloads: Vec<Workload>,
     pub(crate) target: SocketAddr,
     pub(crate) sources: Option<SourceRange>,
     pub(crate) pending_max_per_thread: u32,
@@ -54,6 +57,11 @@ impl Plan {
     /// The most connects pending at once, all threads together.
     pub fn pending_max(&self) -> u64 {
         u64::from(self.pending_max_per_thread) * u64::from(self.config.threads.get())
+    }
+
+    /// The clients of all populations, each with a connection.
+    pub fn population_clients(&self) -> u64 {
+        self.config.populations.iter().map(|population| u64::from(population.clients())).sum()
     }
 
     /// The source addresses; nothing where the kernel chooses.
@@ -100,7 +108,10 @@ impl Plan {
 pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     check_times(&config)?;
     let target = single_target(&config)?;
+    check_populations(&config)?;
     let workload = Workload::new(&config);
+    let population_workloads = config.populations.iter().map(|population| of_population(&config, population));
+    let population_workloads = population_workloads.collect();
     check_conduct(&config, &workload, target)?;
     if let Some(source) = config.source.filter(|source| source.first().is_ipv4() != target.is_ipv4()) {
         return Err(LoadError::SourceFamily {
@@ -112,9 +123,18 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let connections = connections_in_time_wait(&config);
     let sources = config.source.or_else(|| sources::automatic(target, connections, &ports));
     let pending_max_per_thread = pending_max_per_thread(&config, workload.mean_session_length());
-    let mut plan = Plan { config, workload, target, sources, pending_max_per_thread, warnings: Vec::new() };
+    let mut plan = Plan {
+        config,
+        workload,
+        population_workloads,
+        target,
+        sources,
+        pending_max_per_thread,
+        warnings: Vec::new(),
+    };
     plan.warnings.extend(plan.arrivals_remark());
-    plan.warnings.extend(descriptor_warning(plan.pending_max(), raise_descriptor_limit()));
+    let limit = raise_descriptor_limit();
+    plan.warnings.extend(descriptor_warning(plan.pending_max(), plan.population_clients(), limit));
     plan.warnings.extend(port_warning(&plan, connections, &ports));
     Ok(plan)
 }
@@ -146,11 +166,30 @@ fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
     first.resolve()
 }
 
+fn check_populations(config: &Config) -> Result<(), LoadError> {
+    let names: Vec<String> = config.populations.iter().map(Population::to_string).collect();
+    let twice = (1..names.len()).find(|number| names[..*number].contains(&names[*number]));
+    twice.map_or(Ok(()), |number| Err(LoadError::TwoPopulations { population: names[number].clone() }))
+}
+
+/// The measured traffic's requests in a population's sessions. Holders have a request a session.
+fn of_population(config: &Config, population: &Population) -> Workload {
+    let (length, think) = population.sessions().unwrap_or((Length::ONE, Think::NONE));
+    let sessions = Config { requests_per_connection: Some(length), think: Some(think), ..config.clone() };
+    Workload::new(&sessions)
+}
+
 fn check_conduct(config: &Config, workload: &Workload, target: SocketAddr) -> Result<(), LoadError> {
     // A closed client has no rate of its own: it takes what it gets.
+    if config.own_this_server || target::is_private(target.ip()) {
+        return Ok(());
+    }
+    if !config.populations.is_empty() {
+        return Err(LoadError::PopulationNotYours { target: target.ip().to_string() });
+    }
     let peak = sessions_peak(config, Nanos::SECOND);
     let modest = peak.is_some_and(|peak| peak.0 * workload.mean_session_length() <= RATE_UNASKED.0);
-    if modest || config.own_this_server || target::is_private(target.ip()) {
+    if modest {
         return Ok(());
     }
     Err(LoadError::NotYours { target: target.ip().to_string(), allowed: RATE_UNASKED })
@@ -214,11 +253,13 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn descriptor_warning(pending_max: u64, limit: Option<u64>) -> Option<String> {
+fn descriptor_warning(pending_max: u64, clients: u64, limit: Option<u64>) -> Option<String> {
     let limit = limit?;
-    (pending_max + DESCRIPTORS_ASIDE > limit).then(|| {
+    let populations =
+        if clients > 0 { format!(" beside {clients} clients of populations") } else { String::new() };
+    (pending_max + clients + DESCRIPTORS_ASIDE > limit).then(|| {
         format!(
-            "{pending_max} connects may be pending at once, but this process may open {limit} descriptors: beyond \
+            "{pending_max} connects may be pending at once{populations}, but this process may open {limit} descriptors: beyond \
              them sessions end as no_descriptor; raise the hard limit (ulimit -Hn) or shorten --connect-timeout."
         )
     })
@@ -299,6 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn populations_are_each_given_once_and_to_ones_own_server() {
+        let mut config = open("http://127.0.0.1:80/", 1.0);
+        config.populations =
+            vec!["idle:5".parse().unwrap(), "hot:5".parse().unwrap(), "idle:5".parse().unwrap()];
+        let refused = prepare(config.clone()).unwrap_err().to_string();
+        assert_eq!(refused, "--population idle:5 is given twice; give their sum");
+        config.populations.pop();
+        assert_eq!(prepare(config.clone()).unwrap().population_clients(), 10);
+        config.urls = vec!["http://203.0.114.1/".parse().unwrap()];
+        assert!(matches!(prepare(config), Err(LoadError::PopulationNotYours { .. })));
+    }
+
+    #[test]
     fn times_that_make_no_sense_are_refused() {
         let mut config = open("http://127.0.0.1:80/", 1.0);
         config.interval = Nanos::ZERO;
@@ -325,9 +379,11 @@ mod tests {
 
     #[test]
     fn limits_that_will_bite_are_told() {
-        assert!(descriptor_warning(20_000, Some(20_000)).unwrap().contains("no_descriptor"));
-        assert_eq!(descriptor_warning(10_000, Some(20_000)), None);
-        assert_eq!(descriptor_warning(u64::MAX / 2, None), None);
+        assert!(descriptor_warning(20_000, 0, Some(20_000)).unwrap().contains("no_descriptor"));
+        assert_eq!(descriptor_warning(10_000, 0, Some(20_000)), None);
+        assert_eq!(descriptor_warning(u64::MAX / 2, 0, None), None);
+        let told = descriptor_warning(10_000, 12_000, Some(20_000)).unwrap();
+        assert!(told.contains("at once beside 12000 clients of populations, but"), "{told}");
         let mut config = open("http://10.0.0.1/", 5_000.0);
         config.duration = Nanos::from_secs(60);
         let plan = prepare(config).unwrap();

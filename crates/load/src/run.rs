@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use base::{Clock, Nanos, PerSecond, RealClock};
+use rand::Rng as _;
 use record::load::{Connections, SCHEMA};
 use record::{Distribution, LoadResult, Manifest};
 use rustix::thread::set_current_timer_slack;
@@ -17,10 +18,14 @@ use rustix::thread::set_current_timer_slack;
 use crate::LoadError;
 use crate::arrivals::Lane;
 use crate::assembly::Assembly;
+use crate::books::Report;
 use crate::config::Client;
-use crate::engine::{Engine, Report, Settings};
-use crate::ledger::Ledger;
+use crate::draws::Draws;
+use crate::engine::{Engine, Settings};
+use crate::ledger::{Ledger, Window};
 use crate::observer::Observer;
+use crate::population::Population;
+use crate::population::holders::Holders;
 use crate::preflight::Plan;
 use crate::recorder::{Interval, Totals};
 use crate::schedule::Schedule;
@@ -46,23 +51,34 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<Load
     let manifest = Manifest::of_this_machine(clock.wall(), config.describe(), Some(config.seed));
     let origin = clock.now() + HEAD_START;
     let lanes = config.threads.get();
-    let mut assembly = Assembly::new(lanes, config.window());
+    let mut assembly = Assembly::new(lanes, config.window(), &config.populations);
     let given_up = Stop::new();
-    let reports: Result<Vec<Report>, LoadError> = thread::scope(|scope| {
+    let reports: Result<Reports, LoadError> = thread::scope(|scope| {
         let (sender, receiver) = channel();
-        let start = |index| {
+        let start = |of: Part| {
             let (sender, given_up) = (sender.clone(), given_up.clone());
             // The receiver outlives the engines, unless the observer has panicked.
-            let mut tell = move |interval: Interval| drop(sender.send((index, interval)));
+            let mut tell = move |interval: Interval| drop(sender.send((of, interval)));
             let should_stop = move || stop.is_requested() || given_up.is_requested();
-            scope.spawn(move || {
-                run_lane(plan, Lane { index, count: lanes }, clock, origin, &should_stop, &mut tell)
+            scope.spawn(move || match of {
+                Part::Lane(index) => {
+                    let lane = Lane { index, count: lanes };
+                    run_lane(plan, lane, clock, origin, &should_stop, &mut tell)
+                }
+                Part::Population(number) => {
+                    run_population(plan, number, clock, origin, &should_stop, &mut tell)
+                }
             })
         };
-        let engines: Vec<_> = (0..lanes).map(start).collect();
+        let populations: Vec<_> =
+            (0..config.populations.len()).map(|number| start(Part::Population(number))).collect();
+        let engines: Vec<_> = (0..lanes).map(|index| start(Part::Lane(index))).collect();
         drop(sender);
-        for (lane, interval) in receiver {
-            assembly.add(lane, interval, observer);
+        for (of, interval) in receiver {
+            match of {
+                Part::Lane(lane) => assembly.add(lane, interval, observer),
+                Part::Population(number) => assembly.add_population(number, &interval),
+            }
             if assembly.reached() >= PATIENCE && assembly.nobody_is_there() {
                 given_up.request();
             }
@@ -71,9 +87,27 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<Load
             Ok(report) => report,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        engines.into_iter().map(join).collect()
+        Ok(Reports {
+            lanes: engines.into_iter().map(join).collect::<Result<_, _>>()?,
+            populations: populations.into_iter().map(join).collect::<Result<_, _>>()?,
+        })
     });
     Ok(result(plan, &reports?, assembly, manifest))
+}
+
+/// A thread of a run.
+#[derive(Clone, Copy)]
+enum Part {
+    /// One engine of the measured traffic.
+    Lane(u32),
+    /// One population.
+    Population(usize),
+}
+
+/// What all threads have to say.
+struct Reports {
+    lanes: Vec<Report>,
+    populations: Vec<Report>,
 }
 
 /// One engine, in its own thread.
@@ -96,7 +130,7 @@ fn run_lane(
         Client::Closed { clients } => {
             let clients = clients.get();
             let share = clients / lane.count + u32::from(lane.index < clients % lane.count);
-            (Schedule::closed(share), None)
+            (Schedule::closed(share, Nanos::ZERO), None)
         }
     };
     let settings = Settings {
@@ -108,31 +142,69 @@ fn run_lane(
         pending_max: plan.pending_max_per_thread,
         rate_peak,
         window: config.window(),
+        counted: config.window(),
         interval: config.interval,
     };
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
     // Lanes begin at different source addresses, so that they do not search the same ports.
     let sources = Sources::new(plan.sources, lane.index * 7);
-    // By default the kernel rounds a sleep by 50 us, to save wake-ups: here they are wanted.
-    set_current_timer_slack(NonZeroU64::new(1)).map_err(|error| LoadError::System {
-        operation: "asking for precise timers",
-        source: error.into(),
-    })?;
+    sleep_precisely()?;
     Engine::new(clock, origin, settings, schedule, seeds, sources)?.run(should_stop, tell)
 }
 
+/// By default the kernel rounds a sleep of this thread by 50 us, to save wake-ups: here they are wanted.
+fn sleep_precisely() -> Result<(), LoadError> {
+    set_current_timer_slack(NonZeroU64::new(1))
+        .map_err(|error| LoadError::System { operation: "asking for precise timers", source: error.into() })
+}
+
+/// One population, in its own thread.
+fn run_population(
+    plan: &Plan,
+    number: usize,
+    clock: RealClock,
+    origin: Nanos,
+    should_stop: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(Interval),
+) -> Result<Report, LoadError> {
+    let (config, population) = (&plan.config, &plan.config.populations[number]);
+    let settings = Settings {
+        target: plan.target,
+        workload: &plan.population_workloads[number],
+        connect_timeout: config.connect_timeout,
+        request_timeout: config.request_timeout,
+        expected: &config.expected,
+        pending_max: population.clients(),
+        rate_peak: None,
+        window: config.window(),
+        counted: Window { from: Nanos::ZERO, until: config.window().until },
+        interval: config.interval,
+    };
+    let schedule = Schedule::closed(population.clients(), population.spread(config));
+    let mut seeds = config.seed.child(&format!("population/{population}")).rng();
+    let sources = Sources::new(plan.sources, (config.threads.get() + number as u32) * 7);
+    if population.sessions().is_some() {
+        sleep_precisely()?;
+        return Engine::new(clock, origin, settings, schedule, seeds, sources)?.run(should_stop, tell);
+    }
+    let (manner, draws) = (population.manner, Draws::new(seeds.next_u64()));
+    Holders::new(clock, origin, settings, manner, schedule, draws, sources)?.run(should_stop, tell)
+}
+
 /// The record of what the engines report.
-fn result(plan: &Plan, reports: &[Report], assembly: Assembly, manifest: Manifest) -> LoadResult {
+fn result(plan: &Plan, reports: &Reports, assembly: Assembly, manifest: Manifest) -> LoadResult {
     let (mut ledger, mut totals, mut connections) =
         (Ledger::default(), Totals::default(), Connections::default());
     let (mut ended, mut cpu) = (Nanos::ZERO, Nanos::ZERO);
-    for report in reports {
+    for report in &reports.lanes {
         ledger.merge(&report.ledger);
         totals.merge(&report.totals);
         connections.attempted += report.connections.attempted;
         connections.established += report.connections.established;
         connections.sockets_peak += report.connections.sockets_peak;
         ended = ended.max(report.ended);
+    }
+    for report in reports.lanes.iter().chain(&reports.populations) {
         cpu += report.cpu;
     }
     let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
@@ -140,13 +212,17 @@ fn result(plan: &Plan, reports: &[Report], assembly: Assembly, manifest: Manifes
     let outcomes = ledger.outcomes();
     let lateness = Distribution::from(&totals.lateness);
     let (outcomes_of_run, established) = assembly.totals();
-    let (verdict, reasons) = verdict::judge(&Evidence {
+    let populations = populations(plan, &reports.populations, duration_s);
+    let (verdict, mut reasons) = verdict::judge(&Evidence {
         offered: ledger.offered(),
         outcomes: &outcomes,
         lateness: &lateness,
         outcomes_of_run: &outcomes_of_run,
         established,
+        populations: &populations,
     });
+    let beside = plan.config.populations.iter().zip(&reports.populations);
+    reasons.extend(beside.filter_map(|(population, report)| population.missing(report.open[0])));
     LoadResult {
         schema: SCHEMA.to_owned(),
         duration_s,
@@ -165,10 +241,30 @@ fn result(plan: &Plan, reports: &[Report], assembly: Assembly, manifest: Manifes
         connect_ns: Distribution::from(&totals.connect),
         lateness_ns: lateness,
         generator_cpu: if duration_s > 0.0 { cpu.as_secs_f64() / duration_s } else { 0.0 },
-        populations: BTreeMap::new(),
+        populations,
         series: assembly.into_points(),
         verdict,
         reasons,
         manifest,
     }
+}
+
+/// The records of the populations, by name.
+fn populations(plan: &Plan, reports: &[Report], duration_s: f64) -> BTreeMap<String, record::Population> {
+    let record = |(population, report): (&Population, &Report)| {
+        let replies = report.totals.replies as f64;
+        let record = record::Population {
+            clients: u64::from(population.clients()),
+            offered: report.ledger.offered(),
+            in_flight_at_end: report.ledger.in_flight_at_end(),
+            outcomes: report.ledger.outcomes(),
+            connections: report.connections,
+            open_at_start: report.open[0],
+            open_at_end: report.open[1],
+            replies_per_s: if duration_s > 0.0 { replies / duration_s } else { 0.0 },
+            latency_intended_ns: Distribution::from(&report.totals.latency_intended),
+        };
+        (population.to_string(), record)
+    };
+    plan.config.populations.iter().zip(reports).map(record).collect()
 }

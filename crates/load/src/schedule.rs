@@ -29,9 +29,10 @@ impl Schedule {
         Schedule::Open(arrivals.peekable())
     }
 
-    /// The schedule of so many clients, all due at the start.
-    pub fn closed(clients: u32) -> Schedule {
-        Schedule::Closed((0..clients).map(|_| Reverse(Nanos::ZERO)).collect())
+    /// The schedule of so many clients, due for the first time evenly over a span from the start.
+    pub fn closed(clients: u32, spread: Nanos) -> Schedule {
+        let first = |client| spread * u64::from(client) / u64::from(clients);
+        Schedule::Closed((0..clients).map(|client| Reverse(first(client))).collect())
     }
 
     /// When the next session is due; none where every client is busy, or the arrivals are over.
@@ -95,10 +96,21 @@ mod tests {
             prop_assert_eq!(taken, arrivals().take_while(|at| *at <= now).collect::<Vec<_>>());
         }
 
+        /// The clients come one after another until all are there.
+        #[test]
+        fn closed_clients_come_over_their_span(clients in 1u32..500, span_ms in 0u64..5_000) {
+            let span = Nanos::from_millis(span_ms);
+            let mut schedule = Schedule::closed(clients, span);
+            let due: Vec<Nanos> = std::iter::from_fn(|| schedule.take(Nanos::MAX)).collect();
+            prop_assert_eq!(due.len(), clients as usize);
+            prop_assert!(due.is_sorted() && due[0] == Nanos::ZERO);
+            prop_assert!(due.iter().all(|due| *due < span.max(Nanos(1))));
+        }
+
         /// A closed client has never more sessions in progress than clients.
         #[test]
         fn a_closed_client_waits_for_its_session(clients in 1u32..50, ended in prop::collection::vec(any::<bool>(), 1..300)) {
-            let (mut schedule, mut busy, mut now) = (Schedule::closed(clients), 0, Nanos::ZERO);
+            let (mut schedule, mut busy, mut now) = (Schedule::closed(clients, Nanos::ZERO), 0, Nanos::ZERO);
             for ended in ended {
                 now += Nanos(10);
                 if ended && busy > 0 {

@@ -164,12 +164,19 @@ pub(crate) fn automatic(
 pub(crate) struct Sources {
     range: Option<SourceRange>,
     next: u32,
+    receive_buffer: Option<usize>,
 }
 
 impl Sources {
     /// Sockets from a range, or from where the kernel likes. `offset` keeps threads apart.
     pub(crate) fn new(range: Option<SourceRange>, offset: u32) -> Sources {
-        Sources { range, next: range.map_or(0, |range| offset % range.count) }
+        Sources { range, next: range.map_or(0, |range| offset % range.count), receive_buffer: None }
+    }
+
+    /// Sockets that ask the kernel to buffer about so many received bytes and no more, so that the server
+    /// feels how slowly they are read.
+    pub(crate) fn with_receive_buffer(self, bytes: usize) -> Sources {
+        Sources { receive_buffer: Some(bytes), ..self }
     }
 
     /// Begins a connect without waiting for it: two system calls, or four with a source address.
@@ -184,6 +191,9 @@ impl Sources {
             sys::socket::set_bind_address_no_port(socket.as_fd())?;
             rustix::net::bind(&socket, &SocketAddr::new(range.nth(self.next), 0))?;
             self.next = (self.next + 1) % range.count;
+        }
+        if let Some(bytes) = self.receive_buffer {
+            rustix::net::sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
         }
         begin(&socket, target)?;
         Ok(socket)

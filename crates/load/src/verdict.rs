@@ -5,8 +5,10 @@
 //! time. The offered count itself cannot miss the schedule: every scheduled session is in the ledger,
 //! and one that could not begin is there as a limit of the client.
 
+use std::collections::BTreeMap;
+
 use base::Nanos;
-use record::{Distribution, Outcome, Outcomes, Verdict};
+use record::{Distribution, Outcome, Outcomes, Population, Verdict};
 
 /// Sessions may begin so late at the 99th percentile: a scheduler tick. Lateness is part of the latency
 /// from the intended time, and a later client smooths or bunches the load it was asked for.
@@ -27,6 +29,8 @@ pub(crate) struct Evidence<'a> {
     pub outcomes_of_run: &'a Outcomes,
     /// Connections established since the run's start.
     pub established: u64,
+    /// The populations beside it, by name.
+    pub populations: &'a BTreeMap<String, Population>,
 }
 
 /// The verdict, and its reasons, one sentence each.
@@ -51,6 +55,14 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Verdict, Vec<String>) {
                 evidence.offered,
                 shortage(outcome)
             ));
+        }
+    }
+    for (name, population) in evidence.populations {
+        for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_client_limit()) {
+            let count = population.outcomes.get(outcome);
+            if count as f64 > CLIENT_LIMIT_SHARE_MAX * population.offered as f64 {
+                reasons.push(format!("Population {name}: {count} times, {}.", shortage(outcome)));
+            }
         }
     }
     let verdict = if reasons.is_empty() { Verdict::Valid } else { Verdict::GeneratorLimited };
@@ -126,6 +138,7 @@ pub(crate) mod tests {
             lateness: &lateness,
             outcomes_of_run: &outcomes,
             established,
+            populations: &BTreeMap::new(),
         })
     }
 

@@ -26,11 +26,11 @@ pub use urls::UrlList;
 /// The most directories of a file set; its requests are kept encoded, some 6 KiB a directory.
 const DIRECTORIES_MAX: u32 = 10_000;
 
-/// What hot clients think between requests (SYSTEMS.md, section 5).
-const HOT: Think = Think(0..=20_000_000);
+/// The sessions of hot clients, and what they think between requests (SMPED, the experiments).
+pub(crate) const HOT: (Length, Think) = (Length::Uniform(5..=5), Think(0..=20_000_000));
 
-/// What cold clients think between requests (SYSTEMS.md, section 5).
-const COLD: Think = Think(5_000_000_000..=5_000_000_000);
+/// The sessions of cold clients, and what they think between requests (SMPED, the experiments).
+pub(crate) const COLD: (Length, Think) = (Length::Uniform(20..=20), Think(5_000_000_000..=5_000_000_000));
 
 /// Which workload, by name.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -199,6 +199,9 @@ fn shares(weights: &[f64]) -> Vec<f64> {
 }
 
 impl Length {
+    /// One request.
+    pub(crate) const ONE: Length = Length::Uniform(1..=1);
+
     /// The mean.
     pub fn mean(&self) -> f64 {
         match self {
@@ -217,6 +220,11 @@ impl Think {
         *self == Think::NONE
     }
 
+    /// The longest think time.
+    pub(crate) fn longest(&self) -> Nanos {
+        Nanos(*self.0.end())
+    }
+
     /// The next think time.
     pub fn draw(&self, draws: &mut Draws) -> Nanos {
         if self.is_none() { Nanos::ZERO } else { Nanos(draws.between(*self.0.start(), *self.0.end())) }
@@ -232,10 +240,10 @@ impl Spec {
     /// The sessions' length and think time.
     fn session(&self) -> (Length, Think) {
         match self {
-            Spec::OnePacket | Spec::Urls(_) => (Length::Uniform(1..=1), Think::NONE),
+            Spec::OnePacket | Spec::Urls(_) => (Length::ONE, Think::NONE),
             Spec::Specweb99 { .. } => (Length::Specweb99, Think::NONE),
-            Spec::Hot => (Length::Uniform(5..=5), HOT),
-            Spec::Cold => (Length::Uniform(20..=20), COLD),
+            Spec::Hot => HOT,
+            Spec::Cold => COLD,
         }
     }
 }

@@ -15,6 +15,6 @@ pub mod manifest;
 pub mod trial;
 
 pub use capacity::{CapacityResult, CapacityVerdict, Step};
-pub use load::{Distribution, LoadResult, Outcome, Outcomes, Point, Verdict};
+pub use load::{Distribution, LoadResult, Outcome, Outcomes, Point, Population, Verdict};
 pub use manifest::Manifest;
 pub use trial::{KernelDrops, QueueDepth, ServerEntry, Study, Topology, TopologyKind, Trial};

@@ -207,6 +207,32 @@ pub struct Connections {
     pub sockets_peak: u64,
 }
 
+/// What became of a population beside the measured traffic. Its ledger is of the whole run, warm-up
+/// included, because it is to be in place when the measured time begins. Of idle and slow clients a
+/// connection is one request, offered when it is begun and in flight while it is held; what the server ends
+/// is `reset`, or the outcome of what it said before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Population {
+    /// How many clients it has.
+    pub clients: u64,
+    /// Requests scheduled since the run began.
+    pub offered: u64,
+    /// Requests that had not ended when the run did.
+    pub in_flight_at_end: u64,
+    /// How the others ended.
+    pub outcomes: Outcomes,
+    /// Connections behind them, since the run began.
+    pub connections: Connections,
+    /// Established connections when the measured time began.
+    pub open_at_start: u64,
+    /// Established connections when the run ended.
+    pub open_at_end: u64,
+    /// Complete replies of any status in the measured time, a second.
+    pub replies_per_s: f64,
+    /// Of its correct replies, as `latency_intended_ns` of the run; empty for idle clients.
+    pub latency_intended_ns: Distribution,
+}
+
 /// The result of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
@@ -247,8 +273,8 @@ pub struct LoadResult {
     pub lateness_ns: Distribution,
     /// CPU time of the generator over the measured time, in cores.
     pub generator_cpu: f64,
-    /// Results of other populations in the same run, by name.
-    pub populations: BTreeMap<String, Outcomes>,
+    /// The populations beside the measured traffic, by the text that asked for them.
+    pub populations: BTreeMap<String, Population>,
     /// What happened when.
     pub series: Vec<Point>,
     /// Whether the figures above speak about the server.
@@ -259,27 +285,35 @@ pub struct LoadResult {
     pub manifest: Manifest,
 }
 
-/// The ledger does not add up: a bug of ours, never of the server.
+/// A ledger does not add up: a bug of ours, never of the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the ledger does not balance: {offered} offered, {ended} ended, {in_flight} in flight")]
+#[error("the ledger of {whose} does not balance: {offered} offered, {ended} ended, {in_flight} in flight")]
 pub struct Unbalanced {
+    whose: String,
     offered: u64,
     ended: u64,
     in_flight: u64,
 }
 
 impl LoadResult {
-    /// Checks that every offered request ended in exactly one way.
+    /// Checks that every offered request ended in exactly one way, in the populations too.
     ///
     /// # Errors
     /// [`Unbalanced`], with the three numbers.
     pub fn balance(&self) -> Result<(), Unbalanced> {
-        let ended = self.outcomes.total();
-        if self.offered == ended + self.in_flight_at_end {
-            return Ok(());
-        }
-        Err(Unbalanced { offered: self.offered, ended, in_flight: self.in_flight_at_end })
+        balance("the run", self.offered, &self.outcomes, self.in_flight_at_end)?;
+        self.populations.iter().try_for_each(|(name, population)| {
+            balance(name, population.offered, &population.outcomes, population.in_flight_at_end)
+        })
     }
+}
+
+fn balance(whose: &str, offered: u64, outcomes: &Outcomes, in_flight: u64) -> Result<(), Unbalanced> {
+    let ended = outcomes.total();
+    if offered == ended + in_flight {
+        return Ok(());
+    }
+    Err(Unbalanced { whose: whose.to_owned(), offered, ended, in_flight })
 }
 
 #[cfg(test)]

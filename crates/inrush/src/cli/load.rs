@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Body, Field, Length, Method, Process, Sockets, SourceRange, Spec, Statuses, Think, Threshold, Url,
+    Body, Field, Length, Method, Population, Process, Sockets, SourceRange, Spec, Statuses, Think, Threshold,
+    Url,
 };
 use base::{Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
@@ -123,6 +124,17 @@ pub struct LoadFlags {
     /// as ok, and in the latencies
     #[arg(long, value_name = "TIME", value_parser = positive_time)]
     pub deadline: Option<Nanos>,
+
+    /// Clients beside the measured traffic, repeatable: idle:N, idle:N,half-request, hot:N, cold:N, slow-read:N,BYTES/s
+    /// or slow-send:N,BYTES/s
+    ///
+    /// They connect during the warm-up, ask for what the measured traffic asks for, and are counted apart, from the
+    /// start of the run. idle holds connections and says nothing, with half-request after the first half of a
+    /// request; what the server closes is opened again a second later. hot: a request each 0 to 20 ms, 5 a
+    /// connection; cold: each 5 s, 20 a connection. slow-read and slow-send: a request a connection, read or sent at that
+    /// rate; they give up when --request-timeout has passed without a byte.
+    #[arg(long, value_name = "POPULATION")]
+    pub population: Vec<Population>,
 
     /// Engine threads, each with its share of the rate
     #[arg(long, value_name = "N", default_value = "1")]

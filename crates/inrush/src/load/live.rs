@@ -6,12 +6,14 @@
 //!                  ▇▇▇▇▇▇▇▇       latency p50     354 us    ok                 10034
 //! offered 2004/s   ████████               p99    8.65 ms    connect_timeout       12
 //!                  ▇▇█▇▇█▇▇               max    11.9 ms
+//!
+//! idle:6000        6000 open         0 replies   reset 12
 //! ```
 
 use std::collections::VecDeque;
 use std::io::{Stderr, stderr};
 
-use ::load::Snapshot;
+use ::load::{Snapshot, Standing};
 use ratatui::Terminal;
 use ratatui::TerminalOptions;
 use ratatui::Viewport;
@@ -24,8 +26,10 @@ use record::Outcome;
 
 use super::summary::{rate, time};
 
-/// Lines that the view takes.
+/// Lines that the view takes, without populations.
 const HEIGHT: u16 = 10;
+/// Populations that are shown; a terminal has little more than two dozen lines.
+const POPULATIONS_MAX: u16 = 8;
 /// Intervals that the curves remember.
 const HISTORY: usize = 240;
 
@@ -33,6 +37,8 @@ const HISTORY: usize = 240;
 pub struct Live {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     title: String,
+    /// Lines of populations.
+    populations: u16,
     colour: bool,
     curves: [VecDeque<u64>; 3],
 }
@@ -43,11 +49,12 @@ const CURVES: [(&str, Color); 3] =
 
 impl Live {
     /// A view on stderr; `None` where the terminal does not let itself be drawn on.
-    pub fn new(title: &str) -> Option<Live> {
-        let options = TerminalOptions { viewport: Viewport::Inline(HEIGHT) };
+    pub fn new(title: &str, populations: usize) -> Option<Live> {
+        let populations = POPULATIONS_MAX.min(u16::try_from(populations).unwrap_or(u16::MAX));
+        let options = TerminalOptions { viewport: Viewport::Inline(HEIGHT + populations) };
         let terminal = Terminal::with_options(CrosstermBackend::new(stderr()), options).ok()?;
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Some(Live { terminal, title: title.to_owned(), colour, curves: Default::default() })
+        Some(Live { terminal, title: title.to_owned(), populations, colour, curves: Default::default() })
     }
 
     /// Shows an interval.
@@ -61,12 +68,17 @@ impl Live {
                 curve.pop_front();
             }
         }
-        let (title, colour, curves) = (&self.title, self.colour, &self.curves);
+        let (title, colour, curves, populations) = (&self.title, self.colour, &self.curves, self.populations);
         // A terminal that has gone away must not end the run.
         let _ = self.terminal.draw(|frame| {
-            let [head, _, body] =
-                Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0)])
-                    .areas(frame.area());
+            let [head, _, body, foot] = Layout::vertical([
+                Constraint::Length(1),
+                Constraint::Length(1),
+                Constraint::Min(0),
+                Constraint::Length(populations),
+            ])
+            .areas(frame.area());
+            frame.render_widget(Paragraph::new(beside(snapshot)), foot);
             draw_head(frame, head, title, snapshot, colour);
             let [left, middle, right] =
                 Layout::horizontal([Constraint::Fill(1), Constraint::Length(26), Constraint::Length(30)])
@@ -137,6 +149,26 @@ fn latency(snapshot: &Snapshot<'_>) -> Vec<Line<'static>> {
         row("lateness p99", of(late.p99, late.count)),
         row("sockets", point.sockets.to_string()),
     ]
+}
+
+/// A line for each population: what is open, what was answered, what else became of it.
+fn beside(snapshot: &Snapshot<'_>) -> Vec<Line<'static>> {
+    let line = |population: &Standing| {
+        let others: Vec<String> = population
+            .outcomes
+            .iter()
+            .filter(|(outcome, count)| *count > 0 && *outcome != Outcome::Ok)
+            .map(|(outcome, count)| format!("{} {count}", outcome.name()))
+            .collect();
+        Line::from(format!(
+            "{:<24} {:>7} open {:>9} replies   {}",
+            population.name,
+            population.sockets,
+            population.replies,
+            others.join(", ")
+        ))
+    };
+    snapshot.populations.iter().map(line).collect()
 }
 
 fn outcomes(snapshot: &Snapshot<'_>, colour: bool) -> Vec<Line<'static>> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use record::{Distribution, LoadResult, Verdict};
+use record::{Distribution, LoadResult, Outcomes, Population, Verdict};
 
 /// A time in three significant digits and a unit that fits.
 pub fn time(nanos: u64) -> String {
@@ -57,11 +57,9 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         quantiles(out, name, distribution)?;
     }
     writeln!(out, "\n{} requests offered, and what became of them", result.offered)?;
-    let ended = result.outcomes.iter().map(|(outcome, count)| (outcome.name(), count));
-    let in_flight = ("in flight at the end", result.in_flight_at_end);
-    for (name, count) in ended.chain([in_flight]).filter(|(_, count)| *count > 0) {
-        let share = 100.0 * count as f64 / result.offered.max(1) as f64;
-        writeln!(out, "  {name:<20} {count:>9}  {share:>6.2} %")?;
+    ledger(out, result.offered, &result.outcomes, result.in_flight_at_end)?;
+    for (name, beside) in &result.populations {
+        population(out, name, beside)?;
     }
     let connections = &result.connections;
     writeln!(
@@ -79,6 +77,36 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     };
     writeln!(out, "verdict    {verdict}")?;
     result.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
+}
+
+/// What became of what was offered, a line each.
+fn ledger(out: &mut String, offered: u64, outcomes: &Outcomes, in_flight: u64) -> std::fmt::Result {
+    let ended = outcomes.iter().map(|(outcome, count)| (outcome.name(), count));
+    for (name, count) in ended.chain([("in flight at the end", in_flight)]).filter(|(_, count)| *count > 0) {
+        let share = 100.0 * count as f64 / offered.max(1) as f64;
+        writeln!(out, "  {name:<20} {count:>9}  {share:>6.2} %")?;
+    }
+    Ok(())
+}
+
+fn population(out: &mut String, name: &str, population: &Population) -> std::fmt::Result {
+    write!(
+        out,
+        "\nbeside it {name}: {} of {} connections open when measuring began, {} at the end",
+        population.open_at_start, population.clients, population.open_at_end
+    )?;
+    let latency = &population.latency_intended_ns;
+    if latency.count > 0 {
+        write!(
+            out,
+            "; {} replies, latency p50 {}, p99 {}",
+            rate(population.replies_per_s),
+            time(latency.p50),
+            time(latency.p99)
+        )?;
+    }
+    writeln!(out, "\n{} requests offered since the run began", population.offered)?;
+    ledger(out, population.offered, &population.outcomes, population.in_flight_at_end)
 }
 
 fn quantiles(out: &mut String, name: &str, distribution: &Distribution) -> std::fmt::Result {

@@ -22,8 +22,8 @@ impl<C: Clock> Engine<'_, C> {
         let mut draws = Draws::new(self.session_seeds.next_u64());
         let requests = workload.session_length(&mut draws);
         let request = workload.pick(&mut draws);
-        let account = self.ledger.offer(requests, self.settings.window.contains(intended));
-        self.recorder.offered(requests);
+        let account = self.books.ledger.offer(requests, self.settings.counted.contains(intended));
+        self.books.recorder.offered(requests);
         let session = Session { account, draws, request, intended };
         let now = self.now();
         let lateness = now.saturating_sub(intended);
@@ -32,7 +32,7 @@ impl<C: Clock> Engine<'_, C> {
         }
         let measured = session.account.measured();
         if self.connect(session, now) {
-            self.recorder.late(lateness, measured);
+            self.books.recorder.late(lateness, measured);
         }
     }
 
@@ -50,13 +50,13 @@ impl<C: Clock> Engine<'_, C> {
             Ok(socket) => socket,
             Err(error) => return self.cannot_connect(session, &error, now),
         };
-        self.counts.attempted += 1;
+        self.books.connections.attempted += 1;
         let phase = Phase::Connecting { since: now };
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
         let connection = Connection { socket, session, phase, reader, has_replied: false, unsent: 0 };
         let key = self.connections.insert(connection);
-        self.counts.sockets_peak = self.counts.sockets_peak.max(self.connections.len() as u64);
+        self.books.opened(self.connections.len());
         let connection = self.connections.get(key).expect("it was inserted just now");
         self.connecting.register(connection.socket.as_fd(), key.into(), Interest::Write);
         self.connecting_waits = true;
@@ -77,7 +77,7 @@ impl<C: Clock> Engine<'_, C> {
             let Some(session) = self.close(key) else { return false };
             return self.cannot_connect(session, &error, now);
         }
-        self.counts.attempted += 1;
+        self.books.connections.attempted += 1;
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
     }
@@ -86,7 +86,7 @@ impl<C: Clock> Engine<'_, C> {
     fn cannot_connect(&mut self, session: Session, error: &io::Error, now: Nanos) -> bool {
         let outcome = connect_failure(error);
         let attempted = !outcome.is_client_limit();
-        self.counts.attempted += u64::from(attempted);
+        self.books.connections.attempted += u64::from(attempted);
         self.end_session(session, outcome, now);
         attempted
     }
@@ -101,9 +101,9 @@ impl<C: Clock> Engine<'_, C> {
             Ok(0) => {}
             Ok(_) => {
                 self.connect_deadlines.remove(key);
-                self.counts.established += 1;
+                self.books.connections.established += 1;
                 let measured = connection.session.account.measured();
-                self.recorder.established(now.saturating_sub(since), measured);
+                self.books.recorder.established(now.saturating_sub(since), measured);
                 self.await_reply(key, now);
             }
             Err(error) => {
@@ -144,14 +144,13 @@ impl<C: Clock> Engine<'_, C> {
     /// The session is over; what it had left shares the outcome.
     pub(super) fn end_session(&mut self, mut session: Session, outcome: Outcome, now: Nanos) {
         let due = now + self.settings.workload.think_time(&mut session.draws);
-        let requests = self.ledger.end_rest(session.account, outcome);
-        self.recorder.ended(outcome, requests);
+        self.books.end(session.account, outcome);
         self.schedule.session_ended(due);
     }
 }
 
 /// How a connect that failed is entered in the ledger.
-fn connect_failure(error: &io::Error) -> Outcome {
+pub(crate) fn connect_failure(error: &io::Error) -> Outcome {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => return Outcome::Refused,
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => return Outcome::Reset,

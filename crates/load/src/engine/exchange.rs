@@ -8,26 +8,17 @@ use base::{Clock, Key, Nanos};
 use dispatch::Interest;
 use http1::client::Reply;
 use record::Outcome;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 use sys::errno::{Failure, classify};
 
 use super::Engine;
 use super::session::{Connection, Phase};
+use crate::receive::{Received, receive};
 use crate::recorder::Correct;
 use crate::workload::Workload;
 
 /// Reads of one connection in one turn: a large reply goes on in the next, behind the others.
 const READS_PER_TURN: usize = 4;
-
-/// What a read brought.
-enum Read {
-    /// Nothing more for now.
-    Pending,
-    /// A whole reply.
-    Reply(Reply),
-    /// The connection is of no more use.
-    Over(Outcome),
-}
 
 impl<C: Clock> Engine<'_, C> {
     /// Sends what is unsent of the request in progress, or all of it where none is. Returns how many
@@ -65,7 +56,7 @@ impl<C: Clock> Engine<'_, C> {
         let interest = if connection.unsent == 0 { Interest::Read } else { Interest::Both };
         self.established.register(connection.socket.as_fd(), key.into(), interest);
         self.reply_deadlines.push(key, now + self.settings.request_timeout);
-        self.recorder.sent(now);
+        self.books.recorder.sent(now);
     }
 
     /// An established connection has something to say.
@@ -107,9 +98,9 @@ impl<C: Clock> Engine<'_, C> {
     fn read_reply(&mut self, key: Key, sent: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match read(connection, &mut self.scratch) {
-            Read::Pending => {}
-            Read::Over(outcome) => self.lost(key, outcome),
-            Read::Reply(reply) => {
+            Received::Nothing | Received::Part(_) => {}
+            Received::Over(outcome) => self.lost(key, outcome),
+            Received::Reply(reply) => {
                 let now = self.now();
                 self.reply_deadlines.remove(key);
                 self.enter_reply(key, &reply, sent, now);
@@ -124,7 +115,7 @@ impl<C: Clock> Engine<'_, C> {
         connection.has_replied = true;
         let session = &mut connection.session;
         let outcome = self.settings.expected.outcome(reply.status);
-        self.recorder.reply(now);
+        self.books.recorder.reply(now);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(session.intended);
             let correct = Correct {
@@ -133,10 +124,10 @@ impl<C: Clock> Engine<'_, C> {
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.recorder.correct(now, correct, session.account.measured());
+            self.books.recorder.correct(now, correct, session.account.measured());
         }
-        self.ledger.end_one(&mut session.account, outcome);
-        self.recorder.ended(outcome, 1);
+        self.books.ledger.end_one(&mut session.account, outcome);
+        self.books.recorder.ended(outcome, 1);
     }
 
     /// After a reply: the end of the session, a time to think, or the next request at once.
@@ -214,33 +205,12 @@ impl<C: Clock> Engine<'_, C> {
 }
 
 /// Reads until a reply is complete, the socket is empty, or others should have their turn.
-fn read(connection: &mut Connection, scratch: &mut [u8]) -> Read {
+fn read(connection: &mut Connection, scratch: &mut [u8]) -> Received {
     for _ in 0..READS_PER_TURN {
-        let room = scratch.len();
-        let received = match rustix::net::recv(&connection.socket, &mut *scratch, RecvFlags::empty()) {
-            Ok((received, _)) => received,
-            Err(error) => match classify(&error.into()) {
-                Failure::Retry => continue,
-                Failure::WouldBlock => return Read::Pending,
-                _ => return Read::Over(Outcome::Reset),
-            },
-        };
-        if received == 0 {
-            return match connection.reader.end() {
-                Ok(Some(reply)) => Read::Reply(reply),
-                Ok(None) | Err(_) => Read::Over(Outcome::Reset),
-            };
-        }
-        match connection.reader.feed(&scratch[..received]) {
-            Err(_) => return Read::Over(Outcome::Malformed),
-            Ok((taken, Some(mut reply))) => {
-                // More than the reply that was asked for: nothing behind it can be trusted.
-                reply.persistent &= taken == received;
-                return Read::Reply(reply);
-            }
-            Ok((_, None)) if received < room => return Read::Pending,
-            Ok((_, None)) => {}
+        match receive(&connection.socket, &mut connection.reader, scratch) {
+            Received::Part(bytes) if bytes == scratch.len() => {}
+            other => return other,
         }
     }
-    Read::Pending
+    Received::Nothing
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -48,6 +49,33 @@ impl Server {
     /// Takes requests and says nothing.
     pub fn silent() -> Server {
         Server::accepting(|mut stream| while read_request(&mut stream) {})
+    }
+
+    /// Ends every connection as soon as it is there.
+    pub fn closing() -> Server {
+        Server::accepting(drop)
+    }
+
+    /// Says this on every connection before it is asked, and ends it when the client does.
+    pub fn greeting(reply: &'static [u8]) -> Server {
+        Server::accepting(move |mut stream| {
+            // To a client that does not listen any more it is all the same.
+            let _ = stream.write_all(reply);
+            while read_request(&mut stream) {}
+        })
+    }
+
+    /// Answers nothing, and tells what each connection's first read brought.
+    pub fn listening() -> (Server, Receiver<Vec<u8>>) {
+        let (sender, receiver) = channel();
+        let server = Server::accepting(move |mut stream| {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                // The test may be over.
+                let _ = sender.send(buffer[..length].to_vec());
+            }
+        });
+        (server, receiver)
     }
 
     /// Has room for two connections in its queue, and takes none.

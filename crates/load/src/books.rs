@@ -1,0 +1,100 @@
+//! What a thread of the generator writes down, and hands over interval by interval and at the end.
+//!
+//! Every engine keeps the same books, whatever its clients do: the ledger, the recorder, its connections,
+//! its CPU time. They are closed once, and then they are the thread's report.
+
+use base::Nanos;
+use record::Outcome;
+use record::load::Connections;
+
+use crate::ledger::{Account, Ledger, Window};
+use crate::recorder::{Interval, Recorder, Totals};
+
+/// What an engine has to say when its run is over.
+pub(crate) struct Report {
+    pub ledger: Ledger,
+    pub totals: Totals,
+    pub connections: Connections,
+    /// Established connections when the measured window began, and when the run ended.
+    pub open: [u64; 2],
+    /// When it ended.
+    pub ended: Nanos,
+    /// CPU time of its thread in the measured window.
+    pub cpu: Nanos,
+}
+
+/// The sockets that an engine has at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// All of them.
+    pub sockets: u64,
+    /// Those that are connected.
+    pub established: u64,
+}
+
+/// The books of one thread. Times are since the run's start.
+pub(crate) struct Books {
+    measured: Window,
+    pub ledger: Ledger,
+    pub recorder: Recorder,
+    pub connections: Connections,
+    /// The thread's CPU time, and the connections that are open, at the beginning of the measured window.
+    at_window: Option<(Nanos, u64)>,
+}
+
+impl Books {
+    /// Empty books of a run with that window.
+    pub fn new(measured: Window, interval: Nanos) -> Books {
+        Books {
+            measured,
+            ledger: Ledger::default(),
+            recorder: Recorder::new(measured, interval),
+            connections: Connections::default(),
+            at_window: None,
+        }
+    }
+
+    /// A session is over; what it had left shares the outcome.
+    pub fn end(&mut self, account: Account, outcome: Outcome) {
+        let requests = self.ledger.end_rest(account, outcome);
+        self.recorder.ended(outcome, requests);
+    }
+
+    /// A socket was opened; now there are so many.
+    pub fn opened(&mut self, sockets: usize) {
+        self.connections.sockets_peak = self.connections.sockets_peak.max(sockets as u64);
+    }
+
+    /// Closes the intervals that are over, and notes what there is when the window begins.
+    pub fn turn_page(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
+        if self.at_window.is_none() && now >= self.measured.from {
+            self.at_window = Some((sys::cpu::thread_time(), held.established));
+        }
+        // The last interval is closed when the run has finished.
+        while self.recorder.interval_end() <= now.min(self.measured.until.saturating_sub(Nanos(1))) {
+            let until = self.recorder.interval_end();
+            tell(self.recorder.close_interval(until, held.sockets));
+        }
+    }
+
+    /// Closes the books; the sessions that are not over are those of these accounts.
+    pub fn close(
+        mut self,
+        end: Nanos,
+        held: Held,
+        unfinished: impl Iterator<Item = Account>,
+        tell: &mut dyn FnMut(Interval),
+    ) -> Report {
+        unfinished.for_each(|account| self.ledger.in_flight(account));
+        tell(self.recorder.close_interval(end, held.sockets));
+        let (cpu_before, open_at_start) = self.at_window.unwrap_or((sys::cpu::thread_time(), 0));
+        Report {
+            ledger: self.ledger,
+            totals: self.recorder.into_totals(),
+            connections: self.connections,
+            open: [open_at_start, held.established],
+            ended: end,
+            cpu: sys::cpu::thread_time().saturating_sub(cpu_before),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Populations: clients of one kind beside the measured traffic, in the same run.
+//!
+//! A server is not alone with the load that is measured: most connections are idle most of the time
+//! (FDM, figures 9 to 11), some clients ask seldom (SMPED, figure 6), some are slow. Each population has a
+//! thread, a ledger and random draws of its own, so that it changes nothing about the measured
+//! traffic's schedule; it asks for what the measured traffic asks for, and it is counted apart.
+//!
+//! | text | each client |
+//! |---|---|
+//! | `idle:N` | holds a connection and says nothing |
+//! | `idle:N,half-request` | holds a connection on which it has sent the first half of a request |
+//! | `hot:N` | sends a request each 0 to 20 ms, five a connection (SMPED) |
+//! | `cold:N` | sends a request each 5 s, twenty a connection (SMPED) |
+//! | `slow-read:N,RATE` | sends a request a connection, and reads the reply at RATE bytes a second |
+//! | `slow-send:N,RATE` | sends a request a connection at RATE bytes a second, and reads the reply |
+//!
+//! Hot and cold ones are closed-loop clients of the ordinary engine; the others are in [`holders`], because
+//! what they do is to hold a connection. All connect during the warm-up, as far as it goes.
+
+pub(crate) mod holders;
+
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::str::FromStr;
+
+use base::{Bytes, Nanos};
+
+use crate::config::Config;
+use crate::workload::{COLD, HOT, Length, Think};
+
+/// How many clients, and what they do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Population {
+    pub(crate) clients: NonZeroU32,
+    pub(crate) manner: Manner,
+}
+
+/// What the clients of a population do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Idle { half_request: bool },
+    Hot,
+    Cold,
+    SlowRead { bytes_per_s: NonZeroU64 },
+    SlowSend { bytes_per_s: NonZeroU64 },
+}
+
+impl Population {
+    /// How many clients it has; each has a connection at a time.
+    pub fn clients(&self) -> u32 {
+        self.clients.get()
+    }
+
+    /// The sessions of clients that the ordinary engine runs: their length and think time.
+    pub(crate) fn sessions(&self) -> Option<(Length, Think)> {
+        match self.manner {
+            Manner::Hot => Some(HOT),
+            Manner::Cold => Some(COLD),
+            Manner::Idle { .. } | Manner::SlowRead { .. } | Manner::SlowSend { .. } => None,
+        }
+    }
+
+    /// What to say where its connections were not there when the measured time began, whoever is to blame. Hot
+    /// and cold clients have none between two sessions.
+    pub(crate) fn missing(&self, open_at_start: u64) -> Option<String> {
+        let clients = u64::from(self.clients());
+        let is_missing = self.sessions().is_none() && open_at_start < clients - clients / 10;
+        is_missing.then(|| {
+            format!(
+                "Of population {self} only {open_at_start} of {clients} connections were open when the measured \
+                 time began."
+            )
+        })
+    }
+
+    /// Over which time from the run's start its clients come: at most the warm-up; cold ones over their think
+    /// time, or they would all ask at once for ever.
+    pub(crate) fn spread(&self, config: &Config) -> Nanos {
+        match self.sessions() {
+            Some((_, think)) => think.longest().min(config.warmup),
+            None => config.warmup / 2,
+        }
+    }
+}
+
+/// Not a population.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is not a population such as idle:6000, idle:500,half-request, hot:50, cold:300, slow-read:50,1KiB/s or \
+     slow-send:20,10B/s"
+)]
+pub struct NotAPopulation(String);
+
+impl FromStr for Population {
+    type Err = NotAPopulation;
+
+    fn from_str(text: &str) -> Result<Population, NotAPopulation> {
+        parse(text).ok_or_else(|| NotAPopulation(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<Population> {
+    let (kind, rest) = text.split_once(':')?;
+    let (clients, detail) = match rest.split_once(',') {
+        Some((clients, detail)) => (clients, Some(detail.trim())),
+        None => (rest, None),
+    };
+    let manner = match (kind, detail) {
+        ("idle", None) => Manner::Idle { half_request: false },
+        ("idle", Some("half-request")) => Manner::Idle { half_request: true },
+        ("hot", None) => Manner::Hot,
+        ("cold", None) => Manner::Cold,
+        ("slow-read", Some(rate)) => Manner::SlowRead { bytes_per_s: byte_rate(rate)? },
+        ("slow-send", Some(rate)) => Manner::SlowSend { bytes_per_s: byte_rate(rate)? },
+        _ => return None,
+    };
+    Some(Population { clients: clients.trim().parse().ok()?, manner })
+}
+
+/// Bytes a second, `/s` written or not.
+fn byte_rate(text: &str) -> Option<NonZeroU64> {
+    let Bytes(bytes) = text.strip_suffix("/s").unwrap_or(text).parse().ok()?;
+    NonZeroU64::new(bytes)
+}
+
+impl fmt::Display for Population {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clients = self.clients;
+        match self.manner {
+            Manner::Idle { half_request: false } => write!(f, "idle:{clients}"),
+            Manner::Idle { half_request: true } => write!(f, "idle:{clients},half-request"),
+            Manner::Hot => write!(f, "hot:{clients}"),
+            Manner::Cold => write!(f, "cold:{clients}"),
+            Manner::SlowRead { bytes_per_s } => {
+                write!(f, "slow-read:{clients},{}/s", Bytes(bytes_per_s.get()))
+            }
+            Manner::SlowSend { bytes_per_s } => {
+                write!(f, "slow-send:{clients},{}/s", Bytes(bytes_per_s.get()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn populations_parse_back() {
+        for text in [
+            "idle:6000",
+            "idle:1,half-request",
+            "hot:50",
+            "cold:300",
+            "slow-read:50,1KiB/s",
+            "slow-send:20,10B/s",
+        ] {
+            assert_eq!(text.parse::<Population>().unwrap().to_string(), text);
+        }
+        let plain: Population = "slow-send:20, 10".parse().unwrap();
+        assert_eq!(plain.to_string(), "slow-send:20,10B/s");
+        assert_eq!(plain.clients(), 20);
+    }
+
+    #[test]
+    fn what_is_none_is_refused_with_those_there_are() {
+        for text in [
+            "",
+            "idle",
+            "idle:0",
+            "idle:x",
+            "idle:5,whole-request",
+            "hot:5,1KiB/s",
+            "slow-read:5",
+            "slow-send:5,0",
+            "busy:5",
+        ] {
+            let told = text.parse::<Population>().unwrap_err().to_string();
+            assert!(told.starts_with(&format!("'{text}' is not a population such as idle:6000")), "{told}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Clients that hold a connection: idle ones, and those that are slow to send or to read.
+//!
+//! ```text
+//!   due --> connecting --> holding                    idle, until the server ends it
+//!                 |
+//!                 +------> sending --> reading        slow in the one or in the other
+//! ```
+//!
+//! A client has one connection at a time, and a connection is one request for the ledger. When it ends,
+//! the client comes back: at once after a correct reply, otherwise after [`PAUSE`] on average, so that a
+//! server that turns its idle clients away is not loaded by that. At most [`PENDING_MAX`] connects are
+//! pending, so that thousands of clients who come together do not fill the accept queue that the measured
+//! traffic needs.
+//!
+//! A slow client moves a portion of bytes every tenth of a second. The slow reader also asks the kernel for
+//! a small buffer, or all of a short reply would be taken in at once and the server would not notice. No
+//! time-out ends it while bytes move; the request time-out is that of silence.
+//!
+//! Invariants: `pending` is the number of connections that are connecting; a connection's `wake` is the one
+//! entry of `wakes` that is about it, and the others are ignored. All times are since the run's start.
+
+mod exchange;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+
+use base::{Bytes, Clock, Key, Nanos, Slab};
+use dispatch::mechanism::Epoll;
+use dispatch::{Dispatcher, Event, Interest};
+use http1::client::Reader;
+use record::Outcome;
+
+use super::Manner;
+use crate::LoadError;
+use crate::books::{Books, Held, Report};
+use crate::draws::Draws;
+use crate::engine::{Settings, connect_failure};
+use crate::ledger::Account;
+use crate::recorder::Interval;
+use crate::schedule::Schedule;
+use crate::sources::Sources;
+use crate::workload::RequestId;
+
+/// Connects of one population pending at once: half of a usual accept queue of 128.
+const PENDING_MAX: usize = 64;
+
+/// From the end of a connection without a correct reply to the client's next, on average.
+const PAUSE: Nanos = Nanos::SECOND;
+
+/// Between two portions of a slow client.
+const STEP: Nanos = Nanos::from_millis(100);
+
+/// What a slow reader asks the kernel to buffer; the least that it grants is about half of it.
+const SLOW_BUFFER: usize = 4096;
+
+/// How long the loop sleeps at most: a request to stop is noticed then.
+const SLEEP_MAX: Nanos = Nanos::from_millis(50);
+
+/// Replies are read in pieces of this size where they are not read slowly.
+const SCRATCH: Bytes = Bytes(16 * 1024);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Holding,
+    Sending,
+    Reading,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    account: Account,
+    phase: Phase,
+    reader: Reader,
+    request: RequestId,
+    /// When the client was due, and when its connect began.
+    intended: Nanos,
+    began: Nanos,
+    /// When the request was out.
+    sent: Nanos,
+    /// What is left to send of it.
+    rest: Range<usize>,
+    /// When a byte last came, of those who wait for some.
+    heard: Nanos,
+    /// When it is to be looked at, whatever happens.
+    wake: Nanos,
+}
+
+/// A population of them, in one thread.
+pub(crate) struct Holders<'a, C> {
+    clock: C,
+    origin: Nanos,
+    settings: Settings<'a>,
+    manner: Manner,
+    schedule: Schedule,
+    draws: Draws,
+    sources: Sources,
+    connections: Slab<Connection>,
+    pending: usize,
+    dispatcher: Dispatcher<Epoll>,
+    wakes: BinaryHeap<Reverse<(Nanos, Key)>>,
+    books: Books,
+    events: Vec<Event>,
+    scratch: Box<[u8]>,
+}
+
+impl<'a, C: Clock> Holders<'a, C> {
+    /// A population that begins when the clock shows `origin`.
+    ///
+    /// # Errors
+    /// No descriptor or memory for the interest set.
+    pub(crate) fn new(
+        clock: C,
+        origin: Nanos,
+        settings: Settings<'a>,
+        manner: Manner,
+        schedule: Schedule,
+        draws: Draws,
+        sources: Sources,
+    ) -> Result<Holders<'a, C>, LoadError> {
+        let slow_read = matches!(manner, Manner::SlowRead { .. });
+        let sources = if slow_read { sources.with_receive_buffer(SLOW_BUFFER) } else { sources };
+        let books = Books::new(settings.window, settings.interval);
+        Ok(Holders {
+            clock,
+            origin,
+            settings,
+            manner,
+            schedule,
+            draws,
+            sources,
+            connections: Slab::new(),
+            pending: 0,
+            dispatcher: Dispatcher::new().map_err(LoadError::system("an interest set for a population"))?,
+            wakes: BinaryHeap::new(),
+            books,
+            events: Vec::new(),
+            scratch: vec![0; SCRATCH.0 as usize].into_boxed_slice(),
+        })
+    }
+
+    /// Runs to the window's end or until it should stop, and tells of every interval.
+    ///
+    /// # Errors
+    /// A wait that fails for a reason no peer can cause.
+    pub(crate) fn run(
+        mut self,
+        should_stop: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(Interval),
+    ) -> Result<Report, LoadError> {
+        let end = self.settings.window.until;
+        loop {
+            let now = self.now();
+            if now >= end || should_stop() {
+                return Ok(self.finish(now.min(end), tell));
+            }
+            self.begin_those_due(now);
+            self.wake_those_due(now);
+            let timeout = self.sleep_time();
+            self.handle_events(timeout)?;
+            let held = self.held();
+            self.books.turn_page(self.now(), held, tell);
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.clock.now().saturating_sub(self.origin)
+    }
+
+    fn held(&self) -> Held {
+        let sockets = self.connections.len();
+        Held { sockets: sockets as u64, established: (sockets - self.pending) as u64 }
+    }
+
+    fn sleep_time(&mut self) -> Nanos {
+        let now = self.now();
+        let due = [
+            self.schedule.next().filter(|_| self.pending < PENDING_MAX),
+            self.wakes.peek().map(|Reverse((due, _))| *due),
+            Some(self.books.recorder.interval_end()),
+            Some(self.settings.window.until),
+            Some(now + SLEEP_MAX),
+        ];
+        due.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
+    }
+
+    fn begin_those_due(&mut self, now: Nanos) {
+        while self.pending < PENDING_MAX {
+            let Some(intended) = self.schedule.take(now) else { break };
+            self.connect(intended, now);
+        }
+    }
+
+    fn connect(&mut self, intended: Nanos, now: Nanos) {
+        let request = self.settings.workload.pick(&mut self.draws);
+        let account = self.books.ledger.offer(1, self.settings.counted.contains(intended));
+        self.books.recorder.offered(1);
+        let socket = match self.sources.connect(self.settings.target) {
+            Ok(socket) => socket,
+            Err(error) => return self.not_connected(account, &error, now),
+        };
+        self.books.connections.attempted += 1;
+        self.books.recorder.late(now.saturating_sub(intended), account.measured());
+        let mut reader = Reader::new();
+        reader.expect_head(self.settings.workload.answers_head());
+        let key = self.connections.insert(Connection {
+            socket,
+            account,
+            phase: Phase::Connecting,
+            reader,
+            request,
+            intended,
+            began: now,
+            sent: now,
+            rest: 0..0,
+            heard: now,
+            wake: Nanos::MAX,
+        });
+        self.pending += 1;
+        self.books.opened(self.connections.len());
+        if let Some(connection) = self.connections.get(key) {
+            self.dispatcher.register(connection.socket.as_fd(), key.into(), Interest::Write);
+        }
+        self.wake_at(key, now + self.settings.connect_timeout);
+    }
+
+    fn not_connected(&mut self, account: Account, error: &io::Error, now: Nanos) {
+        let outcome = connect_failure(error);
+        self.books.connections.attempted += u64::from(!outcome.is_client_limit());
+        self.books.end(account, outcome);
+        self.come_back(outcome, now);
+    }
+
+    fn wake_at(&mut self, key: Key, at: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.wake = at;
+        if at < Nanos::MAX {
+            self.wakes.push(Reverse((at, key)));
+        }
+    }
+
+    fn wake_those_due(&mut self, now: Nanos) {
+        while let Some(Reverse((due, key))) = self.wakes.peek().copied() {
+            if due > now {
+                break;
+            }
+            self.wakes.pop();
+            let Some(connection) = self.connections.get(key) else { continue };
+            if connection.wake != due {
+                continue;
+            }
+            match connection.phase {
+                Phase::Connecting => self.end(key, Outcome::ConnectTimeout, now),
+                Phase::Holding => {}
+                Phase::Sending => self.send(key, now),
+                Phase::Reading => self.read(key, now),
+            }
+        }
+    }
+
+    fn handle_events(&mut self, timeout: Nanos) -> Result<(), LoadError> {
+        let mut events = std::mem::take(&mut self.events);
+        let waited = self.dispatcher.wait(&mut events, Some(timeout));
+        let now = self.now();
+        for event in events.drain(..) {
+            let key = Key::from(event.token);
+            match self.connections.get(key).map(|connection| connection.phase) {
+                None => {}
+                Some(Phase::Connecting) => self.connected(key, now),
+                Some(Phase::Holding | Phase::Sending | Phase::Reading) => self.read(key, now),
+            }
+        }
+        self.events = events;
+        waited.map(drop).map_err(LoadError::system("waiting for a population"))
+    }
+
+    fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Report {
+        let held = self.held();
+        let keys: Vec<Key> = self.connections.keys().collect();
+        let unfinished = keys.into_iter().filter_map(|key| self.connections.remove(key));
+        self.books.close(end, held, unfinished.map(|connection| connection.account), tell)
+    }
+}

@@ -1,0 +1,192 @@
+//! One connection's bytes: sent and read at the client's pace, and how it ends.
+
+use std::os::fd::AsFd;
+
+use base::{Clock, Key, Nanos};
+use dispatch::Interest;
+use http1::client::Reply;
+use record::Outcome;
+use rustix::net::SendFlags;
+use sys::errno::{Failure, classify};
+
+use super::{Holders, PAUSE, Phase, SCRATCH, STEP};
+use crate::engine::connect_failure;
+use crate::population::Manner;
+use crate::receive::{Received, receive};
+use crate::recorder::Correct;
+
+/// How many bytes a slow client moves at a time, and how long that is to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    bytes: usize,
+    every: Nanos,
+}
+
+impl Pace {
+    /// Portions of a tenth of a second, or single bytes where that is less than one.
+    fn new(bytes_per_s: u64) -> Pace {
+        let portion = (u128::from(bytes_per_s) * u128::from(STEP.0) / u128::from(Nanos::SECOND.0)).max(1);
+        let bytes = portion.min(u128::from(SCRATCH.0)) as u64;
+        Pace { bytes: bytes as usize, every: Nanos(bytes * Nanos::SECOND.0 / bytes_per_s) }
+    }
+}
+
+impl<C: Clock> Holders<'_, C> {
+    /// A connecting socket has something to say.
+    pub(super) fn connected(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match rustix::net::sockopt::socket_error(&connection.socket) {
+            Ok(Ok(())) => {}
+            Ok(Err(errno)) | Err(errno) => return self.end(key, connect_failure(&errno.into()), now),
+        }
+        let length = self.settings.workload.bytes(connection.request, true).len();
+        (connection.phase, connection.rest) = match self.manner {
+            Manner::Idle { half_request: false } => (Phase::Holding, 0..0),
+            Manner::Idle { half_request: true } => (Phase::Sending, 0..length / 2),
+            _ => (Phase::Sending, 0..length),
+        };
+        connection.heard = now;
+        self.pending -= 1;
+        self.books.connections.established += 1;
+        let connect = now.saturating_sub(connection.began);
+        self.books.recorder.established(connect, connection.account.measured());
+        self.dispatcher.register(connection.socket.as_fd(), key.into(), Interest::Read);
+        self.wake_at(key, Nanos::MAX);
+        self.send(key, now);
+    }
+
+    /// Sends the next portion, or all there is where the client is not slow to send.
+    pub(super) fn send(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let portion = match self.manner {
+            Manner::SlowSend { bytes_per_s } => Pace::new(bytes_per_s.get()),
+            _ => Pace { bytes: usize::MAX, every: STEP },
+        };
+        if !connection.rest.is_empty() {
+            let bytes = &self.settings.workload.bytes(connection.request, true)[connection.rest.clone()];
+            let bytes = &bytes[..bytes.len().min(portion.bytes)];
+            match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => connection.rest.start += sent,
+                Err(errno) => match classify(&errno.into()) {
+                    Failure::Retry | Failure::WouldBlock => {}
+                    _ => return self.end(key, Outcome::Reset, now),
+                },
+            }
+        }
+        if !connection.rest.is_empty() {
+            // From when it was to be sent, so that the pace does not suffer from a late turn.
+            let since = connection.wake.min(now);
+            return self.wake_at(key, since + portion.every);
+        }
+        self.sent(key, now);
+    }
+
+    /// All is sent that will be.
+    fn sent(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        (connection.sent, connection.heard) = (now, now);
+        if let Manner::Idle { .. } = self.manner {
+            connection.phase = Phase::Holding;
+            return self.wake_at(key, Nanos::MAX);
+        }
+        connection.phase = Phase::Reading;
+        self.books.recorder.sent(now);
+        if let Manner::SlowRead { bytes_per_s } = self.manner {
+            // It is looked at by the clock alone: what waits in the socket is no news.
+            self.dispatcher.deregister(connection.socket.as_fd());
+            self.wake_at(key, now + Pace::new(bytes_per_s.get()).every);
+        } else {
+            self.wake_at(key, now + self.settings.request_timeout);
+        }
+    }
+
+    /// Reads a portion, or what there is where the client is not slow to read.
+    pub(super) fn read(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let slow = match (self.manner, connection.phase) {
+            (Manner::SlowRead { bytes_per_s }, Phase::Reading) => Some(Pace::new(bytes_per_s.get())),
+            _ => None,
+        };
+        let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
+        match receive(&connection.socket, &mut connection.reader, &mut self.scratch[..room]) {
+            Received::Over(outcome) => return self.end(key, outcome, now),
+            Received::Reply(reply) => return self.replied(key, &reply, now),
+            Received::Part(_) => connection.heard = now,
+            Received::Nothing => {}
+        }
+        let silent_at = connection.heard + self.settings.request_timeout;
+        if connection.phase == Phase::Reading && now >= silent_at {
+            return self.end(key, Outcome::ResponseTimeout, now);
+        }
+        match slow {
+            Some(pace) => {
+                let since = connection.wake.min(now);
+                self.wake_at(key, since + pace.every);
+            }
+            // Only when it was woken: an entry for each portion would be many.
+            None if connection.phase == Phase::Reading && connection.wake <= now => {
+                self.wake_at(key, silent_at)
+            }
+            None => {}
+        }
+    }
+
+    /// A whole reply, perhaps to a request that was not sent in full: time-outs and refusals are.
+    fn replied(&mut self, key: Key, reply: &Reply, now: Nanos) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let outcome = self.settings.expected.outcome(reply.status);
+        self.books.recorder.reply(now);
+        if outcome == Outcome::Ok {
+            let latency_intended = now.saturating_sub(connection.intended);
+            let correct = Correct {
+                latency_intended,
+                latency_sent: now.saturating_sub(connection.sent),
+                content_bytes: reply.body_bytes,
+                in_time: self.settings.expected.in_time(latency_intended),
+            };
+            self.books.recorder.correct(now, correct, connection.account.measured());
+        }
+        self.end(key, outcome, now);
+    }
+
+    /// The connection is over, and its client comes back.
+    pub(super) fn end(&mut self, key: Key, outcome: Outcome, now: Nanos) {
+        let Some(connection) = self.connections.remove(key) else { return };
+        self.dispatcher.closing(connection.socket.as_fd());
+        self.pending -= usize::from(connection.phase == Phase::Connecting);
+        self.books.end(connection.account, outcome);
+        self.come_back(outcome, now);
+    }
+
+    /// Has a client connect again: at once after a correct reply, otherwise after a pause, half of it
+    /// random so that those who were turned away together do not come back together.
+    pub(super) fn come_back(&mut self, outcome: Outcome, now: Nanos) {
+        let pause = match outcome {
+            Outcome::Ok => Nanos::ZERO,
+            _ => PAUSE / 2 + Nanos(self.draws.between(0, PAUSE.0)),
+        };
+        self.schedule.session_ended(now + pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn slow_clients_move_single_bytes_or_tenths_of_a_second() {
+        assert_eq!(Pace::new(10), Pace { bytes: 1, every: Nanos::from_millis(100) });
+        assert_eq!(Pace::new(1), Pace { bytes: 1, every: Nanos::SECOND });
+        assert_eq!(Pace::new(1_000), Pace { bytes: 100, every: Nanos::from_millis(100) });
+    }
+
+    proptest! {
+        #[test]
+        fn the_pace_is_what_was_asked_for(bytes_per_s in 1u64..100_000_000) {
+            let pace = Pace::new(bytes_per_s);
+            let moved_per_s = pace.bytes as f64 / pace.every.as_secs_f64();
+            prop_assert!((moved_per_s / bytes_per_s as f64 - 1.0).abs() < 1e-4, "{pace:?}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Reading replies from a socket, a piece at a time.
+
+use std::os::fd::OwnedFd;
+
+use http1::client::{Reader, Reply};
+use record::Outcome;
+use rustix::net::RecvFlags;
+use sys::errno::{Failure, classify};
+
+/// What a read brought.
+pub(crate) enum Received {
+    /// The socket is empty.
+    Nothing,
+    /// A part of a reply: so many bytes.
+    Part(usize),
+    /// A whole reply.
+    Reply(Reply),
+    /// The connection is of no more use.
+    Over(Outcome),
+}
+
+/// Reads once, at most what `buffer` holds, and never waits. A reply that is followed by more than was
+/// asked for does not persist: nothing behind it can be trusted.
+pub(crate) fn receive(socket: &OwnedFd, reader: &mut Reader, buffer: &mut [u8]) -> Received {
+    let received = loop {
+        match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((received, _)) => break received,
+            Err(error) => match classify(&error.into()) {
+                Failure::Retry => {}
+                Failure::WouldBlock => return Received::Nothing,
+                _ => return Received::Over(Outcome::Reset),
+            },
+        }
+    };
+    if received == 0 {
+        return match reader.end() {
+            Ok(Some(reply)) => Received::Reply(reply),
+            Ok(None) | Err(_) => Received::Over(Outcome::Reset),
+        };
+    }
+    match reader.feed(&buffer[..received]) {
+        Err(_) => Received::Over(Outcome::Malformed),
+        Ok((taken, Some(mut reply))) => {
+            reply.persistent &= taken == received;
+            Received::Reply(reply)
+        }
+        Ok((_, None)) => Received::Part(received),
+    }
+}
