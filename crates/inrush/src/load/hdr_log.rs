@@ -107,6 +107,7 @@ mod tests {
             lateness: &histogram(lateness),
             outcomes: &Outcomes::default(),
             established: 0,
+            populations: &[],
         })
     }
 

@@ -58,3 +58,9 @@ fn a_rate_is_refused_where_none_can_be_given() {
     check(&["--rate=5", "--arrivals=ramp:1..2"], &["--rate 5/s", "ramp:1..2 has rates of its own"]);
     check(&["--rate=5", "--client=closed"], &["--rate 5/s", "a closed loop has no rate", "--sockets"]);
 }
+
+#[test]
+fn populations_that_make_no_sense_are_named() {
+    check(&["--population=idle:0"], &["--population", "'idle:0'", "idle:6000", "slow-read:50,1KiB/s"]);
+    check(&["--population=cold:5", "--population=cold:5"], &["--population cold:5 is given twice", "sum"]);
+}
