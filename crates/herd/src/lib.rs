@@ -23,10 +23,10 @@
 
 mod board;
 mod error;
+mod fairness;
 mod point;
 mod population;
 mod sample;
-pub mod statistics;
 mod text;
 mod wait;
 mod waiter;

@@ -2,12 +2,11 @@
 
 use base::Seed;
 use serde::Serialize;
+use statistics::{Estimate, Interval, log_slope, mean, mean_with_interval, median, quantile};
 
+use crate::fairness::fairness;
 use crate::population::Tasks;
 use crate::sample::Sample;
-use crate::statistics::{
-    Estimate, Interval, fairness, log_slope, mean, mean_with_interval, median, quantile,
-};
 use crate::wait::Wait;
 use crate::watch::CountedBy;
 

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use statistics::Estimate;
+
 use crate::point::Point;
-use crate::statistics::Estimate;
 use crate::watch::CountedBy;
 
 /// What Molloy (2000) measured, once each: number of waiters and settle time in milliseconds.

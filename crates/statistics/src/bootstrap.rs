@@ -1,0 +1,98 @@
+//! Drawing measurements again, to see how much a statistic of them varies.
+
+use base::Rng;
+use rand::RngExt;
+
+use crate::{Estimate, Interval, mean, median, quantile};
+
+/// Enough for the ends of a 95 % interval to be stable to a hundredth of its width or so.
+const RESAMPLES: usize = 2_000;
+
+/// What is left out at each end.
+const TAIL: f64 = 0.025;
+
+/// The mean with its interval, of at least one value.
+pub fn mean_with_interval(values: &[f64], rng: &mut Rng) -> Estimate {
+    Estimate { value: mean(values), ci95: interval(rng, |rng| mean(&resample(values, rng))) }
+}
+
+/// The median with its interval, of at least one value.
+pub fn median_with_interval(values: &[f64], rng: &mut Rng) -> Estimate {
+    Estimate { value: median(values), ci95: interval(rng, |rng| median(&resample(values, rng))) }
+}
+
+/// How likely the true median lies between the least and the largest of so many independent measurements,
+/// at most 0.95: 1 - 2^(1-n), for all of them lie on one side of it as seldom as n coins agree. No interval
+/// within their range can be surer.
+pub fn confidence_of_median(count: usize) -> f64 {
+    let halvings = i32::try_from(count).unwrap_or(i32::MAX).saturating_sub(1);
+    (1.0 - 0.5_f64.powi(halvings)).clamp(0.0, 0.95)
+}
+
+/// As many values as there are, each drawn from all.
+pub(crate) fn resample<T: Copy>(values: &[T], rng: &mut Rng) -> Vec<T> {
+    (0..values.len()).map(|_| values[rng.random_range(0..values.len())]).collect()
+}
+
+/// The middle 95 % of what a statistic gives.
+pub(crate) fn interval(rng: &mut Rng, mut statistic: impl FnMut(&mut Rng) -> f64) -> Interval {
+    let mut values: Vec<f64> = (0..RESAMPLES).map(|_| statistic(rng)).collect();
+    values.sort_by(f64::total_cmp);
+    Interval { low: quantile(&values, TAIL), high: quantile(&values, 1.0 - TAIL) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Seed;
+    use proptest::prelude::*;
+    use rand::RngExt;
+
+    #[test]
+    fn a_mean_lies_in_its_interval_and_repeats_with_its_seed() {
+        let values: Vec<f64> = (0..200).map(|n| f64::from(n % 10)).collect();
+        let estimate = mean_with_interval(&values, &mut Seed(3).rng());
+        assert_eq!(estimate.value, 4.5);
+        assert!(estimate.ci95.low < 4.5 && estimate.ci95.high > 4.5);
+        // The standard error is 2.87 / sqrt(200) = 0.203; the interval about 1.96 of it each way.
+        assert!((estimate.ci95.high - estimate.ci95.low - 0.796).abs() < 0.08, "{estimate:?}");
+        assert_eq!(estimate, mean_with_interval(&values, &mut Seed(3).rng()));
+        let same = mean_with_interval(&[1.0; 50], &mut Seed(3).rng());
+        assert_eq!(same.ci95, Interval { low: 1.0, high: 1.0 });
+    }
+
+    #[test]
+    fn few_measurements_are_less_sure_than_95_per_cent() {
+        assert_eq!(
+            [0, 1, 2, 3, 5, 6, 10_000].map(confidence_of_median),
+            [0.0, 0.0, 0.5, 0.75, 0.9375, 0.95, 0.95]
+        );
+    }
+
+    /// Of intervals from 15 uniform draws, about 95 in 100 hold the true median.
+    #[test]
+    fn intervals_cover_what_they_promise() {
+        let mut rng = Seed(11).rng();
+        let covers = (0..300).filter(|_| {
+            let values: Vec<f64> = (0..15).map(|_| rng.random::<f64>()).collect();
+            let ci95 = median_with_interval(&values, &mut rng).ci95;
+            ci95.low <= 0.5 && 0.5 <= ci95.high
+        });
+        let share = covers.count() as f64 / 300.0;
+        assert!((0.90..=0.99).contains(&share), "{share}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_median_lies_in_its_interval_and_that_within_the_values(
+            values in prop::collection::vec(-1e9_f64..1e9, 1..30), seed: u64,
+        ) {
+            let estimate = median_with_interval(&values, &mut Seed(seed).rng());
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            prop_assert!(least <= estimate.ci95.low && estimate.ci95.low <= estimate.value);
+            prop_assert!(estimate.value <= estimate.ci95.high && estimate.ci95.high <= largest);
+            prop_assert_eq!(estimate, median_with_interval(&values, &mut Seed(seed).rng()));
+        }
+    }
+}

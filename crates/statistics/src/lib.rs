@@ -1,0 +1,98 @@
+//! What repeated measurements say, and how surely: medians, means, paired ratios, slopes, knees and
+//! crossings.
+//!
+//! Intervals are percentile bootstraps (Efron and Tibshirani, 1993, chapter 13): measurements are drawn
+//! again with replacement, from a seed, and 95 % of the values so found lie inside. Nothing is assumed
+//! of how measurements are distributed, for response times have long tails and wake-ups are often all the
+//! same. A bootstrap knows no value it has not seen, so that few measurements give an interval that is too
+//! narrow: [`confidence_of_median`] says how sure one of so many can be at most.
+//!
+//! Owns arithmetic only: it knows nothing of trials and servers, and judges nothing.
+//!
+//! Invariants: the same values and the same seed give the same numbers; no function panics on values from a
+//! file, finite or not.
+#![forbid(unsafe_code)]
+
+mod bootstrap;
+mod curve;
+mod paired;
+mod slope;
+
+pub use bootstrap::{confidence_of_median, mean_with_interval, median_with_interval};
+pub use curve::{Direction, crossing, knee};
+pub use paired::{Ratio, paired_ratio};
+pub use slope::{log_slope, slope};
+
+use serde::{Deserialize, Serialize};
+
+/// Between these, with 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
+/// A value and how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The value.
+    pub value: f64,
+    /// Its 95 % interval.
+    pub ci95: Interval,
+}
+
+impl Estimate {
+    /// The same estimate after a change that keeps the order of values or turns it round, such as a change of unit.
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Estimate {
+        let ends = (change(self.ci95.low), change(self.ci95.high));
+        let ci95 = Interval { low: ends.0.min(ends.1), high: ends.0.max(ends.1) };
+        Estimate { value: change(self.value), ci95 }
+    }
+}
+
+/// The arithmetic mean; of nothing, NaN.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The value with a share of `q` at or below it, of sorted values, at least one (nearest rank).
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// The value in the middle, or the mean of the two in the middle, of values in any order; of nothing, NaN.
+pub fn median(values: &[f64]) -> f64 {
+    if values.is_empty() {
+        return f64::NAN;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let sorted = [1.0, 2.0, 3.0, 4.0];
+        assert_eq!([0.0, 0.5, 0.51, 0.95, 1.0].map(|q| quantile(&sorted, q)), [1.0, 2.0, 3.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert!(median(&[]).is_nan());
+        assert_eq!(median(&[5.0, 1.0, 3.0]), 3.0);
+        assert_eq!(median(&[9.0, 1.0]), 5.0);
+    }
+
+    #[test]
+    fn an_estimate_turned_round_keeps_its_ends_in_order() {
+        let estimate = Estimate { value: 2.0, ci95: Interval { low: 1.0, high: 4.0 } };
+        assert_eq!(estimate.map(|value| 1.0 / value).ci95, Interval { low: 0.25, high: 1.0 });
+    }
+}
