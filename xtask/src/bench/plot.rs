@@ -4,7 +4,7 @@
 
 use anyhow::Context;
 use lab::report::STYLE;
-use lab::report::svg::{AxisKind, AxisSpec, LineChart, Mark, Series, Unit, swatch};
+use lab::report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
 
 use super::Common;
 use crate::statistics::Spread;
@@ -77,7 +77,11 @@ impl Figure {
             columns: false,
         };
         let key = |series: &Series| {
-            format!("<span class=\"key\">{}{}</span>\n", swatch(series.index), escaped(&series.name))
+            format!(
+                "<span class=\"key\">{}{}</span>\n",
+                swatch(series.index, series.look),
+                escaped(&series.name)
+            )
         };
         let keys: String = chart.series.iter().map(key).collect();
         format!(
@@ -94,6 +98,7 @@ impl Figure {
         let series = lines.map(|(index, (name, points))| Series {
             name: (*name).to_owned(),
             index,
+            look: Look::Measured,
             marks: points.iter().map(|(x, spread)| self.mark(*x, *spread)).collect(),
         });
         series.collect()
@@ -110,10 +115,10 @@ impl Figure {
             x,
             y: spread.median,
             band: (spread.min, spread.max),
-            hollow: false,
             at: format!("{} {quantity}", x_unit.show(x)),
             value: unit.show(spread.median),
             range,
+            ..Mark::default()
         }
     }
 }

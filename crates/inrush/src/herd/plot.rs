@@ -3,7 +3,7 @@
 
 use ::herd::{PAPER, PaperLine, Point, Wait, text};
 use lab::report::STYLE;
-use lab::report::svg::{AxisKind, AxisSpec, LineChart, Mark, Series, Unit, swatch};
+use lab::report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
 
 const SIZE: (f64, f64) = (840.0, 430.0);
 
@@ -41,7 +41,7 @@ fn connections(points: &[Point]) -> String {
 
 fn figure(heading: &str, caption: &str, chart: &LineChart) -> String {
     let key = |series: &Series| {
-        format!("<span class=\"key\">{}{}</span>\n", swatch(series.index), escaped(&series.name))
+        format!("<span class=\"key\">{}{}</span>\n", swatch(series.index, series.look), escaped(&series.name))
     };
     let keys: String = chart.series.iter().map(key).collect();
     format!(
@@ -61,11 +61,12 @@ fn chart(
 ) -> LineChart {
     let measured = Wait::ALL.iter().enumerate().filter_map(|(index, wait)| {
         let marks: Vec<Mark> = points.iter().filter(|point| point.wait == *wait).map(mark).collect();
-        (!marks.is_empty()).then(|| Series { name: wait.to_string(), index, marks })
+        (!marks.is_empty()).then(|| Series { name: wait.to_string(), index, look: Look::Measured, marks })
     });
     let paper = paper.iter().enumerate().map(|(index, line)| Series {
         name: line.name.to_owned(),
         index: Wait::ALL.len() + index,
+        look: Look::Published { like: Wait::ALL.len() + index },
         marks: line.points.iter().map(paper_mark).collect(),
     });
     LineChart {
@@ -114,7 +115,8 @@ fn marked(waiters: f64, y: f64, band: (f64, f64), unit: Unit) -> Mark {
     } else {
         String::new()
     };
-    Mark { x: waiters, y, band, hollow: false, at: format!("{waiters} waiters"), value: unit.show(y), range }
+    let (at, value) = (format!("{waiters} waiters"), unit.show(y));
+    Mark { x: waiters, y, band, at, value, range, ..Mark::default() }
 }
 
 fn escaped(text: &str) -> String {

@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use super::format::{count, multiple, number, percent, rate, time};
 use super::summary::{Ending, LoadPoint, ServerSummary, Spread};
-use super::svg::{AxisKind, AxisSpec, Bar, BarChart, Guide, LineChart, Mark, Segment, Series, Unit, swatch};
+use super::svg::{
+    AxisKind, AxisSpec, Bar, BarChart, Guide, LineChart, Look, Mark, Segment, Series, Unit, swatch,
+};
 use super::tables::Table;
 use super::wording;
 
@@ -282,6 +284,7 @@ fn line_chart(
     let series = servers.iter().enumerate().map(|(index, server)| Series {
         name: server.entry.name.clone(),
         index,
+        look: Look::Measured,
         marks: server.points.iter().filter_map(|point| mark(server, point, view, quantity)).collect(),
     });
     LineChart {
@@ -315,6 +318,7 @@ fn mark(server: &ServerSummary<'_>, point: &LoadPoint, view: View, quantity: &Qu
         at,
         value: format!("{}{limited}", (quantity.show)(spread.median)),
         range: range(spread, quantity.show).unwrap_or_default(),
+        ..Mark::default()
     })
 }
 
@@ -423,7 +427,7 @@ fn keys(servers: &[ServerSummary<'_>], shown: impl Fn(&ServerSummary<'_>) -> boo
             name: server.entry.name.clone(),
             series: Some(index),
             class: format!("s{index}"),
-            swatch: swatch(index),
+            swatch: swatch(index, Look::Measured),
         })
         .collect()
 }

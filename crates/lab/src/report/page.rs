@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use super::figures::{self, Figure};
 use super::summary::{ServerSummary, summarise};
-use super::svg::swatch;
+use super::svg::{Look, swatch};
 use super::tables::{self, Table};
 use super::wording;
 
 const FRAME: &str = include_str!("assets/page.html");
 /// The style sheet that the charts are drawn for: light, dark and print.
-pub const STYLE: &str = include_str!("assets/style.css");
+pub const STYLE: &str = concat!(include_str!("assets/style.css"), include_str!("assets/chart.css"));
 const SCRIPT: &str = include_str!("assets/script.js");
 
 /// A server in the list at the top.
@@ -74,6 +74,6 @@ fn finding(index: usize, server: &ServerSummary<'_>) -> Finding {
         description: server.entry.description.clone(),
         verdict: wording::verdict(server),
         measured: !server.points.is_empty(),
-        swatch: swatch(index),
+        swatch: swatch(index, Look::Measured),
     }
 }

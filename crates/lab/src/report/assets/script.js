@@ -26,7 +26,7 @@
     }
     const bySeries = new Map();
     for (const mark of marks) {
-      const series = mark.parentNode;
+      const series = mark.closest(".series");
       const best = bySeries.get(series);
       if (!best || Math.abs(xOf(mark) - x) < Math.abs(xOf(best) - x)) bySeries.set(series, mark);
     }
@@ -35,7 +35,7 @@
 
   function row(list, mark, withPlace) {
     const name = document.createElement("dt");
-    name.textContent = mark.dataset.name || mark.parentNode.dataset.name;
+    name.textContent = mark.dataset.name || mark.closest(".series").dataset.name;
     const style = getComputedStyle(mark);
     let colour = mark.matches(".hollow") ? style.stroke : style.fill;
     if (colour.startsWith("url")) colour = getComputedStyle(document.documentElement).getPropertyValue("--o-client");

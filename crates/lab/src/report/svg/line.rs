@@ -1,11 +1,9 @@
-//! Lines with markers over a band from the least to the largest repetition.
+//! A chart of lines: its axes, its reference line, and the names at the ends of its lines.
 
 use super::markup::{Markup, Px};
 use super::scale::{Axis, Unit};
+use super::series::{Axes, Series, path};
 
-/// Marker shapes and dash patterns differ as well as colours, so that no reader depends on colour.
-const SHAPES: usize = 6;
-const COLOURS: usize = 6;
 /// An estimate of a letter's width at the size of chart text, in pixels; generous for most fonts.
 const LETTER_PX: f64 = 6.6;
 /// The least distance of two direct labels, in pixels.
@@ -34,36 +32,6 @@ pub enum AxisKind {
     Tight,
     /// Logarithmic.
     Log,
-}
-
-/// One line.
-#[derive(Clone, Debug)]
-pub struct Series {
-    /// What it is called.
-    pub name: String,
-    /// Its place in the palette.
-    pub index: usize,
-    /// Its points, ascending in x.
-    pub marks: Vec<Mark>,
-}
-
-/// One point of a line.
-#[derive(Clone, Debug)]
-pub struct Mark {
-    /// Where along the x axis.
-    pub x: f64,
-    /// The median.
-    pub y: f64,
-    /// The least and the largest repetition.
-    pub band: (f64, f64),
-    /// Drawn hollow: the point bounds the truth only from one side.
-    pub hollow: bool,
-    /// Where it stands, in words.
-    pub at: String,
-    /// What it says, in words.
-    pub value: String,
-    /// From where to where the repetitions reach, in words; empty where they agree.
-    pub range: String,
 }
 
 /// A thin reference line behind the data.
@@ -100,11 +68,6 @@ pub struct LineChart {
     pub columns: bool,
 }
 
-struct Axes {
-    x: Axis,
-    y: Axis,
-}
-
 impl LineChart {
     /// The chart as one `svg` element.
     pub fn draw(&self) -> String {
@@ -132,7 +95,8 @@ impl LineChart {
         self.draw_guide(&mut markup, &axes);
         let labels = self.label_heights(&axes);
         for (series, label) in self.series.iter().zip(labels) {
-            draw_series(&mut markup, &axes, series, label);
+            let label = label.map(|y| (shortened(&series.name), y));
+            series.draw(&mut markup, &axes, label);
         }
         markup.close();
         markup.finish()
@@ -142,7 +106,10 @@ impl LineChart {
         let xs = || self.series.iter().flat_map(|series| &series.marks).map(|mark| mark.x);
         let ys = || {
             let marks = self.series.iter().flat_map(|series| &series.marks);
-            marks.flat_map(|mark| [mark.y, mark.band.0, mark.band.1])
+            marks.flat_map(|mark| {
+                let trials = mark.trials.iter().map(|trial| trial.y);
+                trials.chain([mark.y, mark.band.0, mark.band.1])
+            })
         };
         let (width, height) = self.size;
         let vertical = (height - 46.0, 34.0);
@@ -223,7 +190,7 @@ impl LineChart {
             .series
             .iter()
             .enumerate()
-            .filter_map(|(index, series)| Some((index, placed(axes, series.marks.last()?)?.1)))
+            .filter_map(|(index, series)| Some((index, axes.place(series.marks.last()?)?.1)))
             .collect();
         wanted.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         let mut previous = f64::NEG_INFINITY;
@@ -244,11 +211,7 @@ impl LineChart {
     fn description(&self) -> String {
         let mut lines = vec![format!("{} over {}.", self.y.title, self.x.title)];
         for series in &self.series {
-            let words = |mark: &Mark| {
-                let range = if mark.range.is_empty() { String::new() } else { format!(" ({})", mark.range) };
-                format!("{}{range} at {}", mark.value, mark.at)
-            };
-            let marks: Vec<String> = series.marks.iter().map(words).collect();
+            let marks: Vec<String> = series.marks.iter().map(|mark| mark.words()).collect();
             let marks = if marks.is_empty() { "no values".to_owned() } else { marks.join("; ") };
             lines.push(format!("{}: {marks}.", series.name));
         }
@@ -268,100 +231,6 @@ fn axis(spec: &AxisSpec, values: impl Iterator<Item = f64>, steps: usize, px: (f
     }
 }
 
-fn placed(axes: &Axes, mark: &Mark) -> Option<(f64, f64)> {
-    Some((axes.x.place(mark.x)?, axes.y.place(mark.y)?))
-}
-
-fn draw_series(markup: &mut Markup, axes: &Axes, series: &Series, label: Option<f64>) {
-    let class = format!("series {}", style(series.index));
-    markup.open("g", &[("class", &class), ("data-name", &series.name)]);
-    let shown: Vec<(&Mark, (f64, f64))> =
-        series.marks.iter().filter_map(|mark| Some((mark, placed(axes, mark)?))).collect();
-    if shown.len() > 1 {
-        if shown.iter().any(|(mark, _)| mark.band.0 < mark.band.1) {
-            markup.leaf("path", &[("class", &"band"), ("d", &band(axes, &shown))]);
-        }
-        let points: Vec<(f64, f64)> = shown.iter().map(|(_, point)| *point).collect();
-        markup.leaf("path", &[("class", &"line"), ("d", &path(&points))]);
-    }
-    if let (Some(y), Some((_, end))) = (label, shown.last()) {
-        let x = axes.x.range_px().1 + 12.0;
-        let leader = format!("M{} {}L{} {}", Px(end.0 + 6.0), Px(end.1), Px(x), Px(y));
-        markup.leaf("path", &[("class", &"leader"), ("d", &leader)]);
-        markup.text(
-            "text",
-            &[("class", &"label"), ("x", &Px(x + 4.0)), ("y", &Px(y + 4.0))],
-            &shortened(&series.name),
-        );
-    }
-    for (mark, (x, y)) in &shown {
-        markup.leaf(
-            "path",
-            &[
-                ("class", &if mark.hollow { "dot hollow" } else { "dot" }),
-                ("d", &marker(series.index, *x, *y)),
-                ("data-x", &Px(*x)),
-                ("data-at", &mark.at),
-                ("data-value", &mark.value),
-                ("data-range", &mark.range),
-            ],
-        );
-    }
-    markup.close();
-}
-
-/// From the least repetition to the largest and back. A bound the axis cannot show falls on the median.
-fn band(axes: &Axes, shown: &[(&Mark, (f64, f64))]) -> String {
-    let edge = |bound: fn(&Mark) -> f64| {
-        shown.iter().map(move |(mark, (x, y))| (*x, axes.y.place(bound(mark)).unwrap_or(*y)))
-    };
-    let mut around: Vec<(f64, f64)> = edge(|mark| mark.band.1).collect();
-    around.extend(edge(|mark| mark.band.0).rev());
-    format!("{}Z", path(&around))
-}
-
-fn path(points: &[(f64, f64)]) -> String {
-    let corner = |(index, (x, y)): (usize, &(f64, f64))| {
-        format!("{}{} {}", if index == 0 { 'M' } else { 'L' }, Px(*x), Px(*y))
-    };
-    points.iter().enumerate().map(corner).collect()
-}
-
-/// The classes that give a series its colour and its dash.
-fn style(index: usize) -> String {
-    // Past one round of colours the dashes shift, so that the first and the seventh still differ.
-    format!("s{index} c{} d{}", index % COLOURS, (index + index / COLOURS) % 4)
-}
-
-fn marker(index: usize, x: f64, y: f64) -> String {
-    let (x, y) = (Px(x), Px(y));
-    match index % SHAPES {
-        0 => format!("M{x} {y}m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0Z"),
-        1 => format!("M{x} {y}m-3.6 -3.6h7.2v7.2h-7.2Z"),
-        2 => format!("M{x} {y}m0 -4.8l4.6 8h-9.2Z"),
-        3 => format!("M{x} {y}m0 -5l5 5l-5 5l-5 -5Z"),
-        4 => format!("M{x} {y}m0 4.8l4.6 -8h-9.2Z"),
-        _ => format!("M{x} {y}m-4.6 -1.6h3v-3h3.2v3h3v3.2h-3v3h-3.2v-3h-3Z"),
-    }
-}
-
-/// A line and its marker as they look in the charts, for a legend.
-pub fn swatch(index: usize) -> String {
-    let mut markup = Markup::default();
-    markup.open(
-        "svg",
-        &[
-            ("class", &format!("swatch {}", style(index))),
-            ("viewBox", &"0 0 36 12"),
-            ("aria-hidden", &"true"),
-        ],
-    );
-    markup.leaf("path", &[("class", &"line"), ("d", &"M1 6H35")]);
-    markup.leaf("path", &[("class", &"dot"), ("d", &marker(index, 18.0, 6.0))]);
-    markup.close();
-    markup.finish()
-}
-
 fn shortened(name: &str) -> String {
     if name.chars().count() <= LABEL_MAX_LETTERS {
         return name.to_owned();
@@ -372,6 +241,7 @@ fn shortened(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::svg::{Look, Mark};
 
     fn chart(series: Vec<Series>, kind: AxisKind) -> LineChart {
         let axis = |kind| AxisSpec { title: "t".to_owned(), kind, unit: Unit::Count, also: vec![] };
@@ -394,12 +264,12 @@ mod tests {
             x: *x,
             y: *y,
             band: (y * 0.9, y * 1.1),
-            hollow: false,
             at: x.to_string(),
             value: y.to_string(),
-            range: String::new(),
+            ..Mark::default()
         };
-        Series { name: name.to_owned(), index, marks: points.iter().map(mark).collect() }
+        let marks = points.iter().map(mark).collect();
+        Series { name: name.to_owned(), index, look: Look::Measured, marks }
     }
 
     fn count(text: &str, part: &str) -> usize {
@@ -451,14 +321,5 @@ mod tests {
         .draw();
         assert!(!text.contains("<script"));
         assert!(text.contains("&lt;script&gt;alert(1)&lt;/scr…"), "{text}");
-    }
-
-    #[test]
-    fn styles_repeat_late() {
-        let styles: Vec<String> =
-            (0..12).map(|index| style(index).split_once(' ').unwrap().1.to_owned()).collect();
-        for (index, one) in styles.iter().enumerate() {
-            assert!(!styles[..index].contains(one), "{styles:?}");
-        }
     }
 }

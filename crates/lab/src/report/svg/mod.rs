@@ -9,8 +9,14 @@
 mod bars;
 mod line;
 mod markup;
+mod picture;
 mod scale;
+mod series;
+mod style;
 
 pub use bars::{Bar, BarChart, Segment};
-pub use line::{AxisKind, AxisSpec, Guide, LineChart, Mark, Series, swatch};
+pub use line::{AxisKind, AxisSpec, Guide, LineChart};
+pub use picture::{png, standalone};
 pub use scale::Unit;
+pub use series::{Dot, Mark, Series};
+pub use style::{Look, swatch};

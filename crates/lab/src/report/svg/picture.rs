@@ -1,0 +1,154 @@
+//! A chart as a file of its own: SVG that needs no page around it, and PNG.
+//!
+//! Owns the step from the page's style sheet to one that stands alone: values in place of variables, for
+//! renderers that know none. The SVG follows the reader's light or dark; the PNG is light, at twice the size,
+//! with letters that come with this program, so that it is the same on every machine.
+
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock};
+
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{Options, Tree, fontdb};
+
+const CHART_STYLE: &str = include_str!("../assets/chart.css");
+const PAGE_STYLE: &str = include_str!("../assets/style.css");
+/// Paper around the drawing, in pixels.
+const MARGIN: f64 = 16.0;
+const PNG_SCALE: f32 = 2.0;
+const FONT: &str = "DejaVu Sans Condensed";
+const COLOURS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+
+/// The colours of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    Light,
+    Dark,
+}
+
+/// A chart's `svg` element of so many pixels, as an SVG file.
+pub fn standalone(chart: &str, (width, height): (f64, f64)) -> String {
+    static STYLE: LazyLock<String> = LazyLock::new(|| {
+        let family = format!("text {{ font-family: system-ui, '{FONT}', sans-serif; }}\n");
+        let (light, dark) = (style(Theme::Light), style(Theme::Dark));
+        format!("{family}{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
+    });
+    let (full_width, full_height) = (width + 2.0 * MARGIN, height + 2.0 * MARGIN);
+    let frame = format!("-{MARGIN} -{MARGIN} {full_width} {full_height}");
+    let own = format!("viewBox=\"0 0 {width} {height}\"");
+    let (tag, rest) = chart.split_once('>').expect("a chart is an element");
+    let tag = tag.replacen("<svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"", 1);
+    let tag = tag.replacen(
+        &own,
+        &format!("viewBox=\"{frame}\" width=\"{full_width}\" height=\"{full_height}\""),
+        1,
+    );
+    let paper = format!(
+        "<rect class=\"sheet\" x=\"-{MARGIN}\" y=\"-{MARGIN}\" width=\"{full_width}\" height=\"{full_height}\"/>"
+    );
+    format!("{tag}><style>\n{}</style>{paper}{rest}\n", *STYLE)
+}
+
+/// An SVG file made by [`standalone`] as a PNG file.
+pub fn png(svg: &str) -> Vec<u8> {
+    static FONTS: LazyLock<Arc<fontdb::Database>> = LazyLock::new(|| {
+        let mut fonts = fontdb::Database::new();
+        fonts.load_font_data(dejavu::sans_condensed::regular().to_vec());
+        fonts.load_font_data(dejavu::sans_condensed::bold().to_vec());
+        Arc::new(fonts)
+    });
+    let options = Options { font_family: FONT.to_owned(), fontdb: Arc::clone(&FONTS), ..Options::default() };
+    let tree = Tree::from_str(svg, &options).expect("the chart is SVG");
+    let size = tree.size().to_int_size();
+    let pixels = |side: u32| (side as f32 * PNG_SCALE) as u32;
+    let mut pixmap = Pixmap::new(pixels(size.width()), pixels(size.height())).expect("a chart has a size");
+    resvg::render(&tree, Transform::from_scale(PNG_SCALE, PNG_SCALE), &mut pixmap.as_mut());
+    pixmap.encode_png().expect("pixels can always be encoded")
+}
+
+/// The charts' rules with this theme's colours in place of variables. A rule that takes the colour of
+/// its series becomes one for each colour.
+fn style(theme: Theme) -> String {
+    let mut out = format!(".sheet {{ fill: {}; }}\n", palette("paper", theme));
+    for (selectors, body) in rules(CHART_STYLE) {
+        if body.starts_with("--c:") {
+            continue;
+        }
+        if body.contains("var(--c)") {
+            for colour in COLOURS {
+                let scoped: Vec<String> =
+                    selectors.split(", ").map(|selector| scoped(selector, colour)).collect();
+                let body = body.replace("var(--c)", &palette(colour, theme));
+                let _ = writeln!(out, "{} {{ {} }}", scoped.join(", "), resolved(&body, theme));
+            }
+        } else {
+            let _ = writeln!(out, "{selectors} {{ {} }}", resolved(body, theme));
+        }
+    }
+    out
+}
+
+/// A selector of something inside a series, for series of one colour. `.chart` is around the series.
+fn scoped(selector: &str, colour: &str) -> String {
+    match selector.strip_prefix(".chart ") {
+        Some(inner) => format!(".chart .{colour} {inner}"),
+        None => format!(".{colour} {selector}"),
+    }
+}
+
+/// Selectors and bodies of a style sheet without nesting.
+fn rules(sheet: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    sheet.split('}').filter_map(|rule| rule.split_once('{')).map(|(names, body)| (names.trim(), body.trim()))
+}
+
+fn resolved(body: &str, theme: Theme) -> String {
+    let mut out = String::new();
+    let mut rest = body;
+    while let Some((before, after)) = rest.split_once("var(--") {
+        let (name, tail) = after.split_once(')').expect("var() is closed");
+        out.push_str(before);
+        out.push_str(&palette(name, theme));
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A colour of the page's style sheet, from `--name: light-dark(light, dark);`.
+fn palette(name: &str, theme: Theme) -> String {
+    let line = format!("--{name}: light-dark(");
+    let (_, rest) = PAGE_STYLE.split_once(&line).expect("the page's style sheet has the colour");
+    let (pair, _) = rest.split_once(')').expect("light-dark() is closed");
+    let (light, dark) = pair.split_once(", ").expect("light-dark() has two colours");
+    if theme == Theme::Light { light.to_owned() } else { dark.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHART: &str = "<svg class=\"chart wide\" viewBox=\"0 0 100 60\"><g class=\"series s0 c1 d0\">\
+                         <path class=\"dot\" d=\"M20 10h60v40h-60Z\"/></g></svg>";
+
+    #[test]
+    fn a_picture_has_no_variables_left_and_both_themes() {
+        let svg = standalone(CHART, (100.0, 60.0));
+        assert!(svg.contains("viewBox=\"-16 -16 132 92\" width=\"132\" height=\"92\""), "{svg}");
+        assert!(!svg.contains("var(") && !svg.contains("light-dark("), "{svg}");
+        assert!(svg.contains(".c1 .dot { fill: #d55e00; stroke: #ffffff;"), "{svg}");
+        assert!(svg.contains(".c1 .dot { fill: #f28a45; stroke: #14171a;"), "{svg}");
+    }
+
+    #[test]
+    fn a_png_is_light_and_twice_as_large() {
+        let png = png(&standalone(CHART, (100.0, 60.0)));
+        let pixmap = Pixmap::decode_png(&png).unwrap();
+        assert_eq!((pixmap.width(), pixmap.height()), (264, 184));
+        let colour = |x, y| {
+            let pixel = pixmap.pixel(x, y).unwrap();
+            (pixel.red(), pixel.green(), pixel.blue())
+        };
+        assert_eq!(colour(2, 2), (255, 255, 255));
+        assert_eq!(colour(132, 92), (0xd5, 0x5e, 0x00));
+        assert_eq!(png, super::png(&standalone(CHART, (100.0, 60.0))));
+    }
+}
