@@ -106,6 +106,7 @@ fn configuration(flags: LoadFlags) -> Config {
         think: flags.think,
         expected: Expected { status: flags.expect_status, deadline: flags.deadline },
         form: Form { method: flags.method, fields: flags.header, body: flags.body },
+        retry: flags.retry,
         populations: flags.population,
         seed: flags.seed,
         source: flags.source_ip,

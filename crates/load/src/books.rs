@@ -15,6 +15,8 @@ pub(crate) struct Report {
     pub ledger: Ledger,
     pub totals: Totals,
     pub connections: Connections,
+    /// Requests that were to be retried and were not.
+    pub given_up: u64,
     /// Established connections when the measured window began, and when the run ended.
     pub open: [u64; 2],
     /// When it ended.
@@ -92,6 +94,7 @@ impl Books {
             ledger: self.ledger,
             totals: self.recorder.into_totals(),
             connections: self.connections,
+            given_up: 0,
             open: [open_at_start, held.established],
             ended: end,
             cpu: sys::cpu::thread_time().saturating_sub(cpu_before),

@@ -11,6 +11,7 @@ use crate::arrivals::Process;
 use crate::expected::Expected;
 use crate::ledger::Window;
 use crate::population::Population;
+use crate::retry::Retry;
 use crate::sources::SourceRange;
 use crate::target::Url;
 use crate::workload::{Field, Form, Length, Spec, Think};
@@ -77,6 +78,8 @@ pub struct Config {
     pub think: Option<Think>,
     /// Method, header fields and content of all requests.
     pub form: Form,
+    /// What a client does about a request that failed; closed-loop clients and populations of them too.
+    pub retry: Retry,
     /// Which replies are correct and in time; a deadline is not zero.
     pub expected: Expected,
     /// Clients beside the measured traffic, each population once.
@@ -108,6 +111,7 @@ impl Config {
             requests_per_connection: None,
             think: None,
             form: Form::default(),
+            retry: Retry::Never,
             expected: Expected::default(),
             populations: Vec::new(),
             seed: Seed(1),
@@ -134,6 +138,7 @@ impl Config {
             ("request_timeout", self.request_timeout.to_string()),
             ("workload", self.workload.to_string()),
             ("method", self.form.method().to_owned()),
+            ("retry", self.retry.to_string()),
             ("expect_status", self.expected.status.to_string()),
             ("seed", self.seed.to_string()),
             ("interval", self.interval.to_string()),

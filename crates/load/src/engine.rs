@@ -19,12 +19,15 @@
 //! cannot begin ends as a limit of the client. It wakes for each session while the server answers, and
 //! for several together, at most [`TOGETHER_MAX`] late, while it is silent.
 //!
+//! What failed and is to be retried waits in a queue of its own and is begun like a session ([`retries`]).
+//!
 //! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, in
 //! `reply_deadlines` exactly while it awaits a reply; every session that was offered ends in the ledger.
 //! All times are since the run's start.
 
 mod connect;
 mod exchange;
+mod retries;
 mod session;
 
 use std::cmp::Reverse;
@@ -35,13 +38,16 @@ use std::os::fd::AsFd;
 use base::{Clock, Key, Nanos, PerSecond, Rng, Slab};
 use dispatch::mechanism::{Epoll, EpollEdge};
 use dispatch::{Dispatcher, Event, Interest, Token};
+use rand::Rng as _;
 
 use crate::LoadError;
 use crate::books::{Books, Held, Report};
 use crate::deadlines::Deadlines;
+use crate::draws::Draws;
 use crate::expected::Expected;
 use crate::ledger::Window;
 use crate::recorder::Interval;
+use crate::retry::{Queue, Retry};
 use crate::schedule::Schedule;
 use crate::sources::Sources;
 use crate::workload::Workload;
@@ -91,6 +97,7 @@ pub(crate) struct Settings<'a> {
     pub connect_timeout: Nanos,
     pub request_timeout: Nanos,
     pub expected: &'a Expected,
+    pub retry: Retry,
     /// The most connects pending at once in this thread.
     pub pending_max: u32,
     /// The most sessions a second in this thread, where they have a rate.
@@ -112,6 +119,9 @@ pub(crate) struct Engine<'a, C> {
     schedule: Schedule,
     /// Each session's own draws are seeded from here, in the order of the schedule.
     session_seeds: Rng,
+    /// Requests that failed and are to be offered again, and what their delays are drawn from.
+    retries: Queue,
+    retry_draws: Draws,
     sources: Sources,
     connections: Slab<Connection>,
     connecting: Dispatcher<EpollEdge>,
@@ -139,7 +149,7 @@ impl<'a, C: Clock> Engine<'a, C> {
         origin: Nanos,
         settings: Settings<'a>,
         schedule: Schedule,
-        session_seeds: Rng,
+        mut session_seeds: Rng,
         sources: Sources,
     ) -> Result<Engine<'a, C>, LoadError> {
         let make = "an interest set for connections";
@@ -152,7 +162,9 @@ impl<'a, C: Clock> Engine<'a, C> {
             origin,
             settings,
             schedule,
+            retry_draws: Draws::new(session_seeds.next_u64()),
             session_seeds,
+            retries: Queue::default(),
             sources,
             connections: Slab::new(),
             connecting,
@@ -185,6 +197,7 @@ impl<'a, C: Clock> Engine<'a, C> {
             }
             self.expire(now);
             self.resume_thinkers(now);
+            self.start_retries(now);
             self.start_sessions(now);
             self.handle_connects()?;
             let timeout = self.sleep_time();
@@ -244,6 +257,7 @@ impl<'a, C: Clock> Engine<'a, C> {
         let due = [
             self.schedule.next().map(|due| due.saturating_add(together)),
             self.thinking.peek().map(|Reverse((due, _))| *due),
+            self.retries.next(),
             self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
             self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
             Some(self.books.recorder.interval_end()),
@@ -282,9 +296,10 @@ impl<'a, C: Clock> Engine<'a, C> {
         while let Some(intended) = self.schedule.take(end.saturating_sub(Nanos(1))) {
             self.start_session(intended);
         }
-        let held = self.held();
+        let (held, given_up) = (self.held(), self.retries.given_up());
         let keys: Vec<Key> = self.connections.keys().collect();
         let unfinished = keys.into_iter().filter_map(|key| self.connections.remove(key));
-        self.books.close(end, held, unfinished.map(|connection| connection.session.account), tell)
+        let accounts = unfinished.map(|connection| connection.session.account);
+        Report { given_up, ..self.books.close(end, held, accounts, tell) }
     }
 }

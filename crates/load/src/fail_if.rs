@@ -4,7 +4,7 @@
 //!
 //! - `p50 p90 p99 p999 max mean`: latency from the intended time (a time);
 //!   with `sent-`, `connect-` or `lateness-` before it, of those distributions;
-//! - `offered sent replies goodput`: requests a second (a rate);
+//! - `offered retries sent replies goodput`: requests a second (a rate);
 //! - `errors`: requests that ended otherwise than `ok`; or the name of one outcome, such as
 //!   `connect_timeout` (a count, or with `%` the share of the offered ones that have ended).
 
@@ -67,13 +67,15 @@ const TIMES: [(&str, Times); 4] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rate {
     Offered,
+    Retries,
     Sent,
     Replies,
     Goodput,
 }
 
-const RATES: [(&str, Rate); 4] = [
+const RATES: [(&str, Rate); 5] = [
     ("offered", Rate::Offered),
+    ("retries", Rate::Retries),
     ("sent", Rate::Sent),
     ("replies", Rate::Replies),
     ("goodput", Rate::Goodput),
@@ -160,6 +162,7 @@ fn quantile_of(distribution: &Distribution, quantile: Quantile) -> f64 {
 fn rate_of(result: &LoadResult, rate: Rate) -> f64 {
     match rate {
         Rate::Offered => result.offered_per_s,
+        Rate::Retries => result.retries_per_s(),
         Rate::Sent => result.sent_per_s,
         Rate::Replies => result.replies_per_s,
         Rate::Goodput => result.goodput_per_s,

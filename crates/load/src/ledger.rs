@@ -5,8 +5,11 @@
 //! takes one off its session's [`Account`]; where a session breaks off, what is left on its account
 //! shares the outcome that ended it; what is left when the run ends was in flight.
 //!
-//! Invariant: `offered = sum of outcomes + in flight`, once every account has been closed. The three are
-//! counted apart, so that the check means something.
+//! A request that is retried is offered again and gets an account again ([`crate::retry`]): it is in the
+//! counts of all requests like any other, and once more in those of the retries.
+//!
+//! Invariant: `offered = sum of outcomes + in flight`, once every account has been closed, of all requests and
+//! of the retries. The three are counted apart, so that the check means something.
 
 use base::Nanos;
 use record::{Outcome, Outcomes};
@@ -38,6 +41,7 @@ impl Window {
 pub struct Account {
     left: u32,
     measured: bool,
+    retry: bool,
 }
 
 impl Account {
@@ -54,45 +58,13 @@ impl Account {
 
 /// The three counts.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct Counts {
     offered: u64,
     in_flight_at_end: u64,
     outcomes: [u64; Outcome::ALL.len()],
 }
 
-impl Ledger {
-    /// Opens the account of a session of so many requests.
-    pub fn offer(&mut self, requests: u32, measured: bool) -> Account {
-        self.offered += if measured { u64::from(requests) } else { 0 };
-        Account { left: requests, measured }
-    }
-
-    /// One request of a session has ended; the account has at least one left.
-    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome) {
-        account.left -= 1;
-        self.count(account.measured, outcome, 1);
-    }
-
-    /// The session is over; the requests it had left share its outcome. Returns how many.
-    pub fn end_rest(&mut self, account: Account, outcome: Outcome) -> u32 {
-        self.count(account.measured, outcome, account.left);
-        account.left
-    }
-
-    /// The run is over while the session is not.
-    pub fn in_flight(&mut self, account: Account) {
-        self.in_flight_at_end += if account.measured { u64::from(account.left) } else { 0 };
-    }
-
-    /// Adds another thread's ledger.
-    pub fn merge(&mut self, other: &Ledger) {
-        self.offered += other.offered;
-        self.in_flight_at_end += other.in_flight_at_end;
-        for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
-            *sum += count;
-        }
-    }
-
+impl Counts {
     /// Requests of the sessions scheduled in the window.
     pub fn offered(&self) -> u64 {
         self.offered
@@ -108,8 +80,79 @@ impl Ledger {
         named(&self.outcomes)
     }
 
-    fn count(&mut self, measured: bool, outcome: Outcome, requests: u32) {
-        self.outcomes[outcome as usize] += if measured { u64::from(requests) } else { 0 };
+    fn merge(&mut self, other: &Counts) {
+        self.offered += other.offered;
+        self.in_flight_at_end += other.in_flight_at_end;
+        for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
+            *sum += count;
+        }
+    }
+}
+
+/// The counts of all requests, and once more those of the retries among them.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    all: Counts,
+    retries: Counts,
+}
+
+impl Ledger {
+    /// Opens the account of a session of so many requests.
+    pub fn offer(&mut self, requests: u32, measured: bool) -> Account {
+        self.open(Account { left: requests, measured, retry: false })
+    }
+
+    /// Opens the account of requests that are offered once more.
+    pub fn offer_again(&mut self, requests: u32, measured: bool) -> Account {
+        self.open(Account { left: requests, measured, retry: true })
+    }
+
+    /// One request of a session has ended; the account has at least one left.
+    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome) {
+        account.left -= 1;
+        self.enter(account, |counts| counts.outcomes[outcome as usize] += 1);
+    }
+
+    /// The session is over; the requests it had left share its outcome. Returns how many.
+    pub fn end_rest(&mut self, account: Account, outcome: Outcome) -> u32 {
+        self.enter(&account, |counts| counts.outcomes[outcome as usize] += u64::from(account.left));
+        account.left
+    }
+
+    /// The run is over while the session is not.
+    pub fn in_flight(&mut self, account: Account) {
+        self.enter(&account, |counts| counts.in_flight_at_end += u64::from(account.left));
+    }
+
+    /// Adds another thread's ledger.
+    pub fn merge(&mut self, other: &Ledger) {
+        self.all.merge(&other.all);
+        self.retries.merge(&other.retries);
+    }
+
+    /// All requests.
+    pub fn all(&self) -> &Counts {
+        &self.all
+    }
+
+    /// The retries among them.
+    pub fn retries(&self) -> &Counts {
+        &self.retries
+    }
+
+    fn open(&mut self, account: Account) -> Account {
+        self.enter(&account, |counts| counts.offered += u64::from(account.left));
+        account
+    }
+
+    /// Enters something in the counts that an account belongs to.
+    fn enter(&mut self, account: &Account, entry: impl Fn(&mut Counts)) {
+        if account.measured {
+            entry(&mut self.all);
+        }
+        if account.measured && account.retry {
+            entry(&mut self.retries);
+        }
     }
 }
 
@@ -145,14 +188,18 @@ mod tests {
     /// Something that happens to a session, chosen by number among those that live.
     #[derive(Clone, Debug)]
     enum Step {
-        Schedule { requests: u32, measured: bool },
+        Schedule { requests: u32, measured: bool, retry: bool },
         Reply { session: usize, outcome: usize },
         Break { session: usize, outcome: usize },
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (1u32..20, any::<bool>()).prop_map(|(requests, measured)| Step::Schedule { requests, measured }),
+            (1u32..20, any::<bool>(), any::<bool>()).prop_map(|(requests, measured, retry)| Step::Schedule {
+                requests,
+                measured,
+                retry
+            }),
             (any::<usize>(), 0..Outcome::ALL.len())
                 .prop_map(|(session, outcome)| Step::Reply { session, outcome }),
             (any::<usize>(), 0..Outcome::ALL.len())
@@ -165,12 +212,18 @@ mod tests {
         fn balances_whatever_happens_and_whenever_the_run_ends(
             steps in prop::collection::vec(step(), 0..300),
         ) {
-            let (mut ledger, mut living, mut expected) = (Ledger::default(), Vec::<Account>::new(), 0u64);
+            let (mut ledger, mut living) = (Ledger::default(), Vec::<Account>::new());
+            let (mut expected, mut expected_again) = (0u64, 0u64);
             for step in steps {
                 match step {
-                    Step::Schedule { requests, measured } => {
-                        expected += if measured { u64::from(requests) } else { 0 };
-                        living.push(ledger.offer(requests, measured));
+                    Step::Schedule { requests, measured, retry } => {
+                        let counted = if measured { u64::from(requests) } else { 0 };
+                        expected += counted;
+                        expected_again += if retry { counted } else { 0 };
+                        living.push(match retry {
+                            true => ledger.offer_again(requests, measured),
+                            false => ledger.offer(requests, measured),
+                        });
                     }
                     Step::Reply { session, outcome } if !living.is_empty() => {
                         let at = session % living.len();
@@ -189,8 +242,10 @@ mod tests {
             for account in living {
                 ledger.in_flight(account);
             }
-            prop_assert_eq!(ledger.offered(), expected);
-            prop_assert_eq!(ledger.offered(), ledger.outcomes().total() + ledger.in_flight_at_end());
+            for (counts, expected) in [(ledger.all(), expected), (ledger.retries(), expected_again)] {
+                prop_assert_eq!(counts.offered(), expected);
+                prop_assert_eq!(counts.offered(), counts.outcomes().total() + counts.in_flight_at_end());
+            }
         }
     }
 }

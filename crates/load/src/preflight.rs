@@ -188,7 +188,10 @@ fn check_conduct(config: &Config, workload: &Workload, target: SocketAddr) -> Re
         return Err(LoadError::PopulationNotYours { target: target.ip().to_string() });
     }
     let peak = sessions_peak(config, Nanos::SECOND);
-    let modest = peak.is_some_and(|peak| peak.0 * workload.mean_session_length() <= RATE_UNASKED.0);
+    // Without a single answer, and with none of the time-outs that slow retries down.
+    let attempts = config.retry.attempts_max(config.window().until, Nanos(1));
+    let length = workload.mean_session_length();
+    let modest = peak.is_some_and(|peak| peak.0 * length * attempts <= RATE_UNASKED.0);
     if modest {
         return Ok(());
     }
@@ -204,14 +207,15 @@ fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
 }
 
 /// D of Banga 1997: what is pending when every connect runs into its time-out, at the peak rate. A session whose server
-/// ends a persistent connection early connects once more for each request.
+/// ends a persistent connection early connects once more for each request; one that fails is retried.
 fn pending_max_per_thread(config: &Config, session_length: f64) -> u32 {
     let threads = config.threads.get();
     match &config.client {
         Client::SClient { sockets: Sockets::AtMost(most), .. } => most.get().div_ceil(threads),
         Client::SClient { rate, arrivals, sockets: Sockets::Auto } => {
             let peak = arrivals.peak(*rate, config.window().until, config.connect_timeout);
-            let mean = peak.times(config.connect_timeout) * session_length / f64::from(threads);
+            let attempts = config.retry.attempts_max(config.window().until, config.connect_timeout);
+            let mean = peak.times(config.connect_timeout) * session_length * attempts / f64::from(threads);
             let margin = (mean * PENDING_MARGIN).max(mean + arrivals.excess(mean));
             margin.max(PENDING_MIN).ceil() as u32
         }
@@ -300,6 +304,13 @@ mod tests {
             Client::SClient { rate: PerSecond(2_000.0), arrivals: Process::Poisson, sockets: Sockets::Auto };
         assert_eq!(prepare(poisson).unwrap().pending_max(), 1_159, "1000 and five times its root");
         assert_eq!(prepare(open("http://127.0.0.1:80/", 1.0)).unwrap().pending_max(), 16);
+    }
+
+    #[test]
+    fn retries_may_all_be_pending() {
+        let mut config = open("http://127.0.0.1:80/", 2_000.0);
+        config.retry = "fixed:500ms,3".parse().unwrap();
+        assert_eq!(prepare(config).unwrap().pending_max(), 4_200);
     }
 
     #[test]

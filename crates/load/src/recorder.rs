@@ -87,8 +87,10 @@ pub struct Interval {
     pub from: Nanos,
     /// When it ended.
     pub until: Nanos,
-    /// Requests scheduled.
+    /// Requests offered.
     pub offered: u64,
+    /// Of these, retries.
+    pub retries: u64,
     /// Requests sent.
     pub sent: u64,
     /// Complete replies of any status.
@@ -112,6 +114,7 @@ impl Interval {
             from,
             until: from,
             offered: 0,
+            retries: 0,
             sent: 0,
             replies: 0,
             outcomes: [0; Outcome::ALL.len()],
@@ -125,6 +128,7 @@ impl Interval {
     /// Adds the events of another interval; leaves the times and the sockets alone.
     fn add_events(&mut self, other: &Interval) {
         self.offered += other.offered;
+        self.retries += other.retries;
         self.sent += other.sent;
         self.replies += other.replies;
         self.established += other.established;
@@ -181,6 +185,12 @@ impl Recorder {
     /// A session offered so many requests.
     pub fn offered(&mut self, requests: u32) {
         self.interval.offered += u64::from(requests);
+    }
+
+    /// So many requests are offered once more.
+    pub fn offered_again(&mut self, requests: u32) {
+        self.offered(requests);
+        self.interval.retries += u64::from(requests);
     }
 
     /// A session that is due was begun so late.

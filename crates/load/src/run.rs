@@ -11,7 +11,7 @@ use std::thread;
 
 use base::{Clock, Nanos, PerSecond, RealClock};
 use rand::Rng as _;
-use record::load::{Connections, SCHEMA};
+use record::load::{Connections, Retries, SCHEMA};
 use record::{Distribution, LoadResult, Manifest};
 use rustix::thread::set_current_timer_slack;
 
@@ -139,6 +139,7 @@ fn run_lane(
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
         expected: &config.expected,
+        retry: config.retry,
         pending_max: plan.pending_max_per_thread,
         rate_peak,
         window: config.window(),
@@ -174,6 +175,7 @@ fn run_population(
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
         expected: &config.expected,
+        retry: config.retry,
         pending_max: population.clients(),
         rate_peak: None,
         window: config.window(),
@@ -209,29 +211,38 @@ fn result(plan: &Plan, reports: &Reports, assembly: Assembly, manifest: Manifest
     }
     let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
     let rate = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
-    let outcomes = ledger.outcomes();
+    let (all, again) = (ledger.all(), ledger.retries());
+    let outcomes = all.outcomes();
+    let retries = Retries {
+        offered: again.offered(),
+        in_flight_at_end: again.in_flight_at_end(),
+        outcomes: again.outcomes(),
+        given_up: reports.lanes.iter().map(|report| report.given_up).sum(),
+    };
     let lateness = Distribution::from(&totals.lateness);
     let (outcomes_of_run, established) = assembly.totals();
     let populations = populations(plan, &reports.populations, duration_s);
     let (verdict, mut reasons) = verdict::judge(&Evidence {
-        offered: ledger.offered(),
+        offered: all.offered(),
         outcomes: &outcomes,
         lateness: &lateness,
         outcomes_of_run: &outcomes_of_run,
         established,
         populations: &populations,
+        given_up: retries.given_up,
     });
     let beside = plan.config.populations.iter().zip(&reports.populations);
     reasons.extend(beside.filter_map(|(population, report)| population.missing(report.open[0])));
     LoadResult {
         schema: SCHEMA.to_owned(),
         duration_s,
-        offered: ledger.offered(),
-        in_flight_at_end: ledger.in_flight_at_end(),
+        offered: all.offered(),
+        in_flight_at_end: all.in_flight_at_end(),
         outcomes,
+        retries,
         connections,
         target_per_s: plan.requests_per_s(),
-        offered_per_s: rate(ledger.offered()),
+        offered_per_s: rate(all.offered()),
         sent_per_s: rate(totals.sent),
         replies_per_s: rate(totals.replies),
         goodput_per_s: rate(totals.good),
@@ -255,9 +266,9 @@ fn populations(plan: &Plan, reports: &[Report], duration_s: f64) -> BTreeMap<Str
         let replies = report.totals.replies as f64;
         let record = record::Population {
             clients: u64::from(population.clients()),
-            offered: report.ledger.offered(),
-            in_flight_at_end: report.ledger.in_flight_at_end(),
-            outcomes: report.ledger.outcomes(),
+            offered: report.ledger.all().offered(),
+            in_flight_at_end: report.ledger.all().in_flight_at_end(),
+            outcomes: report.ledger.all().outcomes(),
             connections: report.connections,
             open_at_start: report.open[0],
             open_at_end: report.open[1],

@@ -68,6 +68,7 @@ pub fn point(interval: &Interval) -> Point {
         at_s: interval.until.as_secs_f64(),
         interval_s: interval.until.saturating_sub(interval.from).as_secs_f64(),
         offered: interval.offered,
+        retries: interval.retries,
         sent: interval.sent,
         replies: interval.replies,
         outcomes: ledger::named(&interval.outcomes),

@@ -31,6 +31,8 @@ pub(crate) struct Evidence<'a> {
     pub established: u64,
     /// The populations beside it, by name.
     pub populations: &'a BTreeMap<String, Population>,
+    /// Retries for which there was no room.
+    pub given_up: u64,
 }
 
 /// The verdict, and its reasons, one sentence each.
@@ -56,6 +58,12 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Verdict, Vec<String>) {
                 shortage(outcome)
             ));
         }
+    }
+    if evidence.given_up as f64 > CLIENT_LIMIT_SHARE_MAX * evidence.offered as f64 {
+        reasons.push(format!(
+            "{} requests were not retried: too many were waiting for it; use more threads, or fewer retries.",
+            evidence.given_up
+        ));
     }
     for (name, population) in evidence.populations {
         for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_client_limit()) {
@@ -107,6 +115,7 @@ pub(crate) mod tests {
             offered: 0,
             in_flight_at_end: 0,
             outcomes: Outcomes::default(),
+            retries: Default::default(),
             connections: Connections::default(),
             target_per_s: None,
             offered_per_s: 0.0,
@@ -139,6 +148,7 @@ pub(crate) mod tests {
             outcomes_of_run: &outcomes,
             established,
             populations: &BTreeMap::new(),
+            given_up: 0,
         })
     }
 

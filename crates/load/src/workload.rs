@@ -324,7 +324,7 @@ impl fmt::Display for Think {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::config::Client;
     use std::num::NonZeroU32;
@@ -335,7 +335,7 @@ mod tests {
         Config { workload: spec, ..Config::new(urls, client) }
     }
 
-    pub(super) fn workload(urls: &[&str], spec: Spec, length: Option<Length>) -> Workload {
+    pub(crate) fn workload(urls: &[&str], spec: Spec, length: Option<Length>) -> Workload {
         Workload::new(&Config { requests_per_connection: length, ..config(urls, spec) })
     }
 

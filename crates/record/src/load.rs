@@ -172,6 +172,9 @@ pub struct Point {
     pub offered: u64,
     /// Requests sent in it.
     pub sent: u64,
+    /// Of those offered, the retries.
+    #[serde(default)]
+    pub retries: u64,
     /// Complete replies of any status.
     pub replies: u64,
     /// How requests ended in it.
@@ -205,6 +208,19 @@ pub struct Connections {
     pub established: u64,
     /// The most sockets open at once; with several threads, the sum of theirs.
     pub sockets_peak: u64,
+}
+
+/// The retries among the requests of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retries {
+    /// How many were offered.
+    pub offered: u64,
+    /// Those of them that had not ended when the run did.
+    pub in_flight_at_end: u64,
+    /// How the others ended.
+    pub outcomes: Outcomes,
+    /// Requests that were to be retried and were not, because too many were waiting for it.
+    pub given_up: u64,
 }
 
 /// What became of a population beside the measured traffic. Its ledger is of the whole run, warm-up
@@ -246,6 +262,10 @@ pub struct LoadResult {
     pub in_flight_at_end: u64,
     /// How the others ended.
     pub outcomes: Outcomes,
+    /// Of these, the retries: they are offered load like any other. What is left without them is the
+    /// demand, what users wanted.
+    #[serde(default)]
+    pub retries: Retries,
     /// Connections behind them.
     pub connections: Connections,
     /// Requests a second that were asked for: the rate times the mean session length; absent for a
@@ -296,12 +316,27 @@ pub struct Unbalanced {
 }
 
 impl LoadResult {
+    /// Retries a second.
+    pub fn retries_per_s(&self) -> f64 {
+        if self.duration_s > 0.0 { self.retries.offered as f64 / self.duration_s } else { 0.0 }
+    }
+
+    /// The offered load over the demand: 1 where nothing was retried.
+    pub fn amplification(&self) -> f64 {
+        match self.offered - self.retries.offered {
+            0 => 1.0,
+            demand => self.offered as f64 / demand as f64,
+        }
+    }
+
     /// Checks that every offered request ended in exactly one way, in the populations too.
     ///
     /// # Errors
     /// [`Unbalanced`], with the three numbers.
     pub fn balance(&self) -> Result<(), Unbalanced> {
         balance("the run", self.offered, &self.outcomes, self.in_flight_at_end)?;
+        let retries = &self.retries;
+        balance("the retries", retries.offered, &retries.outcomes, retries.in_flight_at_end)?;
         self.populations.iter().try_for_each(|(name, population)| {
             balance(name, population.offered, &population.outcomes, population.in_flight_at_end)
         })

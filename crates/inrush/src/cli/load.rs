@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Body, Field, Length, Method, Population, Process, Sockets, SourceRange, Spec, Statuses, Think, Threshold,
-    Url,
+    Body, Field, Length, Method, Population, Process, Retry, Sockets, SourceRange, Spec, Statuses, Think,
+    Threshold, Url,
 };
 use base::{Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
@@ -86,6 +86,14 @@ pub struct LoadFlags {
     /// asked for is the workload's affair); the first session begins with the run.
     #[arg(long, value_name = "PROCESS", default_value = "constant")]
     pub arrivals: Process,
+
+    /// What clients do about a request that failed: none, fixed:DELAY[,MAX] or exponential:BASE[,CAP][,MAX]
+    ///
+    /// What is retried: 503, refusals, resets, time-outs; at most MAX times (3 if not given; inf). fixed waits for DELAY; exponential for
+    /// a random time up to BASE, doubled with each retry up to CAP (20s if not given). Each attempt is offered load with an outcome of
+    /// its own; latency and --deadline count from when the first was meant to be sent.
+    #[arg(long, value_name = "POLICY", default_value = "none")]
+    pub retry: Retry,
 
     /// What sessions ask for: one-packet (the URLs), specweb99[:DIRECTORIES] (its files under the URL), urls:FILE (the
     /// file's paths under the URL), hot or cold

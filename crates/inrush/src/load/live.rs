@@ -148,6 +148,10 @@ fn latency(snapshot: &Snapshot<'_>) -> Vec<Line<'static>> {
         Line::default(),
         row("lateness p99", of(late.p99, late.count)),
         row("sockets", point.sockets.to_string()),
+        match point.retries {
+            0 => Line::default(),
+            retries => row("retries", retries.to_string()),
+        },
     ]
 }
 

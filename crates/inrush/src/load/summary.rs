@@ -44,6 +44,11 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     )?;
     let asked = result.target_per_s.map_or(String::new(), |target| format!("  of {} asked", rate(target)));
     writeln!(out, "offered    {:>10}{asked}", rate(result.offered_per_s))?;
+    if result.retries.offered > 0 {
+        let amplification = result.amplification();
+        let retries = rate(result.retries_per_s());
+        writeln!(out, "  retries  {retries:>10}  of these: {amplification:.2} times the demand is offered")?;
+    }
     writeln!(out, "sent       {:>10}", rate(result.sent_per_s))?;
     writeln!(out, "replies    {:>10}", rate(result.replies_per_s))?;
     writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))?;
@@ -58,6 +63,10 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     }
     writeln!(out, "\n{} requests offered, and what became of them", result.offered)?;
     ledger(out, result.offered, &result.outcomes, result.in_flight_at_end)?;
+    if result.retries.offered > 0 {
+        writeln!(out, "\n{} of them retries", result.retries.offered)?;
+        ledger(out, result.retries.offered, &result.retries.outcomes, result.retries.in_flight_at_end)?;
+    }
     for (name, beside) in &result.populations {
         population(out, name, beside)?;
     }

@@ -60,6 +60,12 @@ fn a_rate_is_refused_where_none_can_be_given() {
 }
 
 #[test]
+fn retries_that_make_no_sense_are_named() {
+    check(&["--retry=always"], &["--retry", "'always'", "fixed:DELAY[,MAX]", "exponential:100ms,20s,5"]);
+    check(&["--retry=fixed:1s,0"], &["--retry", "'fixed:1s,0'"]);
+}
+
+#[test]
 fn populations_that_make_no_sense_are_named() {
     check(&["--population=idle:0"], &["--population", "'idle:0'", "idle:6000", "slow-read:50,1KiB/s"]);
     check(&["--population=cold:5", "--population=cold:5"], &["--population cold:5 is given twice", "sum"]);

@@ -186,6 +186,7 @@ impl Model {
             connect_ns: distribution(ok, 0.1 * MILLISECOND),
             lateness_ns: distribution(offered, 0.02 * MILLISECOND),
             generator_cpu: factor * 0.2,
+            retries: Default::default(),
             populations: BTreeMap::new(),
             series: Vec::new(),
             verdict: if limited { Verdict::GeneratorLimited } else { Verdict::Valid },

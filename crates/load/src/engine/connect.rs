@@ -13,6 +13,7 @@ use sys::errno::{Failure, classify};
 use super::session::{Connection, Phase, Session};
 use super::{Engine, TOO_LATE};
 use crate::draws::Draws;
+use crate::retry::Again;
 use crate::sources::connect_again;
 
 impl<C: Clock> Engine<'_, C> {
@@ -24,7 +25,7 @@ impl<C: Clock> Engine<'_, C> {
         let request = workload.pick(&mut draws);
         let account = self.books.ledger.offer(requests, self.settings.counted.contains(intended));
         self.books.recorder.offered(requests);
-        let session = Session { account, draws, request, intended };
+        let session = Session { account, draws, request, intended, retries: 0, frees_client: true };
         let now = self.now();
         let lateness = now.saturating_sub(intended);
         if lateness > TOO_LATE {
@@ -141,11 +142,10 @@ impl<C: Clock> Engine<'_, C> {
         Some(connection.session)
     }
 
-    /// The session is over; what it had left shares the outcome.
-    pub(super) fn end_session(&mut self, mut session: Session, outcome: Outcome, now: Nanos) {
-        let due = now + self.settings.workload.think_time(&mut session.draws);
+    /// The session is over; what it had left shares the outcome, and is perhaps offered again.
+    pub(super) fn end_session(&mut self, session: Session, outcome: Outcome, now: Nanos) {
+        self.over(&session, Again::rest(&session), outcome, now);
         self.books.end(session.account, outcome);
-        self.schedule.session_ended(due);
     }
 }
 

@@ -15,6 +15,7 @@ use super::Engine;
 use super::session::{Connection, Phase};
 use crate::receive::{Received, receive};
 use crate::recorder::Correct;
+use crate::retry::{Again, Retry};
 use crate::workload::Workload;
 
 /// Reads of one connection in one turn: a large reply goes on in the next, behind the others.
@@ -100,17 +101,14 @@ impl<C: Clock> Engine<'_, C> {
         match read(connection, &mut self.scratch) {
             Received::Nothing | Received::Part(_) => {}
             Received::Over(outcome) => self.lost(key, outcome),
-            Received::Reply(reply) => {
-                let now = self.now();
-                self.reply_deadlines.remove(key);
-                self.enter_reply(key, &reply, sent, now);
-                self.go_on(key, reply.persistent, now);
-            }
+            Received::Reply(reply) => self.replied(key, &reply, sent),
         }
     }
 
-    /// Enters a complete reply in the ledger and the histograms.
-    fn enter_reply(&mut self, key: Key, reply: &Reply, sent: Nanos, now: Nanos) {
+    /// Enters a complete reply in the ledger and the histograms, and goes on.
+    fn replied(&mut self, key: Key, reply: &Reply, sent: Nanos) {
+        let now = self.now();
+        self.reply_deadlines.remove(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied = true;
         let session = &mut connection.session;
@@ -128,20 +126,27 @@ impl<C: Clock> Engine<'_, C> {
         }
         self.books.ledger.end_one(&mut session.account, outcome);
         self.books.recorder.ended(outcome, 1);
+        self.go_on(key, reply.persistent, outcome, now);
     }
 
-    /// After a reply: the end of the session, a time to think, or the next request at once.
-    fn go_on(&mut self, key: Key, persistent: bool, now: Nanos) {
+    /// After a reply: another attempt where it was a refusal, and the end of the session, a time to think, or
+    /// the next request at once.
+    fn go_on(&mut self, key: Key, persistent: bool, outcome: Outcome, now: Nanos) {
+        let Some(connection) = self.connections.get(key) else { return };
+        if connection.session.account.left() == 0 {
+            if let Some(session) = self.close(key) {
+                self.over(&session, Again::one(&session), outcome, now);
+            }
+            return;
+        }
+        if Retry::is_worth_it(outcome) {
+            self.retry(Again::one(&connection.session), outcome, now);
+        }
         let Some(connection) = self.connections.get_mut(key) else { return };
         let session = &mut connection.session;
         let due = now + self.settings.workload.think_time(&mut session.draws);
-        if session.account.left() == 0 {
-            self.close(key);
-            self.schedule.session_ended(due);
-            return;
-        }
         session.request = self.settings.workload.pick(&mut session.draws);
-        session.intended = due;
+        (session.intended, session.retries) = (due, 0);
         connection.phase = Phase::Thinking { over: !persistent };
         if due > now {
             if !persistent {

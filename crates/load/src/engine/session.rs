@@ -17,6 +17,10 @@ pub(super) struct Session {
     pub request: RequestId,
     /// When that request was meant to be sent.
     pub intended: Nanos,
+    /// How many retries that request is.
+    pub retries: u32,
+    /// Whether a client of a closed loop is free again when it is over.
+    pub frees_client: bool,
 }
 
 /// Where a connection stands.

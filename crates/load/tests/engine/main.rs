@@ -2,6 +2,7 @@
 //! ledger balances; nothing here depends on how fast anything is.
 
 mod populations;
+mod retries;
 mod servers;
 
 use std::num::NonZeroU32;

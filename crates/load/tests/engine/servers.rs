@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +51,19 @@ impl Server {
     /// Takes requests and says nothing.
     pub fn silent() -> Server {
         Server::accepting(|mut stream| while read_request(&mut stream) {})
+    }
+
+    /// Answers every other request with the one and the rest with the other, over all connections.
+    pub fn alternating(odd: &'static [u8], even: &'static [u8]) -> Server {
+        let asked = Arc::new(AtomicUsize::new(0));
+        Server::accepting(move |mut stream| {
+            while read_request(&mut stream) {
+                let reply = if asked.fetch_add(1, Ordering::Relaxed) % 2 == 0 { odd } else { even };
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        })
     }
 
     /// Ends every connection as soon as it is there.

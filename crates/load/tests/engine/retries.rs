@@ -1,0 +1,96 @@
+//! Clients that try again, against servers that fail them.
+
+use std::num::NonZeroU32;
+
+use load::Client;
+use record::{LoadResult, Outcome};
+
+use super::servers::Server;
+use super::{assert_all, config, run};
+
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+fn retrying(server: &Server, policy: &str) -> load::Config {
+    load::Config { retry: policy.parse().unwrap(), ..config(server) }
+}
+
+/// What users wanted: the rate and the time that were asked for.
+#[track_caller]
+fn assert_demand(result: &LoadResult, requests: u64) {
+    assert_eq!(result.offered - result.retries.offered, requests, "{:?}", result.retries);
+}
+
+#[test]
+fn a_server_that_turns_everybody_away_is_offered_several_times_the_demand() {
+    let result = run(retrying(&Server::replying(BUSY), "fixed:1ms,4"));
+    assert_demand(&result, 100);
+    assert_all(&result, Outcome::Shed);
+    assert!(result.retries.offered > 200, "{:?}", result.retries);
+    assert!(result.amplification() > 3.0 && result.amplification() <= 5.5, "{}", result.amplification());
+    assert!(result.offered_per_s > 3.0 * result.target_per_s.unwrap());
+    let in_series: u64 = result.series.iter().map(|point| point.retries).sum();
+    assert!(in_series >= result.retries.offered);
+}
+
+#[test]
+fn nothing_is_amplified_where_all_goes_well_or_nobody_retries() {
+    for (server, policy) in [(Server::replying(OK), "fixed:0,inf"), (Server::replying(BUSY), "none")] {
+        let result = run(retrying(&server, policy));
+        assert_eq!((result.retries.offered, result.amplification()), (0, 1.0));
+    }
+}
+
+#[test]
+fn a_retry_that_succeeds_has_taken_since_the_first_attempt() {
+    let server = Server::alternating(BUSY, OK);
+    let mut config = retrying(&server, "fixed:20ms");
+    config.expected.deadline = Some(base::Nanos::from_millis(20));
+    let result = run(config);
+    assert_demand(&result, 100);
+    let succeeded = result.retries.outcomes.get(Outcome::Ok);
+    assert!(succeeded > 0, "{:?}", result.retries);
+    assert!(result.latency_intended_ns.max >= 20_000_000, "{:?}", result.latency_intended_ns);
+    // A few that were scheduled in the warm-up may be answered after it.
+    let in_time = result.outcomes.get(Outcome::Ok) - succeeded;
+    assert!(result.goodput_per_s * result.duration_s <= in_time as f64 + 5.0, "retries came too late");
+}
+
+#[test]
+fn what_a_session_had_left_is_offered_again_as_one() {
+    let server = Server::resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhel");
+    let mut sessions = retrying(&server, "exponential:1ms,4ms,2");
+    sessions.requests_per_connection = Some("4".parse().unwrap());
+    let result = run(sessions);
+    assert_demand(&result, 400);
+    assert!(result.retries.offered > 0 && result.retries.offered % 4 == 0, "{:?}", result.retries);
+}
+
+#[test]
+fn a_refusal_within_a_session_is_retried_beside_it() {
+    let server = Server::alternating(OK, BUSY);
+    let mut sessions = retrying(&server, "fixed:1ms,1");
+    sessions.requests_per_connection = Some("4".parse().unwrap());
+    let result = run(sessions);
+    assert_demand(&result, 400);
+    assert!(result.retries.offered > 0);
+    let refused = result.outcomes.get(Outcome::Shed);
+    assert!(refused > 0 && result.outcomes.get(Outcome::Ok) + refused == result.outcomes.total());
+}
+
+#[test]
+fn a_closed_client_waits_for_its_retries() {
+    let mut closed = retrying(&Server::replying(BUSY), "fixed:1h,inf");
+    closed.client = Client::Closed { clients: NonZeroU32::new(5).unwrap() };
+    closed.warmup = base::Nanos::ZERO;
+    let result = run(closed);
+    assert_eq!((result.offered, result.outcomes.get(Outcome::Shed)), (5, 5));
+}
+
+#[test]
+fn a_wrong_reply_is_final() {
+    let missing = Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    let result = run(retrying(&missing, "fixed:0,inf"));
+    assert_all(&result, Outcome::StatusError);
+    assert_eq!(result.retries.offered, 0);
+}
