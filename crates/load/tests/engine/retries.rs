@@ -63,7 +63,7 @@ fn what_a_session_had_left_is_offered_again_as_one() {
     sessions.requests_per_connection = Some("4".parse().unwrap());
     let result = run(sessions);
     assert_demand(&result, 400);
-    assert!(result.retries.offered > 0 && result.retries.offered % 4 == 0, "{:?}", result.retries);
+    assert!(result.retries.offered > 0 && result.retries.offered.is_multiple_of(4), "{:?}", result.retries);
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Server {
         let asked = Arc::new(AtomicUsize::new(0));
         Server::accepting(move |mut stream| {
             while read_request(&mut stream) {
-                let reply = if asked.fetch_add(1, Ordering::Relaxed) % 2 == 0 { odd } else { even };
+                let reply = if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) { odd } else { even };
                 if stream.write_all(reply).is_err() {
                     break;
                 }
