@@ -127,6 +127,18 @@ impl Reader {
     /// # Errors
     /// [`Malformed`], but not [`Malformed::Truncated`]; the reader must not be fed again.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(usize, Option<Reply>), Malformed> {
+        self.feed_content(bytes, |_| {})
+    }
+
+    /// As [`feed`](Self::feed), and hands the content to `sink`, piece by piece, coding of the transfer undone.
+    ///
+    /// # Errors
+    /// As [`feed`](Self::feed).
+    pub fn feed_content(
+        &mut self,
+        bytes: &[u8],
+        mut sink: impl FnMut(&[u8]),
+    ) -> Result<(usize, Option<Reply>), Malformed> {
         let mut at = 0;
         loop {
             let rest = &bytes[at..];
@@ -140,6 +152,7 @@ impl Reader {
                 },
                 State::Sized { left, reply } => {
                     let take = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                    sink(&rest[..take]);
                     *left -= take as u64;
                     reply.body_bytes += take as u64;
                     if *left == 0 {
@@ -148,7 +161,7 @@ impl Reader {
                     return Ok((bytes.len(), None));
                 }
                 State::Chunked { decoder, reply } => {
-                    let taken = decoder.decode(rest, |_| {}).map_err(|error| match error {
+                    let taken = decoder.decode(rest, &mut sink).map_err(|error| match error {
                         ChunkError::Malformed | ChunkError::TooLarge => Malformed::Chunk,
                     })?;
                     if decoder.is_done() {
@@ -158,6 +171,7 @@ impl Reader {
                     return Ok((bytes.len(), None));
                 }
                 State::UntilEnd { reply } => {
+                    sink(rest);
                     reply.body_bytes += rest.len() as u64;
                     return Ok((bytes.len(), None));
                 }

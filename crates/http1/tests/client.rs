@@ -56,6 +56,23 @@ fn rfc9112_6_3_replies_are_delimited() {
 }
 
 #[test]
+fn content_is_handed_over_however_it_is_delimited_and_cut() {
+    for head in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nhelloyo",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n2;a\r\nyo\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\nhelloyo",
+    ] {
+        for piece in 1..head.len() {
+            let (mut reader, mut content) = (Reader::new(), Vec::new());
+            for bytes in head.as_bytes().chunks(piece) {
+                reader.feed_content(bytes, |part| content.extend_from_slice(part)).unwrap();
+            }
+            assert_eq!(content, b"helloyo", "{head:?} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
 fn several_replies_follow_each_other() {
     let one = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
     check(&one.repeat(3), &[(200, 5, true); 3], Ok(()));

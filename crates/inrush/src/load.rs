@@ -104,7 +104,12 @@ fn configuration(flags: LoadFlags) -> Config {
         workload: flags.workload,
         requests_per_connection: flags.requests_per_connection,
         think: flags.think,
-        expected: Expected { status: flags.expect_status, deadline: flags.deadline },
+        expected: Expected {
+            status: flags.expect_status,
+            length: flags.expect_length,
+            digest: flags.expect_digest,
+            deadline: flags.deadline,
+        },
         form: Form { method: flags.method, fields: flags.header, body: flags.body },
         retry: flags.retry,
         populations: flags.population,

@@ -164,6 +164,12 @@ impl Config {
         if let Some(think) = &self.think {
             settings.push(("think", think.to_string()));
         }
+        if let Some(length) = &self.expected.length {
+            settings.push(("expect_length", length.to_string()));
+        }
+        if let Some(digest) = &self.expected.digest {
+            settings.push(("expect_digest", digest.to_string()));
+        }
         if let Some(deadline) = &self.expected.deadline {
             settings.push(("deadline", deadline.to_string()));
         }

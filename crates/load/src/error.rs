@@ -73,6 +73,12 @@ pub enum LoadError {
         /// The address.
         target: String,
     },
+    /// Content is expected of replies that have none.
+    #[error("--{setting} asks for content, and replies to HEAD have none")]
+    NoContent {
+        /// The setting's name on the command line.
+        setting: &'static str,
+    },
     /// A source address of the wrong family.
     #[error("--source-ip {source_ip} cannot reach {target}: one is IPv4, the other IPv6")]
     SourceFamily {

@@ -5,25 +5,50 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use base::Nanos;
+use http1::client::Reply;
 use record::Outcome;
+
+use crate::content::{Digest, Hasher};
 
 /// What is expected of replies.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Expected {
     /// Their status.
     pub status: Statuses,
+    /// The length of their content, in bytes; any where there is none.
+    pub length: Option<u64>,
+    /// The digest of their content; any where there is none.
+    pub digest: Option<Digest>,
     /// When they are complete, from the time that the request was meant to be sent. A correct reply after
     /// it is one, and its latency counts, but it is no goodput. Any time where there is none.
     pub deadline: Option<Nanos>,
 }
 
 impl Expected {
-    /// How a request with a complete reply has ended.
-    pub(crate) fn outcome(&self, status: u16) -> Outcome {
-        match status {
-            _ if self.status.contains(status) => Outcome::Ok,
+    /// How a request with a complete reply has ended; the digest is that of its content, where one is expected.
+    pub(crate) fn outcome(&self, reply: &Reply, digest: Option<Digest>) -> Outcome {
+        match reply.status {
+            status if self.status.contains(status) => {
+                let is_right =
+                    self.length.is_none_or(|length| length == reply.body_bytes) && self.digest == digest;
+                if is_right { Outcome::Ok } else { Outcome::WrongBody }
+            }
             503 => Outcome::Shed,
             _ => Outcome::StatusError,
+        }
+    }
+
+    /// What a connection's replies are hashed with.
+    pub(crate) fn hasher(&self) -> Hasher {
+        Hasher::new(self.digest.is_some())
+    }
+
+    /// The setting that asks for content, if one does.
+    pub(crate) fn content_setting(&self) -> Option<&'static str> {
+        match (self.length, self.digest) {
+            (Some(1..), _) => Some("expect-length"),
+            (_, Some(_)) => Some("expect-digest"),
+            _ => None,
         }
     }
 
@@ -101,11 +126,18 @@ mod tests {
     #[test]
     fn what_is_expected_is_ok_and_nothing_else() {
         let mut expected = Expected::default();
-        let outcomes = |expected: &Expected| [200, 304, 404, 503].map(|status| expected.outcome(status));
-        use Outcome::{Ok, Shed, StatusError};
+        let reply = |status| Reply { status, body_bytes: 3, persistent: true };
+        let outcomes = |expected: &Expected| {
+            [200, 304, 404, 503].map(|status| expected.outcome(&reply(status), expected.digest))
+        };
+        use Outcome::{Ok, Shed, StatusError, WrongBody};
         assert_eq!(outcomes(&expected), [Ok, Ok, StatusError, Shed]);
         expected.status = "404,503".parse().unwrap();
         assert_eq!(outcomes(&expected), [StatusError, StatusError, Ok, Ok]);
+        (expected.status, expected.length) = (Statuses::default(), Some(3));
+        assert_eq!(outcomes(&expected), [Ok, Ok, StatusError, Shed]);
+        expected.length = Some(4);
+        assert_eq!(outcomes(&expected), [WrongBody, WrongBody, StatusError, Shed]);
         assert!(expected.in_time(Nanos::MAX));
         expected.deadline = Some(Nanos(5));
         assert!(expected.in_time(Nanos(5)) && !expected.in_time(Nanos(6)));

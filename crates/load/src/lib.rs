@@ -32,6 +32,7 @@ mod arrivals;
 mod assembly;
 mod books;
 mod config;
+mod content;
 mod deadlines;
 mod draws;
 mod engine;
@@ -56,6 +57,7 @@ pub mod workload;
 
 pub use arrivals::Process;
 pub use config::{CONNECT_TIMEOUT, Client, Config, REQUEST_TIMEOUT, Sockets};
+pub use content::Digest;
 pub use engine::TOO_LATE;
 pub use error::LoadError;
 pub use expected::{Expected, Statuses};

@@ -113,6 +113,9 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let population_workloads = config.populations.iter().map(|population| of_population(&config, population));
     let population_workloads = population_workloads.collect();
     check_conduct(&config, &workload, target)?;
+    if let Some(setting) = config.expected.content_setting().filter(|_| workload.answers_head()) {
+        return Err(LoadError::NoContent { setting });
+    }
     if let Some(source) = config.source.filter(|source| source.first().is_ipv4() != target.is_ipv4()) {
         return Err(LoadError::SourceFamily {
             source_ip: source.to_string(),

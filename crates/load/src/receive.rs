@@ -7,6 +7,8 @@ use record::Outcome;
 use rustix::net::RecvFlags;
 use sys::errno::{Failure, classify};
 
+use crate::content::Hasher;
+
 /// What a read brought.
 pub(crate) enum Received {
     /// The socket is empty.
@@ -19,9 +21,14 @@ pub(crate) enum Received {
     Over(Outcome),
 }
 
-/// Reads once, at most what `buffer` holds, and never waits. A reply that is followed by more than was
+/// Reads once, at most what `buffer` holds, and never waits. The content goes through `hasher`. A reply that is followed by more than was
 /// asked for does not persist: nothing behind it can be trusted.
-pub(crate) fn receive(socket: &OwnedFd, reader: &mut Reader, buffer: &mut [u8]) -> Received {
+pub(crate) fn receive(
+    socket: &OwnedFd,
+    reader: &mut Reader,
+    hasher: &mut Hasher,
+    buffer: &mut [u8],
+) -> Received {
     let received = loop {
         match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
             Ok((received, _)) => break received,
@@ -38,7 +45,7 @@ pub(crate) fn receive(socket: &OwnedFd, reader: &mut Reader, buffer: &mut [u8]) 
             Ok(None) | Err(_) => Received::Over(Outcome::Reset),
         };
     }
-    match reader.feed(&buffer[..received]) {
+    match reader.feed_content(&buffer[..received], |content| hasher.update(content)) {
         Err(_) => Received::Over(Outcome::Malformed),
         Ok((taken, Some(mut reply))) => {
             reply.persistent &= taken == received;

@@ -18,7 +18,8 @@ pub const SCHEMA: &str = "inrush.load/1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// A correct reply: complete, with an expected status, by default 2xx or 3xx.
+    /// A correct reply: complete, with an expected status, by default 2xx or 3xx, and the expected content, where
+    /// there is an expectation.
     Ok,
     /// A complete reply with another status, 503 excepted.
     StatusError,
@@ -32,6 +33,8 @@ pub enum Outcome {
     Reset,
     /// A reply that is not HTTP.
     Malformed,
+    /// A complete reply with an expected status whose content is not the expected one.
+    WrongBody,
     /// No connection within the connect time-out.
     ConnectTimeout,
     /// No complete reply within the request time-out.
@@ -46,7 +49,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, in the order they are shown.
-    pub const ALL: [Outcome; 12] = [
+    pub const ALL: [Outcome; 13] = [
         Outcome::Ok,
         Outcome::StatusError,
         Outcome::Shed,
@@ -54,6 +57,7 @@ impl Outcome {
         Outcome::Unreachable,
         Outcome::Reset,
         Outcome::Malformed,
+        Outcome::WrongBody,
         Outcome::ConnectTimeout,
         Outcome::ResponseTimeout,
         Outcome::NoPort,
@@ -71,6 +75,7 @@ impl Outcome {
             Outcome::Unreachable => "unreachable",
             Outcome::Reset => "reset",
             Outcome::Malformed => "malformed",
+            Outcome::WrongBody => "wrong_body",
             Outcome::ConnectTimeout => "connect_timeout",
             Outcome::ResponseTimeout => "response_timeout",
             Outcome::NoPort => "no_port",

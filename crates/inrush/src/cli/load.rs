@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Body, Field, Length, Method, Population, Process, Retry, Sockets, SourceRange, Spec, Statuses, Think,
-    Threshold, Url,
+    Body, Digest, Field, Length, Method, Population, Process, Retry, Sockets, SourceRange, Spec, Statuses,
+    Think, Threshold, Url,
 };
-use base::{Nanos, PerSecond, Seed};
+use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
 
 /// What decides when sessions begin.
@@ -30,6 +30,10 @@ pub enum Output {
     Ndjson,
     /// The time series: a row for each interval
     Csv,
+}
+
+fn content_length(text: &str) -> Result<u64, String> {
+    text.parse().map(|Bytes(bytes)| bytes).map_err(|error: base::UnitError| error.to_string())
 }
 
 pub fn positive_time(text: &str) -> Result<Nanos, String> {
@@ -127,6 +131,14 @@ pub struct LoadFlags {
     /// Which statuses are correct, such as 200 or 200,301,4xx
     #[arg(long, value_name = "LIST", default_value = "2xx,3xx")]
     pub expect_status: Statuses,
+
+    /// How many bytes of content a correct reply has
+    #[arg(long, value_name = "BYTES", value_parser = content_length)]
+    pub expect_length: Option<u64>,
+
+    /// The digest of a correct reply's content: sha256: and what sha256sum prints
+    #[arg(long, value_name = "DIGEST")]
+    pub expect_digest: Option<Digest>,
 
     /// When a correct reply is too late to be goodput, from the time its request was meant to be sent; it still counts
     /// as ok, and in the latencies

@@ -50,6 +50,9 @@ fn requests_that_could_not_be_written_are_refused() {
 fn expectations_that_nothing_can_meet_are_refused() {
     check(&["--expect-status=ok"], &["--expect-status", "'ok'", "200,301,4xx"]);
     check(&["--expect-status=100"], &["--expect-status", "'100'", "final"]);
+    check(&["--expect-length=-1"], &["--expect-length", "64KiB"]);
+    check(&["--expect-digest=md5:0"], &["--expect-digest", "'md5:0'", "sha256sum"]);
+    check(&["--expect-length=5", "--method=HEAD"], &["--expect-length asks for content", "HEAD"]);
     check(&["--deadline=0"], &["--deadline", "above 0"]);
 }
 

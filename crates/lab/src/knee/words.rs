@@ -174,6 +174,7 @@ fn ended_as(name: &str) -> String {
         Some(Outcome::Shed) => "were turned away with 503".to_owned(),
         Some(Outcome::StatusError) => "got an error status".to_owned(),
         Some(Outcome::Malformed) => "got something that is not HTTP".to_owned(),
+        Some(Outcome::WrongBody) => "got the wrong content".to_owned(),
         Some(Outcome::Unreachable) => "found no way to the server".to_owned(),
         Some(limit) if limit.is_client_limit() => format!("were never sent by the generator ({name})"),
         _ => format!("ended as {name}"),

@@ -143,6 +143,7 @@ pub fn ending(ending: Ending) -> &'static str {
         Ending::Ended(Outcome::Unreachable) => "unreachable",
         Ending::Ended(Outcome::Reset) => "reset or cut short",
         Ending::Ended(Outcome::Malformed) => "malformed reply",
+        Ending::Ended(Outcome::WrongBody) => "wrong content",
         Ending::Ended(Outcome::ConnectTimeout) => "connect time-out",
         Ending::Ended(Outcome::ResponseTimeout) => "response time-out",
         Ending::Ended(Outcome::NoPort) => "client: no port",

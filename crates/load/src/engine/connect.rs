@@ -55,7 +55,8 @@ impl<C: Clock> Engine<'_, C> {
         let phase = Phase::Connecting { since: now };
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
-        let connection = Connection { socket, session, phase, reader, has_replied: false, unsent: 0 };
+        let hasher = self.settings.expected.hasher();
+        let connection = Connection { socket, session, phase, reader, hasher, has_replied: false, unsent: 0 };
         let key = self.connections.insert(connection);
         self.books.opened(self.connections.len());
         let connection = self.connections.get(key).expect("it was inserted just now");

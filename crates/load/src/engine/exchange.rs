@@ -112,7 +112,7 @@ impl<C: Clock> Engine<'_, C> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied = true;
         let session = &mut connection.session;
-        let outcome = self.settings.expected.outcome(reply.status);
+        let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
         self.books.recorder.reply(now);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(session.intended);
@@ -212,7 +212,8 @@ impl<C: Clock> Engine<'_, C> {
 /// Reads until a reply is complete, the socket is empty, or others should have their turn.
 fn read(connection: &mut Connection, scratch: &mut [u8]) -> Received {
     for _ in 0..READS_PER_TURN {
-        match receive(&connection.socket, &mut connection.reader, scratch) {
+        let Connection { socket, reader, hasher, .. } = &mut *connection;
+        match receive(socket, reader, hasher, scratch) {
             Received::Part(bytes) if bytes == scratch.len() => {}
             other => return other,
         }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use base::Nanos;
 use http1::client::Reader;
 
+use crate::content::Hasher;
 use crate::draws::Draws;
 use crate::ledger::Account;
 use crate::workload::RequestId;
@@ -47,6 +48,7 @@ pub(super) struct Connection {
     pub session: Session,
     pub phase: Phase,
     pub reader: Reader,
+    pub hasher: Hasher,
     /// Whether a reply has come on it: if so, and if the server ends it before another begins, the
     /// request may be repeated on a new connection (RFC 9112, 9.3.1).
     pub has_replied: bool,

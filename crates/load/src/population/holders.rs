@@ -36,6 +36,7 @@ use record::Outcome;
 use super::Manner;
 use crate::LoadError;
 use crate::books::{Books, Held, Report};
+use crate::content::Hasher;
 use crate::draws::Draws;
 use crate::engine::{Settings, connect_failure};
 use crate::ledger::Account;
@@ -75,6 +76,7 @@ struct Connection {
     account: Account,
     phase: Phase,
     reader: Reader,
+    hasher: Hasher,
     request: RequestId,
     /// When the client was due, and when its connect began.
     intended: Nanos,
@@ -211,6 +213,7 @@ impl<'a, C: Clock> Holders<'a, C> {
             account,
             phase: Phase::Connecting,
             reader,
+            hasher: self.settings.expected.hasher(),
             request,
             intended,
             began: now,

@@ -94,6 +94,27 @@ fn goodput_is_what_was_expected_and_came_in_time() {
 }
 
 #[test]
+fn the_wrong_content_is_no_correct_reply() {
+    let server = Server::replying(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n",
+    );
+    let mut judged = config(&server);
+    judged.requests_per_connection = Some("3".parse().unwrap());
+    let abc = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    (judged.expected.length, judged.expected.digest) = (Some(3), Some(abc.parse().unwrap()));
+    assert_all(&run(judged.clone()), Outcome::Ok);
+    judged.expected.digest = Some(abc.replace('b', "c").parse().unwrap());
+    let wrong = run(judged.clone());
+    assert_all(&wrong, Outcome::WrongBody);
+    assert_eq!((wrong.goodput_per_s, wrong.latency_intended_ns.count), (0.0, 0));
+    (judged.expected.length, judged.expected.digest) = (Some(4), None);
+    assert_all(&run(judged.clone()), Outcome::WrongBody);
+    judged.form.method = Some("HEAD".parse().unwrap());
+    let refused = load::prepare(judged).unwrap_err().to_string();
+    assert_eq!(refused, "--expect-length asks for content, and replies to HEAD have none");
+}
+
+#[test]
 fn a_trace_is_replayed_once_and_all_of_it() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let file = std::env::temp_dir().join(format!("inrush-trace-{}", std::process::id()));

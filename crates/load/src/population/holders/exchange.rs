@@ -9,7 +9,7 @@ use record::Outcome;
 use rustix::net::SendFlags;
 use sys::errno::{Failure, classify};
 
-use super::{Holders, PAUSE, Phase, SCRATCH, STEP};
+use super::{Connection, Holders, PAUSE, Phase, SCRATCH, STEP};
 use crate::engine::connect_failure;
 use crate::population::Manner;
 use crate::receive::{Received, receive};
@@ -108,7 +108,8 @@ impl<C: Clock> Holders<'_, C> {
             _ => None,
         };
         let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
-        match receive(&connection.socket, &mut connection.reader, &mut self.scratch[..room]) {
+        let Connection { socket, reader, hasher, .. } = &mut *connection;
+        match receive(socket, reader, hasher, &mut self.scratch[..room]) {
             Received::Over(outcome) => return self.end(key, outcome, now),
             Received::Reply(reply) => return self.replied(key, &reply, now),
             Received::Part(_) => connection.heard = now,
@@ -133,8 +134,8 @@ impl<C: Clock> Holders<'_, C> {
 
     /// A whole reply, perhaps to a request that was not sent in full: time-outs and refusals are.
     fn replied(&mut self, key: Key, reply: &Reply, now: Nanos) {
-        let Some(connection) = self.connections.get(key) else { return };
-        let outcome = self.settings.expected.outcome(reply.status);
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
         self.books.recorder.reply(now);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(connection.intended);

@@ -1,0 +1,102 @@
+//! Whether the content of a reply is the expected one: its length, and its SHA-256 digest.
+//!
+//! A server under pressure can answer in time and with 200, and cut its content short or send somebody
+//! else's. The content is hashed as it is read and never kept.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+
+/// What a SHA-256 digest is written with in front of its 64 hexadecimal digits.
+const NAME: &str = "sha256:";
+
+/// The digest of some content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest([u8; 32]);
+
+/// Not a digest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a digest: sha256: and 64 hexadecimal digits, as sha256sum prints them")]
+pub struct NotADigest(String);
+
+impl FromStr for Digest {
+    type Err = NotADigest;
+
+    fn from_str(text: &str) -> Result<Digest, NotADigest> {
+        parse(text).ok_or_else(|| NotADigest(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<Digest> {
+    let digits = text.strip_prefix(NAME)?.as_bytes();
+    let mut bytes = [0; 32];
+    if digits.len() != 2 * bytes.len() || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(Digest(bytes))
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAME)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The content of one reply, as far as it has come; only where its digest is asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hasher(Option<Box<Sha256>>);
+
+impl Hasher {
+    /// One that works, or one that does nothing.
+    pub fn new(works: bool) -> Hasher {
+        Hasher(works.then(Box::default))
+    }
+
+    /// Takes the next piece.
+    pub fn update(&mut self, content: &[u8]) {
+        if let Some(hash) = &mut self.0 {
+            hash.update(content);
+        }
+    }
+
+    /// The digest of all since the last one; nothing where it does nothing.
+    pub fn finish(&mut self) -> Option<Digest> {
+        self.0.as_mut().map(|hash| Digest(hash.finalize_reset().into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of "abc": FIPS 180-2, appendix B.1.
+    const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn content_in_pieces_has_the_digest_of_the_whole() {
+        let expected: Digest = ABC.parse().unwrap();
+        let mut hasher = Hasher::new(true);
+        for _ in 0..2 {
+            hasher.update(b"a");
+            hasher.update(b"bc");
+            assert_eq!(hasher.finish(), Some(expected), "and it begins anew");
+        }
+        assert_eq!(Hasher::new(false).finish(), None);
+    }
+
+    #[test]
+    fn digests_parse_back_and_nonsense_is_refused() {
+        assert_eq!(ABC.parse::<Digest>().unwrap().to_string(), ABC);
+        for text in
+            ["", "sha256:", &ABC[..70], &ABC[7..], &ABC.replace('a', "g"), &ABC.replace("sha256", "md5")]
+        {
+            let told = text.parse::<Digest>().unwrap_err().to_string();
+            assert!(told.starts_with(&format!("'{text}' is not a digest: sha256:")), "{told}");
+        }
+    }
+}
