@@ -21,6 +21,7 @@ pub mod shared;
 pub mod signal;
 pub mod socket;
 pub mod thread;
+pub mod tun;
 pub mod uring_poll;
 pub mod usage;
 

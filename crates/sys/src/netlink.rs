@@ -1,4 +1,4 @@
-//! The few netlink requests an experiment needs: links, addresses, and the queues of listeners.
+//! The few netlink requests an experiment needs: links, addresses, and what sockets there are.
 //!
 //! Owns building and reading the messages of rtnetlink (rtnetlink(7)) and of sock_diag (sock_diag(7)).
 //! It is no general netlink library: it knows these requests, IPv4, and nothing else. Messages are
@@ -27,6 +27,8 @@ const DATAGRAM_LENGTH: usize = 32 * 1024;
 const VETH_INFO_PEER: u16 = 1;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const TCP_LISTEN: u32 = 10;
+/// `TCP_CLOSE`, which is the state of a UDP socket without a peer.
+const UDP_UNCONNECTED: u32 = 7;
 
 /// A request under construction. Lengths are filled in at the end; attributes are padded to 4 bytes.
 struct Request {
@@ -111,6 +113,26 @@ fn u16_at(bytes: &[u8], at: usize) -> io::Result<u16> {
 fn u32_at(bytes: &[u8], at: usize) -> io::Result<u32> {
     let field = bytes.get(at..at + 4).ok_or_else(too_short)?;
     Ok(u32::from_ne_bytes([field[0], field[1], field[2], field[3]]))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> io::Result<u64> {
+    let field = bytes.get(at..at + 8).ok_or_else(too_short)?;
+    Ok(u64::from_ne_bytes(field.try_into().expect("eight bytes were taken")))
+}
+
+/// The value of the first attribute of a kind.
+fn find_attribute(mut attributes: &[u8], wanted: u16) -> io::Result<Option<&[u8]>> {
+    while !attributes.is_empty() {
+        let (length, kind) = (usize::from(u16_at(attributes, 0)?), u16_at(attributes, 2)?);
+        if length < 4 || length > attributes.len() {
+            return Err(too_short());
+        }
+        if kind == wanted {
+            return Ok(Some(&attributes[4..length]));
+        }
+        attributes = &attributes[length.next_multiple_of(4).min(attributes.len())..];
+    }
+    Ok(None)
 }
 
 fn too_short() -> io::Error {
@@ -240,6 +262,41 @@ impl Route {
         self.socket.ask(&format!("bring link {index} up"), request, |_| Ok(()))
     }
 
+    /// Sets the longest packet of a link, in bytes, and how many packets may wait to be sent.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_NET_ADMIN; `InvalidInput` where the link cannot have such packets.
+    pub fn set_sizes(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
+        let mut request = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK);
+        request.put_link(index, 0, 0);
+        request.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        request.attribute(libc::IFLA_TXQLEN, &queue_packets.to_ne_bytes());
+        let operation = format!("give link {index} packets of {mtu} bytes and a queue of {queue_packets}");
+        self.socket.ask(&operation, request, |_| Ok(()))
+    }
+
+    /// What a link has carried since it was made.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such link.
+    pub fn statistics(&mut self, index: u32) -> io::Result<LinkStatistics> {
+        let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK);
+        request.put_link(index, 0, 0);
+        let mut found = None;
+        self.socket.ask(&format!("read the statistics of link {index}"), request, |payload| {
+            let attributes = payload.get(LINK_LENGTH..).ok_or_else(too_short)?;
+            let Some(counters) = find_attribute(attributes, libc::IFLA_STATS64)? else { return Ok(()) };
+            found = Some(LinkStatistics {
+                received: u64_at(counters, 0)?,
+                sent: u64_at(counters, 8)?,
+                received_dropped: u64_at(counters, 48)?,
+                sent_dropped: u64_at(counters, 56)?,
+            });
+            Ok(())
+        })?;
+        found.ok_or_else(too_short)
+    }
+
     /// Gives a link an IPv4 address; the kernel adds the route to its network.
     ///
     /// # Errors
@@ -256,6 +313,19 @@ impl Route {
     }
 }
 
+/// Packets of a link (`struct rtnl_link_stats64`), as its namespace sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStatistics {
+    /// That came in.
+    pub received: u64,
+    /// That went out.
+    pub sent: u64,
+    /// That came in and were thrown away for want of room.
+    pub received_dropped: u64,
+    /// That were to go out and were thrown away for want of room.
+    pub sent_dropped: u64,
+}
+
 /// What waits at the listeners of one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptQueue {
@@ -263,6 +333,18 @@ pub struct AcceptQueue {
     pub depth: u32,
     /// How many the queue holds: the backlog, bounded by `net.core.somaxconn`.
     pub limit: u32,
+}
+
+/// Asks for all sockets in a state; port 0 means any.
+fn diagnostic_request(family: libc::c_int, protocol: libc::c_int, state: u32, port: u16) -> Request {
+    let mut request = Request::new(SOCK_DIAG_BY_FAMILY, libc::NLM_F_DUMP);
+    // `struct inet_diag_req_v2`: family, protocol, extensions, padding, states, then the socket's
+    // identity, of which only the source port is set.
+    request.put(&[family as u8, protocol as u8, 0, 0]);
+    request.put(&(1_u32 << state).to_ne_bytes());
+    request.put(&port.to_be_bytes());
+    request.put(&[0; 46]);
+    request
 }
 
 /// Looks at sockets of one network namespace, without privileges, whichever process has them.
@@ -279,19 +361,32 @@ impl SocketDiagnostics {
         Ok(SocketDiagnostics { socket: Socket::open(Some(netlink::SOCK_DIAG))? })
     }
 
+    /// Whether anybody in the namespace listens on TCP or has a UDP socket that is not connected, over IPv4
+    /// or IPv6.
+    ///
+    /// # Errors
+    /// `ENOENT` from a kernel without inet_diag.
+    pub fn anybody_serves(&mut self) -> io::Result<bool> {
+        let mut found = false;
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            for (protocol, state) in [(libc::IPPROTO_TCP, TCP_LISTEN), (libc::IPPROTO_UDP, UDP_UNCONNECTED)] {
+                let request = diagnostic_request(family, protocol, state, 0);
+                self.socket.ask("look for servers", request, |_| {
+                    found = true;
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(found)
+    }
+
     /// The accept queue of the IPv4 TCP listeners of `port`, the sum over them where SO_REUSEPORT gives
     /// it several; nothing when nobody listens. Costs one walk over the listeners of the namespace.
     ///
     /// # Errors
     /// `ENOENT` from a kernel without inet_diag.
     pub fn accept_queue(&mut self, port: u16) -> io::Result<Option<AcceptQueue>> {
-        let mut request = Request::new(SOCK_DIAG_BY_FAMILY, libc::NLM_F_DUMP);
-        // `struct inet_diag_req_v2`: family, protocol, extensions, padding, states, then the socket's
-        // identity, of which only the source port is set.
-        request.put(&[libc::AF_INET as u8, libc::IPPROTO_TCP as u8, 0, 0]);
-        request.put(&(1_u32 << TCP_LISTEN).to_ne_bytes());
-        request.put(&port.to_be_bytes());
-        request.put(&[0; 46]);
+        let request = diagnostic_request(libc::AF_INET, libc::IPPROTO_TCP, TCP_LISTEN, port);
         let mut found = None;
         self.socket.ask("look at the accept queue", request, |payload| {
             if payload.len() < DIAG_LENGTH {
@@ -331,6 +426,26 @@ mod tests {
     }
 
     #[test]
+    fn attributes_are_found_and_broken_ones_are_an_error() {
+        let attributes = [5, 0, 1, 0, 9, 0, 0, 0, 8, 0, 2, 0, 1, 2, 3, 4];
+        assert_eq!(find_attribute(&attributes, 2).unwrap(), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(find_attribute(&attributes, 3).unwrap(), None);
+        for bytes in [&[3, 0, 1, 0][..], &[9, 0, 1, 0], &[4, 0, 1]] {
+            assert!(find_attribute(bytes, 2).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_loopback_link_counts_what_it_carries() {
+        let mut route = Route::open().unwrap();
+        let before = route.statistics(1).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let after = route.statistics(1).unwrap();
+        assert!(after.sent >= before.sent + 2 && after.received >= before.received + 2, "{after:?}");
+    }
+
+    #[test]
     fn the_loopback_link_is_found_and_an_absent_one_is_named() {
         let mut route = Route::open().unwrap();
         assert_eq!(route.link_index("lo").unwrap(), 1);
@@ -350,6 +465,7 @@ mod tests {
         let queue = diagnostics.accept_queue(address.port()).unwrap().unwrap();
         assert_eq!(queue.depth as usize, waiting.len());
         assert!(queue.limit >= 3);
+        assert!(diagnostics.anybody_serves().unwrap());
         drop(listener);
         assert_eq!(diagnostics.accept_queue(address.port()).unwrap(), None);
     }

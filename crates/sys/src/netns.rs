@@ -1,6 +1,7 @@
 //! Network namespaces without the `ip` tool.
 //!
-//! Owns: creating a namespace, running code in it, its sysctls, and which CPUs do its receive work.
+//! Owns: creating a namespace, running code in it, its sysctls, which CPUs do its receive work, and
+//! ending what runs in it.
 //! Links and addresses are `netlink`'s; starting a process in a namespace is `process`'s.
 //!
 //! A namespace is anonymous: it has no name in the file system and exists while somebody holds a
@@ -16,8 +17,10 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, RawDir, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 /// A network namespace of our own.
@@ -55,6 +58,58 @@ impl NetworkNamespace {
             });
             helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// Every process in it that we may look at, by the namespace of its first thread.
+    ///
+    /// # Errors
+    /// Those of reading /proc.
+    pub fn processes(&self) -> io::Result<Vec<Pid>> {
+        let wanted = rustix::fs::fstat(&self.fd)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
+                continue;
+            };
+            // It may have ended meanwhile, or be none of our business.
+            let Ok(network) = rustix::fs::stat(format!("/proc/{pid}/ns/net")) else { continue };
+            if (network.st_dev, network.st_ino) == (wanted.st_dev, wanted.st_ino) {
+                found.push(pid);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Kills whatever runs in it, also what is started meanwhile, until nothing does. Returns how many
+    /// were killed. Blocks until they are gone.
+    ///
+    /// # Errors
+    /// Those of [`processes`](Self::processes); EPERM for a process that we may see and not kill.
+    pub fn kill_processes(&self) -> io::Result<usize> {
+        let mut killed = 0;
+        loop {
+            let mut dying = Vec::new();
+            for pid in self.processes()? {
+                let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+                // The number may have become a stranger's: look again, now that the descriptor holds it.
+                if !self.processes()?.contains(&pid) {
+                    continue;
+                }
+                match pidfd_send_signal(&pidfd, Signal::KILL) {
+                    Ok(()) => dying.push(pidfd),
+                    Err(rustix::io::Errno::SRCH) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            if dying.is_empty() {
+                return Ok(killed);
+            }
+            killed += dying.len();
+            for pidfd in &dying {
+                rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(pidfd, PollFlags::IN)], None))?;
+            }
+        }
     }
 
     /// Sets a sysctl under `net.`, such as `net.ipv4.tcp_syncookies`, for this namespace alone.
@@ -125,6 +180,7 @@ fn cpu_mask(cpus: &[usize]) -> String {
 mod tests {
     use super::*;
     use crate::netlink::Route;
+    use crate::process::Program;
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
@@ -194,5 +250,19 @@ mod tests {
         }
         let error = namespace.set_receive_cpus("absent", &[0]).unwrap_err().to_string();
         assert!(error.starts_with("steer packets of absent: "), "{error}");
+    }
+
+    #[test]
+    fn what_was_left_behind_is_killed() {
+        let Some(namespace) = namespace() else { return };
+        let script = "sleep 1000 >&- 2>&- & sleep 1000 >&- 2>&- & echo $!";
+        let program = Program::new("sh").arguments(["-c", script]).in_namespace(Some(namespace.as_fd()));
+        let output = program.start().unwrap().output(base::Nanos::MILLISECOND, || true).unwrap();
+        let left: i32 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+        let found = namespace.processes().unwrap();
+        assert_eq!(found.len(), 2);
+        assert!(found.contains(&Pid::from_raw(left).unwrap()));
+        assert_eq!(namespace.kill_processes().unwrap(), 2);
+        assert_eq!(namespace.kill_processes().unwrap(), 0);
     }
 }

@@ -6,7 +6,7 @@
 //! Invariants: no child outlives the thread that started it (PR_SET_PDEATHSIG: the kernel kills it when
 //! that *thread* ends, so start children from one that stays), nor its [`Child`] (dropping kills and
 //! reaps). A child is in a process group of its own, so a Ctrl-C at the terminal reaches us alone and we
-//! end the children in order. It reads nothing from us, starts with the signals that [`crate::signal`]
+//! end the children in order, and it reads nothing from us, unless it has our [`Streams`]. It starts with the signals that [`crate::signal`]
 //! blocks let through, and may open as many descriptors as the hard limit allows. Signals go through a pidfd: never to a stranger that got the number later.
 
 use std::ffi::OsString;
@@ -24,6 +24,17 @@ use rustix::process::{
 
 use crate::{check, cpu, signal, timespec};
 
+/// What a child's standard input, output and error are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// Nothing, and two pipes that whoever starts it reads.
+    Pipes,
+    /// Nothing, and our standard error for both.
+    Messages,
+    /// Ours, and our process group: a program in the terminal's foreground if we are.
+    Ours,
+}
+
 /// What to start, where.
 #[derive(Clone, Debug)]
 pub struct Program<'a> {
@@ -32,6 +43,7 @@ pub struct Program<'a> {
     namespace: Option<BorrowedFd<'a>>,
     cpus: Vec<usize>,
     inherited: Vec<BorrowedFd<'a>>,
+    streams: Streams,
 }
 
 impl<'a> Program<'a> {
@@ -44,6 +56,7 @@ impl<'a> Program<'a> {
             namespace: None,
             cpus: Vec::new(),
             inherited: Vec::new(),
+            streams: Streams::Pipes,
         }
     }
 
@@ -71,14 +84,20 @@ impl<'a> Program<'a> {
         self
     }
 
+    /// Gives it other streams than pipes.
+    pub fn with_streams(mut self, streams: Streams) -> Program<'a> {
+        self.streams = streams;
+        self
+    }
+
     /// The command line, word by word, as a person would have to type it.
     pub fn command_line(&self) -> Vec<String> {
         let words = std::iter::once(self.path.as_os_str()).chain(self.arguments.iter().map(|word| &**word));
         words.map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
-    /// Starts it, with nothing on its standard input and pipes from its standard output and error.
-    /// Returns once the program is executing. Whoever starts it reads both pipes, or it may block on one.
+    /// Starts it. Returns once the program is executing. Whoever leaves it [`Streams::Pipes`] reads both, or
+    /// it may block on one.
     ///
     /// # Errors
     /// `NotFound` when there is no such program, `PermissionDenied` when it may not be executed or the
@@ -86,8 +105,8 @@ impl<'a> Program<'a> {
     pub fn start(&self) -> io::Result<Child> {
         #[allow(clippy::disallowed_methods, reason = "this is the home of child processes")]
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(&self.arguments);
+        self.streams.apply(&mut command)?;
         let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
         let parent = rustix::process::getpid();
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
@@ -104,6 +123,22 @@ impl<'a> Program<'a> {
             stderr: child.stderr.take(),
             exit: None,
         })
+    }
+}
+
+impl Streams {
+    fn apply(self, command: &mut Command) -> io::Result<()> {
+        match self {
+            Streams::Pipes => {
+                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+            }
+            Streams::Messages => {
+                let messages = io::stderr().as_fd().try_clone_to_owned()?;
+                command.stdin(Stdio::null()).stdout(messages).process_group(0);
+            }
+            Streams::Ours => {}
+        }
+        Ok(())
     }
 }
 
@@ -231,7 +266,11 @@ impl Child {
         }
     }
 
-    fn signal(&self, signal: Signal) -> io::Result<()> {
+    /// Sends it a signal; nothing happens where it has ended.
+    ///
+    /// # Errors
+    /// EPERM where it has become another user's.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match pidfd_send_signal(&self.pidfd, signal) {
             // It has ended already, which is what a signal of ours is for.
             Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -402,6 +441,21 @@ mod tests {
         let child = Program::new("sleep").arguments(["1000"]).start().unwrap();
         let output = child.output(Nanos::MILLISECOND, || false).unwrap();
         assert_eq!(output.exit.status.signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_child_with_our_streams_is_in_our_group_and_others_in_their_own() {
+        let group_of = |streams| {
+            let mut child = Program::new("sleep").arguments(["1000"]).with_streams(streams).start().unwrap();
+            assert_eq!(child.stdout.is_some(), streams == Streams::Pipes);
+            let group = rustix::process::getpgid(Some(child.pid)).unwrap();
+            let own = group == child.pid;
+            child.terminate(LONG).unwrap();
+            (own, group == rustix::process::getpgrp())
+        };
+        assert_eq!(group_of(Streams::Ours), (false, true));
+        assert_eq!(group_of(Streams::Messages), (true, false));
+        assert_eq!(group_of(Streams::Pipes), (true, false));
     }
 
     #[test]

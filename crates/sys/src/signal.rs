@@ -17,6 +17,15 @@ pub enum Signal {
     HangUp,
 }
 
+/// Where a signal comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The kernel, for the terminal: every process of the foreground group got it.
+    Terminal,
+    /// A process that sent it, to us by name.
+    Process,
+}
+
 const WAITED_FOR: [(libc::c_int, Signal); 3] =
     [(libc::SIGTERM, Signal::Terminate), (libc::SIGINT, Signal::Interrupt), (libc::SIGHUP, Signal::HangUp)];
 
@@ -66,17 +75,30 @@ pub fn unblock() -> io::Result<()> {
 /// # Errors
 /// None in practice: EINTR is waited through.
 pub fn wait(timeout: Option<Nanos>) -> io::Result<Option<Signal>> {
+    Ok(wait_with_origin(timeout)?.map(|(signal, _)| signal))
+}
+
+/// [`wait`], and who sent it (`si_code`).
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_with_origin(timeout: Option<Nanos>) -> io::Result<Option<(Signal, Origin)>> {
     let set = waited_for();
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {
         let number = match timeout.map(timespec) {
-            // SAFETY: both structures live through the call; no siginfo is asked for.
-            Some(timeout) => unsafe { libc::sigtimedwait(&set, std::ptr::null_mut(), &timeout) },
+            // SAFETY: the three structures live through the call, which writes `info` only.
+            Some(timeout) => unsafe { libc::sigtimedwait(&set, info.as_mut_ptr(), &timeout) },
             // SAFETY: as above.
-            None => unsafe { libc::sigwaitinfo(&set, std::ptr::null_mut()) },
+            None => unsafe { libc::sigwaitinfo(&set, info.as_mut_ptr()) },
         };
         match check(number) {
             Ok(number) => {
-                return Ok(WAITED_FOR.iter().find(|(known, _)| *known == number).map(|(_, signal)| *signal));
+                // SAFETY: zeroed before, and the kernel has filled it in; it is made of integers.
+                let code = unsafe { info.assume_init() }.si_code;
+                let origin = if code == libc::SI_KERNEL { Origin::Terminal } else { Origin::Process };
+                let known = WAITED_FOR.iter().find(|(known, _)| *known == number);
+                return Ok(known.map(|(_, signal)| (*signal, origin)));
             }
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(None),
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}

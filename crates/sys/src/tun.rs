@@ -1,0 +1,144 @@
+//! TUN devices: network links whose other end is a descriptor of ours (the kernel's
+//! Documentation/networking/tuntap.rst).
+//!
+//! A read takes the packet that the kernel would have sent, a write has the kernel receive one: one
+//! packet a call, whole, beginning with its IP header. The device is not persistent: it vanishes with its
+//! descriptor, however this process ends.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use crate::check;
+
+/// Where TUN devices come from.
+const CLONE_DEVICE: &str = "/dev/net/tun";
+
+/// One end of a link; the kernel has the other.
+#[derive(Debug)]
+pub struct Tun {
+    fd: OwnedFd,
+}
+
+impl Tun {
+    /// Makes a device of this name, at most 15 bytes, in the network namespace of the calling thread. It is
+    /// down and has no address. Neither reading nor writing blocks.
+    ///
+    /// # Errors
+    /// `NotFound` or ENODEV from a kernel without TUN; `PermissionDenied` without CAP_NET_ADMIN; EBUSY
+    /// when there is a link of that name; EINVAL for a name that is too long.
+    pub fn create(name: &str) -> io::Result<Tun> {
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("make the TUN device {name} with {CLONE_DEVICE}: {error}"))
+        };
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE);
+        let fd = OwnedFd::from(file.map_err(named)?);
+        // SAFETY: an ifreq is integers, bytes and pointers that are not followed here: zero is a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.len() >= request.ifr_name.len() {
+            return Err(named(io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *place = byte as libc::c_char;
+        }
+        // Without the four bytes of packet information that come first otherwise: an IP header says as much.
+        request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: the kernel reads and writes one ifreq behind the pointer, which lives through the call.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) }).map_err(named)?;
+        Ok(Tun { fd })
+    }
+
+    /// Takes the next packet into `buffer`; what does not fit is cut off.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none; EIO while the device is down.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer))?)
+    }
+
+    /// Has the kernel receive a packet, which is done when this returns, or handed to another processor.
+    ///
+    /// # Errors
+    /// EINVAL for what is no IP packet; EIO while the device is down; `WouldBlock` and ENOBUFS for want
+    /// of memory.
+    pub fn write(&self, packet: &[u8]) -> io::Result<()> {
+        rustix::io::retry_on_intr(|| rustix::io::write(&self.fd, packet))?;
+        Ok(())
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Route;
+    use crate::netns::NetworkNamespace;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    const MTU: u32 = 1400;
+
+    /// A TUN device that is up in a namespace of its own, or the printed reason why there is none.
+    fn link() -> Option<(NetworkNamespace, Tun)> {
+        let namespace = NetworkNamespace::create()
+            .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
+            .ok()?;
+        let tun = namespace.enter(|| Tun::create("tun-test")).unwrap();
+        let tun = tun.inspect_err(|error| println!("skipped: no TUN devices here: {error}")).ok()?;
+        namespace.set_sysctl("net.ipv6.conf.all.disable_ipv6", "1").ok();
+        let mut route = namespace.enter(Route::open).unwrap().unwrap();
+        let index = route.link_index("tun-test").unwrap();
+        route.set_sizes(index, MTU, 3).unwrap();
+        route.add_address(index, Ipv4Addr::new(10, 77, 0, 2), 24).unwrap();
+        route.set_up(index).unwrap();
+        Some((namespace, tun))
+    }
+
+    #[test]
+    fn what_is_sent_is_read_and_what_is_written_is_received() {
+        let Some((namespace, tun)) = link() else { return };
+        let mut buffer = [0; 2048];
+        assert_eq!(tun.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let socket = namespace.enter(|| UdpSocket::bind("10.77.0.2:700")).unwrap().unwrap();
+        socket.send_to(b"out", "10.77.0.1:900").unwrap();
+        poll(&mut [PollFd::new(&tun, PollFlags::IN)], None).unwrap();
+        let length = tun.read(&mut buffer).unwrap();
+        let packet = &mut buffer[..length];
+        assert_eq!(&packet[28..], b"out");
+        // Back where it came from: addresses and ports change places, which leaves both checksums right.
+        packet[12..20].rotate_left(4);
+        packet[20..24].rotate_left(2);
+        tun.write(packet).unwrap();
+        let mut text = [0; 8];
+        let (length, from) = socket.recv_from(&mut text).unwrap();
+        assert_eq!((&text[..length], from.port()), (&b"out"[..], 900));
+        assert!(tun.write(&[0; 4]).is_err(), "that is no packet");
+    }
+
+    #[test]
+    fn packets_that_nobody_reads_in_time_are_counted() {
+        let Some((namespace, _tun)) = link() else { return };
+        let socket = namespace.enter(|| UdpSocket::bind("10.77.0.2:0")).unwrap().unwrap();
+        for _ in 0..10 {
+            // Where the device's queue is full the kernel may tell the sender.
+            let _ = socket.send_to(b"out", "10.77.0.1:900");
+        }
+        let mut route = namespace.enter(Route::open).unwrap().unwrap();
+        let index = route.link_index("tun-test").unwrap();
+        let dropped = route.statistics(index).unwrap().sent_dropped;
+        assert_eq!(dropped, 7, "the queue was set to three packets");
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_refused() {
+        let error = Tun::create("sixteen-bytes-xx").unwrap_err().to_string();
+        assert!(error.starts_with("make the TUN device sixteen-bytes-xx with /dev/net/tun: "), "{error}");
+    }
+}
