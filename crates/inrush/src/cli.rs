@@ -10,6 +10,7 @@ mod herd;
 mod load;
 mod manual;
 mod serve;
+mod wan;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +22,7 @@ pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use load::{Client, LoadFlags, Output};
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LogFormat, MECHANISMS, ServeFlags, Tunable};
+pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
 #[derive(Debug, Parser)]
@@ -48,6 +50,8 @@ pub enum Command {
     Doctor(DoctorFlags),
     /// How many tasks wake for one connection, and for how long
     Herd(HerdFlags),
+    /// A path with delay, jitter and loss between two networks on this machine
+    Wan(WanFlags),
     /// Print the completions of a shell
     Completions(CompletionsFlags),
     /// Write the manual pages

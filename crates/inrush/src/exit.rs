@@ -17,6 +17,8 @@ pub enum Exit {
     Threshold(String),
     /// 5: the generator was the limit, so the result is not valid.
     GeneratorLimited(String),
+    /// The code of a command that was run for the user, who has heard from it.
+    OfCommand(u8),
 }
 
 impl From<clap::Error> for Exit {
@@ -47,6 +49,7 @@ pub fn report(outcome: Result<(), Exit>) -> ExitCode {
             let _ = help.print();
             return ExitCode::SUCCESS;
         }
+        Err(Exit::OfCommand(code)) => return ExitCode::from(code),
         Err(Exit::Failed(message)) => (1, message),
         Err(Exit::Usage(message)) => (2, message),
         Err(Exit::Unreachable(message)) => (3, message),

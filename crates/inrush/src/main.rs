@@ -15,6 +15,7 @@ mod herd;
 mod load;
 mod manual;
 mod serve;
+mod wan;
 
 use std::ffi::OsString;
 
@@ -36,6 +37,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
         Command::Demo(flags) => demo::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Herd(flags) => herd::run(flags),
+        Command::Wan(flags) => wan::run(flags),
         Command::Completions(flags) => manual::completions(&flags),
         Command::Man(flags) => manual::pages(&flags),
         Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),

@@ -14,7 +14,8 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -58,6 +59,11 @@ impl NetworkNamespace {
             });
             helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// Where other programs, such as nsenter(1), find it as long as we hold it.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", rustix::process::getpid(), self.fd.as_raw_fd()).into()
     }
 
     /// Every process in it that we may look at, by the namespace of its first thread.

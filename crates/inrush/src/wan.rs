@@ -1,0 +1,108 @@
+//! `inrush wan`: flags to a path, and what it did as text or JSON.
+//!
+//! The command's own streams are left to it: the path's account goes where it does not mix with what the
+//! command writes.
+
+use std::io::{self, IsTerminal, Write};
+
+use ::wan::check::{CheckConfig, check as check_path};
+use ::wan::{
+    CLIENT_ADDRESS, Changes, Conditions, Network, PathConfig, SERVER_ADDRESS, SessionConfig, WanError,
+};
+use base::Nanos;
+use serde::Serialize;
+
+use crate::cli::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};
+use crate::exit::Exit;
+
+/// Runs a command over a path, or checks a path.
+pub fn run(flags: WanFlags) -> Result<(), Exit> {
+    match flags.command {
+        WanCommand::Run(flags) => run_command(flags),
+        WanCommand::Check(flags) => check(&flags),
+    }
+}
+
+fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
+    let path = path(&flags.path)?;
+    let config = SessionConfig { path, server: flags.server, command: flags.command };
+    let report = ::wan::run(config, tell).map_err(exit)?;
+    let text = match flags.output {
+        WanOutput::Text => report.text(),
+        WanOutput::Json => json(&report)?,
+    };
+    let written = match (&flags.report, flags.output) {
+        (Some(file), _) => std::fs::write(file, text),
+        (None, WanOutput::Text) => io::stderr().write_all(text.as_bytes()),
+        (None, WanOutput::Json) => io::stdout().write_all(text.as_bytes()),
+    };
+    let place = flags.report.map_or(String::new(), |file| format!("--report {}: ", file.display()));
+    written.map_err(|error| Exit::Failed(format!("{place}cannot write what the path did: {error}")))?;
+    match report.exit_code {
+        None | Some(0) => Ok(()),
+        Some(code) => Err(Exit::OfCommand(code)),
+    }
+}
+
+fn check(flags: &WanCheckFlags) -> Result<(), Exit> {
+    if flags.every == Nanos::ZERO {
+        return Err(Exit::Usage("--every 0: accepted are times above 0, such as 4ms".to_owned()));
+    }
+    let config = CheckConfig { path: path(&flags.path)?, probes: flags.probes, interval: flags.every };
+    let checked = check_path(config).map_err(exit)?;
+    let text = match flags.output {
+        WanOutput::Text => checked.text(),
+        WanOutput::Json => json(&checked)?,
+    };
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))
+}
+
+fn path(flags: &PathFlags) -> Result<PathConfig, Exit> {
+    let both = Changes {
+        delay: flags.delay,
+        jitter: flags.jitter,
+        loss: flags.loss,
+        reorder: flags.reorder,
+        rate: flags.rate,
+        queue: flags.queue,
+    };
+    Ok(PathConfig {
+        up: conditions("client to server", &flags.up, &both)?,
+        down: conditions("server to client", &flags.down, &both)?,
+        engine: flags.engine,
+        seed: flags.seed,
+        router_cpu: flags.cpu,
+    })
+}
+
+fn conditions(direction: &str, own: &Changes, both: &Changes) -> Result<Conditions, Exit> {
+    own.over(both).check().map_err(|error| Exit::Usage(format!("{direction}: {error}")))
+}
+
+/// For whoever sits in front of it: where the sides are, and a way to the server's.
+fn tell(network: &Network) {
+    if io::stderr().is_terminal() {
+        eprintln!(
+            "inrush: the client is at {CLIENT_ADDRESS}, the server at {SERVER_ADDRESS}; on the server's side \
+             meanwhile: nsenter --net={} COMMAND",
+            network.server.namespace.path().display()
+        );
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, Exit> {
+    let line = serde_json::to_string(value).map_err(|error| Exit::Failed(error.to_string()))?;
+    Ok(line + "\n")
+}
+
+fn exit(error: WanError) -> Exit {
+    match error {
+        WanError::NoNetem(_) => Exit::Usage(format!("--engine netem: {error}")),
+        WanError::NoProcessor { .. } => Exit::Usage(format!("--cpu: {error}")),
+        WanError::NoProgram { .. } => Exit::Usage(error.to_string()),
+        WanError::ServerEnded(_) | WanError::ServerSilent(_) => Exit::Failed(format!("--server: {error}")),
+        _ => Exit::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,205 @@
+//! What a path really does, from outside: datagrams to the server's side and back, like ping.
+//!
+//! One thread is both ends, so that nothing but the path lies between sending and receiving; what it takes to
+//! send a datagram back is in the round trip.
+
+use std::fmt::Write;
+use std::io::{self, ErrorKind};
+use std::net::UdpSocket;
+
+use base::{Clock, Nanos, RealClock};
+use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+
+use crate::error::{WanError, system};
+use crate::network::{CLIENT_ADDRESS, SERVER_ADDRESS};
+use crate::path::{Path, PathConfig};
+use crate::report::{Report, short_time};
+
+/// A probe: 100 bytes as an IP packet.
+const PAYLOAD_LENGTH: usize = 72;
+/// The longest round trip that is told from longer ones: twice the longest delay, jitter, and a queue.
+const LONGEST: Nanos = Nanos::from_secs(600);
+/// How long probes are waited for beyond the time that they should take.
+const GRACE: Nanos = Nanos::SECOND;
+
+/// What to check.
+#[derive(Clone, Debug)]
+pub struct CheckConfig {
+    /// The path.
+    pub path: PathConfig,
+    /// How many probes.
+    pub probes: u32,
+    /// From one to the next.
+    pub interval: Nanos,
+}
+
+/// Round trips.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoundTrip {
+    /// The shortest.
+    pub min: u64,
+    /// The median.
+    pub p50: u64,
+    /// 99 of 100 are shorter.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// What came of a check.
+#[derive(Clone, Debug, Serialize)]
+pub struct Checked {
+    /// Probes sent.
+    pub sent: u64,
+    /// Probes that came back.
+    pub returned: u64,
+    /// The delays asked for, there and back, in nanoseconds.
+    pub round_trip_asked_ns: u64,
+    /// The share of probes that should not come back, for both losses together.
+    pub loss_asked: f64,
+    /// As measured; nothing where no probe came back.
+    pub round_trip_ns: Option<RoundTrip>,
+    /// What the path says of itself.
+    pub path: Report,
+}
+
+impl Checked {
+    /// As lines to read.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let lost = (self.sent - self.returned) as f64 / self.sent as f64 * 100.0;
+        // A String takes everything.
+        let _ = writeln!(
+            out,
+            "{} probes, {} came back: {lost:.2} % lost, asked {:.2} %",
+            self.sent,
+            self.returned,
+            self.loss_asked * 100.0
+        );
+        let _ = write!(out, "round trip asked {}", Nanos(self.round_trip_asked_ns));
+        if let Some(RoundTrip { min, p50, p99, max }) = self.round_trip_ns {
+            let [min, p50, p99, max] = [min, p50, p99, max].map(short_time);
+            let _ = write!(out, "; measured min {min}, p50 {p50}, p99 {p99}, max {max}");
+        }
+        let _ = write!(out, "\n\n{}", self.path.text());
+        out
+    }
+}
+
+struct Probes {
+    clock: RealClock,
+    client: UdpSocket,
+    server: UdpSocket,
+    /// When each was sent.
+    sent: Vec<Nanos>,
+    round_trips: Histogram<u64>,
+}
+
+/// Sends probes over a path, and says what came back. Blocks until all have, or should have.
+///
+/// # Errors
+/// Those of [`Path::start`], and `System`.
+pub fn check(config: CheckConfig) -> Result<Checked, WanError> {
+    let CheckConfig { path: asked, probes, interval } = config;
+    let (up, down) = (asked.up.clone(), asked.down.clone());
+    let path = Path::start(asked)?;
+    let longest = up.delay + up.jitter + down.delay + down.jitter + GRACE;
+    let mut measured = Probes::new(&path).map_err(system("open the probes' sockets"))?;
+    measured.run(probes, interval, longest).map_err(system("send probes"))?;
+    let returned = measured.round_trips.len();
+    let quantile = |share| measured.round_trips.value_at_quantile(share);
+    Ok(Checked {
+        sent: measured.sent.len() as u64,
+        returned,
+        round_trip_asked_ns: (up.delay + down.delay).0,
+        loss_asked: 1.0 - (1.0 - up.loss.probability()) * (1.0 - down.loss.probability()),
+        round_trip_ns: (returned > 0).then(|| RoundTrip {
+            min: measured.round_trips.min(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: measured.round_trips.max(),
+        }),
+        path: path.end()?,
+    })
+}
+
+impl Probes {
+    fn new(path: &Path) -> io::Result<Probes> {
+        let server = path.network.server.namespace.enter(|| UdpSocket::bind((SERVER_ADDRESS, 0)))??;
+        let client = path.network.client.namespace.enter(|| UdpSocket::bind((CLIENT_ADDRESS, 0)))??;
+        client.connect(server.local_addr()?)?;
+        server.set_nonblocking(true)?;
+        client.set_nonblocking(true)?;
+        let round_trips = Histogram::new_with_bounds(1, LONGEST.0, 3).expect("the bounds are in order");
+        Ok(Probes { clock: RealClock::new(), client, server, sent: Vec::new(), round_trips })
+    }
+
+    /// Sends `count` probes, one each `interval`, and waits for the last of them.
+    fn run(&mut self, count: u32, interval: Nanos, longest: Nanos) -> io::Result<()> {
+        let start = self.clock.now();
+        loop {
+            self.receive()?;
+            let now = self.clock.now();
+            let number = self.sent.len();
+            let until = if number < count as usize {
+                let at = start + interval * number as u64;
+                if at <= now {
+                    self.send(number as u32)?;
+                    continue;
+                }
+                at
+            } else {
+                let last = self.sent.last().copied().unwrap_or(start) + longest;
+                if last <= now || self.round_trips.len() == u64::from(count) {
+                    return Ok(());
+                }
+                last
+            };
+            self.wait(until - now)?;
+        }
+    }
+
+    fn send(&mut self, number: u32) -> io::Result<()> {
+        let mut payload = [0; PAYLOAD_LENGTH];
+        payload[..4].copy_from_slice(&number.to_ne_bytes());
+        self.sent.push(self.clock.now());
+        self.client.send(&payload).map(drop)
+    }
+
+    /// Sends back what came to the server, and notes what came to the client.
+    fn receive(&mut self) -> io::Result<()> {
+        let mut payload = [0; PAYLOAD_LENGTH];
+        while let Some((length, from)) = unless_empty(self.server.recv_from(&mut payload))? {
+            self.server.send_to(&payload[..length], from)?;
+        }
+        while let Some(length) = unless_empty(self.client.recv(&mut payload))? {
+            let number = u32::from_ne_bytes([payload[0], payload[1], payload[2], payload[3]]);
+            if let (PAYLOAD_LENGTH, Some(sent)) = (length, self.sent.get(number as usize)) {
+                self.round_trips.saturating_record((self.clock.now() - *sent).0);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, timeout: Nanos) -> io::Result<()> {
+        let timeout = Timespec {
+            tv_sec: (timeout.0 / Nanos::SECOND.0) as i64,
+            tv_nsec: (timeout.0 % Nanos::SECOND.0) as i64,
+        };
+        let mut polled = [PollFd::new(&self.client, PollFlags::IN), PollFd::new(&self.server, PollFlags::IN)];
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+fn unless_empty<T>(received: io::Result<T>) -> io::Result<Option<T>> {
+    match received {
+        Ok(received) => Ok(Some(received)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}

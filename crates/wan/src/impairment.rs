@@ -1,0 +1,202 @@
+//! One direction of a path as a state machine: packets go in with the time, and come out with the time
+//! they are due. No clock, no I/O, and the packets may be anything.
+//!
+//! A packet passes three stages, as it would on its way through a real network:
+//!
+//! ```text
+//!   offer ──> lost? ──> bottleneck ──> propagation ──────────────> take_due
+//!               │        a queue of      delay, uniform within ± jitter, never before
+//!               │        bytes, sent     the packet in front; or, for the share that is
+//!               │        one by one      reordered, no delay at all
+//!               v            v
+//!             lost       queue full, too many on their way
+//! ```
+//!
+//! Invariants:
+//! - received = forwarded + lost + queue full + too many + on their way, at any time (`Counts`).
+//! - A packet that is not reordered comes out after every packet offered before it that is not. So jitter
+//!   alone changes no order; where packets follow each other more closely than the jitter is wide, keeping the
+//!   order delays them: their mean delay is then above the one asked for.
+//! - A packet is due no earlier than its arrival + the time the bottleneck takes for it + delay - jitter.
+//! - The bottleneck keeps its rate exactly: fractions of a nanosecond are carried over.
+//! - Which packets are lost depends on the seed and their order alone, and the same for jitter and
+//!   reordering: changing one of them leaves the other two as they were.
+//!
+//! The paper this serves (Banga 1997, section 6) asks for a router that delays and drops packets and
+//! leaves the rest open.
+
+use std::collections::VecDeque;
+
+use base::{Nanos, Rng, Seed};
+use rand::RngExt;
+
+use crate::conditions::{Bottleneck, Conditions};
+use crate::units::Share;
+
+/// Packets of one direction that may be on their way at once: 400,000/s for a quarter of a second, in 150 MB.
+/// Netem's default of 1000 is what its users stumble over first.
+pub const MOST_ON_THEIR_WAY: usize = 100_000;
+
+base::counts! {
+    /// What became of the packets of one direction.
+    pub struct Counts {
+        /// Offered.
+        received,
+        /// Taken out when they were due.
+        forwarded,
+        /// Lost because that was asked for.
+        lost,
+        /// Dropped because the bottleneck's queue was full.
+        queue_full,
+        /// Dropped because [`MOST_ON_THEIR_WAY`] were on their way.
+        too_many,
+        /// Sent ahead without the delay; they are forwarded as well.
+        reordered,
+    }
+}
+
+/// A packet and when it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due<P> {
+    /// When it is to come out.
+    pub at: Nanos,
+    /// The packet.
+    pub packet: P,
+}
+
+/// One direction of a path.
+pub struct Impairment<P> {
+    conditions: Conditions,
+    link: Link,
+    /// Ordered by due time: each is held back until the one before.
+    in_order: VecDeque<Due<P>>,
+    /// Reordered, and ordered by due time: they leave the bottleneck one after the other.
+    ahead: VecDeque<Due<P>>,
+    /// When the last packet in order is due, even if it has left.
+    last_due: Nanos,
+    losses: Rng,
+    jitters: Rng,
+    reorderings: Rng,
+    counts: Counts,
+}
+
+/// The bottleneck's sending side.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// When everything accepted so far is sent.
+    free_at: Nanos,
+    /// What that is short of the exact time, in nanoseconds times the rate: below the rate.
+    remainder: u64,
+}
+
+impl Link {
+    /// When a packet of so many bytes will be sent; nothing where the queue has no room for it. A link
+    /// that is idle takes any packet.
+    fn send(&mut self, now: Nanos, length: usize, bottleneck: Bottleneck) -> Option<Nanos> {
+        let rate = u128::from(bottleneck.rate.bits_per_second());
+        let busy = self.free_at.saturating_sub(now);
+        // Bits times 10^9 on both sides, so that nothing is rounded.
+        let waiting = u128::from(busy.0) * rate;
+        let bits = length as u128 * 8 * u128::from(Nanos::SECOND.0);
+        let room = u128::from(bottleneck.queue.0) * 8 * u128::from(Nanos::SECOND.0);
+        if busy > Nanos::ZERO && waiting + bits > room {
+            return None;
+        }
+        if busy == Nanos::ZERO {
+            *self = Link { free_at: now, remainder: 0 };
+        }
+        let exact = bits + u128::from(self.remainder);
+        self.remainder = (exact % rate) as u64;
+        self.free_at = self.free_at.saturating_add(Nanos(u64::try_from(exact / rate).unwrap_or(u64::MAX)));
+        Some(self.free_at)
+    }
+}
+
+impl<P> Impairment<P> {
+    /// A direction with nothing on its way. Equal seeds treat equal packets equally.
+    pub fn new(conditions: Conditions, seed: Seed) -> Impairment<P> {
+        Impairment {
+            conditions,
+            link: Link::default(),
+            in_order: VecDeque::new(),
+            ahead: VecDeque::new(),
+            last_due: Nanos::ZERO,
+            losses: seed.child("losses").rng(),
+            jitters: seed.child("jitter").rng(),
+            reorderings: seed.child("reordering").rng(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes in a packet of so many bytes, at a time not before that of the last call; gives it back
+    /// where it is lost or dropped.
+    pub fn offer(&mut self, now: Nanos, length: usize, packet: P) -> Option<P> {
+        self.counts.received += 1;
+        if happens(self.conditions.loss, &mut self.losses) {
+            self.counts.lost += 1;
+            return Some(packet);
+        }
+        if self.on_their_way() >= MOST_ON_THEIR_WAY {
+            self.counts.too_many += 1;
+            return Some(packet);
+        }
+        let sent = match self.conditions.bottleneck {
+            None => now,
+            Some(bottleneck) => match self.link.send(now, length, bottleneck) {
+                Some(sent) => sent,
+                None => {
+                    self.counts.queue_full += 1;
+                    return Some(packet);
+                }
+            },
+        };
+        if happens(self.conditions.reorder, &mut self.reorderings) {
+            self.counts.reordered += 1;
+            self.ahead.push_back(Due { at: sent, packet });
+        } else {
+            self.last_due = sent.saturating_add(self.propagation()).max(self.last_due);
+            self.in_order.push_back(Due { at: self.last_due, packet });
+        }
+        None
+    }
+
+    fn propagation(&mut self) -> Nanos {
+        let Conditions { delay, jitter, .. } = self.conditions;
+        if jitter == Nanos::ZERO {
+            return delay;
+        }
+        Nanos(self.jitters.random_range(delay.0 - jitter.0..=delay.0 + jitter.0))
+    }
+
+    /// When the next packet is due; nothing where none is on its way.
+    pub fn next_due(&self) -> Option<Nanos> {
+        let fronts = [self.in_order.front(), self.ahead.front()];
+        fronts.into_iter().flatten().map(|due| due.at).min()
+    }
+
+    /// The next packet, if it is due.
+    pub fn take_due(&mut self, now: Nanos) -> Option<Due<P>> {
+        let next = self.next_due().filter(|at| *at <= now)?;
+        let in_order = self.in_order.front().is_some_and(|due| due.at == next);
+        let queue = if in_order { &mut self.in_order } else { &mut self.ahead };
+        self.counts.forwarded += 1;
+        queue.pop_front()
+    }
+
+    /// How many packets are on their way.
+    pub fn on_their_way(&self) -> usize {
+        self.in_order.len() + self.ahead.len()
+    }
+
+    /// What became of the packets so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+fn happens(share: Share, rng: &mut Rng) -> bool {
+    share > Share::NONE && rng.random::<f64>() < share.probability()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Two networks with a path between them: a namespace for the client, one for the server, a link each.
+//!
+//! Owns namespaces, links, addresses and settings. With TUN devices what lies between the links is the
+//! router's; with a veth pair it is the kernel's, and `netem` changes how that behaves.
+//!
+//! Invariant: nothing outside the two namespaces is touched. They have no names, and the devices live as
+//! long as their descriptors: whatever ends this process ends them, SIGKILL included.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+
+use sys::netlink::{LinkStatistics, Route};
+use sys::netns::NetworkNamespace;
+use sys::tun::Tun;
+
+use crate::conditions::MTU;
+
+/// The link's name on both sides.
+pub const LINK: &str = "wan0";
+/// Where the server is.
+pub const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// The client's first address; [`CLIENT_ADDRESSES`] follow each other.
+pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
+/// As many as the laboratory gives its clients: each has some 28,000 ports, and a port is busy for a minute
+/// after its connection.
+pub const CLIENT_ADDRESSES: u8 = 8;
+const PREFIX_LENGTH: u8 = 24;
+/// Packets that may wait for the router to read them: 50 ms of 200,000/s, which covers every pause that
+/// a scheduler makes on a machine that is not overloaded.
+const DEVICE_QUEUE: u32 = 10_000;
+
+/// One of the two networks.
+pub struct Side {
+    /// Where its programs run.
+    pub namespace: NetworkNamespace,
+    route: Route,
+    link: u32,
+}
+
+impl Side {
+    /// Addresses, sizes and settings of a namespace that has its link.
+    fn set_up(namespace: NetworkNamespace, addresses: &[Ipv4Addr]) -> io::Result<Side> {
+        // IPv6 sends packets of its own as soon as a link is up: they would be counted and, worse, take
+        // their part of the random draws.
+        match namespace.set_sysctl("net.ipv6.conf.all.disable_ipv6", "1") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        let mut route = namespace.enter(Route::open)??;
+        let (loopback, link) = (route.link_index("lo")?, route.link_index(LINK)?);
+        route.set_sizes(link, MTU, DEVICE_QUEUE)?;
+        for address in addresses {
+            route.add_address(link, *address, PREFIX_LENGTH)?;
+        }
+        route.set_up(loopback)?;
+        route.set_up(link)?;
+        Ok(Side { namespace, route, link })
+    }
+
+    /// What its link has carried.
+    ///
+    /// # Errors
+    /// ENODEV where somebody removed it.
+    pub fn statistics(&mut self) -> io::Result<LinkStatistics> {
+        self.route.statistics(self.link)
+    }
+}
+
+/// The client's network and the server's.
+pub struct Network {
+    /// Where the client runs.
+    pub client: Side,
+    /// Where the server runs.
+    pub server: Side,
+}
+
+impl Network {
+    /// Two networks whose links are TUN devices: the client's and the server's.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without root; `NotFound` from a kernel without TUN; ENOSPC where the machine
+    /// allows no more namespaces.
+    pub fn with_devices() -> io::Result<(Network, Tun, Tun)> {
+        let (client, server) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
+        let client_tun = client.enter(|| Tun::create(LINK))??;
+        let server_tun = server.enter(|| Tun::create(LINK))??;
+        Ok((Network::set_up(client, server)?, client_tun, server_tun))
+    }
+
+    /// Two networks joined by a veth pair.
+    ///
+    /// # Errors
+    /// As [`with_devices`](Self::with_devices), for veth.
+    pub fn with_veth() -> io::Result<Network> {
+        let (client, server) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
+        client.enter(Route::open)??.create_veth(LINK, server.as_fd(), LINK)?;
+        Network::set_up(client, server)
+    }
+
+    fn set_up(client: NetworkNamespace, server: NetworkNamespace) -> io::Result<Network> {
+        let addresses: Vec<Ipv4Addr> = (0..CLIENT_ADDRESSES)
+            .map(|next| Ipv4Addr::from_bits(CLIENT_ADDRESS.to_bits() + u32::from(next)))
+            .collect();
+        Ok(Network {
+            client: Side::set_up(client, &addresses)?,
+            server: Side::set_up(server, &[SERVER_ADDRESS])?,
+        })
+    }
+}

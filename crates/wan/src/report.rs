@@ -1,0 +1,250 @@
+//! What a path did: counters and lateness of each direction, as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use base::{Nanos, Seed};
+use serde::Serialize;
+use sys::netlink::LinkStatistics;
+
+use crate::conditions::Conditions;
+use crate::router::Passed;
+
+/// The version of the JSON.
+const SCHEMA: &str = "inrush.wan/1";
+
+/// What each count is, in the order in which a packet could meet them.
+const COUNTS: [(&str, &str); 10] = [
+    ("received", "packets received"),
+    ("forwarded", "forwarded"),
+    ("reordered", "of these sent ahead"),
+    ("lost", "lost, as asked"),
+    ("queue_full", "dropped, queue full"),
+    ("too_many", "dropped, too many"),
+    ("on_their_way", "on their way at the end"),
+    ("undelivered", "refused by the receiver"),
+    ("never_read", "missed by the router"),
+    ("dropped", "dropped"),
+];
+
+/// Shown even where they are zero.
+const ALWAYS_SHOWN: [&str; 4] = ["received", "forwarded", "lost", "dropped"];
+
+/// How late packets were, in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lateness {
+    /// The median.
+    pub p50: u64,
+    /// 99 of 100 are below.
+    pub p99: u64,
+    /// The latest.
+    pub max: u64,
+}
+
+/// One direction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Direction {
+    /// What was asked for.
+    pub conditions: Conditions,
+    /// Packets, by what became of them.
+    pub packets: BTreeMap<&'static str, u64>,
+    /// Bytes of the packets forwarded.
+    pub bytes_forwarded: u64,
+    /// Actual less due time; nothing where it cannot be known or no packet came.
+    pub lateness_ns: Option<Lateness>,
+}
+
+impl Direction {
+    /// What the router did; `from` and `to` are the links it came from and went to.
+    pub(crate) fn routed(
+        conditions: Conditions,
+        passed: &Passed,
+        from: LinkStatistics,
+        to: LinkStatistics,
+    ) -> Direction {
+        let mut packets: BTreeMap<&'static str, u64> = passed.counts.named().collect();
+        packets.insert("on_their_way", passed.on_their_way);
+        packets.insert("undelivered", passed.undelivered + to.received_dropped);
+        packets.insert("never_read", from.sent_dropped);
+        let quantile = |share| passed.lateness.value_at_quantile(share);
+        let lateness_ns = (!passed.lateness.is_empty()).then(|| Lateness {
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            max: passed.lateness.max(),
+        });
+        Direction { conditions, packets, bytes_forwarded: passed.bytes, lateness_ns }
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.packets.get(name).copied().unwrap_or(0)
+    }
+}
+
+/// What a path did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    schema: &'static str,
+    /// What made the conditions: `router` or `netem`.
+    pub engine: &'static str,
+    /// What the router's draws came from.
+    pub seed: Option<Seed>,
+    /// How long the path was there.
+    pub duration_s: f64,
+    /// CPU time of the router's thread.
+    pub router_cpu_s: Option<f64>,
+    /// From the client to the server.
+    pub up: Direction,
+    /// From the server to the client.
+    pub down: Direction,
+    /// Where the path was not what was asked for, a sentence each.
+    pub warnings: Vec<String>,
+    /// Of the command that was run on the client's side; 128 + its number for a signal.
+    pub exit_code: Option<u8>,
+}
+
+impl Report {
+    pub(crate) fn new(engine: &'static str, duration: Nanos, up: Direction, down: Direction) -> Report {
+        let mut report = Report {
+            schema: SCHEMA,
+            engine,
+            seed: None,
+            duration_s: duration.as_secs_f64(),
+            router_cpu_s: None,
+            up,
+            down,
+            warnings: Vec::new(),
+            exit_code: None,
+        };
+        report.warnings = report.shortcomings().collect();
+        report
+    }
+
+    fn shortcomings(&self) -> impl Iterator<Item = String> {
+        let sum = |name| self.up.count(name) + self.down.count(name);
+        let (missed, many, refused) = (sum("never_read"), sum("too_many"), sum("undelivered"));
+        let missed = (missed > 0).then(|| {
+            format!(
+                "The router did not keep up: it never saw {missed} packets, lost without being asked for."
+            )
+        });
+        let many = (many > 0).then(|| {
+            format!("{many} packets were dropped because too many were on their way: the delay is too long for this rate.")
+        });
+        let refused = (refused > 0).then(|| format!("The receiving kernel refused {refused} packets."));
+        [missed, many, refused].into_iter().flatten()
+    }
+
+    /// As a table to read.
+    pub fn text(&self) -> String {
+        let mut rows = vec![
+            ["".to_owned(), "up: client to server".to_owned(), "down: server to client".to_owned()],
+            ["asked".to_owned(), self.up.conditions.to_string(), self.down.conditions.to_string()],
+        ];
+        // What was not asked for and did not happen is not worth a line.
+        let shown = |(name, _): &&(&str, &str)| {
+            ALWAYS_SHOWN.contains(name) && self.up.packets.contains_key(name)
+                || self.up.count(name) + self.down.count(name) > 0
+        };
+        for (name, title) in COUNTS.iter().filter(shown) {
+            rows.push([
+                (*title).to_owned(),
+                self.up.count(name).to_string(),
+                self.down.count(name).to_string(),
+            ]);
+        }
+        let bytes = |direction: &Direction| direction.bytes_forwarded.to_string();
+        rows.push(["bytes forwarded".to_owned(), bytes(&self.up), bytes(&self.down)]);
+        if self.router_cpu_s.is_some() {
+            rows.push(["late p50 / p99 / max".to_owned(), lateness(&self.up), lateness(&self.down)]);
+        }
+        let mut out = format!("WAN by {}, {:.2} s", self.engine, self.duration_s);
+        // A String takes everything.
+        if let (Some(cpu), Some(seed)) = (self.router_cpu_s, self.seed) {
+            let _ = write!(out, ", {:.0} % of one processor, seed {seed}", cpu / self.duration_s * 100.0);
+        }
+        out.push('\n');
+        out.push_str(&aligned(&rows));
+        for warning in &self.warnings {
+            let _ = writeln!(out, "warning: {warning}");
+        }
+        out
+    }
+}
+
+fn lateness(direction: &Direction) -> String {
+    direction
+        .lateness_ns
+        .as_ref()
+        .map_or("-".to_owned(), |late| [late.p50, late.p99, late.max].map(short_time).join(" / "))
+}
+
+/// Three digits and a unit.
+pub(crate) fn short_time(nanos: u64) -> String {
+    match nanos as f64 {
+        ns if ns < 999.5 => format!("{ns:.0} ns"),
+        ns if ns < 999.5e3 => format!("{:.*} us", if ns < 99.5e3 { 1 } else { 0 }, ns / 1e3),
+        ns if ns < 999.5e6 => format!("{:.*} ms", if ns < 99.5e6 { 1 } else { 0 }, ns / 1e6),
+        ns => format!("{:.1} s", ns / 1e9),
+    }
+}
+
+/// The first column to the left, the others to the right.
+pub(crate) fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let mut out = String::new();
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            // A String takes everything.
+            let _ = match column {
+                0 => write!(out, "{cell:<width$}"),
+                _ => write!(out, "  {cell:>width$}"),
+            };
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conditions::Changes;
+
+    fn direction(packets: &[(&'static str, u64)]) -> Direction {
+        Direction {
+            conditions: "delay=50ms,loss=1%".parse::<Changes>().unwrap().check().unwrap(),
+            packets: packets.iter().copied().collect(),
+            bytes_forwarded: 1234,
+            lateness_ns: Some(Lateness { p50: 900, p99: 45_600, max: 12_000_000 }),
+        }
+    }
+
+    #[test]
+    fn a_report_is_read_as_a_table() {
+        let up = direction(&[("received", 1000), ("forwarded", 990), ("lost", 10), ("never_read", 3)]);
+        let mut report = Report::new("router", Nanos::from_secs(2), up.clone(), up);
+        report.router_cpu_s = Some(0.5);
+        report.seed = Some(Seed(7));
+        let expected = "\
+WAN by router, 2.00 s, 25 % of one processor, seed 7
+                           up: client to server    down: server to client
+asked                             50ms, loss 1%             50ms, loss 1%
+packets received                           1000                      1000
+forwarded                                   990                       990
+lost, as asked                               10                        10
+missed by the router                          3                         3
+bytes forwarded                            1234                      1234
+late p50 / p99 / max  900 ns / 45.6 us / 12.0 ms  900 ns / 45.6 us / 12.0 ms
+warning: The router did not keep up: it never saw 6 packets, lost without being asked for.
+";
+        let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(squeeze(&report.text()), squeeze(expected), "{}", report.text());
+    }
+
+    #[test]
+    fn every_count_of_the_router_has_its_words() {
+        let named = crate::impairment::Counts::default();
+        assert!(named.named().all(|(name, _)| COUNTS.iter().any(|(known, _)| *known == name)));
+    }
+}
