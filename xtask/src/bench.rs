@@ -10,6 +10,7 @@ mod mechanisms;
 mod memory;
 mod plot;
 mod serve;
+mod wan;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,8 @@ pub enum Bench {
     Dispatch(dispatch::Options),
     /// Serving beside thousands of idle connections, by every event mechanism
     Idle(idle::Options),
+    /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
+    Wan(wan::Options),
 }
 
 /// What all benchmarks take.
@@ -111,6 +114,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Memory(options) => memory::run(options, &ground),
         Bench::Dispatch(options) => dispatch::run(options, &ground),
         Bench::Idle(options) => idle::run(options, &ground),
+        Bench::Wan(options) => wan::run(options, &ground),
     }
 }
 

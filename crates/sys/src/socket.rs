@@ -72,6 +72,15 @@ pub fn steer_by_cpu(listener: BorrowedFd<'_>, cpus: &[usize]) -> io::Result<()> 
     Ok(())
 }
 
+/// Has a datagram that is handed over whole cut into datagrams of so many bytes by the kernel, the last of
+/// them shorter: at most 64 of them a call (`UDP_SEGMENT`).
+///
+/// # Errors
+/// ENOPROTOOPT where it is not a UDP socket.
+pub fn set_udp_segment(socket: BorrowedFd<'_>, length: u16) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, libc::c_int::from(length))
+}
+
 /// Plain data that the kernel fills in: any bit pattern is a value.
 trait Plain: Copy {}
 impl Plain for libc::tcp_info {}
