@@ -203,7 +203,7 @@ mod tests {
         let arguments = expand(line(&["--backlog=8", &format!("--config={}", path.display())])).unwrap();
         let text = effective(&arguments).unwrap();
         assert!(text.contains("workers = 3\n") && text.contains("backlog = 8\n"), "{text}");
-        assert!(text.contains("# wake: How "), "{text}");
+        assert!(text.contains("# wake: "), "{text}");
         let command = Cli::command();
         assert_eq!(text.lines().count(), settings(command.find_subcommand("serve").unwrap()).count());
     }

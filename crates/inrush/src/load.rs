@@ -3,20 +3,20 @@
 mod csv;
 mod hdr_log;
 mod live;
+pub mod meters;
 mod summary;
+mod watch;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use ::load::{Config, Expected, Form, LoadError, Observer, Snapshot, Sockets, Stop, Threshold};
-use base::{Clock, PerSecond, RealClock};
+use ::load::{Config, Expected, Form, LoadError, Sockets, Stop, Threshold};
+use base::PerSecond;
 use record::{LoadResult, Verdict};
-use serde::Serialize;
 
 use crate::cli::{Client, LoadFlags, Output};
 use crate::exit::Exit;
-use hdr_log::HdrLog;
-use live::Live;
+use watch::{Line, Watcher};
 
 /// Clients of a closed loop that is not told how many: what wrk users are used to.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
@@ -27,7 +27,7 @@ const RATE: PerSecond = PerSecond(100.0);
 /// Offers load, prints the result, and judges it.
 pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     let (output, thresholds) = (flags.output, flags.fail_if.clone());
-    let hdr = flags.hdr.clone();
+    let watching = flags.watching.clone();
     check_rate(&flags)?;
     let (title, populations) = (title(&flags), flags.population.len());
     let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
@@ -37,9 +37,9 @@ pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     if let Some((shown, expected)) = plan.hurst() {
         eprintln!("inrush: {}", hurst_line(shown, expected));
     }
-    let hdr = hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
-    let mut watcher = Watcher::new(output, &title, populations, hdr);
+    // Before any thread: what they do not block, they would die of.
     let stop = stop_at_signal()?;
+    let mut watcher = Watcher::new(output, &title, populations, watching)?;
     let result = ::load::run(&plan, &mut watcher, &stop).map_err(exit)?;
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
@@ -146,7 +146,7 @@ fn print(result: &LoadResult, output: Output) -> io::Result<()> {
             stdout.write_all(b"\n")
         }
         Output::Csv => csv::write(&mut stdout, result),
-        Output::Ndjson => line(&mut stdout, &Line::Result(result)),
+        Output::Ndjson => watch::line(&mut stdout, &Line::Result(result)),
     }
 }
 
@@ -170,55 +170,5 @@ fn exit(error: LoadError) -> Exit {
         LoadError::Resolve { .. } => Exit::Unreachable(error.to_string()),
         LoadError::System { .. } => Exit::Failed(error.to_string()),
         _ => Exit::Usage(error.to_string()),
-    }
-}
-
-/// A line of NDJSON.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Line<'a> {
-    Point(&'a record::Point),
-    Result(&'a LoadResult),
-}
-
-fn line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.write_all(b"\n")
-}
-
-/// What becomes of an interval while the run goes on: a live view on a terminal, a line for a program, an entry
-/// of the log.
-struct Watcher {
-    output: Output,
-    live: Option<Live>,
-    hdr: Option<HdrLog>,
-}
-
-impl Watcher {
-    fn new(output: Output, title: &str, populations: usize, hdr: Option<HdrLog>) -> Watcher {
-        let live = io::stderr().is_terminal().then(|| Live::new(title, populations)).flatten();
-        Watcher { output, live, hdr }
-    }
-
-    fn end(self) -> Result<(), Exit> {
-        if let Some(live) = self.live {
-            live.end();
-        }
-        self.hdr.map_or(Ok(()), HdrLog::end)
-    }
-}
-
-impl Observer for Watcher {
-    fn interval(&mut self, snapshot: &Snapshot<'_>) {
-        if self.output == Output::Ndjson {
-            // A reader that has gone away is noticed when the result is written.
-            let _ = line(&mut io::stdout().lock(), &Line::Point(snapshot.point));
-        }
-        if let Some(live) = &mut self.live {
-            live.show(snapshot);
-        }
-        if let Some(hdr) = &mut self.hdr {
-            hdr.interval(snapshot);
-        }
     }
 }

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::{Clock, Limit, Nanos, RealClock};
-use bytes::Bytes;
-use http1::{Body, Method, Request, Response, Service, Status};
+use http1::{Method, Request, Response, Service, Status};
 use serde::Serialize;
 
 use crate::accept::LiveLimit;
 use crate::access_log::LogSender;
+use crate::aside::{answer, not_allowed};
 use crate::counters::{Board, Counters};
 use crate::driver::readiness::SocketService;
 
@@ -161,21 +161,8 @@ fn metric(text: &mut String, name: &str, kind: &str, value: f64) {
     writeln!(text, "# TYPE inrush_{name} {kind}\ninrush_{name} {value}").expect("writing to a string");
 }
 
-fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<OwnedFd>> {
-    let fields = format!("Content-Type: {media_type}\r\nCache-Control: no-store\r\n");
-    Response { status, fields: fields.into(), body: Body::Bytes(text.into()), close: false }
-}
-
 fn plain(status: Status, text: String) -> Response<Arc<OwnedFd>> {
     answer(status, "text/plain; charset=utf-8", text)
-}
-
-fn not_allowed(allowed: &'static str) -> Response<Arc<OwnedFd>> {
-    let mut response = Response::error(Status::METHOD_NOT_ALLOWED);
-    let mut fields = response.fields.to_vec();
-    fields.extend_from_slice(format!("Allow: {allowed}\r\n").as_bytes());
-    response.fields = Bytes::from(fields);
-    response
 }
 
 impl Service for Admin {

@@ -20,6 +20,7 @@ mod accept;
 mod access_log;
 mod admin;
 pub mod architecture;
+mod aside;
 mod choices;
 mod config;
 mod counters;
@@ -33,6 +34,7 @@ mod slots;
 
 pub use accept::LiveLimit;
 pub use architecture::Architecture;
+pub use aside::Page;
 pub use choices::{Batch, Schedule, Threads, Wake};
 pub use config::{LogFormat, LogTarget, ServeConfig};
 pub use counters::{Counters, LoopCounts};

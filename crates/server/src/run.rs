@@ -6,28 +6,20 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base::{Bytes, Nanos, RealClock};
-use http1::server::Settings;
+use base::{Nanos, RealClock};
 use site::Root;
 use sys::signal::{self, Signal};
 
-use crate::accept::{Acceptor, LiveLimit};
+use crate::accept::LiveLimit;
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::Admin;
 use crate::architecture::Architecture;
+use crate::aside;
 use crate::choices::Choice;
 use crate::config::{LogFormat, LogTarget, ServeConfig};
-use crate::counters::{Board, Counters};
-use crate::driver::Stop;
-use crate::driver::readiness::{ByPhases, Listeners, Parts};
+use crate::counters::Counters;
 use crate::error::{ServeError, system};
-use crate::listener::listen;
-use crate::plan::{LoopHandle, Plan, start_readiness};
-
-/// Connections that the admin interface takes at once.
-const ADMIN_CONNECTIONS: usize = 64;
-/// The longest body that the admin interface reads.
-const ADMIN_BODY: Bytes = Bytes(64);
+use crate::plan::{LoopHandle, Plan};
 
 /// How long the end of the server waits for the access log to take its last lines.
 const LOG_PATIENCE: Nanos = Nanos::SECOND;
@@ -196,40 +188,21 @@ fn start_log(target: &LogTarget, format: LogFormat) -> Result<(LogSender, LogEnd
     })
 }
 
-/// The admin interface is one more loop, on plain poll and on whatever processor is free.
+/// The admin interface is one more loop, aside.
 fn start_admin(
     architecture: &Architecture,
     plan: &Plan,
     address: SocketAddr,
     loops: &[LoopHandle],
 ) -> Result<LoopHandle, ServeError> {
-    let listeners = listen(address, 16, 1).map_err(|cause| ServeError::Listen { address, cause })?;
-    let mut settings = Settings::default();
     let dispatches = architecture.uses.contains(&Choice::Dispatch);
-    settings.limits.keep_body = true;
-    settings.limits.body_bytes = ADMIN_BODY.0;
-    let parts = Parts {
-        arrivals: Listeners {
-            listeners,
-            acceptor: Acceptor::new(LiveLimit::new(base::Limit::Infinite))
-                .map_err(system("keep a reserve descriptor"))?,
-        },
-        service: Admin {
-            architecture: architecture.name,
-            dispatch: if dispatches { plan.dispatch() } else { "none" },
-            limit: plan.limit.clone(),
-            boards: loops.iter().map(|running| running.board.clone()).collect(),
-            log: plan.log.clone(),
-            clock: RealClock::new(),
-        },
-        settings: Arc::new(settings),
-        max_connections: ADMIN_CONNECTIONS,
-        read_after_accept: false,
-        mechanism: dispatch::Settings::default(),
-        log: None,
-        board: Board::default(),
-        stop: Stop::new().map_err(system("make an eventfd"))?,
-        drain_timeout: Nanos::MILLISECOND * 100,
+    let admin = Admin {
+        architecture: architecture.name,
+        dispatch: if dispatches { plan.dispatch() } else { "none" },
+        limit: plan.limit.clone(),
+        boards: loops.iter().map(|running| running.board.clone()).collect(),
+        log: plan.log.clone(),
+        clock: RealClock::new(),
     };
-    start_readiness::<_, ByPhases>("admin".to_owned(), "poll", &[], parts)
+    aside::start("admin", address, admin)
 }

@@ -1,5 +1,6 @@
 //! The flags of `inrush load`.
 
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -9,6 +10,8 @@ use ::load::{
 };
 use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
+
+use crate::load::meters::Collector;
 
 /// What decides when sessions begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -180,11 +183,27 @@ pub struct LoadFlags {
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
 
-    /// A file for the latencies of each interval, in HdrHistogram's log format
-    #[arg(long, value_name = "FILE")]
-    pub hdr: Option<PathBuf>,
+    /// Who watches the run.
+    #[command(flatten)]
+    pub watching: WatchFlags,
 
     /// The same settings as TOML; flags win
     #[arg(long, value_name = "FILE")]
     pub config: Option<String>,
+}
+
+/// Where else a run is to be seen while it goes on.
+#[derive(Args, Clone, Debug)]
+pub struct WatchFlags {
+    /// A file for the latencies of each interval, in HdrHistogram's log format
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+
+    /// Where Prometheus finds /metrics while the run goes on; port 0 is any
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub prometheus: Option<SocketAddr>,
+
+    /// An OpenTelemetry collector to tell of every interval, over HTTP in JSON: http://HOST[:PORT]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<Collector>,
 }

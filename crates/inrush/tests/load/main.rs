@@ -1,7 +1,12 @@
 //! `inrush load` and `inrush fileset` from the command line: mistakes are one clear line with the right exit code.
 
+#[allow(dead_code, unused_imports, reason = "shared with the tests of the server, which need more of it")]
+#[path = "../common/mod.rs"]
+mod common;
+
 mod fileset;
 mod mistakes;
+mod watching;
 
 use std::time::Duration;
 

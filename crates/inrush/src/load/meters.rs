@@ -1,0 +1,139 @@
+//! What a run counts while it goes on, for those who watch from elsewhere: a Prometheus server that comes and
+//! reads, or an OpenTelemetry collector that is told.
+//!
+//! Everything is counted from the run's start, warm-up included, as both systems want it: they take the
+//! differences themselves. Times are in seconds, in buckets.
+
+mod otlp;
+mod prometheus;
+
+pub use otlp::{Collector, Exporter};
+pub use prometheus::page;
+
+use ::load::Snapshot;
+use hdrhistogram::Histogram;
+use record::Outcome;
+
+/// The upper ends of the buckets, in microseconds: 1, 2, 5 and so on, from where a kernel's own delays lie to
+/// where clients have given up.
+const BUCKETS_US: [u64; 17] = [
+    50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
+    2_000_000, 5_000_000, 10_000_000,
+];
+
+/// Times, counted by bucket.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Times {
+    /// One more than there are upper ends: the last is for what is above.
+    counts: [u64; BUCKETS_US.len() + 1],
+    sum_s: f64,
+}
+
+impl Times {
+    /// Adds an interval's, in nanoseconds.
+    fn add(&mut self, histogram: &Histogram<u32>) {
+        for value in histogram.iter_recorded() {
+            let (nanos, count) = (value.value_iterated_to(), value.count_since_last_iteration());
+            let bucket = BUCKETS_US.partition_point(|end| end * 1_000 < nanos);
+            self.counts[bucket] += count;
+            self.sum_s += nanos as f64 / 1e9 * count as f64;
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// The state of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Meters {
+    offered: u64,
+    sent: u64,
+    replies: u64,
+    outcomes: Vec<(Outcome, u64)>,
+    established: u64,
+    sockets: u64,
+    latency: Times,
+    lateness: Times,
+}
+
+impl Meters {
+    /// Adds an interval.
+    pub fn add(&mut self, snapshot: &Snapshot<'_>) {
+        let point = snapshot.point;
+        self.offered += point.offered;
+        self.sent += point.sent;
+        self.replies += point.replies;
+        self.outcomes = snapshot.outcomes.iter().collect();
+        self.established = snapshot.established;
+        self.sockets = point.sockets;
+        self.latency.add(snapshot.latency_intended);
+        self.lateness.add(snapshot.lateness);
+    }
+
+    /// What only grows: name, meaning, count.
+    fn counters(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            ("offered", "Requests scheduled", self.offered),
+            ("sent", "Requests sent", self.sent),
+            ("replies", "Complete replies of any status", self.replies),
+            ("established", "Connections established", self.established),
+        ]
+    }
+
+    /// Times: name, meaning, buckets.
+    fn times(&self) -> [(&'static str, &'static str, &Times); 2] {
+        [
+            ("latency", "From the intended time to the complete reply, of correct replies", &self.latency),
+            ("lateness", "From a session's scheduled time to its connect", &self.lateness),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+    use record::{Outcomes, Point};
+
+    /// Meters after one interval with two replies, one of 1 ms and one of 20 s.
+    pub(super) fn after_an_interval() -> Meters {
+        let mut latency = Histogram::new_with_bounds(1_000, 600_000_000_000, 2).unwrap();
+        latency.record(1_000_000).unwrap();
+        latency.record(20_000_000_000).unwrap();
+        let mut outcomes = Outcomes::default();
+        outcomes.add(Outcome::Ok, 2);
+        let mut meters = Meters::default();
+        meters.add(&Snapshot {
+            elapsed: Nanos::SECOND,
+            total: Nanos::SECOND,
+            warming_up: false,
+            point: &Point {
+                interval_s: 1.0,
+                offered: 3,
+                sent: 3,
+                replies: 2,
+                sockets: 1,
+                ..Point::default()
+            },
+            latency_intended: &latency,
+            lateness: &Histogram::new_with_bounds(1_000, 600_000_000_000, 2).unwrap(),
+            outcomes: &outcomes,
+            populations: &[],
+            established: 3,
+        });
+        meters
+    }
+
+    #[test]
+    fn times_fall_into_the_bucket_that_ends_at_or_above_them() {
+        let meters = after_an_interval();
+        let latency = &meters.latency;
+        assert_eq!(latency.count(), 2);
+        assert_eq!(latency.counts[BUCKETS_US.len()], 1, "above all ends");
+        // A value is as good as its histogram's two digits: 1 ms may be a little above 1 ms.
+        assert_eq!(latency.counts[4] + latency.counts[5], 1);
+        assert!((20.0..20.2).contains(&latency.sum_s), "{}", latency.sum_s);
+    }
+}

@@ -1,0 +1,106 @@
+//! What becomes of each interval while a run goes on.
+//!
+//! A live view on a terminal, a line on stdout for a program, an entry of a log, a state for Prometheus and for
+//! a collector. None of them can end the run: what went wrong is told when it is over.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::load::{Observer, Snapshot};
+use base::{Clock, RealClock};
+use record::LoadResult;
+use serde::Serialize;
+use server::Page;
+
+use super::hdr_log::HdrLog;
+use super::live::Live;
+use super::meters::{self, Exporter, Meters};
+use crate::cli::{Output, WatchFlags};
+use crate::exit::Exit;
+
+/// A line of NDJSON.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Line<'a> {
+    /// An interval.
+    Point(&'a record::Point),
+    /// The whole run.
+    Result(&'a LoadResult),
+}
+
+/// Writes a line.
+pub fn line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+/// All who watch a run.
+pub struct Watcher {
+    output: Output,
+    live: Option<Live>,
+    hdr: Option<HdrLog>,
+    meters: Meters,
+    page: Option<(Page, Arc<Mutex<String>>)>,
+    exporter: Option<Exporter>,
+}
+
+impl Watcher {
+    /// Opens what was asked for.
+    pub fn new(output: Output, title: &str, populations: usize, flags: WatchFlags) -> Result<Watcher, Exit> {
+        let page = flags.prometheus.map(open_page).transpose()?;
+        let exporter = flags.otlp.map(Exporter::start).transpose();
+        let exporter = exporter.map_err(|cause| Exit::Failed(format!("cannot start a thread: {cause}")))?;
+        let hdr = flags.hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
+        let live = io::stderr().is_terminal().then(|| Live::new(title, populations)).flatten();
+        Ok(Watcher { output, live, hdr, meters: Meters::default(), page, exporter })
+    }
+
+    /// Closes everything.
+    ///
+    /// # Errors
+    /// The log is not whole. A collector that was not told is only named: the result is.
+    pub fn end(self) -> Result<(), Exit> {
+        if let Some(live) = self.live {
+            live.end();
+        }
+        if let Some(failure) = self.exporter.and_then(Exporter::end) {
+            eprintln!("inrush: {failure}");
+        }
+        self.hdr.map_or(Ok(()), HdrLog::end)
+    }
+}
+
+/// The page that Prometheus reads, and the text that it shows.
+fn open_page(address: std::net::SocketAddr) -> Result<(Page, Arc<Mutex<String>>), Exit> {
+    let text = Arc::new(Mutex::new(meters::page(&Meters::default())));
+    let shown = Arc::clone(&text);
+    let read = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let page = Page::open(address, "/metrics", "text/plain; version=0.0.4; charset=utf-8", read)
+        .map_err(|error| Exit::Usage(format!("--prometheus {address}: {error}")))?;
+    if let Some(address) = page.address() {
+        eprintln!("inrush: metrics on http://{address}/metrics");
+    }
+    Ok((page, text))
+}
+
+impl Observer for Watcher {
+    fn interval(&mut self, snapshot: &Snapshot<'_>) {
+        if self.output == Output::Ndjson {
+            // A reader that has gone away is noticed when the result is written.
+            let _ = line(&mut io::stdout().lock(), &Line::Point(snapshot.point));
+        }
+        if let Some(live) = &mut self.live {
+            live.show(snapshot);
+        }
+        if let Some(hdr) = &mut self.hdr {
+            hdr.interval(snapshot);
+        }
+        self.meters.add(snapshot);
+        if let Some((_, text)) = &self.page {
+            *text.lock().unwrap_or_else(PoisonError::into_inner) = meters::page(&self.meters);
+        }
+        if let Some(exporter) = &self.exporter {
+            exporter.tell(&self.meters);
+        }
+    }
+}

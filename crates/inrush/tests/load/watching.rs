@@ -1,0 +1,123 @@
+//! Who watches a run from elsewhere: a histogram log, Prometheus, a collector.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use sys::process::Program;
+
+use super::common::{Client, Files, Server};
+use super::{inrush, refused, said};
+
+fn url(server: &Server) -> String {
+    format!("http://{}/index.html", server.address)
+}
+
+fn server(files: &Files) -> Server {
+    files.write("index.html", b"hello");
+    Server::start(&files.root(), &["--arch=sped"])
+}
+
+#[test]
+fn prometheus_reads_the_counts_while_the_run_goes_on() {
+    let files = Files::new();
+    let server = server(&files);
+    let arguments =
+        ["load", &url(&server), "--rate=50", "--duration=60s", "--warmup=0s", "--prometheus=127.0.0.1:0"];
+    let mut child = Program::new(env!("CARGO_BIN_EXE_inrush")).arguments(arguments).start().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    let address =
+        line.trim().strip_prefix("inrush: metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
+    let mut reader = Client::connect(address.parse().unwrap());
+    // An interval is a second; asking is what there is to wait for.
+    loop {
+        let page = reader.get("/metrics");
+        assert!(page.text().contains("# TYPE inrush_load_latency_seconds histogram"), "{}", page.text());
+        let offered =
+            page.text().lines().find_map(|line| line.strip_prefix("inrush_load_offered_total ")).unwrap();
+        if offered != "0" {
+            break;
+        }
+    }
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(text.contains("goodput"), "a run that is ended early has its result: {text}");
+}
+
+#[test]
+fn a_collector_is_told_up_to_the_last_interval() {
+    let files = Files::new();
+    let server = server(&files);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let collector = format!("--otlp=http://{}", listener.local_addr().unwrap());
+    // It ends with the test: nobody connects any more then.
+    std::thread::spawn(move || listener.incoming().for_each(|stream| collect(stream.unwrap())));
+    let run = inrush(
+        &["load", &url(&server), "--rate=20", "--duration=1s", "--warmup=0s", &collector, "--output=json"],
+        0,
+    );
+    assert_eq!(said(&run), "", "it was told everything");
+    let told = TOLD.lock().unwrap().pop().unwrap();
+    let metrics = told["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().unwrap();
+    let offered = metrics.iter().find(|metric| metric["name"] == "inrush.load.offered").unwrap();
+    let result: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    assert_eq!(offered["sum"]["dataPoints"][0]["asInt"], result["offered"].to_string());
+}
+
+/// What the collector of the test was told.
+static TOLD: std::sync::Mutex<Vec<Value>> = std::sync::Mutex::new(Vec::new());
+
+fn collect(stream: TcpStream) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut out = stream;
+    loop {
+        let (mut length, mut line) = (0, String::new());
+        loop {
+            line.clear();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        TOLD.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").unwrap();
+    }
+}
+
+#[test]
+fn a_collector_that_is_gone_is_named_and_the_result_stands() {
+    let files = Files::new();
+    let server = server(&files);
+    // A port that nobody listens on any more.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let collector = format!("--otlp=http://{gone}");
+    let run = inrush(&["load", &url(&server), "--rate=20", "--duration=1s", "--warmup=0s", &collector], 0);
+    let said = said(&run);
+    assert!(
+        said.contains(&format!("--otlp http://{gone}/v1/metrics: ")) && said.contains("could not be told"),
+        "{said}"
+    );
+}
+
+#[test]
+fn watchers_that_cannot_be_are_refused_before_the_run() {
+    let target = "http://127.0.0.1:9/";
+    refused(&["load", target, "--hdr=/no/such/folder/x"], 2, &["--hdr /no/such/folder/x", "No such file"]);
+    refused(
+        &["load", target, "--prometheus=198.51.100.1:1"],
+        2,
+        &["--prometheus 198.51.100.1:1", "cannot listen"],
+    );
+    refused(&["load", target, "--otlp=localhost:4318"], 2, &["--otlp", "http://localhost:4318"]);
+}
