@@ -3,6 +3,7 @@
 //! No time decides whether a benchmark succeeds: it prints what it measured. `--check` compares that
 //! with what the project promises, and is for a machine that does nothing else.
 
+mod adaptive;
 mod dispatch;
 mod idle;
 mod load;
@@ -10,6 +11,7 @@ mod mechanisms;
 mod memory;
 mod plot;
 mod serve;
+mod stand;
 mod wan;
 
 use std::collections::BTreeMap;
@@ -46,6 +48,8 @@ pub enum Bench {
     Dispatch(dispatch::Options),
     /// Serving beside thousands of idle connections, by every event mechanism
     Idle(idle::Options),
+    /// The fdm mechanism tuning itself beside fixed live counters
+    Adaptive(adaptive::Options),
     /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
     Wan(wan::Options),
 }
@@ -114,6 +118,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Memory(options) => memory::run(options, &ground),
         Bench::Dispatch(options) => dispatch::run(options, &ground),
         Bench::Idle(options) => idle::run(options, &ground),
+        Bench::Adaptive(options) => adaptive::run(options, &ground),
         Bench::Wan(options) => wan::run(options, &ground),
     }
 }

@@ -27,7 +27,7 @@
 mod controller;
 mod sets;
 
-pub use controller::Tuning;
+pub use controller::{PRICE, Tuning};
 
 use std::io;
 use std::os::fd::RawFd;

@@ -1,38 +1,27 @@
 //! Serving beside thousands of idle connections, by every event mechanism: figures 9 to 11 of the FDM
 //! paper on today's kernel.
 //!
-//! One event loop on one CPU serves a file of 1 KiB. Idle connections have asked for it once and stay.
-//! Beside them sessions come at a constant rate, each a connection that asks [`REQUESTS`] times and thinks
-//! between (an open loop: an overloaded server does not slow them down).
-//!
-//! The cost of a request is the busy time of the server's CPU, packet work included, over the replies of
-//! the same time: it means nothing where something else runs on that CPU, which shows in that the server's
-//! process was charged far less. The response time runs from when a request was meant to be sent. Cases (a mechanism and a number of idle connections) come in random
+//! Beside the idle connections sessions come at a constant rate, each a connection that asks [`REQUESTS`]
+//! times and thinks between (an open loop: an overloaded server does not slow them down). [`Stand`] says
+//! what a cost and a response time are. Cases (a mechanism and a number of idle connections) come in random
 //! order in each round, with a new server each; ratios are taken within a round.
 //!
-//! Overflows of the signal queue are not counted: a server does not tell of them. What is looked for is
-//! what follows from them, a reply rate below the offered one.
+//! With a short signal queue (`--signal-queue`, 1024 in the paper's time) the mechanisms on signals show
+//! where their queues overflow, and what follows: a reply rate below the offered one.
 
-mod holders;
 mod show;
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use base::{Clock, Nanos, PerSecond};
-use lab::kernel::Observer;
+use base::{Nanos, PerSecond};
 use rand::seq::SliceRandom;
-use record::LoadResult;
-use record::load::Verdict;
-use rustix::process::Pid;
 use serde::Serialize;
 
-use super::{Common, FILE_LENGTH, Ground, Mechanisms, Promise, TICK, allow_descriptors};
-use crate::rivals::servers::{self, Running};
+use super::stand::{self, Load, Sample, Stand};
+use super::{Common, Ground, Mechanisms, Promise};
 use crate::statistics::{Spread, spread};
 
-const FILE_NAME: &str = "1k.html";
 /// Requests of a session.
 const REQUESTS: u32 = 20;
 /// Between a reply and the session's next request, uniformly; 50 ms on average.
@@ -41,14 +30,6 @@ const THINK: &str = "20ms..80ms";
 const WARMUP: Nanos = Nanos::from_secs(2);
 /// Room for the connections of sessions: at 10,000 requests/s 500 are open, and overload adds 500 a second.
 const SESSIONS_MAX: u32 = 4000;
-/// Longer than any measurement.
-const IDLE_TIMEOUT: &str = "1h";
-/// What we have open beside connections.
-const OTHER_DESCRIPTORS: u32 = 64;
-/// How long after its time a load generator may end.
-const PATIENCE: Nanos = Nanos::from_secs(20);
-/// `inrush load` ends with this where it could not offer what it was asked to.
-const GENERATOR_LIMITED: i32 = 5;
 /// A server that replies to a smaller part of what is offered has collapsed.
 const COLLAPSED: f64 = 0.9;
 
@@ -72,20 +53,9 @@ pub struct Options {
     /// How often each case is measured
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-}
-
-/// What one run of the load generator found.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Sample {
-    round: u32,
-    replies_per_s: f64,
-    response_ms_p50: f64,
-    /// Of the server's CPU; absent where the sides share their CPUs, or nothing was replied.
-    cpu_us_per_request: Option<f64>,
-    /// What the kernel charged the server's process; far below the CPU's, where something else ran there.
-    process_us_per_request: Option<f64>,
-    /// The generator could not offer what it was asked to.
-    generator_limited: bool,
+    /// The length of signal queues (RLIMIT_SIGPENDING); as it is, if not given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    signal_queue: Option<u32>,
 }
 
 /// All runs of one mechanism with so many idle connections at one rate.
@@ -100,6 +70,8 @@ struct Point {
 #[derive(Serialize)]
 struct Results {
     points: Vec<Point>,
+    /// The length of signal queues, where it was changed.
+    signal_queue: Option<u32>,
     /// Points whose median reply rate is below 90 % of the offered one.
     collapsed: Vec<show::Collapsed>,
     /// Cases that could not be measured, and why.
@@ -127,6 +99,10 @@ impl Point {
         self.spread(|sample| sample.process_us_per_request)
     }
 
+    fn overflows(&self) -> Option<Spread> {
+        self.spread(|sample| Some(sample.overflows as f64))
+    }
+
     /// The part of what was offered that was replied to.
     fn share(&self) -> Option<f64> {
         self.replies_per_s().map(|replies| replies.median / self.rate_per_s)
@@ -136,13 +112,15 @@ impl Point {
 /// Measures, prints, draws and writes.
 pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     let most = options.idle.iter().max().context("no idle connections are given")?;
-    // The server has its connections, a listener, the file; we have the other ends of the idle ones.
-    allow_descriptors("--idle", (most + SESSIONS_MAX + OTHER_DESCRIPTORS) as usize)?;
-    let folder = servers::open_folder().context("cannot make a folder to serve")?;
-    fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
+    stand::allow("--idle", *most, SESSIONS_MAX)?;
+    if let Some(length) = options.signal_queue {
+        stand::shorten_signal_queue(length)?;
+    }
+    let folder = stand::folder()?;
     let mut points = points(options);
     let failed = measure(options, ground, folder.path(), &mut points)?;
-    let results = Results { collapsed: show::collapsed(&points), points, failed };
+    let signal_queue = options.signal_queue;
+    let results = Results { collapsed: show::collapsed(&points), points, signal_queue, failed };
     let text = show::text(&results);
     print!("\n{text}\n");
     show::draw(&options.common, &results, &text)?;
@@ -202,81 +180,20 @@ fn measure_case(
     case: &mut [Point],
 ) -> anyhow::Result<()> {
     let (mechanism, idle) = (case[0].mechanism, case[0].idle);
-    let mut observer = Observer::of(&ground.topology).context("cannot look at the server's side")?;
-    let settings = [("--dispatch", mechanism), ("--idle-timeout", IDLE_TIMEOUT)];
-    let server = servers::start_inrush(ground, root, idle + SESSIONS_MAX, &settings)?;
-    let address = server.address;
-    let held = ground.topology.client.enter(|| holders::hold(address, FILE_NAME, idle));
-    let held = held.context("cannot open the idle connections")?;
+    let mut stand = Stand::start(ground, root, (idle, SESSIONS_MAX), &[("--dispatch", mechanism)])?;
     for point in case {
-        let sample = measure_rate(options, ground, &mut observer, &server, round, point.rate_per_s)?;
-        point.samples.push(sample);
+        let load = Load {
+            flags: vec![
+                format!("--rate={}", point.rate_per_s / f64::from(REQUESTS)),
+                format!("--requests-per-connection={REQUESTS}"),
+                format!("--think={THINK}"),
+            ],
+            warmup: WARMUP,
+            seconds: options.seconds,
+        };
+        point.samples.push(stand.measure(&load, round)?);
     }
-    let open = observer.sockets_in_use()?;
-    ensure!(open >= u64::from(idle), "only {open} of {idle} idle connections are still open");
-    // Whoever closes first keeps the connection in TIME-WAIT: let that be the server that is gone.
-    server.stop()?;
-    drop(held);
-    Ok(())
-}
-
-/// One run of the load generator. Blocks for its length.
-fn measure_rate(
-    options: &Options,
-    ground: &Ground,
-    observer: &mut Observer,
-    server: &Running,
-    round: u32,
-    rate_per_s: f64,
-) -> anyhow::Result<Sample> {
-    let program = ground.topology.client.program(&ground.inrush).arguments([
-        "load".to_owned(),
-        format!("http://{}/{FILE_NAME}", server.address),
-        format!("--rate={}", rate_per_s / f64::from(REQUESTS)),
-        format!("--requests-per-connection={REQUESTS}"),
-        format!("--think={THINK}"),
-        format!("--warmup={}ns", WARMUP.0),
-        format!("--duration={}s", options.seconds),
-        format!("--seed={round}"),
-        "--output=json".to_owned(),
-    ]);
-    let child = program.start().context("cannot start inrush load")?;
-    let begins = ground.clock.now() + WARMUP;
-    let ends = begins + Nanos::from_secs(u64::from(options.seconds));
-    let (mut before, mut after) = (None, None);
-    let mut used = || Some((observer.read(&ground.clock).ok()?, server_time(server)?));
-    let output = child.output(TICK, || {
-        let now = ground.clock.now();
-        if now >= begins && before.is_none() {
-            before = used();
-        }
-        if now >= ends && after.is_none() {
-            after = used();
-        }
-        now < ends + PATIENCE
-    })?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let code = output.exit.status.code();
-    ensure!(matches!(code, Some(0 | GENERATOR_LIMITED)), "inrush load failed: {}", errors.trim());
-    let result: LoadResult = serde_json::from_slice(&output.stdout).context("it wrote no result")?;
-    let (before, after) = before.zip(after).context("it ended before its time")?;
-    let elapsed = after.0.since(&before.0);
-    let replies = result.goodput_per_s * elapsed.drops.over_s;
-    let measurable = ground.server_has_own_cpus() && replies > 0.0;
-    Ok(Sample {
-        round,
-        replies_per_s: result.goodput_per_s,
-        response_ms_p50: result.latency_intended_ns.p50 as f64 / 1e6,
-        cpu_us_per_request: measurable.then(|| elapsed.server_cpu * 1e6 / result.goodput_per_s),
-        process_us_per_request: (replies > 0.0).then(|| (after.1 - before.1).as_secs_f64() * 1e6 / replies),
-        generator_limited: result.verdict == Verdict::GeneratorLimited,
-    })
-}
-
-/// CPU time that the server's process has used.
-fn server_time(server: &Running) -> Option<Nanos> {
-    let pid = Pid::from_raw(i32::try_from(server.pid()).ok()?)?;
-    sys::cpu::process_time_of(pid).ok()
+    stand.end()
 }
 
 /// What the project promises; a promise without its points is not judged.
@@ -320,8 +237,10 @@ mod tests {
             round,
             replies_per_s: rate_per_s * 0.8,
             response_ms_p50: 1.0,
+            response_ms_mean: 1.0,
             cpu_us_per_request: Some(*cpu_us),
             process_us_per_request: None,
+            overflows: 0,
             generator_limited: false,
         };
         Point { mechanism, idle, rate_per_s, samples: (1..).zip(cpu_us).map(sample).collect() }

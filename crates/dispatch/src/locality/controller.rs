@@ -42,7 +42,7 @@ const DESCRIPTOR: f64 = 0.117e-6;
 const CALL: f64 = 3e-6;
 /// Seconds of processor that a second of one request's delay is worth: the delay of a nap, 500 us, as much
 /// as the 25 us that a request costs to serve.
-const PRICE: f64 = 0.05;
+pub const PRICE: f64 = 0.05;
 /// The part of the cost that a step must save.
 const WORTH: f64 = 0.02;
 

@@ -49,6 +49,7 @@ pub fn text(results: &Results) -> String {
         "CPU us/request",
         "min..max",
         "process us",
+        "overflows",
     ];
     let mut rows = vec![head.map(str::to_owned)];
     for point in &results.points {
@@ -65,10 +66,31 @@ pub fn text(results: &Results) -> String {
             cell(point.cpu_us(), 1),
             range.unwrap_or("-".to_owned()),
             cell(point.process_us(), 1),
+            cell(point.overflows(), 0),
         ]);
     }
     let failed = results.failed.iter().map(|failure| format!("not measured: {failure}\n"));
-    format!("{}\n{}{}", table::aligned(&rows), collapses(results), failed.collect::<String>())
+    let queue = results.signal_queue.map_or(String::new(), |length| format!("signal queues: {length}\n"));
+    let failed: String = failed.collect();
+    format!("{}\n{queue}{}{}{failed}", table::aligned(&rows), overflows(results), collapses(results))
+}
+
+/// A line for each mechanism whose queue was full: from which rate on, with so many idle connections.
+fn overflows(results: &Results) -> String {
+    let mut lines = String::new();
+    for mechanism in mechanisms(results) {
+        for idle in distinct(results, |point| f64::from(point.idle)) {
+            let full = results.points.iter().filter(|point| {
+                let often = point.overflows().is_some_and(|overflows| overflows.median > 0.0);
+                point.mechanism == mechanism && f64::from(point.idle) == idle && often
+            });
+            let Some(first) = full.map(|point| point.rate_per_s).min_by(f64::total_cmp) else { continue };
+            lines.push_str(&format!(
+                "{mechanism}: its queue overflows from {first:.0}/s on with {idle} idle\n"
+            ));
+        }
+    }
+    lines
 }
 
 /// A line for each mechanism: where its reply rate fell below 90 % of the offered one.
