@@ -43,6 +43,17 @@ fn a_new_connection_that_says_nothing_is_closed_without_a_word() {
 }
 
 #[test]
+fn an_empty_line_is_no_request_in_however_many_pieces_it_comes() {
+    for pieces in [&[&b"\r\n"[..]][..], &[b"\r", b"\n"], &[b"\r\n\r", b"\n"]] {
+        let mut peer = Peer::new(Settings::default());
+        pieces.iter().for_each(|piece| peer.send(piece));
+        assert_eq!(peer.wait_for_deadline(), secs(10), "{pieces:?}");
+        assert_eq!((peer.connection.wants(), peer.counts.timeouts_header), (Wants::Close, 1));
+        assert_eq!(peer.counts.timeouts_idle, 0);
+    }
+}
+
+#[test]
 fn an_idle_connection_is_closed_without_a_word() {
     let mut peer = Peer::new(Settings::default());
     peer.send(GET);

@@ -495,7 +495,8 @@ impl<F> Connection<F> {
             Stage::Open | Stage::Last { .. } if !self.outbox.is_empty() => Awaiting::Write,
             Stage::Open if self.incoming.is_some() => Awaiting::Body,
             Stage::Open if !self.inbox.is_empty() => Awaiting::Head,
-            Stage::Open if self.awaiting == Awaiting::FirstByte => Awaiting::FirstByte,
+            // Also after an empty line, in however many pieces it came.
+            Stage::Open if self.requests == 0 => Awaiting::FirstByte,
             Stage::Open | Stage::Last { .. } => Awaiting::Request,
         };
         if awaiting == self.awaiting {
