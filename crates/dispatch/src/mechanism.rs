@@ -134,8 +134,8 @@ impl Default for Settings {
 pub struct Statistics {
     /// Times a queue was full, after which every descriptor was looked at.
     pub overflows: u64,
-    /// Reports that were, or may have been, of a past life of their descriptor number, and were not
-    /// passed on as they were.
+    /// Reports that were, or may have been, of a past life of their descriptor number, or that somebody else
+    /// has sent; they were not passed on as they were.
     pub disbelieved: u64,
 }
 

@@ -35,8 +35,8 @@ use crate::slots::{Slot, Slots};
 const FIRST_PAUSE: Nanos = Nanos::MILLISECOND;
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;
 
-/// Pending network errors that one accept phase skips; each is a connection that died in the queue.
-const MOST_DEAD_PER_PHASE: u32 = 64;
+/// Pending network errors that one accept skips; each is a connection that died in the queue.
+const MOST_DEAD: u32 = 64;
 
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\
 Content-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\r\n503 Service Unavailable\n";
@@ -74,6 +74,8 @@ pub enum Accepted {
     Connection(OwnedFd, Option<SocketAddr>),
     /// The queue is empty.
     Empty,
+    /// With nothing but connections that had died, so many that others are to have their turn; there may be more.
+    Dead,
     /// Nothing left to accept with: leave the listener alone until then.
     Exhausted(Nanos),
 }
@@ -96,7 +98,7 @@ pub struct Arrived {
 pub enum PhaseEnd {
     /// Every queue is empty.
     Empty,
-    /// The accept-limit is reached; there may be more.
+    /// The accept-limit is reached, or one of dead connections; there may be more.
     AtLimit,
     /// The connection limit is reached; there may be more.
     Full,
@@ -125,31 +127,43 @@ impl Acceptor {
 
     /// Takes one connection from the queue.
     pub fn accept(&mut self, listener: &Listener, now: Nanos, counts: &mut LoopCounts) -> Accepted {
-        let mut dead = 0;
-        loop {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        for _ in 0..MOST_DEAD {
             match rustix::net::acceptfrom_with(&listener.socket, flags) {
                 Ok((socket, peer)) => {
                     self.pause = FIRST_PAUSE;
                     self.reserve = self.reserve.take().or_else(|| open_reserve().ok());
                     return Accepted::Connection(socket, peer.and_then(|peer| peer.try_into().ok()));
                 }
-                Err(errno) => match classify(&errno.into()) {
-                    Failure::WouldBlock => return Accepted::Empty,
-                    Failure::Retry => {}
-                    Failure::NoDescriptor => return self.turn_one_away(listener, now, counts),
-                    Failure::NoMemory | Failure::NoPort | Failure::Other => {
-                        counts.accept_errors += 1;
-                        return Accepted::Exhausted(now + self.next_pause());
+                Err(errno) => {
+                    if let Some(accepted) = self.failed(&errno.into(), listener, now, counts) {
+                        return accepted;
                     }
-                    Failure::PeerGone => {
-                        counts.aborted_in_queue += 1;
-                        dead += 1;
-                        if dead == MOST_DEAD_PER_PHASE {
-                            return Accepted::Empty;
-                        }
-                    }
-                },
+                }
+            }
+        }
+        Accepted::Dead
+    }
+
+    /// What comes of a failed accept; nothing where the next connection is to be tried.
+    fn failed(
+        &mut self,
+        error: &io::Error,
+        listener: &Listener,
+        now: Nanos,
+        counts: &mut LoopCounts,
+    ) -> Option<Accepted> {
+        match classify(error) {
+            Failure::WouldBlock => Some(Accepted::Empty),
+            Failure::Retry => None,
+            Failure::NoDescriptor => Some(self.turn_one_away(listener, now, counts)),
+            Failure::NoMemory | Failure::NoPort | Failure::Other => {
+                counts.accept_errors += 1;
+                Some(Accepted::Exhausted(now + self.next_pause()))
+            }
+            Failure::PeerGone => {
+                counts.aborted_in_queue += 1;
+                None
             }
         }
     }
@@ -185,6 +199,11 @@ impl Acceptor {
             match self.accept(&listeners[current], now, counts) {
                 Accepted::Connection(socket, peer) => batch.push(Arrived { socket, peer, at: now, slot }),
                 Accepted::Empty => index = listeners_left.next(),
+                // As at a limit there may be more, so nobody waits to be told of it.
+                Accepted::Dead => {
+                    end = PhaseEnd::AtLimit;
+                    break;
+                }
                 Accepted::Exhausted(until) => {
                     end = PhaseEnd::Exhausted(until);
                     break;

@@ -45,6 +45,9 @@ base::counts! {
         limit_connections,
         /// Times that a connection's turn ended before its work did.
         limit_turn,
+        /// Times that the kernel had no memory for a connection's bytes, which then waited for the next turn: ENOBUFS,
+        /// ENOMEM.
+        no_memory,
         /// Times that the event mechanism's queue was full, after which every descriptor was looked at.
         event_queue_overflows,
         /// Changes of interest handed to the event mechanism.

@@ -19,6 +19,12 @@ const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
+/// Of `asm-generic/siginfo.h`: the codes of a signal that a descriptor has raised, from something to read to a
+/// hang-up, and the one for a signal that has codes of its own.
+const POLL_IN: libc::c_int = 1;
+const POLL_HUP: libc::c_int = 6;
+const SI_SIGIO: libc::c_int = -5;
+
 /// One announcement, as fetched from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
@@ -26,6 +32,22 @@ pub enum Announced {
     Event(RawFd, i16),
     /// The queue was full: events have been lost since.
     Overflow,
+    /// Nothing: somebody has sent the signal, with whatever he put into it.
+    Foreign,
+}
+
+impl Announced {
+    /// What a fetched signal announces. A SIGIO is believed whoever sent it: one that is pending already
+    /// swallows the kernel's.
+    fn by(number: libc::c_int, code: libc::c_int, fd: RawFd, band: i64) -> Announced {
+        if number == libc::SIGIO {
+            return Announced::Overflow;
+        }
+        match code {
+            POLL_IN..=POLL_HUP | SI_SIGIO => Announced::Event(fd, band as i16),
+            _ => Announced::Foreign,
+        }
+    }
 }
 
 /// The signal that descriptors raise. The first real-time one is left to others.
@@ -123,10 +145,8 @@ impl Place {
 
     /// What was announced.
     pub fn announced(&self) -> Announced {
-        if self.0.ssi_signo == libc::SIGIO as u32 {
-            return Announced::Overflow;
-        }
-        Announced::Event(self.0.ssi_fd, self.0.ssi_band as i16)
+        let info = &self.0;
+        Announced::by(info.ssi_signo as libc::c_int, info.ssi_code, info.ssi_fd, info.ssi_band.into())
     }
 }
 
@@ -149,7 +169,7 @@ pub fn fetch(queue: BorrowedFd<'_>, places: &mut [Place]) -> io::Result<usize> {
     }
 }
 
-/// The kernel's siginfo for SI_SIGIO on 64-bit machines.
+/// The kernel's siginfo for a signal that a descriptor has raised, on 64-bit machines.
 #[repr(C)]
 struct PollInfo {
     number: libc::c_int,
@@ -176,13 +196,53 @@ pub fn fetch_one(timeout: Option<Nanos>) -> io::Result<Option<Announced>> {
     // SAFETY: `info` has the size of siginfo_t, `set` and `timeout` (or null) live through the call.
     let number = unsafe { libc::sigtimedwait(&set, info.as_mut_ptr().cast(), timeout) };
     match check(number) {
-        Ok(libc::SIGIO) => Ok(Some(Announced::Overflow)),
-        Ok(_) => {
+        Ok(number) => {
             // SAFETY: numbers only: the zeroes it began with are valid, and so is what the kernel wrote.
             let info = unsafe { info.assume_init() };
-            Ok(Some(Announced::Event(info.fd, info.band as i16)))
+            Ok(Some(Announced::by(number, info.code, info.fd, info.band)))
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// Sends this thread the signal with a value that looks like a descriptor.
+    fn send() {
+        let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(1 << 30) };
+        // SAFETY: the thread is this one; the value is only ever a number.
+        assert_eq!(unsafe { libc::pthread_sigqueue(libc::pthread_self(), number(), value) }, 0);
+    }
+
+    #[test]
+    fn what_somebody_sends_is_told_from_what_a_descriptor_announces() {
+        block().unwrap();
+        let queue = queue().unwrap();
+        let (ours, peer) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+        set_owner(ours.as_raw_fd(), Thread::current()).unwrap();
+        set_signal(ours.as_raw_fd()).unwrap();
+        assert!(announce(ours.as_raw_fd(), true).unwrap());
+        for _ in 0..2 {
+            send();
+            rustix::net::send(&peer, b"x", SendFlags::NOSIGNAL).unwrap();
+        }
+        let mut places = [Place::empty(); 2];
+        assert_eq!(fetch(queue.as_fd(), &mut places).unwrap(), 2);
+        let fetched = [Some(places[0].announced()), Some(places[1].announced())];
+        for [sent, raised] in [fetched, [(); 2].map(|()| fetch_one(Some(Nanos::ZERO)).unwrap())] {
+            assert_eq!(sent, Some(Announced::Foreign));
+            assert!(
+                matches!(raised, Some(Announced::Event(fd, bits)) if fd == ours.as_raw_fd() && bits & crate::poll::bits::IN != 0),
+                "{raised:?}"
+            );
+        }
     }
 }

@@ -37,6 +37,8 @@ const OTHER_DESCRIPTORS: u32 = 64;
 const PATIENCE: Nanos = Nanos::from_secs(20);
 /// `inrush load` ends with this where it could not offer what it was asked to.
 const GENERATOR_LIMITED: i32 = 5;
+/// How long after its first reply a server may take until its status page is there.
+const READY_WITHIN: Nanos = Nanos::from_secs(5);
 /// The status page comes from a thread of its own.
 const STATUS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -137,7 +139,14 @@ impl<'a> Stand<'a> {
         let address = server.address;
         let held = ground.topology.client.enter(|| holders::hold(address, FILE_NAME, idle));
         let held = held.context("cannot open the idle connections")?;
-        Ok(Stand { ground, server, admin, observer, held })
+        let stand = Stand { ground, server, admin, observer, held };
+        // The server answers requests before it does questions about itself.
+        let deadline = ground.clock.now() + READY_WITHIN;
+        while let Err(error) = stand.overflows() {
+            ensure!(ground.clock.now() < deadline, "{error:#}");
+            sys::poll::wait(&mut [], Some(TICK))?;
+        }
+        Ok(stand)
     }
 
     /// One run of the load generator. Blocks for its length.
@@ -151,12 +160,15 @@ impl<'a> Stand<'a> {
         let elapsed = after.0.since(&before.0);
         let replies = result.goodput_per_s * elapsed.drops.over_s;
         let measurable = self.ground.server_has_own_cpus() && replies > 0.0;
+        // A closed client means to send when it sends.
+        let open = result.latency_intended_ns.count > 0;
+        let response = if open { &result.latency_intended_ns } else { &result.latency_sent_ns };
         let process_us = (after.1 - before.1).as_secs_f64() * 1e6;
         Ok(Sample {
             round,
             replies_per_s: result.goodput_per_s,
-            response_ms_p50: result.latency_intended_ns.p50 as f64 / 1e6,
-            response_ms_mean: result.latency_intended_ns.mean / 1e6,
+            response_ms_p50: response.p50 as f64 / 1e6,
+            response_ms_mean: response.mean / 1e6,
             cpu_us_per_request: measurable.then(|| elapsed.server_cpu * 1e6 / result.goodput_per_s),
             process_us_per_request: (replies > 0.0).then(|| process_us / replies),
             overflows,

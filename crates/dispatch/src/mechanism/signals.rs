@@ -280,6 +280,10 @@ impl Signals {
                 fetched.overflow = true;
                 return;
             }
+            Announced::Foreign => {
+                self.statistics.disbelieved += 1;
+                return;
+            }
         };
         let (generation, delivery) = (self.generation, self.delivery);
         let member = self.member(fd);

@@ -180,12 +180,15 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
             common.borrow_mut().counts.cut_off_at_shutdown += 1;
             break;
         }
-        if matches!(moved, Moved::TurnOver) {
-            common.borrow_mut().counts.limit_turn += 1;
-            waiter.pause();
-        } else {
-            waiter.wait(socket, interest, http.deadline().min(drain_until.unwrap_or(Nanos::MAX)));
+        match moved {
+            Moved::TurnOver => common.borrow_mut().counts.limit_turn += 1,
+            Moved::NoMemory => common.borrow_mut().counts.no_memory += 1,
+            Moved::AsFarAsPossible | Moved::Broken => {
+                waiter.wait(socket, interest, http.deadline().min(drain_until.unwrap_or(Nanos::MAX)));
+                continue;
+            }
         }
+        waiter.pause();
     }
     let mut common = common.borrow_mut();
     http.abort(&mut common.turn(&arrived).0);

@@ -261,6 +261,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
                     self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
                 }
                 Accepted::Empty => drop(self.ready.remove(0)),
+                // It is still ready.
+                Accepted::Dead => return,
                 Accepted::Exhausted(until) => {
                     self.paused_until = Some(until);
                     return self.watch_sources();
@@ -359,6 +361,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
                     Accepted::Connection(socket, peer) => {
                         self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
                     }
+                    Accepted::Dead => {}
                     Accepted::Empty | Accepted::Exhausted(_) => break,
                 }
             }

@@ -2,12 +2,12 @@
 //!
 //! Invariant: one connection does a bounded amount of work a turn: bytes sent, requests answered, reads.
 
-use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use dispatch::Trigger;
 use http1::server::{Connection, Context, Transmit, Wants};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use sys::errno::{Failure, classify};
 
@@ -22,11 +22,14 @@ const REQUESTS_PER_TURN: u64 = 64;
 const RECEIVES_PER_TURN: usize = 4;
 
 /// How moving bytes ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// The socket would block, or there is nothing more to move.
     AsFarAsPossible,
     /// The turn's allowance is used up.
     TurnOver,
+    /// The kernel is short of memory for a moment: nothing is lost, and nobody will be told when it has some.
+    NoMemory,
     /// The connection is gone.
     Broken,
 }
@@ -54,13 +57,12 @@ pub fn move_bytes<S: SocketService>(
             return moved;
         }
         let received = match receive(socket, scratch) {
-            Ok(Some(0)) => {
+            Ok(0) => {
                 http.receive_end(context);
                 return send(socket, http, context);
             }
-            Ok(Some(count)) => count,
-            Ok(None) => return moved,
-            Err(_) => return Moved::Broken,
+            Ok(count) => count,
+            Err(ended) => return ended,
         };
         http.receive(&scratch[..received], context);
         moved = send(socket, http, context);
@@ -73,18 +75,23 @@ pub fn move_bytes<S: SocketService>(
     Moved::TurnOver
 }
 
-/// `None` where it would block.
-fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> io::Result<Option<usize>> {
+/// How many bytes came, 0 at the end of the stream; or how moving bytes ends for want of them.
+fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Result<usize, Moved> {
     loop {
         match rustix::net::recv(socket, &mut *scratch, RecvFlags::empty()) {
-            Ok((_, count)) => return Ok(Some(count)),
-            Err(errno) => match classify(&errno.into()) {
-                Failure::Retry => {}
-                // The kernel is short of memory for a moment; the data is not lost.
-                Failure::WouldBlock | Failure::NoMemory => return Ok(None),
-                _ => return Err(errno.into()),
-            },
+            Ok((_, count)) => return Ok(count),
+            Err(errno) => ended_by(errno).map_or(Ok(()), Err)?,
         }
+    }
+}
+
+/// How a failed call ends moving bytes; nothing where it is to be made again.
+fn ended_by(errno: Errno) -> Option<Moved> {
+    match classify(&errno.into()) {
+        Failure::Retry => None,
+        Failure::WouldBlock => Some(Moved::AsFarAsPossible),
+        Failure::NoMemory => Some(Moved::NoMemory),
+        Failure::PeerGone | Failure::NoDescriptor | Failure::NoPort | Failure::Other => Some(Moved::Broken),
     }
 }
 
@@ -123,11 +130,11 @@ pub fn send<S: SocketService>(
                 left = left.saturating_sub(count as u64);
                 http.transmitted(count as u64, context);
             }
-            Err(errno) => match classify(&errno.into()) {
-                Failure::Retry => {}
-                Failure::WouldBlock | Failure::NoMemory => return Moved::AsFarAsPossible,
-                _ => return Moved::Broken,
-            },
+            Err(errno) => {
+                if let Some(ended) = ended_by(errno) {
+                    return ended;
+                }
+            }
         }
     }
 }
@@ -163,6 +170,15 @@ mod tests {
         fn counts(&self) -> Vec<(&'static str, u64)> {
             Vec::new()
         }
+    }
+
+    #[test]
+    fn a_shortage_of_memory_is_neither_the_end_nor_a_wait() {
+        assert_eq!(ended_by(Errno::NOBUFS), Some(Moved::NoMemory));
+        assert_eq!(ended_by(Errno::NOMEM), Some(Moved::NoMemory));
+        assert_eq!(ended_by(Errno::AGAIN), Some(Moved::AsFarAsPossible));
+        assert_eq!(ended_by(Errno::INTR), None);
+        assert_eq!(ended_by(Errno::CONNRESET), Some(Moved::Broken));
     }
 
     #[test]

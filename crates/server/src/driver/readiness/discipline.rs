@@ -88,20 +88,23 @@ mod tests {
     use std::cell::RefCell;
     use std::io::Write;
     use std::net::TcpStream;
-    use std::os::fd::OwnedFd;
+    use std::os::fd::{BorrowedFd, OwnedFd};
     use std::rc::Rc;
     use std::sync::Arc;
 
     use base::{Limit, Nanos};
+    use dispatch::Dispatcher;
     use dispatch::mechanism::{Epoll, EpollEdge};
     use http1::server::Settings;
     use http1::{Request, Response, Service, Status};
+    use sys::socket::AcceptQueue;
 
     use super::*;
-    use crate::accept::{Acceptor, LiveLimit};
-    use crate::counters::Board;
+    use crate::accept::{Accepted, Acceptor, LiveLimit};
+    use crate::counters::{Board, LoopCounts};
     use crate::driver::Stop;
-    use crate::driver::readiness::{Listeners, Parts};
+    use crate::driver::readiness::{Arrivals, Listeners, Parts};
+    use crate::driver::transfer::Moved;
     use crate::listener::listen;
 
     /// Notes what it is asked for.
@@ -123,10 +126,44 @@ mod tests {
         }
     }
 
+    /// Listeners of whose connections the first so many batches are dead.
+    struct Dying {
+        listeners: Listeners,
+        dead: u32,
+    }
+
+    impl Arrivals for Dying {
+        fn sources(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
+            self.listeners.sources()
+        }
+
+        fn begin_phase(&mut self, counts: &mut LoopCounts) -> Limit {
+            self.listeners.begin_phase(counts)
+        }
+
+        fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
+            match self.dead.checked_sub(1) {
+                Some(left) => {
+                    self.dead = left;
+                    Accepted::Dead
+                }
+                None => self.listeners.accept(index, now, counts),
+            }
+        }
+
+        fn queue(&self) -> AcceptQueue {
+            self.listeners.queue()
+        }
+
+        fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
+            self.listeners.close(dispatcher);
+        }
+    }
+
     /// A loop under one discipline, whose phases are run by hand, with so many clients that have asked for
     /// /0, /1, ... and wait in the accept queue.
     struct Bench<M, D> {
-        under_test: ReadinessLoop<M, Asked, D>,
+        under_test: ReadinessLoop<M, Asked, D, Dying>,
         asked: Asked,
         clients: Vec<TcpStream>,
     }
@@ -134,11 +171,12 @@ mod tests {
     impl<M: Mechanism, D: Discipline> Bench<M, D> {
         fn new(limit: u32, clients: usize) -> Bench<M, D> {
             let asked = Asked::default();
+            let listeners = Listeners {
+                listeners: listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap(),
+                acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit))).unwrap(),
+            };
             let under_test = ReadinessLoop::new(Parts {
-                arrivals: Listeners {
-                    listeners: listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap(),
-                    acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit))).unwrap(),
-                },
+                arrivals: Dying { listeners, dead: 0 },
                 service: asked.clone(),
                 settings: Arc::new(Settings::default()),
                 max_connections: 100,
@@ -155,7 +193,8 @@ mod tests {
         }
 
         fn connect(&mut self) {
-            let mut client = TcpStream::connect(self.under_test.parts.arrivals.listeners[0].address).unwrap();
+            let listener = &self.under_test.parts.arrivals.listeners.listeners[0];
+            let mut client = TcpStream::connect(listener.address).unwrap();
             let number = self.clients.len();
             client.write_all(format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
             self.clients.push(client);
@@ -193,6 +232,27 @@ mod tests {
             assert!(!bench.round().1.is_empty());
             assert_eq!(bench.under_test.unfinished.len(), 1);
         }
+    }
+
+    #[test]
+    fn under_edges_who_waits_behind_dead_connections_is_accepted_without_another_event() {
+        let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
+        bench.under_test.parts.arrivals.dead = 2;
+        assert_eq!(bench.round().0, 0);
+        assert_eq!(bench.round().0, 0);
+        assert_eq!(bench.round().0, 1);
+    }
+
+    #[test]
+    fn under_edges_who_met_a_shortage_of_memory_has_another_turn_without_another_event() {
+        let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
+        assert_eq!(bench.round(), (1, vec![]));
+        assert_eq!(bench.round().1, ["/0"]);
+        let token = Token::from(bench.under_test.peers.keys().next().unwrap());
+        bench.under_test.settle(token, Moved::NoMemory);
+        assert_eq!(bench.under_test.time_to_wait(), Some(Nanos::ZERO));
+        bench.round();
+        assert_eq!((bench.under_test.counts.no_memory, bench.under_test.unfinished.len()), (1, 0));
     }
 
     #[test]

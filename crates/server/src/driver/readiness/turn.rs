@@ -92,10 +92,11 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     }
 
     /// Registers what the machine waits for next, or closes.
-    fn settle(&mut self, token: Token, moved: Moved) {
+    pub(super) fn settle(&mut self, token: Token, moved: Moved) {
         let Some(peer) = self.peers.get_mut(Key::from(token)) else { return };
-        let mut unfinished = matches!(moved, Moved::TurnOver);
-        self.counts.limit_turn += u64::from(unfinished);
+        let mut unfinished = matches!(moved, Moved::TurnOver | Moved::NoMemory);
+        self.counts.limit_turn += u64::from(moved == Moved::TurnOver);
+        self.counts.no_memory += u64::from(moved == Moved::NoMemory);
         let interest = match peer.http.wants() {
             _ if matches!(moved, Moved::Broken) => {
                 self.counts.broken += 1;
