@@ -1,7 +1,7 @@
 //! Totals with names: one definition gives the fields, their names in reports, and their sum.
 
-/// Defines a struct of `u64` totals that only grow, with `named`, which lists them in a fixed order, and
-/// `add`, which adds another's.
+/// Defines a struct of `u64` totals that only grow, with `named`, which lists them in a fixed order,
+/// `values_mut`, which gives them to be set, and `add`, which adds another's.
 ///
 /// ```
 /// base::counts! {
@@ -16,6 +16,8 @@
 /// let mut door = Door { opened: 2, slammed: 1 };
 /// door.add(&Door { opened: 1, slammed: 0 });
 /// assert_eq!(door.named().collect::<Vec<_>>(), [("opened", 3), ("slammed", 1)]);
+/// door.values_mut().into_iter().for_each(|total| *total = 0);
+/// assert_eq!(door, Door::default());
 /// ```
 #[macro_export]
 macro_rules! counts {
@@ -30,6 +32,11 @@ macro_rules! counts {
             /// Every total with its name, in a fixed order.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name)),*].into_iter()
+            }
+
+            /// Every total, in the same order, to be set.
+            pub fn values_mut(&mut self) -> impl IntoIterator<Item = &mut u64> {
+                [$(&mut self.$name),*]
             }
 
             /// Adds another's totals.

@@ -59,4 +59,10 @@ pub enum Command {
     /// A waiter in a process of its own
     #[command(hide = true)]
     HerdWaiter(HerdWaiterArguments),
+    /// A worker process of a server, called by what it is so that ps shows it
+    #[command(hide = true, alias = "helper")]
+    Worker {
+        /// The number of its place
+        place: u32,
+    },
 }

@@ -11,9 +11,9 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, CommandFactory};
+use clap::{ArgAction, ArgMatches, CommandFactory, Parser};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Command, ServeFlags};
 use crate::exit::Exit;
 
 /// Flags that say what to do with settings and are none.
@@ -50,6 +50,23 @@ pub fn effective(arguments: &[OsString]) -> Result<String, Exit> {
     let command = program.find_subcommand(name).expect("it was matched");
     let lines = settings(command).map(|setting| line_for(setting, matches));
     lines.collect::<Result<_, _>>().map_err(Exit::Usage)
+}
+
+/// The flags of `serve` that an effective configuration stands for.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn serve_flags(text: &str) -> Result<ServeFlags, String> {
+    let mut program = Cli::command();
+    let bare = ["inrush", "serve"];
+    let matches = program.try_get_matches_from_mut(bare).map_err(|error| error.to_string())?;
+    let (name, matches) = matches.subcommand().expect("it was given");
+    let flags = flags_of(program.find_subcommand(name).expect("it was matched"), matches, text)?;
+    let line = bare.iter().map(OsString::from).chain(flags);
+    match Cli::try_parse_from(line).map_err(|error| error.to_string())?.command {
+        Command::Serve(flags) => Ok(flags),
+        _ => unreachable!("the line begins with the command"),
+    }
 }
 
 fn line_for(setting: &clap::Arg, matches: &ArgMatches) -> Result<String, String> {
@@ -146,8 +163,6 @@ fn flags_for(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Command, ServeFlags};
-    use clap::Parser;
 
     fn expanded(file: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();

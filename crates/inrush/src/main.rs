@@ -41,5 +41,6 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
         Command::Completions(flags) => manual::completions(&flags),
         Command::Man(flags) => manual::pages(&flags),
         Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
+        Command::Worker { place: _ } => serve::run_worker(),
     }
 }

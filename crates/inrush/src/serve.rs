@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use server::{LogTarget, ServeConfig, ServeError, Server};
+use server::{LogTarget, ServeConfig, ServeError, Server, Spares};
 
 use crate::cli::{self, ServeFlags, Tunable};
 use crate::config_file;
@@ -16,14 +16,16 @@ const OTHER_DESCRIPTORS: usize = 64;
 /// Serves until a signal; `arguments` are what the flags were parsed from.
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
+    check_spares(&flags)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
     }
     let architecture = flags.arch;
+    let text = architecture.has_workers().then(|| config_file::effective(arguments)).transpose()?;
     let config = configuration(flags);
     let needed = config.max_connections + architecture.descriptors(&config) + OTHER_DESCRIPTORS;
     let warning = raise_descriptor_limit(needed as u64);
-    let server = Server::start(architecture, config).map_err(exit)?;
+    let server = Server::start(architecture, config, text).map_err(exit)?;
     if let Some(warning) = warning {
         eprintln!("inrush: {warning}");
     }
@@ -38,6 +40,15 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         eprintln!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
     }
     Ok(())
+}
+
+/// Is a worker process of a server.
+pub fn run_worker() -> Result<(), Exit> {
+    server::processes::run(|text| {
+        let flags = config_file::serve_flags(text)?;
+        Ok((flags.arch, configuration(flags)))
+    })
+    .map_err(exit)
 }
 
 fn print(text: &str) -> Result<(), Exit> {
@@ -86,9 +97,30 @@ fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
     settings
 }
 
+/// Apache's numbers where only one is given, and a little more or less where that would make no sense.
+fn spares(minimum: Option<u32>, maximum: Option<u32>) -> Option<Spares> {
+    const APACHE: Spares = Spares { minimum: 5, maximum: 10 };
+    let (minimum, maximum) = (minimum.map(|number| number as usize), maximum.map(|number| number as usize));
+    minimum.or(maximum)?;
+    let lower = minimum.unwrap_or_else(|| APACHE.minimum.min(maximum.unwrap_or(APACHE.maximum) - 1));
+    Some(Spares { minimum: lower, maximum: maximum.unwrap_or(APACHE.maximum.max(lower + 1)) })
+}
+
+/// Refuses a reserve that would be both started and ended.
+fn check_spares(flags: &ServeFlags) -> Result<(), Exit> {
+    match spares(flags.min_spare, flags.max_spare) {
+        Some(Spares { minimum, maximum }) if maximum <= minimum => Err(Exit::Usage(format!(
+            "--max-spare {maximum}: accepted are numbers above --min-spare, which is {minimum}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn exit(error: ServeError) -> Exit {
     match error {
-        ServeError::Setting { .. } | ServeError::Log { .. } => Exit::Usage(error.to_string()),
+        ServeError::Setting { .. } | ServeError::Log { .. } | ServeError::NoParent => {
+            Exit::Usage(error.to_string())
+        }
         ServeError::Root(_) => Exit::Usage(format!("ROOT: {error}")),
         _ => Exit::Failed(error.to_string()),
     }
@@ -131,6 +163,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         wake: flags.wake,
         batch: flags.batch,
         threads: flags.threads,
+        spares: spares(flags.min_spare, flags.max_spare),
         accept_limit: flags.accept_limit,
         read_after_accept: flags.read_after_accept,
         workers: flags.workers.map(|workers| workers as usize),

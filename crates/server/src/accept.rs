@@ -20,13 +20,15 @@
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Limit, Nanos};
+use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, SocketFlags};
 use sys::errno::{Failure, classify};
+use sys::shared::SharedArray;
 
 use crate::counters::LoopCounts;
 use crate::listener::Listener;
@@ -43,14 +45,62 @@ Content-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\r\n503 Service
 
 /// The accept-limit, shared with whoever may change it while the server runs.
 #[derive(Clone, Debug)]
-pub struct LiveLimit(Arc<AtomicU64>);
+pub struct LiveLimit(Word);
+
+/// Where the limit stands.
+#[derive(Clone, Debug)]
+enum Word {
+    /// In this process.
+    Private(Arc<AtomicU64>),
+    /// In the memory of several.
+    Shared(Arc<SharedArray<AtomicU64>>),
+}
 
 impl LiveLimit {
     /// A limit to start with.
     pub fn new(limit: Limit) -> LiveLimit {
-        let live = LiveLimit(Arc::default());
-        live.set(limit);
-        live
+        LiveLimit(Word::Private(Arc::default())).starting_at(limit)
+    }
+
+    /// A limit to start with, which other processes can share.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn shared(limit: Limit) -> io::Result<LiveLimit> {
+        Ok(LiveLimit(Word::Shared(Arc::new(SharedArray::create(1)?))).starting_at(limit))
+    }
+
+    /// The limit of another process.
+    ///
+    /// # Errors
+    /// EINVAL where the memory is not that of a limit; ENOMEM.
+    pub fn open(memory: OwnedFd) -> io::Result<LiveLimit> {
+        let words = SharedArray::open(memory)?;
+        if words.is_empty() {
+            Err(io::ErrorKind::InvalidInput.into())
+        } else {
+            Ok(LiveLimit(Word::Shared(Arc::new(words))))
+        }
+    }
+
+    /// What another process opens; nothing where it is not shared or no descriptor is left.
+    pub fn memory(&self) -> Option<OwnedFd> {
+        match &self.0 {
+            Word::Private(_) => None,
+            Word::Shared(words) => SharedArray::as_fd(words).try_clone_to_owned().ok(),
+        }
+    }
+
+    fn starting_at(self, limit: Limit) -> LiveLimit {
+        self.set(limit);
+        self
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        match &self.0 {
+            Word::Private(word) => word,
+            Word::Shared(words) => &words[0],
+        }
     }
 
     /// Changes it, from the next accept phase on.
@@ -59,12 +109,12 @@ impl LiveLimit {
             Limit::AtMost(most) => u64::from(most),
             Limit::Infinite => u64::MAX,
         };
-        self.0.store(most, Ordering::Relaxed);
+        self.word().store(most, Ordering::Relaxed);
     }
 
     /// What it is now.
     pub fn get(&self) -> Limit {
-        u32::try_from(self.0.load(Ordering::Relaxed)).map_or(Limit::Infinite, Limit::AtMost)
+        u32::try_from(self.word().load(Ordering::Relaxed)).map_or(Limit::Infinite, Limit::AtMost)
     }
 }
 
@@ -135,6 +185,8 @@ impl Acceptor {
                     self.reserve = self.reserve.take().or_else(|| open_reserve().ok());
                     return Accepted::Connection(socket, peer.and_then(|peer| peer.try_into().ok()));
                 }
+                // Shut down by the process that it was inherited from: the stop follows.
+                Err(Errno::INVAL) => return Accepted::Exhausted(now + self.next_pause()),
                 Err(errno) => {
                     if let Some(accepted) = self.failed(&errno.into(), listener, now, counts) {
                         return accepted;
@@ -262,6 +314,15 @@ mod tests {
         assert_eq!(other.get(), Limit::AtMost(10));
         limit.set(Limit::Infinite);
         assert_eq!(other.get(), Limit::Infinite);
+    }
+
+    #[test]
+    fn the_limit_can_be_that_of_another_process() {
+        let limit = LiveLimit::shared(Limit::AtMost(10)).unwrap();
+        let other = LiveLimit::open(limit.memory().unwrap()).unwrap();
+        limit.set(Limit::AtMost(3));
+        assert_eq!(other.get(), Limit::AtMost(3));
+        assert!(LiveLimit::new(Limit::Infinite).memory().is_none());
     }
 
     #[test]

@@ -17,12 +17,15 @@ use http1::Version;
 use http1::server::{Entry, Log};
 use rustix::fs::OFlags;
 
-use crate::config::{LogFormat, LogTarget};
+use crate::config::{LogFormat, LogTarget, ServeConfig};
+use crate::error::ServeError;
 
 /// A batch is handed over when it has grown to this.
 const BATCH_BYTES: usize = 32 * 1024;
 /// Batches under way before lines are dropped: 8 MiB.
 const BATCHES: usize = 256;
+/// How long the end of a process waits for the log to take its last lines.
+const PATIENCE: Nanos = Nanos::SECOND;
 /// A disk that fails is reported on stderr no more often than this.
 const COMPLAIN_EVERY: Nanos = Nanos::from_secs(10);
 
@@ -68,7 +71,7 @@ impl LogEnd {
 ///
 /// # Errors
 /// The file cannot be opened for appending, or no thread can be started.
-pub fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, LogEnd)> {
+fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, LogEnd)> {
     let sink: Box<dyn Write + Send> = open(&target)?;
     let (batches, incoming) = sync_channel(BATCHES);
     let dropped = Arc::new(AtomicU64::new(0));
@@ -80,6 +83,28 @@ pub fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, Log
     };
     std::thread::Builder::new().name("access-log".into()).spawn(body)?;
     Ok((LogSender { batches, dropped, format }, LogEnd(Mutex::new(ended))))
+}
+
+/// Starts the log that a configuration asks for, if it does.
+///
+/// # Errors
+/// [`ServeError`], as [`start`].
+pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeError> {
+    let Some((target, format)) = &config.access_log else { return Ok(None) };
+    let started = start(target.clone(), *format).map_err(|cause| match target {
+        LogTarget::File(path) => ServeError::Log { path: path.clone(), cause },
+        LogTarget::Stdout => ServeError::System { what: "start the access log", cause },
+    });
+    started.map(Some)
+}
+
+/// Lets the log take its last lines, and says so where it does not: `sender` is the last one. Blocks, for
+/// [`PATIENCE`] at most.
+pub fn close(sender: LogSender, end: &LogEnd) {
+    drop(sender);
+    if !end.wait(PATIENCE) {
+        eprintln!("inrush: the access log did not take its last lines within {PATIENCE}");
+    }
 }
 
 fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {

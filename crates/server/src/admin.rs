@@ -96,7 +96,7 @@ impl Admin {
         for counters in loops {
             total.add(counters);
         }
-        total.loops.log_lines_dropped = self.log.as_ref().map_or(0, LogSender::dropped);
+        total.loops.log_lines_dropped += self.log.as_ref().map_or(0, LogSender::dropped);
         total
     }
 

@@ -3,6 +3,7 @@
 //! To add one: a file here with a constant of type [`Architecture`], and its name in [`ALL`].
 
 mod knot;
+mod mp;
 mod mt;
 mod per_core;
 pub mod smped;
@@ -15,10 +16,11 @@ use crate::choices::Choice;
 use crate::config::ServeConfig;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
+use crate::processes::Worker;
 
 /// All of them, the default first.
 pub const ALL: &[&Architecture] =
-    &[&per_core::PER_CORE, &sped::SPED, &tux::TUX, &mt::MT, &knot::KNOT_C, &knot::KNOT_A];
+    &[&per_core::PER_CORE, &sped::SPED, &tux::TUX, &mp::MP, &mt::MT, &knot::KNOT_C, &knot::KNOT_A];
 
 /// One way to place the work.
 #[derive(Debug)]
@@ -35,12 +37,19 @@ pub struct Architecture {
     pub(crate) uses: &'static [Choice],
     /// Starts its loops.
     pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
+    /// What its worker processes do, if it has any.
+    pub(crate) work: Option<fn(Worker) -> Result<(), ServeError>>,
 }
 
 impl Architecture {
     /// Descriptors that it may need beside those of connections and the server's own.
     pub fn descriptors(&self, config: &ServeConfig) -> usize {
         (self.descriptors)(config)
+    }
+
+    /// Whether it starts worker processes, which are given the configuration as text.
+    pub fn has_workers(&self) -> bool {
+        self.work.is_some()
     }
 
     /// Refuses what was given explicitly and would do nothing.
@@ -54,6 +63,7 @@ impl Architecture {
             (Choice::Wake, config.wake.map(|wake| wake.to_string())),
             (Choice::Batch, config.batch.map(|batch| batch.to_string())),
             (Choice::Threads, config.threads.map(|threads| threads.to_string())),
+            (Choice::Spares, config.spares.map(|spares| spares.to_string())),
         ];
         for (choice, value) in given {
             let Some(value) = value.filter(|_| !self.uses.contains(&choice)) else { continue };

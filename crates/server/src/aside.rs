@@ -18,6 +18,7 @@ use crate::driver::readiness::{ByPhases, Listeners, Parts, SocketService};
 use crate::error::{ServeError, system};
 use crate::listener::listen;
 use crate::plan::{LoopHandle, start_readiness};
+use crate::settings::LiveSettings;
 
 /// Connections taken at once.
 const CONNECTIONS: usize = 64;
@@ -44,7 +45,7 @@ pub fn start<S: SocketService + Send + 'static>(
                 .map_err(system("keep a reserve descriptor"))?,
         },
         service,
-        settings: Arc::new(settings),
+        settings: LiveSettings::new(settings),
         max_connections: CONNECTIONS,
         read_after_accept: false,
         mechanism: dispatch::Settings::default(),

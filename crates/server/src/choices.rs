@@ -83,6 +83,21 @@ named! {
     }
 }
 
+/// How many processes wait in reserve: Apache's MinSpareServers and MaxSpareServers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spares {
+    /// With fewer idle ones more are started.
+    pub minimum: usize,
+    /// With more idle ones some are ended; above the minimum.
+    pub maximum: usize,
+}
+
+impl fmt::Display for Spares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} and {}", self.minimum, self.maximum)
+    }
+}
+
 /// A setting that not every architecture has a use for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -96,6 +111,8 @@ pub enum Choice {
     Batch,
     /// `--threads`
     Threads,
+    /// `--min-spare` and `--max-spare`
+    Spares,
 }
 
 impl Choice {
@@ -107,6 +124,7 @@ impl Choice {
             Choice::Wake => "--wake",
             Choice::Batch => "--batch",
             Choice::Threads => "--threads",
+            Choice::Spares => "--min-spare and --max-spare",
         }
     }
 
@@ -118,6 +136,7 @@ impl Choice {
             Choice::Wake => "has nobody to choose from who could be woken for a connection",
             Choice::Batch => "does not serve batches",
             Choice::Threads => "has as many threads as it has loops",
+            Choice::Spares => "does not keep processes in reserve",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use base::{Limit, Nanos};
 
-use crate::choices::{Batch, Threads, Wake};
+use crate::choices::{Batch, Spares, Threads, Wake};
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,9 @@ pub struct ServeConfig {
     pub accept_limit: Option<Limit>,
     /// Read from a connection as soon as it is accepted (off in the paper).
     pub read_after_accept: bool,
-    /// How many loops or threads; the architecture's choice where absent.
+    /// How many processes wait in reserve, where their number follows the load.
+    pub spares: Option<Spares>,
+    /// How many loops, threads or processes, at most where their number follows the load; the architecture's choice where absent.
     pub workers: Option<usize>,
     /// Processors to tie the loops to, in turn; all that are allowed where empty.
     pub cpus: Vec<usize>,

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::Nanos;
 use sys::socket::AcceptQueue;
 
+use crate::processes::Slot;
+
 /// How old published figures may be.
 pub const PUBLISH_EVERY: Nanos = Nanos::from_millis(10);
 
@@ -43,6 +45,8 @@ base::counts! {
         no_thread,
         /// Times that accepting stopped at the connection limit.
         limit_connections,
+        /// Times that more worker processes were wanted than there may be.
+        limit_workers,
         /// Times that a connection's turn ended before its work did.
         limit_turn,
         /// Times that the kernel had no memory for a connection's bytes, which then waited for the next turn: ENOBUFS,
@@ -54,6 +58,12 @@ base::counts! {
         interest_applied,
         /// Changes of interest taken back in time.
         interest_taken_back,
+        /// Worker processes started, the first ones and replacements.
+        workers_started,
+        /// Worker processes that ended unasked, or in another way than they were asked to.
+        worker_deaths,
+        /// Replacements of worker processes that could not be started.
+        workers_not_started,
         /// Access log lines dropped: the disk was full, or too slow.
         log_lines_dropped,
     }
@@ -111,31 +121,51 @@ type Live = Arc<dyn Fn(&mut Counters) + Send + Sync>;
 pub struct Board {
     published: Arc<Mutex<Counters>>,
     live: Option<Live>,
+    slot: Option<Arc<Slot>>,
 }
 
 impl Board {
     /// A board whose readers see what `live` adds as well.
     pub fn with_live(live: impl Fn(&mut Counters) + Send + Sync + 'static) -> Board {
-        Board { published: Arc::default(), live: Some(Arc::new(live)) }
+        Board { live: Some(Arc::new(live)), ..Board::default() }
+    }
+
+    /// The same, seen by the parent of this process as well.
+    pub fn shown_in(self, slot: Arc<Slot>) -> Board {
+        Board { slot: Some(slot), ..self }
     }
 
     /// Replaces what is there.
     pub fn publish(&self, counters: Counters) {
-        *self.lock() = counters;
+        let mut published = self.lock();
+        *published = counters;
+        self.show(&published);
     }
 
     /// Adds one thread's totals to those of its group.
     pub fn merge(&self, counters: &Counters) {
-        self.lock().add(counters);
+        let mut published = self.lock();
+        published.add(counters);
+        self.show(&published);
     }
 
     /// What was published last.
     pub fn read(&self) -> Counters {
-        let mut counters = self.lock().clone();
+        let published = self.lock().clone();
+        self.with_gauges(published)
+    }
+
+    fn with_gauges(&self, mut counters: Counters) -> Counters {
         if let Some(live) = &self.live {
             live(&mut counters);
         }
         counters
+    }
+
+    fn show(&self, published: &Counters) {
+        if let Some(slot) = &self.slot {
+            slot.write(&self.with_gauges(published.clone()));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Counters> {

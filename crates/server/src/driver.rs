@@ -5,13 +5,13 @@ pub mod kernel_threads;
 pub mod readiness;
 mod transfer;
 pub mod user_threads;
-mod waiters;
+pub mod waiters;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Tells a sleeping loop to stop.
 #[derive(Clone, Debug)]
@@ -35,6 +35,11 @@ impl Stop {
         self.asked.store(true, Ordering::Release);
         // The counter is full only if it was written before: the loop wakes in any case.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Readable from then on.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
     }
 
     /// Whether it has been asked for.

@@ -44,6 +44,15 @@ pub enum ServeError {
         /// What the kernel said.
         cause: io::Error,
     },
+    /// Worker processes were asked of something other than the program.
+    #[error("{architecture} has worker processes, which only the program inrush can start")]
+    Processes {
+        /// The architecture.
+        architecture: &'static str,
+    },
+    /// A worker process without a parent.
+    #[error("a worker process is started by inrush serve, and not by hand")]
+    NoParent,
     /// A loop ended by itself.
     #[error("event loop {index} failed: {cause}")]
     Loop {

@@ -28,14 +28,16 @@ mod driver;
 mod error;
 mod listener;
 mod plan;
+pub mod processes;
 mod run;
 mod service;
+mod settings;
 mod slots;
 
 pub use accept::LiveLimit;
 pub use architecture::Architecture;
 pub use aside::Page;
-pub use choices::{Batch, Schedule, Threads, Wake};
+pub use choices::{Batch, Schedule, Spares, Threads, Wake};
 pub use config::{LogFormat, LogTarget, ServeConfig};
 pub use counters::{Counters, LoopCounts};
 pub use error::ServeError;

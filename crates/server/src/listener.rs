@@ -21,6 +21,15 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// A listener that another process has made.
+    ///
+    /// # Errors
+    /// Not a socket with an internet address.
+    pub fn inherited(socket: OwnedFd) -> io::Result<Listener> {
+        let address = local_address(&socket)?;
+        Ok(Listener { socket, address })
+    }
+
     /// Depth, limit and drops of these listeners' accept queues together; zeros where the kernel does not say.
     pub fn queues(listeners: &[Listener]) -> AcceptQueue {
         let queues =

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use base::RealClock;
-use http1::server::Settings;
 use rustix::process::{Signal, getpid, kill_process};
 use site::{Root, Site};
 
@@ -19,7 +18,9 @@ use crate::driver::Stop;
 use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, SocketService};
 use crate::error::{ServeError, system};
 use crate::listener::{Listener, listen};
+use crate::processes::ConfigText;
 use crate::service::Costly;
+use crate::settings::LiveSettings;
 
 /// The event mechanism of whoever names none.
 pub const DEFAULT_DISPATCH: &str = "epoll";
@@ -41,12 +42,35 @@ pub struct Plan {
     pub(super) config: ServeConfig,
     pub(super) cpus: Vec<usize>,
     pub(super) root: Arc<Root>,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: LiveSettings,
     pub(super) limit: LiveLimit,
     pub(super) log: Option<LogSender>,
+    text: Option<ConfigText>,
 }
 
 impl Plan {
+    /// Opens the directory and looks for the processors. Without `text` there can be no worker processes.
+    ///
+    /// # Errors
+    /// [`ServeError::Root`]; [`ServeError::Setting`] for processors that this process may not use.
+    pub fn new(
+        config: ServeConfig,
+        limit: LiveLimit,
+        log: Option<LogSender>,
+        text: Option<ConfigText>,
+    ) -> Result<Plan, ServeError> {
+        let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
+        Ok(Plan {
+            cpus: usable(&config.cpus, allowed)?,
+            root: Arc::new(Root::open(&config.root)?),
+            settings: LiveSettings::new(config.http.clone()),
+            limit,
+            log,
+            text,
+            config,
+        })
+    }
+
     /// What was asked for.
     pub fn config(&self) -> &ServeConfig {
         &self.config
@@ -58,8 +82,13 @@ impl Plan {
     }
 
     /// Limits and time-outs of the protocol.
-    pub fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.settings)
+    pub fn settings(&self) -> LiveSettings {
+        self.settings.clone()
+    }
+
+    /// What worker processes are told of the configuration; nothing where they cannot be started.
+    pub fn text(&self) -> Option<ConfigText> {
+        self.text.clone()
     }
 
     /// The directory, for a [`Site`] of one's own.
@@ -182,6 +211,28 @@ impl Plan {
         let cpu = self.cpus[index % self.cpus.len()];
         start_readiness::<_, D>(format!("loop-{index}"), self.dispatch(), &[cpu], parts)
     }
+}
+
+/// The processors to tie loops to: those asked for, or all that are allowed.
+fn usable(asked: &[usize], allowed: Vec<usize>) -> Result<Vec<usize>, ServeError> {
+    if asked.is_empty() {
+        return Ok(allowed);
+    }
+    // What is allowed now may be widened, so that only the kernel knows: it is asked here, where a
+    // refusal is still a wrong setting and not the end of a loop.
+    for cpu in asked {
+        sys::cpu::pin(&[*cpu]).map_err(|_| ServeError::Setting {
+            setting: "--cpus",
+            given: cpu.to_string(),
+            accepted: format!("not a processor that this process may use; accepted are {}", list(&allowed)),
+        })?;
+    }
+    sys::cpu::pin(&allowed).map_err(system("restore the processor affinity"))?;
+    Ok(asked.to_vec())
+}
+
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Starts a thread that runs a readiness loop, on these processors only if any are named.

@@ -4,10 +4,8 @@
 //! this process, so that the others finish in order and the failure is reported.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use base::{Nanos, RealClock};
-use site::Root;
+use base::RealClock;
 use sys::signal::{self, Signal};
 
 use crate::accept::LiveLimit;
@@ -16,13 +14,11 @@ use crate::admin::Admin;
 use crate::architecture::Architecture;
 use crate::aside;
 use crate::choices::Choice;
-use crate::config::{LogFormat, LogTarget, ServeConfig};
+use crate::config::ServeConfig;
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan};
-
-/// How long the end of the server waits for the access log to take its last lines.
-const LOG_PATIENCE: Nanos = Nanos::SECOND;
+use crate::processes::ConfigText;
 
 /// How a shutdown went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,27 +35,29 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens everything and starts every thread. From here on SIGTERM, SIGINT and SIGHUP are seen only by
+    /// Opens everything and starts every thread. `text` is what the configuration was parsed from, for worker
+    /// processes, which parse it again; the architectures that have none can do without. From here on SIGTERM, SIGINT and SIGHUP are seen only by
     /// [`Server::wait`].
     ///
     /// # Errors
     /// [`ServeError`]; nothing is left running then but threads that end with the process.
-    pub fn start(architecture: &'static Architecture, config: ServeConfig) -> Result<Server, ServeError> {
+    pub fn start(
+        architecture: &'static Architecture,
+        config: ServeConfig,
+        text: Option<String>,
+    ) -> Result<Server, ServeError> {
         architecture.check(&config)?;
         signal::block().map_err(system("block signals"))?;
-        let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
-        let log = match &config.access_log {
-            Some((target, format)) => Some(start_log(target, *format)?),
-            None => None,
+        let log = access_log::of(&config)?;
+        let limit = config.accept_limit.unwrap_or(architecture.accept_limit);
+        let (limit, text) = match architecture.work {
+            None => (LiveLimit::new(limit), None),
+            Some(_) => {
+                let text = text.map(ConfigText::new).transpose().map_err(system("make an eventfd"))?;
+                (LiveLimit::shared(limit).map_err(system("make shared memory"))?, text)
+            }
         };
-        let plan = Plan {
-            cpus: usable(&config.cpus, allowed)?,
-            root: Arc::new(Root::open(&config.root)?),
-            settings: Arc::new(config.http.clone()),
-            limit: LiveLimit::new(config.accept_limit.unwrap_or(architecture.accept_limit)),
-            log: log.as_ref().map(|(sender, _)| sender.clone()),
-            config,
-        };
+        let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), text)?;
         let loops = (architecture.start)(&plan)?;
         let admin = match plan.config.admin {
             Some(address) => Some(start_admin(architecture, &plan, address, &loops)?),
@@ -136,35 +134,10 @@ impl Server {
             let _ = admin.thread.join();
         }
         if let Some((sender, end)) = self.log {
-            drop(sender);
-            if !end.wait(LOG_PATIENCE) {
-                eprintln!("inrush: the access log did not take its last lines within {LOG_PATIENCE}");
-            }
+            access_log::close(sender, &end);
         }
         failure.map_or(Ok(Drained { cut_off: total.loops.cut_off_at_shutdown }), Err)
     }
-}
-
-/// The processors to tie loops to: those asked for, or all that are allowed.
-fn usable(asked: &[usize], allowed: Vec<usize>) -> Result<Vec<usize>, ServeError> {
-    if asked.is_empty() {
-        return Ok(allowed);
-    }
-    // What is allowed now may be widened, so that only the kernel knows: it is asked here, where a
-    // refusal is still a wrong setting and not the end of a loop.
-    for cpu in asked {
-        sys::cpu::pin(&[*cpu]).map_err(|_| ServeError::Setting {
-            setting: "--cpus",
-            given: cpu.to_string(),
-            accepted: format!("not a processor that this process may use; accepted are {}", list(&allowed)),
-        })?;
-    }
-    sys::cpu::pin(&allowed).map_err(system("restore the processor affinity"))?;
-    Ok(asked.to_vec())
-}
-
-fn list(cpus: &[usize]) -> String {
-    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Whoever asks twice does not want to wait for connections to finish.
@@ -179,13 +152,6 @@ fn end_at_the_next_signal() {
     };
     // Without the thread a second signal has no effect, as if it had not been sent.
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
-}
-
-fn start_log(target: &LogTarget, format: LogFormat) -> Result<(LogSender, LogEnd), ServeError> {
-    access_log::start(target.clone(), format).map_err(|cause| match target {
-        LogTarget::File(path) => ServeError::Log { path: path.clone(), cause },
-        LogTarget::Stdout => ServeError::System { what: "start the access log", cause },
-    })
 }
 
 /// The admin interface is one more loop, aside.

@@ -56,13 +56,22 @@ pub struct SharedSite {
 impl SharedSite {
     /// A site whose stripes together hold what `options` allow.
     pub fn new(root: &Arc<Root>, options: &Options) -> SharedSite {
+        SharedSite::striped(root, options, STRIPES)
+    }
+
+    /// A site for one thread that serves, and others that count.
+    pub fn of_one_thread(root: &Arc<Root>, options: &Options) -> SharedSite {
+        SharedSite::striped(root, options, 1)
+    }
+
+    fn striped(root: &Arc<Root>, options: &Options, stripes: usize) -> SharedSite {
         let mut each = options.clone();
-        each.cache.bytes = Bytes(options.cache.bytes.0 / STRIPES as u64);
-        each.cache.entries = options.cache.entries.div_ceil(STRIPES);
-        each.cache.absent = options.cache.absent.div_ceil(STRIPES);
-        each.cache.open_files = options.cache.open_files.div_ceil(STRIPES);
+        each.cache.bytes = Bytes(options.cache.bytes.0 / stripes as u64);
+        each.cache.entries = options.cache.entries.div_ceil(stripes);
+        each.cache.absent = options.cache.absent.div_ceil(stripes);
+        each.cache.open_files = options.cache.open_files.div_ceil(stripes);
         let stripe = |_| Mutex::new(Site::new(Arc::clone(root), each.clone(), RealClock::new()));
-        SharedSite { stripes: (0..STRIPES).map(stripe).collect(), hasher: RandomState::new() }
+        SharedSite { stripes: (0..stripes).map(stripe).collect(), hasher: RandomState::new() }
     }
 }
 
@@ -75,7 +84,7 @@ impl Service for SharedSite {
 
     fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
         let path = request.target.split('?').next();
-        let stripe = self.hasher.hash_one(path) as usize % STRIPES;
+        let stripe = self.hasher.hash_one(path) as usize % self.stripes.len();
         lock(&self.stripes[stripe]).respond(request, now)
     }
 }

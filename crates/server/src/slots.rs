@@ -3,7 +3,7 @@
 //! A [`Slot`] is the right to have one connection open. It is taken before the accept and given back when
 //! it is dropped, however its connection ends.
 //!
-//! Invariant: never more slots than the limit.
+//! Invariant: never more slots than the limit, but for connections that others have accepted.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +32,12 @@ impl Slots {
             *taken += 1;
             Slot(Arc::clone(self))
         })
+    }
+
+    /// A slot for a connection that is open already, whatever the limit.
+    pub fn take_beyond(self: &Arc<Slots>) -> Slot {
+        *self.lock() += 1;
+        Slot(Arc::clone(self))
     }
 
     /// Whether one is left.

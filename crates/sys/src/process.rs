@@ -31,6 +31,8 @@ pub enum Streams {
     Pipes,
     /// Nothing, and our standard error for both.
     Messages,
+    /// Nothing, and our standard output and error.
+    Output,
     /// Ours, and our process group: a program in the terminal's foreground if we are.
     Ours,
 }
@@ -44,6 +46,8 @@ pub struct Program<'a> {
     cpus: Vec<usize>,
     inherited: Vec<BorrowedFd<'a>>,
     streams: Streams,
+    name: Option<OsString>,
+    input: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> Program<'a> {
@@ -57,6 +61,8 @@ impl<'a> Program<'a> {
             cpus: Vec::new(),
             inherited: Vec::new(),
             streams: Streams::Pipes,
+            name: None,
+            input: None,
         }
     }
 
@@ -90,6 +96,18 @@ impl<'a> Program<'a> {
         self
     }
 
+    /// Has it called so in its own command line (`argv[0]`), which is what ps shows.
+    pub fn called(mut self, name: impl Into<OsString>) -> Program<'a> {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Gives it a descriptor as its standard input, whatever its other streams are.
+    pub fn reading_from(mut self, input: BorrowedFd<'a>) -> Program<'a> {
+        self.input = Some(input);
+        self
+    }
+
     /// The command line, word by word, as a person would have to type it.
     pub fn command_line(&self) -> Vec<String> {
         let words = std::iter::once(self.path.as_os_str()).chain(self.arguments.iter().map(|word| &**word));
@@ -107,6 +125,12 @@ impl<'a> Program<'a> {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
         self.streams.apply(&mut command)?;
+        if let Some(name) = &self.name {
+            command.arg0(name);
+        }
+        if let Some(input) = self.input {
+            command.stdin(input.try_clone_to_owned()?);
+        }
         let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
         let parent = rustix::process::getpid();
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
@@ -135,6 +159,9 @@ impl Streams {
             Streams::Messages => {
                 let messages = io::stderr().as_fd().try_clone_to_owned()?;
                 command.stdin(Stdio::null()).stdout(messages).process_group(0);
+            }
+            Streams::Output => {
+                command.stdin(Stdio::null()).process_group(0);
             }
             Streams::Ours => {}
         }
@@ -208,6 +235,11 @@ impl Child {
         self.pid.as_raw_nonzero().get() as u32
     }
 
+    /// Readable when it has ended.
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
     /// Waits for its end, at most so long. Blocks. Asking again after the end gives the same answer.
     ///
     /// # Errors
@@ -234,6 +266,14 @@ impl Child {
                 return Ok(exit);
             }
         }
+    }
+
+    /// Makes it end at once (SIGKILL). It is still to be waited for.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn kill(&self) -> io::Result<()> {
+        self.signal(Signal::KILL)
     }
 
     /// Reads all it writes until it ends. Calls `meanwhile` about every `tick`, and ends the child when
@@ -345,6 +385,11 @@ pub fn this_program() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     std::fs::metadata(&path)?;
     Ok(path)
+}
+
+/// The very file that runs in this process, for starting it again even after it was replaced on the disk.
+pub fn this_very_program() -> &'static Path {
+    Path::new("/proc/self/exe")
 }
 
 /// A descriptor of our own for what whoever started us left open under this number.

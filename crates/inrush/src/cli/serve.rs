@@ -130,6 +130,14 @@ pub struct ServeFlags {
     #[arg(long, value_name = "WHENCE")]
     pub threads: Option<Threads>,
 
+    /// Worker processes of mp that wait in reserve: with fewer more are started, up to --workers; 5 if only the maximum is given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub min_spare: Option<u32>,
+
+    /// With more in reserve one is ended each second; 10 if only the minimum is given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_001))]
+    pub max_spare: Option<u32>,
+
     /// Connections accepted each time the listener is ready: 1, 2, ... or inf; if not given, what suits the
     /// architecture: 10 for event loops, inf for tux, 1 where threads serve what they accept
     #[arg(long, value_name = "N|inf")]
@@ -139,7 +147,7 @@ pub struct ServeFlags {
     #[arg(long)]
     pub read_after_accept: bool,
 
-    /// Event loops (as many as processors if not given), kernel threads (150) or user-level threads (1000)
+    /// Event loops (as many as processors if not given), kernel threads or worker processes (150), or user-level threads (1000)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub workers: Option<u32>,
 

@@ -121,6 +121,26 @@ impl Server {
         panic!("never {what}: {last:#?}");
     }
 
+    /// Looks at it until it shows something that `/status` does not.
+    pub fn eventually_of(&mut self, what: &str, mut shows: impl FnMut(&mut Server) -> bool) {
+        for _ in 0..PATIENCE.as_nanos() / u128::from(LOOK_EVERY.0) {
+            if shows(self) {
+                return;
+            }
+            pause(LOOK_EVERY);
+        }
+        panic!("never {what}");
+    }
+
+    /// The processes that it has started.
+    pub fn children(&self) -> Vec<u32> {
+        let stat = |process: u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok();
+        let parent = |stat: String| stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok();
+        let folder = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let all = folder.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        all.filter(|process| stat(*process).and_then(parent) == Some(self.child.id())).collect()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();

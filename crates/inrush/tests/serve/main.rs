@@ -12,3 +12,4 @@ mod mistakes;
 mod protocol;
 mod serving;
 mod shutdown;
+mod workers;

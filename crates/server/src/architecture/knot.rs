@@ -47,6 +47,7 @@ pub const KNOT_C: Architecture = Architecture {
         let threads = plan.config().workers.unwrap_or(THREADS);
         start(plan, Form::Fixed { threads, batch: plan.config().batch.unwrap_or(Batch::Serial) })
     },
+    work: None,
 };
 
 pub const KNOT_A: Architecture = Architecture {
@@ -63,6 +64,7 @@ pub const KNOT_A: Architecture = Architecture {
             accepted: "knot-a has a thread for each connection; --max-connections bounds them".to_owned(),
         }),
     },
+    work: None,
 };
 
 #[derive(Clone, Copy)]

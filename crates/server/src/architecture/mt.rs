@@ -38,6 +38,7 @@ use crate::driver::readiness::SocketService;
 use crate::error::{ServeError, system};
 use crate::plan::{EndsTheServer, LoopHandle, Plan, addresses, start_thread};
 use crate::service::{Costly, SharedSite};
+use crate::settings::LiveSettings;
 
 /// Threads of a pool that is not told otherwise: Apache's MaxClients in the paper.
 const POOL: usize = 150;
@@ -53,6 +54,7 @@ pub const MT: Architecture = Architecture {
     descriptors: |config| config.site.cache.open_files + pool(config) * descriptors_per_thread(config),
     uses: &[Choice::Wake, Choice::Threads],
     start,
+    work: None,
 };
 
 fn pool(config: &ServeConfig) -> usize {
@@ -68,7 +70,7 @@ fn descriptors_per_thread(config: &ServeConfig) -> usize {
 struct Crew {
     group: Arc<Group>,
     service: Costly<SharedSite>,
-    settings: Arc<http1::server::Settings>,
+    settings: LiveSettings,
     limit: LiveLimit,
     log: Option<LogSender>,
     board: Board,
@@ -148,7 +150,7 @@ impl Crew {
     fn serving(&self) -> ServingThread<'_, Costly<SharedSite>> {
         let log = self.log.clone().map(LoopLog::new);
         let clock = self.group.clock();
-        let common = Common::new(self.service.clone(), Arc::clone(&self.settings), log, clock, 1);
+        let common = Common::new(self.service.clone(), self.settings.clone(), log, clock, 1);
         ServingThread::new(&self.group, common, self.board.clone())
     }
 

@@ -33,6 +33,7 @@ pub const PER_CORE: Architecture = Architecture {
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Wake],
     start,
+    work: None,
 };
 
 /// More loops than any machine has processors for: a mistake, which would cost 64 KiB and a cache each.

@@ -26,6 +26,7 @@ pub const SPED: Architecture = Architecture {
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::ReadAfterAccept],
     start,
+    work: None,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {

@@ -34,6 +34,7 @@ pub const TUX: Architecture = Architecture {
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch],
     start,
+    work: None,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {

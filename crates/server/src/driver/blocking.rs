@@ -18,12 +18,11 @@
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
 use base::{Clock, Nanos, RealClock};
 use dispatch::{Interest, Trigger};
 use http1::HttpDate;
-use http1::server::{Buffers, Connection, Context, Settings, Wants};
+use http1::server::{Buffers, Connection, Context, Wants};
 use rustix::net::Shutdown;
 
 use super::readiness::{DATE_EVERY, RECEIVE_BYTES, SocketService};
@@ -31,6 +30,7 @@ use super::transfer::{Moved, move_bytes, send};
 use crate::accept::Arrived;
 use crate::access_log::LoopLog;
 use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
+use crate::settings::LiveSettings;
 
 /// How a thread sleeps.
 pub trait Waiter {
@@ -62,7 +62,7 @@ pub struct Common<S> {
     pub http: http1::server::Counts,
     /// The access log, if it is kept.
     pub log: Option<LoopLog>,
-    settings: Arc<Settings>,
+    settings: LiveSettings,
     buffers: Buffers,
     scratch: Box<[u8]>,
     now: Nanos,
@@ -76,7 +76,7 @@ impl<S: SocketService> Common<S> {
     /// For a thread that serves so many connections side by side.
     pub fn new(
         service: S,
-        settings: Arc<Settings>,
+        settings: LiveSettings,
         log: Option<LoopLog>,
         clock: RealClock,
         side_by_side: usize,
@@ -126,6 +126,7 @@ impl<S: SocketService> Common<S> {
     /// Begins a turn of a connection: reads the time, and lends what its machine works in.
     fn turn(&mut self, arrived: &Arrived) -> (Context<'_, S>, &mut [u8]) {
         self.now = self.clock.now();
+        self.settings.refresh();
         self.unpublished = true;
         if self.now - self.dated >= DATE_EVERY {
             let wall = self.clock.wall();

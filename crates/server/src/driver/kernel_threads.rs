@@ -16,7 +16,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
@@ -64,6 +64,28 @@ impl Group {
         let addresses = sets.first().map_or(1, Vec::len);
         let listeners: Vec<Listener> = sets.into_iter().flatten().collect();
         let waiters = Waiters::new(wake, acceptors, &listeners)?;
+        Group::waiting_by(waiters, listeners, addresses, max_connections)
+    }
+
+    /// The group of a process that waits for the same listeners as others.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn among_processes(
+        waiters: Waiters,
+        listeners: Vec<Listener>,
+        max_connections: usize,
+    ) -> io::Result<Group> {
+        let addresses = listeners.len();
+        Group::waiting_by(waiters, listeners, addresses, max_connections)
+    }
+
+    fn waiting_by(
+        waiters: Waiters,
+        listeners: Vec<Listener>,
+        addresses: usize,
+        max_connections: usize,
+    ) -> io::Result<Group> {
         Ok(Group {
             listeners,
             addresses,
@@ -74,6 +96,27 @@ impl Group {
             leftover: Mutex::default(),
             clock: RealClock::new(),
         })
+    }
+
+    /// Stops the threads: they finish what they have within the time, and serve what was handed over.
+    pub fn end_within(&self, drain_timeout: Nanos) {
+        let _ = self.drain_until.set(self.clock.now().saturating_add(drain_timeout));
+        self.stop_all();
+    }
+
+    /// Takes over connections that another process has accepted before the stop.
+    pub fn hand_over(&self, sockets: impl IntoIterator<Item = OwnedFd>) {
+        let at = self.clock.now();
+        let arrived = sockets.into_iter().map(|socket| {
+            let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| peer.try_into().ok());
+            Arrived { socket, peer, at, slot: self.slots.take_beyond() }
+        });
+        lock(&self.leftover).extend(arrived);
+    }
+
+    /// The connections that its threads have open.
+    pub fn connections(&self) -> u64 {
+        self.slots.taken() as u64
     }
 
     /// The time of all its threads.
@@ -99,7 +142,7 @@ impl Group {
 
     /// Adds what only the moment tells: connections open, and the accept queues.
     pub fn add_gauges(&self, counters: &mut Counters) {
-        counters.connections = self.slots.taken() as u64;
+        counters.connections = self.connections();
         counters.queue = Listener::queues(&self.listeners);
     }
 
@@ -128,8 +171,7 @@ impl Group {
             let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
         }
         board.merge(&counters);
-        let _ = self.drain_until.set(now.saturating_add(drain_timeout));
-        self.stop_all();
+        self.end_within(drain_timeout);
         Ok(())
     }
 

@@ -30,13 +30,14 @@ use std::sync::Arc;
 
 use base::{Clock, Key, Nanos, RealClock, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
-use http1::server::{Buffers, Settings};
+use http1::server::Buffers;
 use http1::{HttpDate, Service};
 
 use super::Stop;
 use crate::accept::Accepted;
 use crate::access_log::LoopLog;
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY};
+use crate::settings::LiveSettings;
 pub use arrivals::{Arrivals, Listeners};
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 use peer::Peer;
@@ -63,7 +64,7 @@ pub struct Parts<S, A = Listeners> {
     /// Who answers.
     pub service: S,
     /// Limits and time-outs of the protocol.
-    pub settings: Arc<Settings>,
+    pub settings: LiveSettings,
     /// Connections at once.
     pub max_connections: usize,
     /// Read as soon as a connection is accepted.
@@ -185,6 +186,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.counts.waits += 1;
         self.dispatcher.wait(&mut self.events, timeout)?;
         self.now = self.clock.now();
+        self.parts.settings.refresh();
         self.counts.events += self.events.len() as u64;
         self.unpublished |= !self.events.is_empty() || !self.ready.is_empty() || !self.unfinished.is_empty();
         if self.now - self.dated >= DATE_EVERY {

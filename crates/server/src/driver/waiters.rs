@@ -19,7 +19,7 @@
 //! is woken by the stop, or by [`Waiters::wake_all`] after it.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 
 use base::{Limit, Nanos};
@@ -60,6 +60,24 @@ impl Waiters {
             _ => None,
         };
         Ok(Waiters { wake, words, edges })
+    }
+
+    /// What another process opens, which knows the strategy.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
+    }
+
+    /// Those of another process, which is the waker if there has to be one.
+    ///
+    /// # Errors
+    /// EINVAL where the memory is not that of waiters; ENOMEM.
+    pub fn open(wake: Wake, memory: OwnedFd) -> io::Result<Waiters> {
+        Ok(Waiters { wake, words: SharedArray::open(memory)?, edges: None })
+    }
+
+    /// The waiter of this number was a process that has died: lets the next one in if it had the mutex.
+    pub fn bury(&self, index: usize) {
+        Mutex::new(&self.words[0]).unlock_for_the_dead(index);
     }
 
     /// The waiter of a number below the most, which nobody else has. It waits for `listeners`, all or its

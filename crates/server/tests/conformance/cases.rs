@@ -205,7 +205,7 @@ fn what_makes_no_sense_is_refused() {
         let variant = Variant::plain(architecture::by_name(architecture).unwrap());
         let mut config = variant.config(&files);
         change(&mut config);
-        match Server::start(variant.architecture, config) {
+        match Server::start(variant.architecture, config, None) {
             Err(ServeError::Setting { setting, accepted, .. }) => (setting, accepted),
             _ => panic!("{architecture} took it"),
         }

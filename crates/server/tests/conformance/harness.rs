@@ -58,6 +58,7 @@ impl Variant {
             wake: self.wake,
             batch: self.batch,
             threads: self.threads,
+            spares: None,
             accept_limit: Some(Limit::AtMost(1)),
             read_after_accept: false,
             mechanism: dispatch::Settings::default(),
@@ -91,9 +92,9 @@ fn variants() -> Vec<Variant> {
         all.extend(batches.map(|batch| Variant { batch: Some(batch), ..plain }));
         all.push(Variant { threads: Some(Threads::PerConnection), ..plain });
     }
-    all.retain(|variant| match Server::start(variant.architecture, variant.config(&files)) {
+    all.retain(|variant| match Server::start(variant.architecture, variant.config(&files), None) {
         Ok(server) => server.shut_down().is_ok(),
-        Err(ServeError::Setting { .. }) => false,
+        Err(ServeError::Setting { .. } | ServeError::Processes { .. }) => false,
         Err(error) => panic!("{}: {error}", variant.name()),
     });
     all
@@ -152,7 +153,7 @@ pub struct Running {
 impl Running {
     pub fn start(variant: &Variant, config: ServeConfig) -> Running {
         let before = held();
-        let server = Server::start(variant.architecture, config).unwrap();
+        let server = Server::start(variant.architecture, config, None).unwrap();
         let address = server.addresses()[0];
         Running { server, address, before }
     }

@@ -106,6 +106,7 @@ mod tests {
     use crate::driver::readiness::{Arrivals, Listeners, Parts};
     use crate::driver::transfer::Moved;
     use crate::listener::listen;
+    use crate::settings::LiveSettings;
 
     /// Notes what it is asked for.
     #[derive(Clone, Default)]
@@ -178,7 +179,7 @@ mod tests {
             let under_test = ReadinessLoop::new(Parts {
                 arrivals: Dying { listeners, dead: 0 },
                 service: asked.clone(),
-                settings: Arc::new(Settings::default()),
+                settings: LiveSettings::new(Settings::default()),
                 max_connections: 100,
                 read_after_accept: false,
                 mechanism: dispatch::Settings::default(),

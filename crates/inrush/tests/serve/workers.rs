@@ -1,0 +1,133 @@
+//! Worker processes: named, replaced when they die, gone when their parent is, and counted throughout.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Client, Files, Server, Status, pattern};
+
+fn mp(files: &Files, flags: &[&str]) -> Server {
+    Server::start(&files.root(), &[&["--arch=mp"], flags].concat())
+}
+
+fn kill(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+/// Waits until every worker has begun: until then it has not changed its name.
+fn names(server: &mut Server, count: usize) -> Vec<(u32, String)> {
+    let named = |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let mut names = Vec::new();
+    server.eventually_of("named", |server| {
+        names = server.children().into_iter().map(|process| (process, named(process))).collect();
+        names.len() == count && names.iter().all(|(_, name)| name.starts_with("mp worker "))
+    });
+    names
+}
+
+#[test]
+fn ps_shows_what_they_are() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--workers=3"]);
+    let mut shown: Vec<(String, String)> = names(&mut server, 3)
+        .into_iter()
+        .map(|(process, name)| {
+            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap();
+            (name.trim_end().to_owned(), String::from_utf8(line).unwrap().replace('\0', " "))
+        })
+        .collect();
+    shown.sort();
+    let expected = (0..3).map(|place| (format!("mp worker {place}"), format!("inrush: mp worker {place} ")));
+    assert_eq!(shown, expected.collect::<Vec<_>>());
+    server.stop_well();
+}
+
+#[test]
+fn one_that_dies_is_counted_named_and_replaced_and_no_other_connection_notices() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--workers=3"]);
+    let before = names(&mut server, 3);
+    let mut client = server.client();
+    assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+    // Two of the three serve nobody: kills those, which are the ones without the socket.
+    let mut other = server.client();
+    assert_eq!(other.get(Files::SMALL.0).status, 200);
+    let serving = |process: u32| {
+        let folder = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+        folder.filter_map(Result::ok).count()
+    };
+    let idle = before.iter().map(|(process, _)| *process).min_by_key(|process| serving(*process)).unwrap();
+    kill(idle, Signal::KILL);
+    let replaced = |status: &Status| status.count("workers_started") == 4;
+    let status = server.eventually("replaced", replaced);
+    assert_eq!(status.count("worker_deaths"), 1);
+    assert_eq!(status.connections(), 2);
+    for client in [&mut client, &mut other] {
+        assert!(client.get(Files::LARGE.0).body == pattern(Files::LARGE.1));
+    }
+    let after = names(&mut server, 3);
+    assert!(after.iter().all(|(process, _)| *process != idle));
+    // What the dead one had counted stays counted.
+    let status = server.eventually("counted", |status| status.count("requests") == 4);
+    assert_eq!(status.count("accepts"), 2);
+    drop((client, other));
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0));
+    let reason = format!("(process {idle}) was killed by signal 9; another is started in 100ms\n");
+    assert!(said.starts_with("inrush: mp worker ") && said.ends_with(&reason), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn one_that_dies_takes_its_own_connection_and_those_in_the_queue_are_served_by_the_next() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--workers=1"]);
+    let mut served = server.client();
+    assert_eq!(served.get(Files::SMALL.0).status, 200);
+    let mut queued: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut queued {
+        client.send_get(Files::MEDIUM.0, "Connection: close\r\n");
+    }
+    kill(server.children()[0], Signal::KILL);
+    assert!(served.ends());
+    for client in &mut queued {
+        assert!(client.response().body == pattern(Files::MEDIUM.1));
+    }
+    let status = server.eventually("all served", |status| status.count("closed") == 5);
+    assert_eq!((status.count("worker_deaths"), status.connections()), (1, 0));
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn they_do_not_outlive_a_parent_that_is_killed() {
+    let files = Files::new();
+    for wake in ["--wake=exclusive", "--wake=mutex", "--wake=all"] {
+        let mut server = mp(&files, &["--workers=5", wake]);
+        let workers = names(&mut server, 5);
+        let mut client = server.client();
+        assert_eq!(client.get(Files::SMALL.0).status, 200);
+        server.signal(Signal::KILL);
+        assert!(client.ends());
+        server.wait();
+        // They were killed by the kernel when their parent was; whoever adopted them reaps them.
+        for (process, _) in workers {
+            server.eventually_of("gone", |_| has_ended(process));
+        }
+        assert!(std::net::TcpStream::connect(server.address).is_err());
+    }
+}
+
+fn has_ended(process: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+    status.rsplit(')').next().unwrap().trim_start().starts_with('Z')
+}
+
+#[test]
+fn a_mutex_whose_holder_is_killed_goes_to_another() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--workers=3", "--wake=mutex"]);
+    for (process, _) in names(&mut server, 3) {
+        kill(process, Signal::KILL);
+        assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+    }
+    server.eventually("replaced", |status| status.count("workers_started") == 6);
+    assert_eq!(server.stop().0, Some(0));
+}

@@ -1,0 +1,330 @@
+//! MP, multi-process: pre-forked worker processes, one connection at a time each, blocking (SMPED, section 2).
+//!
+//! ```text
+//!             ┌─> worker process 1: accept_n, serve
+//!   queue ────┼─> worker process 2: accept_n, serve         parent: starts, replaces, adds and ends
+//!   (--wake)  └─> worker process n: accept_n, serve                 workers; serves nobody
+//! ```
+//!
+//! Apache's first architecture. All workers wait for the same listeners, which they inherit; the kernel or a mutex
+//! gives a connection to one of them, and nobody else can have it until that one is done. Nothing is shared but
+//! the scoreboard, so a worker that dies takes its own connection with it and no other, and each pays for a cache
+//! of its own. It wins in isolation, and where a request blocks on the disk. It loses with more connections
+//! than workers, idle ones among them: each holds a process while others wait in the queue; and to the cost of
+//! switching between processes.
+//!
+//! The number of workers is fixed, or follows the load (`--min-spare`, `--max-spare`: see [`spares`]). The mutex of
+//! `--wake mutex` knows who holds it, and the parent unlocks it for a worker that dies with it. The connection
+//! limit bounds the number of workers, and what is left over of it is their share in one accept phase.
+//!
+//! At the end the parent takes what waits in the accept queues, refuses who comes later, and passes what it took
+//! to idle workers: nothing that the kernel has accepted for us is lost.
+//!
+//! Deviations: workers sleep in poll(2) or epoll_wait(2), because an accept or a read that blocks ends neither at
+//! a deadline nor at a shutdown. They are started anew and not forked (see `processes`). The paper's numbers
+//! are Apache's: 150 workers.
+
+mod spares;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Clock, Limit, Nanos};
+use rustix::net::Shutdown;
+use sys::poll::{self, PollFd, bits};
+
+use self::spares::{Adjustment, SpareServers};
+use super::Architecture;
+use crate::accept::{Acceptor, LiveLimit, PhaseEnd};
+use crate::access_log::{LogSender, LoopLog};
+use crate::choices::{Choice, Wake};
+use crate::config::ServeConfig;
+use crate::counters::Counters;
+use crate::driver::Stop;
+use crate::driver::blocking::Common;
+use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
+use crate::driver::readiness::SocketService;
+use crate::driver::waiters::Waiters;
+use crate::error::{ServeError, system};
+use crate::listener::Listener;
+use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::processes::{Event, Fleet, Role, Sent, Worker};
+use crate::service::{Costly, SharedSite};
+use crate::slots::Slots;
+
+/// How workers can be woken, the default first. The wait queue of wake-one would not survive a worker that dies
+/// while it queues, and an accept queue of a worker's own would lose its connections with it.
+const WAKES: &[Wake] = &[Wake::Exclusive, Wake::Mutex, Wake::All];
+/// Workers that there are at most unless told otherwise: Apache's MaxClients in the paper.
+const WORKERS: usize = 150;
+/// More processes than any machine should be asked for.
+const MOST_WORKERS: usize = 10_000;
+/// Workers that a number which follows the load starts with: Apache's StartServers.
+const START: usize = 5;
+/// How often the number of idle workers is looked at, as Apache does.
+const LOOK_EVERY: Nanos = Nanos::SECOND;
+/// How much longer than their own drain time-out workers may take to end.
+const PATIENCE: Nanos = Nanos::SECOND;
+/// Of the parent: a pidfd and a control socket for each worker.
+const DESCRIPTORS_PER_WORKER: usize = 2;
+
+/// What a worker's word in shared memory says; until it has begun, 0.
+const WAITS: u64 = 1;
+const SERVES: u64 = 2;
+
+pub const MP: Architecture = Architecture {
+    name: "mp",
+    summary: "worker processes, one connection at a time each",
+    accept_limit: Limit::AtMost(1),
+    descriptors: |config| config.site.cache.open_files + most_workers(config) * DESCRIPTORS_PER_WORKER,
+    uses: &[Choice::Wake, Choice::Spares],
+    start,
+    work: Some(work),
+};
+
+/// The most workers at once: no more than there may be connections.
+fn most_workers(config: &ServeConfig) -> usize {
+    config.workers.unwrap_or(WORKERS).min(config.max_connections)
+}
+
+fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+    let config = plan.config();
+    let most = most_workers(config);
+    if most > MOST_WORKERS {
+        return Err(ServeError::Setting {
+            setting: "--workers",
+            given: most.to_string(),
+            accepted: format!("mp has 1 to {MOST_WORKERS} worker processes"),
+        });
+    }
+    let wake = plan.wake(MP.name, WAKES)?;
+    let listeners = plan.listen(1)?.remove(0);
+    let addresses = addresses(&listeners);
+    let waiters = Waiters::new(wake, most, &listeners).map_err(system("make what workers wait by"))?;
+    let inherited = to_inherit(&waiters, &listeners).map_err(system("share the listeners"))?;
+    let service = SharedSite::of_one_thread(&plan.root(), &config.site).counts();
+    let role = Role {
+        architecture: MP.name,
+        noun: "worker",
+        places: most,
+        service: service.into_iter().map(|(name, _)| name).collect(),
+        own_words: 1,
+    };
+    let fleet = Fleet::new(plan, role, inherited)?;
+    let listeners = Arc::new(listeners);
+    let limited = Arc::new(AtomicU64::new(0));
+    // The board outlives the thread, and must not keep the listeners open.
+    let (workers, queues, limits) = (fleet.board(), Arc::downgrade(&listeners), Arc::clone(&limited));
+    let board = crate::counters::Board::with_live(move |counters| {
+        counters.add(&workers.read());
+        counters.loops.limit_workers += limits.load(Ordering::Relaxed);
+        if let Some(listeners) = queues.upgrade() {
+            counters.queue = Listener::queues(&listeners);
+        }
+    });
+    let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let parent = Parent {
+        fleet,
+        waiters,
+        listeners,
+        limit: plan.limit(),
+        stop: stop.clone(),
+        spares: config.spares.map(|spares| SpareServers::new(spares, most)),
+        first: config.spares.map_or(most, |_| START.min(most)),
+        limited,
+        drain_timeout: config.drain_timeout,
+    };
+    let cpus = config.cpus.clone();
+    Ok(vec![start_thread("mp".to_owned(), &cpus, stop, board, addresses, move || parent.run())?])
+}
+
+/// What workers inherit: the memory that they wait by, and the listeners.
+fn to_inherit(waiters: &Waiters, listeners: &[Listener]) -> io::Result<Vec<OwnedFd>> {
+    let sockets = listeners.iter().map(|listener| listener.socket.try_clone());
+    std::iter::once(waiters.memory().try_clone_to_owned()).chain(sockets).collect()
+}
+
+/// The parent's thread: watches over the workers.
+struct Parent {
+    fleet: Fleet,
+    waiters: Waiters,
+    listeners: Arc<Vec<Listener>>,
+    limit: LiveLimit,
+    stop: Stop,
+    spares: Option<SpareServers>,
+    /// Workers at the start.
+    first: usize,
+    /// Times that more workers were wanted than there may be.
+    limited: Arc<AtomicU64>,
+    drain_timeout: Nanos,
+}
+
+impl Parent {
+    fn run(mut self) -> io::Result<()> {
+        let clock = self.fleet.clock();
+        for place in 0..self.first {
+            self.fleet.start(place).map_err(io::Error::other)?;
+        }
+        let mut look = clock.now() + LOOK_EVERY;
+        while !self.stop.asked() {
+            let looks = self.spares.is_some().then_some(look);
+            let next = [self.fleet.due(), looks].into_iter().flatten().min();
+            let timeout = next.map(|next| next.saturating_sub(clock.now()));
+            sleep(&[self.stop.descriptor(), self.fleet.ready()], timeout)?;
+            self.attend()?;
+            if clock.now() >= look {
+                look = clock.now() + LOOK_EVERY;
+                self.adjust();
+            }
+        }
+        self.end()
+    }
+
+    /// Takes in what has happened to workers.
+    fn attend(&mut self) -> io::Result<()> {
+        let mut events = Vec::new();
+        self.fleet.attend(&mut events)?;
+        for event in events {
+            if let Event::Died(place) | Event::Ended(place) = event {
+                self.waiters.bury(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the worker in a place serves nobody, as far as it has said.
+    fn idle(&self, place: usize) -> bool {
+        self.fleet.runs(place) && self.fleet.own(place)[0].load(Ordering::Relaxed) != SERVES
+    }
+
+    /// Starts or ends workers, where their number follows the load.
+    fn adjust(&mut self) {
+        let Some(mut spares) = self.spares.take() else { return };
+        let places = 0..spares.most();
+        let idle: Vec<usize> = places.clone().filter(|place| self.idle(*place)).collect();
+        let vacant = places.filter(|place| self.fleet.is_vacant(*place)).collect::<Vec<_>>();
+        match spares.adjust(idle.len(), vacant.len()) {
+            Adjustment::None => {}
+            Adjustment::AtLimit => drop(self.limited.fetch_add(1, Ordering::Relaxed)),
+            // The last one, as Apache does, so that those in front stay warm.
+            Adjustment::End => idle.last().into_iter().for_each(|place| self.fleet.retire(*place)),
+            Adjustment::Start(count) => {
+                for place in vacant.into_iter().take(count) {
+                    if let Err(error) = self.fleet.start(place) {
+                        eprintln!(
+                            "inrush: {error}; the number of workers is looked at again in {LOOK_EVERY}"
+                        );
+                        break;
+                    }
+                }
+            }
+        }
+        self.spares = Some(spares);
+    }
+
+    /// Serves who waits in the queue by idle workers, refuses who comes later, and waits for all to end.
+    fn end(mut self) -> io::Result<()> {
+        let taken = self.take_the_queue()?;
+        for listener in &*self.listeners {
+            // Workers may be waiting on it, so that closing it would not end it.
+            let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
+        }
+        self.pass_on(taken);
+        self.fleet.drain();
+        let clock = self.fleet.clock();
+        let until = clock.now().saturating_add(self.drain_timeout).saturating_add(PATIENCE);
+        while self.fleet.any_left() {
+            let left = until.saturating_sub(clock.now());
+            if left == Nanos::ZERO {
+                self.fleet.kill();
+            }
+            // A killed one ends soon.
+            sleep(&[self.fleet.ready()], Some(left.max(Nanos::MILLISECOND)))?;
+            self.attend()?;
+        }
+        Ok(())
+    }
+
+    fn take_the_queue(&self) -> io::Result<Vec<OwnedFd>> {
+        let (slots, mut counts, mut taken) = (Slots::new(usize::MAX), Default::default(), Vec::new());
+        let mut acceptor = Acceptor::new(self.limit.clone())?;
+        let now = self.fleet.clock().now();
+        // Each phase ends at the accept-limit. The worker that serves a connection counts it.
+        while let PhaseEnd::AtLimit = acceptor.phase(&self.listeners, now, &slots, &mut counts, &mut taken) {}
+        Ok(taken.into_iter().map(|arrived| arrived.socket).collect())
+    }
+
+    /// Passes connections to workers in turn, to idle ones if there are any.
+    fn pass_on(&self, taken: Vec<OwnedFd>) {
+        let running: Vec<usize> = (0..self.fleet.places()).filter(|place| self.fleet.runs(*place)).collect();
+        let idle: Vec<usize> = running.iter().copied().filter(|place| self.idle(*place)).collect();
+        let takers = if idle.is_empty() { running } else { idle };
+        let mut lost = 0;
+        for (socket, place) in taken.iter().zip(takers.iter().cycle()) {
+            lost += usize::from(!matches!(self.fleet.send(*place, b"", &[socket.as_fd()]), Ok(Sent::Yes)));
+        }
+        if takers.is_empty() {
+            lost = taken.len();
+        }
+        if lost > 0 {
+            eprintln!(
+                "inrush: {lost} connections in the accept queue are lost: no worker process could take them"
+            );
+        }
+    }
+}
+
+/// Sleeps until one of the descriptors is readable, at most so long; a signal ends it early.
+fn sleep(descriptors: &[BorrowedFd<'_>], timeout: Option<Nanos>) -> io::Result<()> {
+    let mut set: Vec<PollFd> =
+        descriptors.iter().map(|descriptor| PollFd::new(descriptor.as_raw_fd(), bits::IN)).collect();
+    match poll::wait(&mut set, timeout) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A worker process: takes up to accept-limit connections, serves them in turn, and again.
+fn work(mut worker: Worker) -> Result<(), ServeError> {
+    let mut inherited = std::mem::take(&mut worker.inherited).into_iter();
+    let waiters = inherited.next().ok_or(ServeError::NoParent)?;
+    let listeners = inherited.map(Listener::inherited).collect::<io::Result<Vec<_>>>();
+    let listeners = listeners.map_err(system("inherit the listeners"))?;
+    let config = worker.plan.config();
+    let share = config.max_connections / most_workers(config);
+    let wake = worker.plan.wake(MP.name, WAKES)?;
+    let waiters = Waiters::open(wake, waiters).map_err(system("map what workers wait by"))?;
+    let group = Group::among_processes(waiters, listeners, share).map_err(system("make an eventfd"))?;
+    let group = Arc::new(group);
+    let (takes, ends, drain_timeout) = (Arc::clone(&group), Arc::clone(&group), config.drain_timeout);
+    worker
+        .obey(move |message| takes.hand_over(message.descriptors), move || ends.end_within(drain_timeout))?;
+    let service =
+        Costly { site: SharedSite::of_one_thread(&worker.plan.root(), &config.site), burn: config.burn };
+    let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());
+    let board = worker.board(move |counters: &mut Counters| {
+        counters.connections = gauges.connections();
+        counters.service = totals.counts();
+        counters.loops.log_lines_dropped = log.as_ref().map_or(0, LogSender::dropped);
+    });
+    let log = worker.plan.log().map(LoopLog::new);
+    let common = Common::new(service, worker.plan.settings(), log, group.clock(), 1);
+    let acceptor = Acceptor::new(worker.plan.limit()).map_err(system("keep a reserve descriptor"))?;
+    let serving = ServingThread::new(&group, common, board);
+    let mut thread =
+        AcceptingThread::new(serving, acceptor, worker.place).map_err(system("make an interest set"))?;
+    let says = |state| worker.slot.own()[0].store(state, Ordering::Relaxed);
+    loop {
+        says(WAITS);
+        let batch = thread.accept_n().map_err(system("wait for connections"))?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        says(SERVES);
+        for arrived in batch {
+            thread.serving.serve(arrived);
+        }
+    }
+}

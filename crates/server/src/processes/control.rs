@@ -1,0 +1,259 @@
+//! The control socket: a Unix SEQPACKET pair whose messages carry descriptors.
+//!
+//! The first byte of a message says what it is. Both ends are non-blocking; an end that is closed, because its
+//! process has ended, is reported as the end of the stream.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::cmsg_space;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// The most bytes of a message: a path, and then some.
+pub const MOST_BYTES: usize = 16 * 1024;
+/// The most descriptors of a message: the kernel's SCM_MAX_FD.
+pub const MOST_DESCRIPTORS: usize = 253;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Start = 1,
+    Drain = 2,
+    Changed = 3,
+    Own = 4,
+}
+
+/// Bytes and descriptors that an architecture's processes send each other.
+#[derive(Debug, Default)]
+pub struct Message {
+    /// What was said.
+    pub bytes: Vec<u8>,
+    /// What came with it.
+    pub descriptors: Vec<OwnedFd>,
+    /// Some of the descriptors are lost, because this process has none left.
+    pub truncated: bool,
+}
+
+/// What a worker hears from its parent.
+#[derive(Debug)]
+pub enum Heard {
+    /// Nothing now.
+    Nothing,
+    /// Take no more connections, finish what is under way, and end.
+    Drain,
+    /// The configuration is another from now on.
+    Changed(String),
+    /// Something of the architecture's own.
+    Message(Message),
+    /// The parent has ended.
+    Gone,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way.
+    Yes,
+    /// The socket takes no more now.
+    Full,
+    /// The other end has closed.
+    Gone,
+}
+
+/// One end of a control socket.
+#[derive(Debug)]
+pub struct Control(OwnedFd);
+
+impl Control {
+    /// Both ends.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn pair() -> io::Result<(Control, Control)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Control(one), Control(other)))
+    }
+
+    /// The end that a worker was given.
+    pub(super) fn from_inherited(socket: OwnedFd) -> Control {
+        Control(socket)
+    }
+
+    /// The same end again, for another thread.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn duplicate(&self) -> io::Result<Control> {
+        self.0.try_clone().map(Control)
+    }
+
+    /// Sends a message of the architecture's own, of at most [`MOST_BYTES`] and [`MOST_DESCRIPTORS`]. Never
+    /// blocks.
+    ///
+    /// # Errors
+    /// EMSGSIZE and other mistakes of ours; ETOOMANYREFS where too many descriptors are under way.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Sent> {
+        self.send_as(Kind::Own, bytes, descriptors)
+    }
+
+    pub(super) fn send_as(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<Sent> {
+        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut beside = SendAncillaryBuffer::new(&mut room);
+        if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(Errno::MSGSIZE.into());
+        }
+        let kind = [kind as u8];
+        let parts = [IoSlice::new(&kind), IoSlice::new(bytes)];
+        loop {
+            return match sendmsg(&self.0, &parts, &mut beside, SendFlags::NOSIGNAL) {
+                Ok(_) => Ok(Sent::Yes),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN | Errno::NOBUFS) => Ok(Sent::Full),
+                Err(Errno::PIPE | Errno::CONNRESET) => Ok(Sent::Gone),
+                Err(errno) => Err(errno.into()),
+            };
+        }
+    }
+
+    /// The next message, if there is one: what a worker hears. Never blocks.
+    ///
+    /// # Errors
+    /// A message that cannot be understood, which is our mistake.
+    pub fn receive(&self) -> io::Result<Heard> {
+        match self.receive_any()? {
+            Received::Nothing => Ok(Heard::Nothing),
+            Received::End => Ok(Heard::Gone),
+            Received::Message(Kind::Own, message) => Ok(Heard::Message(message)),
+            Received::Message(Kind::Drain, _) => Ok(Heard::Drain),
+            Received::Message(Kind::Changed, message) => {
+                let [memory] = <[OwnedFd; 1]>::try_from(message.descriptors).map_err(|_| garbled())?;
+                Ok(Heard::Changed(read_text(memory)?))
+            }
+            Received::Message(Kind::Start, _) => Err(garbled()),
+        }
+    }
+
+    pub(super) fn receive_any(&self) -> io::Result<Received> {
+        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut beside = RecvAncillaryBuffer::new(&mut room);
+        let (mut kind, mut bytes) = ([0], [0; MOST_BYTES]);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut kind), IoSliceMut::new(&mut bytes)];
+            match recvmsg(&self.0, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+                Ok(received) => break received,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::CONNRESET) => return Ok(Received::End),
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        let mut message =
+            Message { truncated: received.flags.contains(ReturnFlags::CTRUNC), ..Message::default() };
+        for part in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = part {
+                message.descriptors.extend(descriptors);
+            }
+        }
+        let Some(length) = received.bytes.checked_sub(1) else { return Ok(Received::End) };
+        message.bytes.extend_from_slice(&bytes[..length]);
+        let known = [Kind::Start, Kind::Drain, Kind::Changed, Kind::Own];
+        let kind = known.into_iter().find(|known| *known as u8 == kind[0]).ok_or_else(garbled)?;
+        Ok(Received::Message(kind, message))
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What a socket had to say.
+pub(super) enum Received {
+    Nothing,
+    End,
+    Message(Kind, Message),
+}
+
+pub(super) fn garbled() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a message that cannot be understood")
+}
+
+/// A text of any length, as a descriptor that can be sent.
+pub(super) fn text_in_memory(text: &str) -> io::Result<OwnedFd> {
+    let file = std::fs::File::from(memfd_create("inrush-config", MemfdFlags::CLOEXEC)?);
+    file.write_all_at(text.as_bytes(), 0)?;
+    Ok(file.into())
+}
+
+/// The text behind such a descriptor. Whoever has it shares one file position, which is left alone.
+pub(super) fn read_text(memory: OwnedFd) -> io::Result<String> {
+    let file = std::fs::File::from(memory);
+    let length = usize::try_from(file.metadata()?.len()).map_err(|_| garbled())?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    String::from_utf8(bytes).map_err(|_| garbled())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn messages_keep_their_bounds_and_their_descriptors() {
+        let (one, other) = Control::pair().unwrap();
+        assert!(matches!(other.receive().unwrap(), Heard::Nothing));
+        let (mut reading, writing) = std::io::pipe().unwrap();
+        assert_eq!(one.send(b"take this", &[writing.as_fd()]).unwrap(), Sent::Yes);
+        assert_eq!(one.send(b"", &[]).unwrap(), Sent::Yes);
+        assert_eq!(one.send_as(Kind::Drain, b"", &[]).unwrap(), Sent::Yes);
+        drop(writing);
+        let Heard::Message(message) = other.receive().unwrap() else { panic!() };
+        assert_eq!((&message.bytes[..], message.descriptors.len()), (&b"take this"[..], 1));
+        std::fs::File::from(message.descriptors.into_iter().next().unwrap()).write_all(b"x").unwrap();
+        let mut read = String::new();
+        reading.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "x");
+        let Heard::Message(message) = other.receive().unwrap() else { panic!() };
+        assert!(message.bytes.is_empty() && message.descriptors.is_empty() && !message.truncated);
+        assert!(matches!(other.receive().unwrap(), Heard::Drain));
+        drop(one);
+        assert!(matches!(other.receive().unwrap(), Heard::Gone));
+        assert_eq!(other.send(b"anybody?", &[]).unwrap(), Sent::Gone);
+    }
+
+    #[test]
+    fn a_full_socket_says_so() {
+        let (one, _other) = Control::pair().unwrap();
+        let message = [0; MOST_BYTES];
+        assert!((0..100_000).any(|_| one.send(&message, &[]).unwrap() == Sent::Full));
+    }
+
+    #[test]
+    fn a_text_of_any_length_passes_as_a_descriptor() {
+        let (one, other) = Control::pair().unwrap();
+        let text = "ä".repeat(MOST_BYTES);
+        let memory = text_in_memory(&text).unwrap();
+        for _ in 0..2 {
+            one.send_as(Kind::Changed, b"", &[memory.as_fd()]).unwrap();
+            let Heard::Changed(heard) = other.receive().unwrap() else { panic!() };
+            assert!(heard == text);
+        }
+        assert!(one.send_as(Kind::Changed, b"", &[]).is_ok() && other.receive().is_err());
+    }
+}

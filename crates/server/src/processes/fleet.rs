@@ -1,0 +1,434 @@
+//! The parent's side: starts workers in numbered places, watches over them, and ends them.
+//!
+//! ```text
+//!            start                 ended unasked: counted, logged
+//!   empty ───────────> running ─────────────────────────────────> waiting(delay)
+//!     ^                  |  ^                                          |
+//!     |  ended           v  └──────────────── delay over ──────────────┘
+//!     └───────────── retiring                  (cannot be started: delay doubles)
+//! ```
+//!
+//! The delay is [`FIRST_DELAY`] after a worker that lived for [`LONG_LIFE`], and twice the last one otherwise,
+//! up to [`LONGEST_DELAY`]: a worker that dies at once, whatever the reason, costs little.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Clock, Nanos, RealClock};
+use sys::epoll::{self, Operation, bits};
+use sys::process::{Child, Program, Streams, this_very_program};
+
+use super::control::{Control, Kind, Message, Received, Sent, text_in_memory};
+use super::scoreboard::Scoreboard;
+use super::text::ConfigText;
+use crate::counters::Board;
+use crate::error::{ServeError, system};
+use crate::plan::Plan;
+
+const FIRST_DELAY: Nanos = Nanos::from_millis(100);
+const LONGEST_DELAY: Nanos = Nanos::from_secs(10);
+/// A worker that lived so long did not die of how it was started.
+const LONG_LIFE: Nanos = Nanos::from_secs(10);
+/// Not the number of a place.
+const CONFIG_CHANGED: u64 = u64::MAX;
+
+/// What the workers of a fleet are.
+#[derive(Clone, Debug)]
+pub struct Role {
+    /// The architecture's name.
+    pub architecture: &'static str,
+    /// What they are called: `worker`, `helper`.
+    pub noun: &'static str,
+    /// The most there are at once.
+    pub places: usize,
+    /// What their service counts, in order.
+    pub service: Vec<&'static str>,
+    /// Words of shared memory for each, with whatever meaning; zero while nobody is in the place.
+    pub own_words: usize,
+}
+
+/// What has happened to a worker.
+#[derive(Debug)]
+pub enum Event {
+    /// One was started in place of one that had died.
+    Started(usize),
+    /// It said something.
+    Said(usize, Message),
+    /// It has ended, as it was asked to. The place is empty.
+    Ended(usize),
+    /// It has died, or could not be started again. Another attempt follows.
+    Died(usize),
+}
+
+/// What the fleet counts, for a board that outlives it.
+#[derive(Debug, Default)]
+struct Totals {
+    started: AtomicU64,
+    deaths: AtomicU64,
+    not_started: AtomicU64,
+    cut_off: AtomicU64,
+}
+
+enum Place {
+    Empty,
+    Running(Process),
+    Waiting { until: Nanos, delay: Nanos },
+}
+
+struct Process {
+    child: Child,
+    control: Control,
+    since: Nanos,
+    /// The delay before it was started, if it took the place of another.
+    delay: Option<Nanos>,
+    retiring: bool,
+}
+
+/// The workers of one parent. All calls are to come from one thread, and that thread is to stay: the kernel
+/// kills its children when it ends. Dropping it kills them.
+pub struct Fleet {
+    role: Role,
+    text: ConfigText,
+    /// The memory of the accept-limit.
+    limit: OwnedFd,
+    inherited: Vec<OwnedFd>,
+    scoreboard: Arc<Scoreboard>,
+    places: Vec<Place>,
+    watched: OwnedFd,
+    totals: Arc<Totals>,
+    clock: RealClock,
+    /// Nobody is replaced any more.
+    going_down: bool,
+}
+
+impl Fleet {
+    /// A fleet without workers. Each of them will find `inherited` in the same order.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: descriptors, memory. [`ServeError::Processes`]: this program cannot start
+    /// itself again.
+    pub fn new(plan: &Plan, role: Role, inherited: Vec<OwnedFd>) -> Result<Fleet, ServeError> {
+        let refusal = || ServeError::Processes { architecture: role.architecture };
+        let (text, limit) = plan.text().zip(plan.limit().memory()).ok_or_else(refusal)?;
+        let scoreboard = Scoreboard::new(role.places, role.service.clone(), role.own_words)
+            .map_err(system("make shared memory"))?;
+        let watched = epoll::create().map_err(system("make an interest set"))?;
+        let replaced = text.replaced().as_raw_fd();
+        epoll::control(&watched, Operation::Add, replaced, bits::IN, CONFIG_CHANGED)
+            .map_err(system("watch the configuration"))?;
+        Ok(Fleet {
+            places: (0..role.places).map(|_| Place::Empty).collect(),
+            role,
+            text,
+            limit,
+            inherited,
+            scoreboard: Arc::new(scoreboard),
+            watched,
+            totals: Arc::default(),
+            clock: RealClock::new(),
+            going_down: false,
+        })
+    }
+
+    /// The time that the fleet goes by.
+    pub fn clock(&self) -> RealClock {
+        self.clock
+    }
+
+    /// The counters of all workers together; it outlives the fleet.
+    pub fn board(&self) -> Board {
+        let (scoreboard, totals) = (Arc::clone(&self.scoreboard), Arc::clone(&self.totals));
+        Board::with_live(move |counters| {
+            counters.add(&scoreboard.sum());
+            let loops = &mut counters.loops;
+            loops.workers_started += totals.started.load(Ordering::Relaxed);
+            loops.worker_deaths += totals.deaths.load(Ordering::Relaxed);
+            loops.workers_not_started += totals.not_started.load(Ordering::Relaxed);
+            loops.cut_off_at_shutdown += totals.cut_off.load(Ordering::Relaxed);
+        })
+    }
+
+    /// The counters of whoever is or was in a place.
+    pub fn board_of(&self, place: usize) -> Board {
+        let scoreboard = Arc::clone(&self.scoreboard);
+        Board::with_live(move |counters| counters.add(&scoreboard.read(place)))
+    }
+
+    /// The architecture's words of a place.
+    pub fn own(&self, place: usize) -> &[AtomicU64] {
+        self.scoreboard.own(place)
+    }
+
+    /// Whether a worker is in a place, and not on its way out.
+    pub fn runs(&self, place: usize) -> bool {
+        matches!(&self.places[place], Place::Running(process) if !process.retiring)
+    }
+
+    /// Whether there is a worker in any place, or one is about to be started.
+    pub fn any_left(&self) -> bool {
+        self.places.iter().any(|place| !matches!(place, Place::Empty))
+    }
+
+    /// Whether nobody is in a place, nor is about to be.
+    pub fn is_vacant(&self, place: usize) -> bool {
+        matches!(self.places[place], Place::Empty)
+    }
+
+    /// How many places there are.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Readable when [`Fleet::attend`] has something to do.
+    pub fn ready(&self) -> BorrowedFd<'_> {
+        self.watched.as_fd()
+    }
+
+    /// When [`Fleet::attend`] is to be called although nothing is ready.
+    pub fn due(&self) -> Option<Nanos> {
+        let waiting = self.places.iter().filter_map(|place| match place {
+            Place::Waiting { until, .. } => Some(*until),
+            _ => None,
+        });
+        waiting.min()
+    }
+
+    /// Starts a worker in an empty place. Returns when its program runs; it may not have begun to listen.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: no process or descriptor left.
+    pub fn start(&mut self, place: usize) -> Result<(), ServeError> {
+        assert!(matches!(self.places[place], Place::Empty), "one worker a place");
+        self.start_after(place, None).map_err(system("start a worker process"))
+    }
+
+    fn start_after(&mut self, place: usize, delay: Option<Nanos>) -> io::Result<()> {
+        let (control, theirs) = Control::pair()?;
+        let layout = self.scoreboard.layout();
+        let words = [place as u64, layout.service as u64, layout.own as u64].map(u64::to_ne_bytes);
+        let name = format!("{} {}", self.role.architecture, self.role.noun);
+        let text = text_in_memory(&self.text.get())?;
+        let mut descriptors = vec![text.as_fd(), self.scoreboard.as_fd(), self.limit.as_fd()];
+        descriptors.extend(self.inherited.iter().map(AsFd::as_fd));
+        let start = [words.as_flattened(), name.as_bytes()].concat();
+        control.send_as(Kind::Start, &start, &descriptors)?;
+        let child = Program::new(this_very_program())
+            .called(format!("inrush: {}", self.role.architecture))
+            .arguments([self.role.noun, &place.to_string()])
+            .reading_from(theirs.as_fd())
+            .with_streams(Streams::Output)
+            .start()?;
+        let token = 2 * place as u64;
+        epoll::control(&self.watched, Operation::Add, child.end().as_raw_fd(), bits::IN, token)?;
+        let socket = control.as_fd().as_raw_fd();
+        epoll::control(&self.watched, Operation::Add, socket, bits::IN, token + 1)?;
+        let process = Process { child, control, since: self.clock.now(), delay, retiring: false };
+        self.places[place] = Place::Running(process);
+        self.totals.started.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes in what has happened, and replaces those whose delay is over. Never blocks but to start a
+    /// process.
+    ///
+    /// # Errors
+    /// Waiting fails, which is our mistake.
+    pub fn attend(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        let mut ready = [epoll::Event::EMPTY; 64];
+        let count = match epoll::wait(&self.watched, &mut ready, Some(Nanos::ZERO)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            other => other?,
+        };
+        for event in &ready[..count] {
+            match event.data() {
+                CONFIG_CHANGED => self.tell_of_change(),
+                token if token.is_multiple_of(2) => self.bury(token as usize / 2, events),
+                token => self.listen(token as usize / 2, events),
+            }
+        }
+        self.replace_the_dead(events);
+        Ok(())
+    }
+
+    fn tell_of_change(&mut self) {
+        self.text.noticed();
+        let Ok(memory) = text_in_memory(&self.text.get()) else {
+            return eprintln!("inrush: no descriptor left to tell workers of the new configuration");
+        };
+        for (place, process) in self.processes() {
+            if process.control.send_as(Kind::Changed, b"", &[memory.as_fd()]).ok() == Some(Sent::Full) {
+                eprintln!(
+                    "inrush: {} does not listen: it keeps its configuration",
+                    self.name(place, process)
+                );
+            }
+        }
+    }
+
+    fn processes(&self) -> impl Iterator<Item = (usize, &Process)> {
+        self.places.iter().enumerate().filter_map(|(index, place)| match place {
+            Place::Running(process) => Some((index, process)),
+            _ => None,
+        })
+    }
+
+    fn name(&self, place: usize, process: &Process) -> String {
+        let Role { architecture, noun, .. } = self.role;
+        format!("{architecture} {noun} {place} (process {})", process.child.id())
+    }
+
+    /// Reads what a worker has said.
+    fn listen(&mut self, place: usize, events: &mut Vec<Event>) {
+        // Reported together with its end, it may have been buried.
+        let Place::Running(process) = &self.places[place] else { return };
+        loop {
+            match process.control.receive_any() {
+                Ok(Received::Message(Kind::Own, message)) => events.push(Event::Said(place, message)),
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) => break,
+                Ok(Received::Message(..)) | Err(_) => {
+                    eprintln!("inrush: {} says what nobody understands", self.name(place, process));
+                    // Its end is met like any other.
+                    let _ = process.child.kill();
+                    break;
+                }
+            }
+        }
+        // Its end follows; until then the end of the stream would be reported for ever.
+        let socket = process.control.as_fd().as_raw_fd();
+        let _ = epoll::control(&self.watched, Operation::Delete, socket, 0, 0);
+    }
+
+    /// A worker has ended: hears its last words, and decides what comes after it.
+    fn bury(&mut self, place: usize, events: &mut Vec<Event>) {
+        self.listen(place, events);
+        let Place::Running(process) = &mut self.places[place] else { return };
+        let exit = match process.child.wait(Nanos::ZERO) {
+            Ok(Some(exit)) => exit,
+            Ok(None) => return,
+            Err(error) => return eprintln!("inrush: cannot wait for a worker process: {error}"),
+        };
+        let _ = epoll::control(&self.watched, Operation::Delete, process.child.end().as_raw_fd(), 0, 0);
+        let Place::Running(process) = std::mem::replace(&mut self.places[place], Place::Empty) else {
+            return;
+        };
+        let socket = process.control.as_fd().as_raw_fd();
+        let _ = epoll::control(&self.watched, Operation::Delete, socket, 0, 0);
+        let cut_off = self.scoreboard.vacate(place);
+        if process.retiring && exit.status.success() {
+            return events.push(Event::Ended(place));
+        }
+        self.totals.deaths.fetch_add(1, Ordering::Relaxed);
+        let (name, why) = (self.name(place, &process), reason(exit.status));
+        if process.retiring || self.going_down {
+            self.totals.cut_off.fetch_add(cut_off, Ordering::Relaxed);
+            eprintln!("inrush: {name} {why}");
+            return events.push(Event::Ended(place));
+        }
+        let lived = self.clock.now() - process.since;
+        let delay = if lived >= LONG_LIFE { FIRST_DELAY } else { next_delay(process.delay) };
+        self.places[place] = Place::Waiting { until: self.clock.now() + delay, delay };
+        eprintln!("inrush: {name} {why}; another is started in {delay}");
+        events.push(Event::Died(place));
+    }
+
+    fn replace_the_dead(&mut self, events: &mut Vec<Event>) {
+        let now = self.clock.now();
+        for index in 0..self.places.len() {
+            let Place::Waiting { until, delay } = self.places[index] else { continue };
+            if until > now {
+                continue;
+            }
+            match self.start_after(index, Some(delay)) {
+                Ok(()) => events.push(Event::Started(index)),
+                Err(error) => {
+                    let delay = next_delay(Some(delay));
+                    self.places[index] = Place::Waiting { until: now + delay, delay };
+                    self.totals.not_started.fetch_add(1, Ordering::Relaxed);
+                    let Role { architecture, noun, .. } = self.role;
+                    eprintln!(
+                        "inrush: cannot start {architecture} {noun} {index}: {error}; tried again in {delay}"
+                    );
+                    events.push(Event::Died(index));
+                }
+            }
+        }
+    }
+
+    /// Sends a message of the architecture's own. Never blocks.
+    ///
+    /// # Errors
+    /// As [`Control::send`].
+    pub fn send(&self, place: usize, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Sent> {
+        match &self.places[place] {
+            Place::Running(process) => process.control.send(bytes, descriptors),
+            _ => Ok(Sent::Gone),
+        }
+    }
+
+    /// Asks a worker to finish what it has and to end; it is not replaced. One that has died is not, either.
+    pub fn retire(&mut self, place: usize) {
+        match &mut self.places[place] {
+            Place::Empty => {}
+            waiting @ Place::Waiting { .. } => *waiting = Place::Empty,
+            Place::Running(process) => {
+                process.retiring = true;
+                match process.control.send_as(Kind::Drain, b"", &[]) {
+                    Ok(Sent::Yes | Sent::Gone) => {}
+                    // It has not listened for a long time, and would not know that it is to end.
+                    Ok(Sent::Full) | Err(_) => drop(process.child.kill()),
+                }
+            }
+        }
+    }
+
+    /// Asks all workers to finish what they have and to end.
+    pub fn drain(&mut self) {
+        self.going_down = true;
+        (0..self.places.len()).for_each(|place| self.retire(place));
+    }
+
+    /// Kills whoever is left. Their ends are to be attended to like others.
+    pub fn kill(&mut self) {
+        for (place, process) in self.processes() {
+            if let Err(error) = process.child.kill() {
+                eprintln!("inrush: cannot kill {}: {error}", self.name(place, process));
+            }
+        }
+    }
+}
+
+fn next_delay(last: Option<Nanos>) -> Nanos {
+    last.map_or(FIRST_DELAY, |last| Nanos((last.0 * 2).min(LONGEST_DELAY.0)))
+}
+
+/// How a process ended, in words.
+fn reason(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => format!("ended: {status}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_to_a_bound() {
+        let delays = std::iter::successors(Some(next_delay(None)), |last| Some(next_delay(Some(*last))));
+        let delays: Vec<u64> = delays.take(9).map(|delay| delay.0 / Nanos::MILLISECOND.0).collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+    }
+
+    #[test]
+    fn an_end_has_a_reason() {
+        assert_eq!(reason(ExitStatus::from_raw(9)), "was killed by signal 9");
+        assert_eq!(reason(ExitStatus::from_raw(3 << 8)), "ended with exit code 3");
+    }
+}

@@ -1,0 +1,249 @@
+//! The scoreboard: what workers count, in memory that they share with their parent.
+//!
+//! ```text
+//!   a place:  version | totals: loop, protocol, service | gauges | words of the architecture
+//! ```
+//!
+//! A place has one writer, the worker in it. The version is odd while totals are written (a sequence lock), so
+//! that a reader gets figures of one moment; a reader that finds no such moment, because the writer was killed
+//! in the middle, takes what is there. Totals of a place only grow: a worker adds to what its predecessors left.
+//!
+//! The words of the architecture are not under the version: each stands for itself.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use sys::shared::SharedArray;
+use sys::socket::AcceptQueue;
+
+use crate::counters::Counters;
+
+/// How often a reader looks for figures of one moment.
+const MOST_LOOKS: u32 = 1000;
+/// Connections, and the accept queue's depth, limit and drops.
+const GAUGES: usize = 4;
+
+/// How a place is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Totals of the service.
+    pub service: usize,
+    /// Words of the architecture.
+    pub own: usize,
+}
+
+impl Layout {
+    fn totals(self) -> usize {
+        Counters::default().named().count() + self.service
+    }
+
+    fn words(self) -> usize {
+        1 + self.totals() + GAUGES + self.own
+    }
+}
+
+/// All places, as the parent sees them.
+#[derive(Debug)]
+pub(super) struct Scoreboard {
+    words: Arc<SharedArray<AtomicU64>>,
+    layout: Layout,
+    service: Vec<&'static str>,
+    places: usize,
+}
+
+impl Scoreboard {
+    pub fn new(places: usize, service: Vec<&'static str>, own: usize) -> io::Result<Scoreboard> {
+        let layout = Layout { service: service.len(), own };
+        let words = Arc::new(SharedArray::create(places * layout.words())?);
+        Ok(Scoreboard { words, layout, service, places })
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The words of the architecture.
+    pub fn own(&self, place: usize) -> &[AtomicU64] {
+        let end = (place + 1) * self.layout.words();
+        &self.words[end - self.layout.own..end]
+    }
+
+    /// The figures of a place.
+    pub fn read(&self, place: usize) -> Counters {
+        let words = &self.words[place * self.layout.words()..][..self.layout.words() - self.layout.own];
+        let mut values = Vec::new();
+        for _ in 0..MOST_LOOKS {
+            let before = words[0].load(Ordering::Acquire);
+            values.clear();
+            values.extend(words[1..].iter().map(|word| word.load(Ordering::Relaxed)));
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && words[0].load(Ordering::Relaxed) == before {
+                break;
+            }
+            // Perhaps the writer waits for this processor.
+            std::thread::yield_now();
+        }
+        self.counters(&values)
+    }
+
+    fn counters(&self, values: &[u64]) -> Counters {
+        let (totals, gauges) = values.split_at(self.layout.totals());
+        let mut counters = Counters {
+            connections: gauges[0],
+            queue: AcceptQueue { depth: gauges[1] as u32, limit: gauges[2] as u32, drops: gauges[3] as u32 },
+            ..Counters::default()
+        };
+        let mut totals = totals.iter().copied();
+        let (loops, http) = (counters.loops.values_mut(), counters.http.values_mut());
+        for (value, total) in loops.into_iter().chain(http).zip(&mut totals) {
+            *value = total;
+        }
+        counters.service = self.service.iter().copied().zip(totals).collect();
+        counters
+    }
+
+    /// All places together.
+    pub fn sum(&self) -> Counters {
+        let mut sum = Counters::default();
+        for place in 0..self.places {
+            sum.add(&self.read(place));
+        }
+        sum
+    }
+
+    /// The worker of a place has ended: its connections with it. Gives how many there were.
+    pub fn vacate(&self, place: usize) -> u64 {
+        let words = &self.words[place * self.layout.words()..][..self.layout.words()];
+        let gauges = &words[1 + self.layout.totals()..][..GAUGES];
+        let connections = gauges[0].load(Ordering::Relaxed);
+        for word in gauges.iter().chain(self.own(place)) {
+            word.store(0, Ordering::Relaxed);
+        }
+        // It may have been killed while it wrote.
+        words[0].store(words[0].load(Ordering::Relaxed).next_multiple_of(2), Ordering::Release);
+        connections
+    }
+}
+
+impl AsFd for Scoreboard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        SharedArray::as_fd(&self.words)
+    }
+}
+
+/// A place, as the worker in it sees it.
+#[derive(Debug)]
+pub struct Slot {
+    words: SharedArray<AtomicU64>,
+    layout: Layout,
+    first: usize,
+    /// What its predecessors counted.
+    before: Vec<u64>,
+}
+
+impl Slot {
+    pub(super) fn open(memory: OwnedFd, place: usize, layout: Layout) -> io::Result<Slot> {
+        let words = SharedArray::<AtomicU64>::open(memory)?;
+        let first = place * layout.words();
+        if words.len() < first + layout.words() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let totals = &words[first + 1..][..layout.totals()];
+        let before = totals.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        Ok(Slot { words, layout, first, before })
+    }
+
+    /// Replaces the figures by what this worker has counted so far. Calls must not overlap.
+    pub fn write(&self, counters: &Counters) {
+        let words = &self.words[self.first..][..self.layout.words()];
+        let queue = counters.queue;
+        let gauges = [counters.connections, queue.depth.into(), queue.limit.into(), queue.drops.into()];
+        let version = words[0].load(Ordering::Relaxed);
+        words[0].store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for ((word, before), (_, total)) in words[1..].iter().zip(&self.before).zip(counters.named()) {
+            word.store(before + total, Ordering::Relaxed);
+        }
+        for (word, gauge) in words[1 + self.layout.totals()..].iter().zip(gauges) {
+            word.store(gauge, Ordering::Relaxed);
+        }
+        words[0].store(version + 2, Ordering::Release);
+    }
+
+    /// The words of the architecture.
+    pub fn own(&self) -> &[AtomicU64] {
+        let end = self.first + self.layout.words();
+        &self.words[end - self.layout.own..end]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(accepts: u64, requests: u64, hits: u64, connections: u64) -> Counters {
+        let mut counters = Counters { connections, service: vec![("hits", hits)], ..Counters::default() };
+        counters.loops.accepts = accepts;
+        counters.http.requests = requests;
+        counters
+    }
+
+    fn slot(board: &Scoreboard, place: usize) -> Slot {
+        Slot::open(board.as_fd().try_clone_to_owned().unwrap(), place, board.layout()).unwrap()
+    }
+
+    #[test]
+    fn what_workers_count_is_added_up_and_outlives_them() {
+        let board = Scoreboard::new(3, vec!["hits"], 2).unwrap();
+        let (first, third) = (slot(&board, 0), slot(&board, 2));
+        first.write(&counted(5, 7, 1, 2));
+        third.write(&counted(1, 1, 1, 1));
+        third.own()[1].store(9, Ordering::Relaxed);
+        assert_eq!(board.own(2)[1].load(Ordering::Relaxed), 9);
+        let sum = board.sum();
+        assert_eq!((sum.loops.accepts, sum.http.requests, sum.connections), (6, 8, 3));
+        assert_eq!(sum.service, [("hits", 2)]);
+
+        assert_eq!(board.vacate(2), 1);
+        assert_eq!(board.own(2)[1].load(Ordering::Relaxed), 0);
+        let sum = board.sum();
+        assert_eq!((sum.loops.accepts, sum.connections), (6, 2));
+        // The next one in the place begins to count at zero, and the total goes on.
+        slot(&board, 2).write(&counted(10, 0, 0, 1));
+        assert_eq!(board.read(2).loops.accepts, 11);
+        assert_eq!(board.sum().loops.accepts, 16);
+    }
+
+    #[test]
+    fn who_was_killed_while_writing_holds_up_nobody() {
+        let board = Scoreboard::new(1, Vec::new(), 0).unwrap();
+        slot(&board, 0).write(&counted(1, 0, 0, 0));
+        board.words[0].fetch_add(1, Ordering::Relaxed);
+        assert_eq!(board.read(0).loops.accepts, 1);
+        board.vacate(0);
+        assert!(board.words[0].load(Ordering::Relaxed).is_multiple_of(2));
+    }
+
+    #[test]
+    fn figures_are_of_one_moment() {
+        let board = Scoreboard::new(1, Vec::new(), 0).unwrap();
+        let slot = slot(&board, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..20_000).for_each(|n| slot.write(&counted(n, n, 0, n))));
+            for _ in 0..2000 {
+                let read = board.read(0);
+                assert_eq!((read.http.requests, read.connections), (read.loops.accepts, read.loops.accepts));
+            }
+        });
+    }
+
+    #[test]
+    fn memory_that_is_too_short_is_refused() {
+        let board = Scoreboard::new(2, Vec::new(), 1).unwrap();
+        let memory = || board.as_fd().try_clone_to_owned().unwrap();
+        assert!(Slot::open(memory(), 2, board.layout()).is_err());
+        assert!(Slot::open(memory(), 1, Layout { service: 0, own: 2 }).is_err());
+    }
+}

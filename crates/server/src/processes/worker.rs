@@ -1,0 +1,177 @@
+//! The worker's side: what it is started with, and how it hears of what is to change.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use sys::poll::{self, PollFd};
+use sys::process::inherited;
+use sys::signal;
+
+use super::control::{Control, Heard, Kind, Message, Received, garbled, read_text};
+use super::scoreboard::{Layout, Slot};
+use crate::accept::LiveLimit;
+use crate::access_log;
+use crate::architecture::Architecture;
+use crate::config::ServeConfig;
+use crate::counters::{Board, Counters};
+use crate::error::{ServeError, system};
+use crate::plan::Plan;
+
+const STDIN: RawFd = 0;
+
+/// Turns the text of a configuration into what it means.
+pub type Parse = fn(&str) -> Result<(&'static Architecture, ServeConfig), String>;
+
+/// A worker process: what it was given by its parent.
+pub struct Worker {
+    /// The number of its place.
+    pub place: usize,
+    /// What it builds from; the accept-limit is the parent's own.
+    pub plan: Plan,
+    /// To its parent.
+    pub control: Control,
+    /// What it counts, and the architecture's words, in shared memory.
+    pub slot: Arc<Slot>,
+    /// The descriptors that the fleet had for it, in the same order.
+    pub inherited: Vec<OwnedFd>,
+    parse: Parse,
+}
+
+impl Worker {
+    /// A board whose figures the parent sees, with what `live` adds.
+    pub fn board(&self, live: impl Fn(&mut Counters) + Send + Sync + 'static) -> Board {
+        Board::with_live(live).shown_in(Arc::clone(&self.slot))
+    }
+
+    /// How a changed configuration is applied, for whoever listens to the parent itself.
+    pub fn reconfigurer(&self) -> impl Fn(&str) + Send + 'static {
+        let (parse, settings, log) = (self.parse, self.plan.settings(), self.plan.log());
+        move |text| {
+            if let Some(log) = &log {
+                log.reopen();
+            }
+            match parse(text) {
+                Ok((_, config)) => settings.set(config.http),
+                // The parent has parsed the same text.
+                Err(error) => eprintln!("inrush: a worker process keeps its configuration: {error}"),
+            }
+        }
+    }
+
+    /// Starts a thread that listens to the parent on the control socket, which nobody else may read then: hands
+    /// over what is said, and that the worker is to drain; applies a changed configuration; and ends the process
+    /// when the parent is gone.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: no thread or descriptor left.
+    pub fn obey(
+        &self,
+        mut said: impl FnMut(Message) + Send + 'static,
+        drain: impl Fn() + Send + 'static,
+    ) -> Result<(), ServeError> {
+        let control = self.control.duplicate().map_err(system("keep the control socket"))?;
+        let reconfigure = self.reconfigurer();
+        let body = move || {
+            loop {
+                match control.receive() {
+                    Ok(Heard::Message(message)) => said(message),
+                    Ok(Heard::Changed(text)) => reconfigure(&text),
+                    Ok(Heard::Drain) => drain(),
+                    Ok(Heard::Nothing) => wait(&control),
+                    Ok(Heard::Gone) => orphaned(),
+                    Err(error) => {
+                        eprintln!("inrush: a worker process does not understand its parent: {error}");
+                        std::process::exit(1);
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(body);
+        thread.map(drop).map_err(system("start a thread"))
+    }
+}
+
+/// Ends this process, because its parent has ended: nobody would stop it or count what it does.
+pub fn orphaned() -> ! {
+    std::process::exit(1)
+}
+
+/// Sleeps until there is something to receive; a signal ends it early.
+fn wait(control: &Control) {
+    // The socket is tried again in any case.
+    let _ = poll::wait(&mut [PollFd::new(control.as_fd().as_raw_fd(), poll::bits::IN)], None);
+}
+
+/// Is a worker process, from its first to its last message: the standard input is the control socket. Blocks.
+///
+/// # Errors
+/// [`ServeError::NoParent`] where it was not started by a server; [`ServeError`] where it cannot go on.
+pub fn run(parse: Parse) -> Result<(), ServeError> {
+    // Signals are the parent's business: what goes to the whole process group must not end us.
+    signal::block().map_err(system("block signals"))?;
+    let control = inherited(STDIN).map_err(|_| ServeError::NoParent)?;
+    let control = Control::from_inherited(control);
+    let message = loop {
+        match control.receive_any() {
+            Ok(Received::Message(Kind::Start, message)) => break message,
+            Ok(Received::Nothing) => wait(&control),
+            _ => return Err(ServeError::NoParent),
+        }
+    };
+    let start = Start::read(message).map_err(system("read what the parent says"))?;
+    name_this_process(&start.name);
+    let (architecture, config) = parse(&start.text).map_err(|error| ServeError::System {
+        what: "read the configuration",
+        cause: io::Error::new(io::ErrorKind::InvalidData, error),
+    })?;
+    let work = architecture.work.ok_or(ServeError::NoParent)?;
+    let limit = LiveLimit::open(start.limit).map_err(system("map the accept-limit"))?;
+    let slot =
+        Slot::open(start.scoreboard, start.place, start.layout).map_err(system("map the scoreboard"))?;
+    let log = access_log::of(&config)?;
+    let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None)?;
+    let (place, slot, inherited) = (start.place, Arc::new(slot), start.inherited);
+    work(Worker { place, plan, control, slot, inherited, parse })?;
+    if let Some((sender, end)) = log {
+        access_log::close(sender, &end);
+    }
+    Ok(())
+}
+
+/// So that it can be told from others where its command line is not shown.
+fn name_this_process(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        // Longer than the kernel's 15 bytes, it is cut; that it cannot be set does no harm.
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// The first message, taken apart.
+struct Start {
+    place: usize,
+    layout: Layout,
+    name: String,
+    text: String,
+    scoreboard: OwnedFd,
+    limit: OwnedFd,
+    inherited: Vec<OwnedFd>,
+}
+
+impl Start {
+    fn read(message: Message) -> io::Result<Start> {
+        if message.truncated {
+            return Err(io::Error::other("no descriptor left for what it sends"));
+        }
+        let (words, name) = message.bytes.split_first_chunk::<24>().ok_or_else(garbled)?;
+        let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word) as usize);
+        let mut word = || words.next().ok_or_else(garbled);
+        let (place, layout) = (word()?, Layout { service: word()?, own: word()? });
+        let name = format!("{} {place}", String::from_utf8_lossy(name));
+        let mut descriptors = message.descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or_else(garbled);
+        let (text, scoreboard, limit) = (read_text(next()?)?, next()?, next()?);
+        Ok(Start { place, layout, name, text, scoreboard, limit, inherited: descriptors.collect() })
+    }
+}

@@ -1,0 +1,75 @@
+//! Limits and time-outs of the protocol, which may be replaced while the server runs.
+//!
+//! Whoever uses them holds a copy and looks, when it begins a turn, whether there are others: one load of a
+//! number that hardly ever changes.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http1::server::Settings;
+
+/// Settings as one thread sees them. A clone is another thread's view of the same.
+#[derive(Clone, Debug)]
+pub struct LiveSettings {
+    shared: Arc<Shared>,
+    seen: u64,
+    mine: Arc<Settings>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    version: AtomicU64,
+    newest: Mutex<Arc<Settings>>,
+}
+
+impl LiveSettings {
+    /// Settings to start with.
+    pub fn new(settings: Settings) -> LiveSettings {
+        let mine = Arc::new(settings);
+        let shared = Shared { version: AtomicU64::new(0), newest: Mutex::new(Arc::clone(&mine)) };
+        LiveSettings { shared: Arc::new(shared), seen: 0, mine }
+    }
+
+    /// Replaces them for everybody, from each one's next [`LiveSettings::refresh`] on.
+    pub fn set(&self, settings: Settings) {
+        let mut newest = self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        *newest = Arc::new(settings);
+        self.shared.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes the newest into use.
+    pub fn refresh(&mut self) {
+        let version = self.shared.version.load(Ordering::Acquire);
+        if version != self.seen {
+            self.mine = Arc::clone(&self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner));
+            self.seen = version;
+        }
+    }
+}
+
+impl Deref for LiveSettings {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.mine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_seen_at_the_next_look() {
+        let setter = LiveSettings::new(Settings::default());
+        let mut user = setter.clone();
+        let mut changed = Settings::default();
+        changed.limits.fields = 7;
+        setter.set(changed);
+        assert_eq!(user.limits.fields, Settings::default().limits.fields);
+        user.refresh();
+        assert_eq!(user.limits.fields, 7);
+        assert_eq!(setter.clone().limits.fields, Settings::default().limits.fields);
+    }
+}
