@@ -87,6 +87,12 @@ pub enum LoadError {
         /// The target's address.
         target: String,
     },
+    /// TLS cannot be spoken as it was asked for.
+    #[error("TLS: {why}")]
+    Tls {
+        /// What is wrong, and what is accepted.
+        why: String,
+    },
     /// The machine refused something that the generator itself needs.
     #[error("{operation}: {source}")]
     System {

@@ -52,6 +52,7 @@ mod series;
 mod sources;
 mod stop;
 mod target;
+mod tls;
 pub mod verdict;
 pub mod workload;
 
@@ -71,4 +72,5 @@ pub use run::run;
 pub use sources::SourceRange;
 pub use stop::Stop;
 pub use target::Url;
+pub use tls::{TlsOptions, Trust};
 pub use workload::{Body, Field, Form, Length, Method, Spec, Think};

@@ -1,0 +1,451 @@
+//! TLS to the target: who is trusted, which sessions are resumed, and a connection's own state.
+//!
+//! rustls speaks the protocol; the sockets stay the engine's. A session is set up only when its
+//! connection is established, so that an abandoned connect costs no key exchange. Handshakes are told
+//! apart as full or resumed, because a server pays ten times as much for the first.
+//!
+//! Leaves out HTTP/2: `http/1.1` is the one protocol offered (ALPN), and it is where the other would be.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::net::{RecvFlags, SendFlags};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls12Resumption, Tls13ClientSessionValue,
+};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, RootCertStore, SignatureScheme,
+};
+
+use crate::LoadError;
+
+/// How many tickets are remembered, to be resumed: one serves one handshake, a server sends two with each,
+/// and thousands of handshakes may be under way at once.
+const TICKETS_MAX: usize = 4096;
+
+/// Whom to believe that they are the target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Certificates that the machine's own roots vouch for.
+    #[default]
+    System,
+    /// Certificates that the ones in this PEM file vouch for.
+    Roots(PathBuf),
+    /// Everybody: for servers with a certificate of their own making.
+    Anybody,
+}
+
+/// How to speak TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Whom to believe.
+    pub trust: Trust,
+    /// Whether connections after the first resume its session, as browsers do.
+    pub resume: bool,
+}
+
+impl Default for TlsOptions {
+    fn default() -> TlsOptions {
+        TlsOptions { trust: Trust::default(), resume: true }
+    }
+}
+
+/// What all connections to a target share.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// For a host: a name or an address.
+    ///
+    /// # Errors
+    /// [`LoadError::Tls`]: no root certificates, or a host that no certificate can name.
+    pub(crate) fn new(host: &str, options: &TlsOptions) -> Result<Tls, LoadError> {
+        let name = match host.parse::<IpAddr>() {
+            Ok(address) => ServerName::from(address),
+            Err(_) => ServerName::try_from(host.to_owned())
+                .map_err(|_| LoadError::Tls { why: format!("no certificate can name '{host}'") })?,
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| LoadError::Tls { why: error.to_string() })?;
+        let mut config = match &options.trust {
+            Trust::Anybody => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+                .with_no_client_auth(),
+            trust => builder.with_root_certificates(roots(trust)?).with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = match options.resume {
+            true => Resumption::store(Arc::new(Tickets::default()))
+                .tls12_resumption(Tls12Resumption::SessionIdOrTickets),
+            false => Resumption::disabled(),
+        };
+        Ok(Tls { config: Arc::new(config), name })
+    }
+
+    fn session(&self) -> io::Result<Box<ClientConnection>> {
+        let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
+        let mut session = Box::new(session.map_err(io::Error::other)?);
+        // A request waits in it for the handshake, however long it is.
+        session.set_buffer_limit(None);
+        Ok(session)
+    }
+}
+
+fn roots(trust: &Trust) -> Result<RootCertStore, LoadError> {
+    let mut roots = RootCertStore::empty();
+    if let Trust::Roots(path) = trust {
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|error| unusable(path, &error))?;
+        }
+    } else {
+        // Those of them that cannot be used are not missed until a certificate needs them.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if roots.is_empty() {
+        let why = "this machine has no root certificates; name some with --ca, or trust anybody with --insecure";
+        return Err(LoadError::Tls { why: why.to_owned() });
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, LoadError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = read.map_err(|error| unusable(path, &error))?;
+    if found.is_empty() {
+        return Err(unusable(path, &"it has no certificate"));
+    }
+    Ok(found)
+}
+
+fn unusable(path: &Path, why: &dyn fmt::Display) -> LoadError {
+    LoadError::Tls { why: format!("--ca {}: {why}; accepted is a PEM file of certificates", path.display()) }
+}
+
+/// What the target gave out for connections to come. There is one target, so its name is not looked at; and
+/// the library's own store remembers eight tickets, which a crowd of clients would quarrel about.
+#[derive(Debug, Default)]
+struct Tickets {
+    newest: Mutex<VecDeque<Tls13ClientSessionValue>>,
+    tls12: Mutex<Option<Tls12ClientSessionValue>>,
+    group: Mutex<Option<NamedGroup>>,
+}
+
+impl ClientSessionStore for Tickets {
+    fn set_kx_hint(&self, _server_name: ServerName<'static>, group: NamedGroup) {
+        *lock(&self.group) = Some(group);
+    }
+
+    fn kx_hint(&self, _server_name: &ServerName<'_>) -> Option<NamedGroup> {
+        *lock(&self.group)
+    }
+
+    fn set_tls12_session(&self, _server_name: ServerName<'static>, value: Tls12ClientSessionValue) {
+        *lock(&self.tls12) = Some(value);
+    }
+
+    fn tls12_session(&self, _server_name: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        lock(&self.tls12).clone()
+    }
+
+    fn remove_tls12_session(&self, _server_name: &ServerName<'static>) {
+        *lock(&self.tls12) = None;
+    }
+
+    fn insert_tls13_ticket(&self, _server_name: ServerName<'static>, value: Tls13ClientSessionValue) {
+        let mut tickets = lock(&self.newest);
+        if tickets.len() == TICKETS_MAX {
+            tickets.pop_front();
+        }
+        tickets.push_back(value);
+    }
+
+    fn take_tls13_ticket(&self, _server_name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        lock(&self.newest).pop_back()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Believes everybody; signatures are still checked, as a browser's exception does it.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A handshake that has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    /// With the server's certificate and a key exchange.
+    Full,
+    /// On the strength of an earlier one.
+    Resumed,
+}
+
+/// One connection's TLS.
+pub(crate) struct TlsConnection {
+    shared: Tls,
+    /// From the moment that the connection is established.
+    session: Option<Box<ClientConnection>>,
+    handshaking: bool,
+}
+
+impl TlsConnection {
+    /// Of a socket that is connecting.
+    pub(crate) fn new(shared: &Tls) -> TlsConnection {
+        TlsConnection { shared: shared.clone(), session: None, handshaking: true }
+    }
+
+    /// Whether something waits for the socket to take it.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.wants_write())
+    }
+
+    /// The end of the handshake, told once.
+    pub(crate) fn handshake_ended(&mut self) -> Option<Handshake> {
+        let session = self.session.as_ref().filter(|session| self.handshaking && !session.is_handshaking())?;
+        self.handshaking = false;
+        Some(match session.handshake_kind() {
+            Some(HandshakeKind::Resumed) => Handshake::Resumed,
+            _ => Handshake::Full,
+        })
+    }
+
+    /// Sends all of it, or nothing where the socket is not connected yet: what it does not take now waits
+    /// ([`TlsConnection::wants_write`]).
+    ///
+    /// # Errors
+    /// The socket's; [`io::ErrorKind::WouldBlock`] before it is connected.
+    pub(crate) fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        if self.session.is_none() {
+            // Nothing is sent by it, but a socket that is not connected refuses.
+            rustix::net::send(socket, &[], SendFlags::NOSIGNAL)?;
+            self.session = Some(self.shared.session()?);
+        }
+        let session = self.session.as_mut().expect("it was set up just now");
+        session.writer().write_all(bytes)?;
+        flush(session, socket)?;
+        Ok(bytes.len())
+    }
+
+    /// Sends what waits.
+    ///
+    /// # Errors
+    /// The socket's; not that it takes no more for now.
+    pub(crate) fn flush(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        self.session.as_mut().map_or(Ok(()), |session| flush(session, socket))
+    }
+
+    /// Receives what there is, at most one read of the socket: 0 at the end.
+    ///
+    /// # Errors
+    /// The socket's, [`io::ErrorKind::WouldBlock`] among them; [`io::ErrorKind::InvalidData`] for what is no
+    /// TLS, or not the target's; [`io::ErrorKind::UnexpectedEof`] for an end that may be an attacker's.
+    pub(crate) fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(session) = &mut self.session else { return Err(io::ErrorKind::WouldBlock.into()) };
+        match session.reader().read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            done => return done,
+        }
+        session.read_tls(&mut Socket(socket))?;
+        if let Err(error) = session.process_new_packets() {
+            // The alert that says what is wrong; the connection is over in any case.
+            let _ = flush(session, socket);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        flush(session, socket)?;
+        session.reader().read(buffer)
+    }
+}
+
+fn flush(session: &mut ClientConnection, socket: &OwnedFd) -> io::Result<()> {
+    while session.wants_write() {
+        match session.write_tls(&mut Socket(socket)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            written => written.map(drop)?,
+        }
+    }
+    Ok(())
+}
+
+/// A socket as rustls reads and writes it.
+struct Socket<'a>(&'a OwnedFd);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::net::recv(self.0, buffer, RecvFlags::empty())?.0)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+    struct Identity {
+        config: Arc<ServerConfig>,
+        pem: tempfile::NamedTempFile,
+    }
+
+    fn identity() -> Identity {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let mut pem = tempfile::NamedTempFile::new().unwrap();
+        pem.write_all(made.cert.pem().as_bytes()).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        Identity { config: Arc::new(config), pem }
+    }
+
+    fn trusting(identity: &Identity, resume: bool) -> Tls {
+        let trust = Trust::Roots(identity.pem.path().to_owned());
+        Tls::new("localhost", &TlsOptions { trust, resume }).unwrap()
+    }
+
+    /// Asks an echoing server once, and says how the handshake went and what came back.
+    fn ask(tls: &Tls, identity: &Identity) -> io::Result<(Handshake, Vec<u8>)> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let config = Arc::clone(&identity.config);
+        let server = thread::spawn(move || -> io::Result<()> {
+            let session = ServerConnection::new(config).unwrap();
+            let mut stream = StreamOwned::new(session, theirs);
+            let mut bytes = [0; 5];
+            stream.read_exact(&mut bytes)?;
+            stream.write_all(&bytes)?;
+            stream.conn.send_close_notify();
+            stream.flush()
+        });
+        let socket = OwnedFd::from(ours);
+        let mut connection = TlsConnection::new(tls);
+        let exchange = || -> io::Result<(Handshake, Vec<u8>)> {
+            assert_eq!(connection.send(&socket, b"hello")?, 5);
+            let (mut handshake, mut got) = (None, Vec::new());
+            let mut buffer = [0; 1024];
+            loop {
+                let received = connection.receive(&socket, &mut buffer);
+                handshake = handshake.or(connection.handshake_ended());
+                match received {
+                    Ok(0) => return Ok((handshake.unwrap(), got)),
+                    Ok(count) => got.extend_from_slice(&buffer[..count]),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let result = { exchange }();
+        drop(socket);
+        let _ = server.join().unwrap();
+        result
+    }
+
+    #[test]
+    fn the_second_connection_resumes_the_first_unless_told_otherwise() {
+        let identity = identity();
+        let resuming = trusting(&identity, true);
+        assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Full, b"hello".to_vec()));
+        assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Resumed, b"hello".to_vec()));
+        let full = trusting(&identity, false);
+        assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
+        assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
+    }
+
+    #[test]
+    fn strangers_are_refused_unless_anybody_is_trusted() {
+        let (identity, stranger) = (identity(), identity());
+        let error = ask(&trusting(&identity, true), &stranger).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        let anybody = Tls::new("localhost", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
+        assert_eq!(ask(&anybody, &stranger).unwrap().1, b"hello");
+    }
+
+    #[test]
+    fn a_socket_that_is_not_connected_takes_nothing() {
+        let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+        let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
+        assert!(TlsConnection::new(&anybody).send(&socket, b"hello").is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_roots_is_named() {
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        let options = TlsOptions { trust: Trust::Roots(empty.path().to_owned()), resume: true };
+        let error = Tls::new("localhost", &options).unwrap_err().to_string();
+        assert!(error.contains("it has no certificate; accepted is a PEM file"), "{error}");
+        let error = Tls::new("a b", &TlsOptions::default()).unwrap_err().to_string();
+        assert_eq!(error, "TLS: no certificate can name 'a b'");
+    }
+}
