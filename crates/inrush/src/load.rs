@@ -10,11 +10,11 @@ mod watch;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use ::load::{Config, Expected, Form, LoadError, Sockets, Stop, Threshold};
+use ::load::{Config, Expected, Form, LoadError, Sockets, Stop, Threshold, TlsOptions, Trust};
 use base::PerSecond;
 use record::{LoadResult, Verdict};
 
-use crate::cli::{Client, LoadFlags, Output};
+use crate::cli::{Client, HandshakeKind, LoadFlags, Output};
 use crate::exit::Exit;
 use watch::{Line, Watcher};
 
@@ -95,6 +95,11 @@ fn configuration(flags: LoadFlags) -> Config {
         (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },
         (Client::Closed, Sockets::AtMost(clients)) => ::load::Client::Closed { clients },
     };
+    let trust = match (flags.ca, flags.insecure) {
+        (Some(path), _) => Trust::Roots(path),
+        (None, true) => Trust::Anybody,
+        (None, false) => Trust::System,
+    };
     Config {
         threads: flags.threads,
         duration: flags.duration,
@@ -113,6 +118,7 @@ fn configuration(flags: LoadFlags) -> Config {
         form: Form { method: flags.method, fields: flags.header, body: flags.body },
         retry: flags.retry,
         populations: flags.population,
+        tls: TlsOptions { trust, resume: flags.handshakes == HandshakeKind::Resumed },
         seed: flags.seed,
         source: flags.source_ip,
         own_this_server: flags.i_own_this_server,

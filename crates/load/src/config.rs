@@ -14,6 +14,7 @@ use crate::population::Population;
 use crate::retry::Retry;
 use crate::sources::SourceRange;
 use crate::target::Url;
+use crate::tls::{TlsOptions, Trust};
 use crate::workload::{Field, Form, Length, Spec, Think};
 
 /// How long a connect may take: above any round trip, below the kernel's first retransmission (1 s), so
@@ -84,6 +85,8 @@ pub struct Config {
     pub expected: Expected,
     /// Clients beside the measured traffic, each population once.
     pub populations: Vec<Population>,
+    /// How to speak TLS, where the URLs are https.
+    pub tls: TlsOptions,
     /// What all draws of the run come from.
     pub seed: Seed,
     /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
@@ -114,6 +117,7 @@ impl Config {
             retry: Retry::Never,
             expected: Expected::default(),
             populations: Vec::new(),
+            tls: TlsOptions::default(),
             seed: Seed(1),
             source: None,
             interval: Nanos::SECOND,
@@ -172,6 +176,15 @@ impl Config {
         }
         if let Some(deadline) = &self.expected.deadline {
             settings.push(("deadline", deadline.to_string()));
+        }
+        if self.urls.iter().any(Url::is_secure) {
+            let trust = match &self.tls.trust {
+                Trust::System => "system".to_owned(),
+                Trust::Roots(path) => path.display().to_string(),
+                Trust::Anybody => "anybody".to_owned(),
+            };
+            settings.push(("tls_trust", trust));
+            settings.push(("tls_resume", self.tls.resume.to_string()));
         }
         if !self.form.fields.is_empty() {
             let fields: Vec<String> = self.form.fields.iter().map(Field::to_string).collect();

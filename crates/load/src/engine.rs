@@ -50,6 +50,7 @@ use crate::recorder::Interval;
 use crate::retry::{Queue, Retry};
 use crate::schedule::Schedule;
 use crate::sources::Sources;
+use crate::tls::Tls;
 use crate::workload::Workload;
 pub(crate) use connect::connect_failure;
 use session::Connection;
@@ -93,6 +94,8 @@ const CONNECTING_SET: Token = Token(u64::MAX - (1 << 32));
 #[derive(Clone)]
 pub(crate) struct Settings<'a> {
     pub target: SocketAddr,
+    /// Where it speaks TLS.
+    pub tls: Option<&'a Tls>,
     pub workload: &'a Workload,
     pub connect_timeout: Nanos,
     pub request_timeout: Nanos,

@@ -9,7 +9,7 @@ use base::PerSecond;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A URL that cannot be spoken to.
-    #[error("URL '{given}': {why}; accepted is http://HOST[:PORT][/PATH]")]
+    #[error("URL '{given}': {why}; accepted is http[s]://HOST[:PORT][/PATH]")]
     Url {
         /// As it was given.
         given: String,
@@ -17,7 +17,7 @@ pub enum LoadError {
         why: &'static str,
     },
     /// No URL at all.
-    #[error("no URL given; accepted is http://HOST[:PORT][/PATH]")]
+    #[error("no URL given; accepted is http[s]://HOST[:PORT][/PATH]")]
     NoUrl,
     /// A span of time that the run divides by, or would wait for without end.
     #[error("--{setting} is 0; accepted is a time above 0 such as 500ms or 10s")]

@@ -54,6 +54,7 @@ mod stop;
 mod target;
 mod tls;
 pub mod verdict;
+mod wire;
 pub mod workload;
 
 pub use arrivals::Process;

@@ -16,6 +16,7 @@ use crate::ledger::Window;
 use crate::population::Population;
 use crate::sources::{self, SourceRange, TIME_WAIT};
 use crate::target;
+use crate::tls::Tls;
 use crate::workload::{Length, Think, Workload};
 
 /// Requests a second that go to a public address without its owner's word.
@@ -43,6 +44,8 @@ pub struct Plan {
     /// What the clients of each population ask for: the same with sessions of their own.
     pub(crate) population_workloads: Vec<Workload>,
     pub(crate) target: SocketAddr,
+    /// Where the URL is https.
+    pub(crate) tls: Option<Tls>,
     pub(crate) sources: Option<SourceRange>,
     pub(crate) pending_max_per_thread: u32,
     warnings: Vec<String>,
@@ -126,7 +129,10 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let connections = connections_in_time_wait(&config);
     let sources = config.source.or_else(|| sources::automatic(target, connections, &ports));
     let pending_max_per_thread = pending_max_per_thread(&config, workload.mean_session_length());
+    let secure = config.urls.iter().find(|url| url.is_secure());
+    let tls = secure.map(|url| Tls::new(url.host(), &config.tls)).transpose()?;
     let mut plan = Plan {
+        tls,
         config,
         workload,
         population_workloads,
@@ -159,7 +165,7 @@ fn check_times(config: &Config) -> Result<(), LoadError> {
 fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
     let first = config.urls.first().ok_or(LoadError::NoUrl)?;
     for other in &config.urls {
-        if other.authority() != first.authority() {
+        if other.authority() != first.authority() || other.is_secure() != first.is_secure() {
             return Err(LoadError::TwoServers { first: first.authority(), other: other.authority() });
         }
     }

@@ -1,13 +1,10 @@
 //! Reading replies from a socket, a piece at a time.
 
-use std::os::fd::OwnedFd;
-
 use http1::client::{Reader, Reply};
 use record::Outcome;
-use rustix::net::RecvFlags;
-use sys::errno::{Failure, classify};
 
 use crate::content::Hasher;
+use crate::wire::Wire;
 
 /// What a read brought.
 pub(crate) enum Received {
@@ -24,20 +21,15 @@ pub(crate) enum Received {
 /// Reads once, at most what `buffer` holds, and never waits. The content goes through `hasher`. A reply that is followed by more than was
 /// asked for does not persist: nothing behind it can be trusted.
 pub(crate) fn receive(
-    socket: &OwnedFd,
+    wire: &mut Wire,
     reader: &mut Reader,
     hasher: &mut Hasher,
     buffer: &mut [u8],
 ) -> Received {
-    let received = loop {
-        match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
-            Ok((received, _)) => break received,
-            Err(error) => match classify(&error.into()) {
-                Failure::Retry => {}
-                Failure::WouldBlock => return Received::Nothing,
-                _ => return Received::Over(Outcome::Reset),
-            },
-        }
+    let received = match wire.receive(buffer) {
+        Ok(Some(received)) => received,
+        Ok(None) => return Received::Nothing,
+        Err(outcome) => return Received::Over(outcome),
     };
     if received == 0 {
         return match reader.end() {

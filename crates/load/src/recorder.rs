@@ -11,6 +11,8 @@ use base::Nanos;
 use hdrhistogram::Histogram;
 use record::Outcome;
 
+use crate::tls::Handshake;
+
 use crate::ledger::Window;
 
 /// The longest time a histogram tells from longer ones: far above any time-out that makes sense.
@@ -42,6 +44,10 @@ pub struct Totals {
     pub replies: u64,
     /// Correct replies in the window that came in time.
     pub good: u64,
+    /// TLS handshakes with the server's certificate, in the window.
+    pub handshakes_full: u64,
+    /// Those that resumed a session.
+    pub handshakes_resumed: u64,
     /// Bytes of content of the correct replies in the window, late ones included.
     pub content_bytes: u64,
 }
@@ -56,6 +62,8 @@ impl Default for Totals {
             sent: 0,
             replies: 0,
             good: 0,
+            handshakes_full: 0,
+            handshakes_resumed: 0,
             content_bytes: 0,
         }
     }
@@ -76,6 +84,8 @@ impl Totals {
         self.sent += other.sent;
         self.replies += other.replies;
         self.good += other.good;
+        self.handshakes_full += other.handshakes_full;
+        self.handshakes_resumed += other.handshakes_resumed;
         self.content_bytes += other.content_bytes;
     }
 }
@@ -213,6 +223,15 @@ impl Recorder {
     pub fn sent(&mut self, now: Nanos) {
         self.interval.sent += 1;
         self.totals.sent += u64::from(self.window.contains(now));
+    }
+
+    /// A TLS handshake came to its end.
+    pub fn handshake(&mut self, now: Nanos, handshake: Handshake) {
+        let count = match handshake {
+            Handshake::Full => &mut self.totals.handshakes_full,
+            Handshake::Resumed => &mut self.totals.handshakes_resumed,
+        };
+        *count += u64::from(self.window.contains(now));
     }
 
     /// A reply of any status was complete.

@@ -11,7 +11,7 @@ use std::thread;
 
 use base::{Clock, Nanos, PerSecond, RealClock};
 use rand::Rng as _;
-use record::load::{Connections, Retries, SCHEMA};
+use record::load::{Connections, Handshakes, Retries, SCHEMA};
 use record::{Distribution, LoadResult, Manifest};
 use rustix::thread::set_current_timer_slack;
 
@@ -135,6 +135,7 @@ fn run_lane(
     };
     let settings = Settings {
         target: plan.target,
+        tls: plan.tls.as_ref(),
         workload: &plan.workload,
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
@@ -171,6 +172,7 @@ fn run_population(
     let (config, population) = (&plan.config, &plan.config.populations[number]);
     let settings = Settings {
         target: plan.target,
+        tls: plan.tls.as_ref(),
         workload: &plan.population_workloads[number],
         connect_timeout: config.connect_timeout,
         request_timeout: config.request_timeout,
@@ -241,6 +243,12 @@ fn result(plan: &Plan, reports: &Reports, assembly: Assembly, manifest: Manifest
         outcomes,
         retries,
         connections,
+        handshakes: plan.tls.as_ref().map(|_| Handshakes {
+            full: totals.handshakes_full,
+            resumed: totals.handshakes_resumed,
+            full_per_s: rate(totals.handshakes_full),
+            resumed_per_s: rate(totals.handshakes_resumed),
+        }),
         target_per_s: plan.requests_per_s(),
         offered_per_s: rate(all.offered()),
         sent_per_s: rate(totals.sent),

@@ -1,6 +1,6 @@
 //! Where the load goes: URLs, resolved once.
 //!
-//! `http` only; a fragment is dropped, credentials are refused. The name is resolved when the run
+//! `http` and `https`; a fragment is dropped, credentials are refused. The name is resolved when the run
 //! starts and never again, so that a run has one target address. Does not percent-encode: a path is
 //! sent as it was given, and what cannot stand in a request line is refused.
 
@@ -10,9 +10,10 @@ use std::str::FromStr;
 
 use crate::LoadError;
 
-/// A checked `http` URL.
+/// A checked `http` or `https` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    secure: bool,
     /// The host without brackets: a name or an address.
     host: String,
     port: u16,
@@ -21,15 +22,25 @@ pub struct Url {
 }
 
 impl Url {
+    /// Whether it is `https`.
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// The host without brackets: a name or an address.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The path and the query, beginning with `/`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What the `Host` field says: the port is left out where it is 80, an IPv6 address is in brackets.
+    /// What the `Host` field says: the port is left out where it is the scheme's own, an IPv6 address is in brackets.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
+        if self.port == default_port(self.secure) { host } else { format!("{host}:{}", self.port) }
     }
 
     /// The first address the host resolves to. May block on the resolver.
@@ -45,7 +56,7 @@ impl Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority(), self.path)
+        write!(f, "{}://{}{}", if self.secure { "https" } else { "http" }, self.authority(), self.path)
     }
 }
 
@@ -58,24 +69,28 @@ impl FromStr for Url {
             return Err(refuse("it has a space, control or non-ASCII character; percent-encode it"));
         }
         let (scheme, rest) = given.split_once("://").ok_or_else(|| refuse("the scheme is missing"))?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" => {}
-            "https" => return Err(refuse("https is not spoken")),
-            _ => return Err(refuse("the scheme is not http")),
-        }
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(refuse("the scheme is neither http nor https")),
+        };
         let rest = rest.split('#').next().unwrap_or(rest);
         let (authority, path) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
             None => (rest, ""),
         };
-        let (host, port) = host_and_port(authority).map_err(refuse)?;
+        let (host, port) = host_and_port(authority, default_port(secure)).map_err(refuse)?;
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Url { host, port, path })
+        Ok(Url { secure, host, port, path })
     }
 }
 
-/// Splits `name:port`, `address:port` or `[address]:port`; the port is 80 where it is left out.
-fn host_and_port(authority: &str) -> Result<(String, u16), &'static str> {
+fn default_port(secure: bool) -> u16 {
+    if secure { 443 } else { 80 }
+}
+
+/// Splits `name:port`, `address:port` or `[address]:port`; the port may be left out.
+fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), &'static str> {
     if authority.contains('@') {
         return Err("it has credentials");
     }
@@ -91,7 +106,7 @@ fn host_and_port(authority: &str) -> Result<(String, u16), &'static str> {
     }
     let port = match port.strip_prefix(':') {
         Some(digits) => digits.parse().ok().filter(|port| *port != 0).ok_or("the port is not 1..65535")?,
-        None if port.is_empty() => 80,
+        None if port.is_empty() => default,
         None => return Err("something stands behind the bracket"),
     };
     Ok((host.to_owned(), port))
@@ -132,13 +147,14 @@ mod tests {
         check("http://example.test?q", "example.test", "/?q");
         check("http://[::1]:8080/x", "[::1]:8080", "/x");
         check("http://[fe80::1]", "[fe80::1]", "/");
+        check("https://localhost:443/", "localhost", "/");
+        check("https://localhost:80/", "localhost:80", "/");
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         for (given, why) in [
-            ("https://localhost/", "https is not spoken"),
-            ("ftp://localhost/", "the scheme is not http"),
+            ("ftp://localhost/", "the scheme is neither http nor https"),
             ("localhost:8080", "the scheme is missing"),
             ("http://", "the host is missing"),
             ("http://:80/", "the host is missing"),
@@ -150,7 +166,7 @@ mod tests {
             ("http://host/a b", "it has a space, control or non-ASCII character; percent-encode it"),
         ] {
             let error = given.parse::<Url>().unwrap_err().to_string();
-            let expected = format!("URL '{given}': {why}; accepted is http://HOST[:PORT][/PATH]");
+            let expected = format!("URL '{given}': {why}; accepted is http[s]://HOST[:PORT][/PATH]");
             assert_eq!(error, expected);
         }
     }

@@ -23,7 +23,8 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, RootCertStore, SignatureScheme,
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, RootCertStore,
+    SignatureScheme,
 };
 
 use crate::LoadError;
@@ -123,7 +124,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, LoadError> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if roots.is_empty() {
-        let why = "this machine has no root certificates; name some with --ca, or trust anybody with --insecure";
+        let why =
+            "this machine has no root certificates; name some with --ca, or trust anybody with --insecure";
         return Err(LoadError::Tls { why: why.to_owned() });
     }
     Ok(roots)
@@ -258,7 +260,8 @@ impl TlsConnection {
 
     /// The end of the handshake, told once.
     pub(crate) fn handshake_ended(&mut self) -> Option<Handshake> {
-        let session = self.session.as_ref().filter(|session| self.handshaking && !session.is_handshaking())?;
+        let session =
+            self.session.as_ref().filter(|session| self.handshaking && !session.is_handshaking())?;
         self.handshaking = false;
         Some(match session.handshake_kind() {
             Some(HandshakeKind::Resumed) => Handshake::Resumed,
@@ -434,7 +437,9 @@ mod tests {
 
     #[test]
     fn a_socket_that_is_not_connected_takes_nothing() {
-        let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+        let socket =
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)
+                .unwrap();
         let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
         assert!(TlsConnection::new(&anybody).send(&socket, b"hello").is_err());
     }

@@ -116,6 +116,7 @@ pub(crate) mod tests {
             in_flight_at_end: 0,
             outcomes: Outcomes::default(),
             retries: Default::default(),
+            handshakes: None,
             connections: Connections::default(),
             target_per_s: None,
             offered_per_s: 0.0,

@@ -31,6 +31,8 @@ pub enum Outcome {
     Unreachable,
     /// Reset, or closed before the reply was complete.
     Reset,
+    /// No TLS with the target: it speaks another protocol, or its certificate is not trusted.
+    TlsFailed,
     /// A reply that is not HTTP.
     Malformed,
     /// A complete reply with an expected status whose content is not the expected one.
@@ -49,13 +51,14 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, in the order they are shown.
-    pub const ALL: [Outcome; 13] = [
+    pub const ALL: [Outcome; 14] = [
         Outcome::Ok,
         Outcome::StatusError,
         Outcome::Shed,
         Outcome::Refused,
         Outcome::Unreachable,
         Outcome::Reset,
+        Outcome::TlsFailed,
         Outcome::Malformed,
         Outcome::WrongBody,
         Outcome::ConnectTimeout,
@@ -74,6 +77,7 @@ impl Outcome {
             Outcome::Refused => "refused",
             Outcome::Unreachable => "unreachable",
             Outcome::Reset => "reset",
+            Outcome::TlsFailed => "tls_failed",
             Outcome::Malformed => "malformed",
             Outcome::WrongBody => "wrong_body",
             Outcome::ConnectTimeout => "connect_timeout",
@@ -204,6 +208,20 @@ pub enum Verdict {
     Unreachable,
 }
 
+/// TLS handshakes that came to their end in the measured time. A full one costs the server a signature and a key
+/// exchange, a resumed one hardly more than a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// With the server's certificate.
+    pub full: u64,
+    /// On the strength of an earlier one.
+    pub resumed: u64,
+    /// `full` a second.
+    pub full_per_s: f64,
+    /// `resumed` a second.
+    pub resumed_per_s: f64,
+}
+
 /// The connections behind the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
@@ -273,6 +291,9 @@ pub struct LoadResult {
     pub retries: Retries,
     /// Connections behind them.
     pub connections: Connections,
+    /// Handshakes, of a target that speaks TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Handshakes>,
     /// Requests a second that were asked for: the rate times the mean session length; absent for a
     /// closed client, which has no rate of its own.
     pub target_per_s: Option<f64>,

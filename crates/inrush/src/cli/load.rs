@@ -22,6 +22,15 @@ pub enum Client {
     Closed,
 }
 
+/// What TLS handshakes are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HandshakeKind {
+    /// As browsers do: full at first, then resumed
+    Resumed,
+    /// Every one with a key exchange and a certificate, as new visitors make them
+    Full,
+}
+
 /// What is written to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -166,6 +175,18 @@ pub struct LoadFlags {
     /// Addresses to connect from: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
     #[arg(long, value_name = "RANGE")]
     pub source_ip: Option<SourceRange>,
+
+    /// Whose certificates to believe, of an https target: a PEM file; the machine's own roots if not given
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub ca: Option<PathBuf>,
+
+    /// Believe any certificate
+    #[arg(long)]
+    pub insecure: bool,
+
+    /// What each TLS handshake is: resumed where the server gave a ticket, or always full
+    #[arg(long, value_name = "KIND", default_value = "resumed")]
+    pub handshakes: HandshakeKind,
 
     /// What all random draws come from: the same seed gives the same schedule
     #[arg(long, value_name = "N", default_value = "1")]

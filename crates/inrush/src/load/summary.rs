@@ -79,6 +79,16 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         connections.sockets_peak,
         result.generator_cpu * 100.0
     )?;
+    if let Some(handshakes) = &result.handshakes {
+        writeln!(
+            out,
+            "handshakes  {} full ({}), {} resumed ({})",
+            handshakes.full,
+            rate(handshakes.full_per_s),
+            handshakes.resumed,
+            rate(handshakes.resumed_per_s)
+        )?;
+    }
     let verdict = match result.verdict {
         Verdict::Valid => "valid",
         Verdict::GeneratorLimited => "generator-limited: the figures say nothing about the server",

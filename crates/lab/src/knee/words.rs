@@ -173,6 +173,7 @@ fn ended_as(name: &str) -> String {
         Some(Outcome::Refused) => "were refused a connection".to_owned(),
         Some(Outcome::Shed) => "were turned away with 503".to_owned(),
         Some(Outcome::StatusError) => "got an error status".to_owned(),
+        Some(Outcome::TlsFailed) => "came to no TLS with the server".to_owned(),
         Some(Outcome::Malformed) => "got something that is not HTTP".to_owned(),
         Some(Outcome::WrongBody) => "got the wrong content".to_owned(),
         Some(Outcome::Unreachable) => "found no way to the server".to_owned(),

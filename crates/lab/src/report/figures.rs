@@ -411,7 +411,7 @@ fn colour(ending: Ending) -> &'static str {
         Ending::Ended(Outcome::Refused) => "o-refused",
         Ending::Ended(Outcome::Unreachable) => "o-unreachable",
         Ending::Ended(Outcome::Reset) => "o-reset",
-        Ending::Ended(Outcome::Malformed | Outcome::WrongBody) => "o-malformed",
+        Ending::Ended(Outcome::TlsFailed | Outcome::Malformed | Outcome::WrongBody) => "o-malformed",
         Ending::Ended(Outcome::ConnectTimeout) => "o-connect",
         Ending::Ended(Outcome::ResponseTimeout) => "o-response",
         Ending::Ended(Outcome::NoPort | Outcome::NoDescriptor | Outcome::NoTime) => "o-client",

@@ -142,6 +142,7 @@ pub fn ending(ending: Ending) -> &'static str {
         Ending::Ended(Outcome::Refused) => "connection refused",
         Ending::Ended(Outcome::Unreachable) => "unreachable",
         Ending::Ended(Outcome::Reset) => "reset or cut short",
+        Ending::Ended(Outcome::TlsFailed) => "no TLS",
         Ending::Ended(Outcome::Malformed) => "malformed reply",
         Ending::Ended(Outcome::WrongBody) => "wrong content",
         Ending::Ended(Outcome::ConnectTimeout) => "connect time-out",

@@ -174,6 +174,7 @@ impl Model {
             offered,
             in_flight_at_end: in_flight,
             outcomes,
+            handshakes: None,
             connections: Connections { attempted: offered, established: ok, sockets_peak: 2_000 },
             target_per_s: Some(target),
             offered_per_s: target,

@@ -15,6 +15,7 @@ use super::{Engine, TOO_LATE};
 use crate::draws::Draws;
 use crate::retry::Again;
 use crate::sources::connect_again;
+use crate::wire::Wire;
 
 impl<C: Clock> Engine<'_, C> {
     /// Offers a session's requests and connects for the first of them.
@@ -56,11 +57,12 @@ impl<C: Clock> Engine<'_, C> {
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
         let hasher = self.settings.expected.hasher();
-        let connection = Connection { socket, session, phase, reader, hasher, has_replied: false, unsent: 0 };
+        let wire = Wire::new(socket, self.settings.tls);
+        let connection = Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0 };
         let key = self.connections.insert(connection);
         self.books.opened(self.connections.len());
         let connection = self.connections.get(key).expect("it was inserted just now");
-        self.connecting.register(connection.socket.as_fd(), key.into(), Interest::Write);
+        self.connecting.register(connection.wire.as_fd(), key.into(), Interest::Write);
         self.connecting_waits = true;
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
@@ -73,7 +75,7 @@ impl<C: Clock> Engine<'_, C> {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let abandoned = std::mem::replace(&mut connection.session, session);
         connection.phase = Phase::Connecting { since: now };
-        let begun = connect_again(&connection.socket, self.settings.target);
+        let begun = connect_again(&connection.wire.socket, self.settings.target);
         self.end_session(abandoned, Outcome::ConnectTimeout, now);
         if let Err(error) = begun {
             let Some(session) = self.close(key) else { return false };
@@ -138,8 +140,8 @@ impl<C: Clock> Engine<'_, C> {
         let connection = self.connections.remove(key)?;
         self.connect_deadlines.remove(key);
         self.reply_deadlines.remove(key);
-        self.connecting.closing(connection.socket.as_fd());
-        self.established.closing(connection.socket.as_fd());
+        self.connecting.closing(connection.wire.as_fd());
+        self.established.closing(connection.wire.as_fd());
         Some(connection.session)
     }
 

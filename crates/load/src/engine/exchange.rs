@@ -8,8 +8,6 @@ use base::{Clock, Key, Nanos};
 use dispatch::Interest;
 use http1::client::Reply;
 use record::Outcome;
-use rustix::net::SendFlags;
-use sys::errno::{Failure, classify};
 
 use super::Engine;
 use super::session::{Connection, Phase};
@@ -34,28 +32,19 @@ impl<C: Clock> Engine<'_, C> {
             0 => bytes,
             unsent => &bytes[bytes.len() - unsent as usize..],
         };
-        loop {
-            let sent = rustix::net::send(&connection.socket, rest, SendFlags::NOSIGNAL);
-            match sent.map_err(io::Error::from) {
-                Ok(sent) => {
-                    connection.unsent = (rest.len() - sent) as u32;
-                    return Ok(sent);
-                }
-                Err(error) => match classify(&error) {
-                    Failure::Retry => {}
-                    Failure::WouldBlock => return Ok(0),
-                    _ => return Err(error),
-                },
-            }
+        let sent = connection.wire.send(rest)?;
+        if sent > 0 {
+            connection.unsent = (rest.len() - sent) as u32;
         }
+        Ok(sent)
     }
 
     /// The request went out at `now`, perhaps but for a rest.
     pub(super) fn await_reply(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Awaiting { sent: now };
-        let interest = if connection.unsent == 0 { Interest::Read } else { Interest::Both };
-        self.established.register(connection.socket.as_fd(), key.into(), interest);
+        let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
+        self.established.register(connection.wire.as_fd(), key.into(), interest);
         self.reply_deadlines.push(key, now + self.settings.request_timeout);
         self.books.recorder.sent(now);
     }
@@ -66,13 +55,16 @@ impl<C: Clock> Engine<'_, C> {
         match connection.phase {
             Phase::Connecting { .. } => {}
             Phase::Thinking { .. } => {
+                if connection.wire.is_quiet(&mut self.scratch) {
+                    return;
+                }
                 // The server ended the connection, or sent what nobody asked for (RFC 9112, 9.3): the
                 // next request needs another. The event would come back until then.
                 connection.phase = Phase::Thinking { over: true };
-                self.established.deregister(connection.socket.as_fd());
+                self.established.deregister(connection.wire.as_fd());
             }
             Phase::Awaiting { sent } => {
-                if connection.unsent > 0 && !self.send_rest(key) {
+                if connection.is_sending() && !self.send_rest(key) {
                     return;
                 }
                 self.read_reply(key, sent);
@@ -83,10 +75,14 @@ impl<C: Clock> Engine<'_, C> {
     /// Sends the rest of a request; says whether the connection lives.
     fn send_rest(&mut self, key: Key) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
-        match Self::transmit(self.settings.workload, connection) {
-            Ok(_) => {
-                let interest = if connection.unsent == 0 { Interest::Read } else { Interest::Both };
-                self.established.modify(connection.socket.as_fd(), interest);
+        let sent = match connection.unsent {
+            0 => connection.wire.catch_up(),
+            _ => Self::transmit(self.settings.workload, connection).map(drop),
+        };
+        match sent {
+            Ok(()) => {
+                let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
+                self.established.modify(connection.wire.as_fd(), interest);
                 true
             }
             Err(_) => {
@@ -98,11 +94,25 @@ impl<C: Clock> Engine<'_, C> {
 
     fn read_reply(&mut self, key: Key, sent: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        match read(connection, &mut self.scratch) {
+        let received = read(connection, &mut self.scratch);
+        let sent = self.after_handshake(key).unwrap_or(sent);
+        match received {
             Received::Nothing | Received::Part(_) => {}
             Received::Over(outcome) => self.lost(key, outcome),
             Received::Reply(reply) => self.replied(key, &reply, sent),
         }
+    }
+
+    /// Where the handshake has just ended: counts it, and says when, for only now the request was sent.
+    fn after_handshake(&mut self, key: Key) -> Option<Nanos> {
+        let connection = self.connections.get_mut(key)?;
+        let handshake = connection.wire.handshake_ended()?;
+        let now = self.clock.now().saturating_sub(self.origin);
+        connection.phase = Phase::Awaiting { sent: now };
+        let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
+        self.established.modify(connection.wire.as_fd(), interest);
+        self.books.recorder.handshake(now, handshake);
+        Some(now)
     }
 
     /// Enters a complete reply in the ledger and the histograms, and goes on.
@@ -150,7 +160,7 @@ impl<C: Clock> Engine<'_, C> {
         connection.phase = Phase::Thinking { over: !persistent };
         if due > now {
             if !persistent {
-                self.established.deregister(connection.socket.as_fd());
+                self.established.deregister(connection.wire.as_fd());
             }
             self.thinking.push(Reverse((due, key)));
         } else {
@@ -212,8 +222,8 @@ impl<C: Clock> Engine<'_, C> {
 /// Reads until a reply is complete, the socket is empty, or others should have their turn.
 fn read(connection: &mut Connection, scratch: &mut [u8]) -> Received {
     for _ in 0..READS_PER_TURN {
-        let Connection { socket, reader, hasher, .. } = &mut *connection;
-        match receive(socket, reader, hasher, scratch) {
+        let Connection { wire, reader, hasher, .. } = &mut *connection;
+        match receive(wire, reader, hasher, scratch) {
             Received::Part(bytes) if bytes == scratch.len() => {}
             other => return other,
         }

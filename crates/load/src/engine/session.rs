@@ -1,13 +1,12 @@
 //! A session and the connection that carries it at the moment.
 
-use std::os::fd::OwnedFd;
-
 use base::Nanos;
 use http1::client::Reader;
 
 use crate::content::Hasher;
 use crate::draws::Draws;
 use crate::ledger::Account;
+use crate::wire::Wire;
 use crate::workload::RequestId;
 
 /// A client's sequence of requests. Outlives a connection that the server ends between two of them.
@@ -44,7 +43,7 @@ pub(super) enum Phase {
 
 /// One socket's life.
 pub(super) struct Connection {
-    pub socket: OwnedFd,
+    pub wire: Wire,
     pub session: Session,
     pub phase: Phase,
     pub reader: Reader,
@@ -54,4 +53,11 @@ pub(super) struct Connection {
     pub has_replied: bool,
     /// How many bytes of the request the socket did not take yet.
     pub unsent: u32,
+}
+
+impl Connection {
+    /// Whether the socket is to say when it takes more.
+    pub fn is_sending(&self) -> bool {
+        self.unsent > 0 || self.wire.is_behind()
+    }
 }

@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use base::{Bytes, Clock, Key, Nanos, Slab};
 use dispatch::mechanism::Epoll;
@@ -43,6 +43,7 @@ use crate::ledger::Account;
 use crate::recorder::Interval;
 use crate::schedule::Schedule;
 use crate::sources::Sources;
+use crate::wire::Wire;
 use crate::workload::RequestId;
 
 /// Connects of one population pending at once: half of a usual accept queue of 128.
@@ -72,7 +73,7 @@ enum Phase {
 }
 
 struct Connection {
-    socket: OwnedFd,
+    wire: Wire,
     account: Account,
     phase: Phase,
     reader: Reader,
@@ -209,7 +210,7 @@ impl<'a, C: Clock> Holders<'a, C> {
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
         let key = self.connections.insert(Connection {
-            socket,
+            wire: Wire::new(socket, self.settings.tls),
             account,
             phase: Phase::Connecting,
             reader,
@@ -225,7 +226,7 @@ impl<'a, C: Clock> Holders<'a, C> {
         self.pending += 1;
         self.books.opened(self.connections.len());
         if let Some(connection) = self.connections.get(key) {
-            self.dispatcher.register(connection.socket.as_fd(), key.into(), Interest::Write);
+            self.dispatcher.register(connection.wire.as_fd(), key.into(), Interest::Write);
         }
         self.wake_at(key, now + self.settings.connect_timeout);
     }

@@ -4,6 +4,7 @@
 mod populations;
 mod retries;
 mod servers;
+mod tls;
 
 use std::num::NonZeroU32;
 

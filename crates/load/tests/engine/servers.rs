@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use load::Url;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// Something that listens, or does not. Its threads end with the test process.
 pub struct Server {
@@ -21,6 +22,19 @@ impl Server {
     /// Answers every request with these bytes and keeps the connection.
     pub fn replying(reply: &'static [u8]) -> Server {
         Server::accepting(move |mut stream| {
+            while read_request(&mut stream) {
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
+    /// The same over TLS, as the configuration says.
+    pub fn replying_over_tls(config: Arc<ServerConfig>, reply: &'static [u8]) -> Server {
+        Server::accepting(move |stream| {
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = StreamOwned::new(session, stream);
             while read_request(&mut stream) {
                 if stream.write_all(reply).is_err() {
                     break;
@@ -111,6 +125,11 @@ impl Server {
         format!("http://{}/", self.address).parse().unwrap()
     }
 
+    /// Its root, over TLS.
+    pub fn secure_url(&self) -> Url {
+        format!("https://localhost:{}/", self.address.port()).parse().unwrap()
+    }
+
     fn accepting(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -125,7 +144,7 @@ impl Server {
 }
 
 /// Reads one request's head; says whether there was one.
-fn read_request(stream: &mut TcpStream) -> bool {
+fn read_request(stream: &mut impl Read) -> bool {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

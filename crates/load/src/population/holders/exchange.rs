@@ -6,8 +6,6 @@ use base::{Clock, Key, Nanos};
 use dispatch::Interest;
 use http1::client::Reply;
 use record::Outcome;
-use rustix::net::SendFlags;
-use sys::errno::{Failure, classify};
 
 use super::{Connection, Holders, PAUSE, Phase, SCRATCH, STEP};
 use crate::engine::connect_failure;
@@ -35,7 +33,7 @@ impl<C: Clock> Holders<'_, C> {
     /// A connecting socket has something to say.
     pub(super) fn connected(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        match rustix::net::sockopt::socket_error(&connection.socket) {
+        match rustix::net::sockopt::socket_error(&connection.wire) {
             Ok(Ok(())) => {}
             Ok(Err(errno)) | Err(errno) => return self.end(key, connect_failure(&errno.into()), now),
         }
@@ -45,12 +43,15 @@ impl<C: Clock> Holders<'_, C> {
             Manner::Idle { half_request: true } => (Phase::Sending, 0..length / 2),
             _ => (Phase::Sending, 0..length),
         };
+        if let Err(error) = connection.wire.greet() {
+            return self.end(key, connect_failure(&error), now);
+        }
         connection.heard = now;
         self.pending -= 1;
         self.books.connections.established += 1;
         let connect = now.saturating_sub(connection.began);
         self.books.recorder.established(connect, connection.account.measured());
-        self.dispatcher.register(connection.socket.as_fd(), key.into(), Interest::Read);
+        self.dispatcher.register(connection.wire.as_fd(), key.into(), Interest::Read);
         self.wake_at(key, Nanos::MAX);
         self.send(key, now);
     }
@@ -65,12 +66,9 @@ impl<C: Clock> Holders<'_, C> {
         if !connection.rest.is_empty() {
             let bytes = &self.settings.workload.bytes(connection.request, true)[connection.rest.clone()];
             let bytes = &bytes[..bytes.len().min(portion.bytes)];
-            match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
+            match connection.wire.send(bytes) {
                 Ok(sent) => connection.rest.start += sent,
-                Err(errno) => match classify(&errno.into()) {
-                    Failure::Retry | Failure::WouldBlock => {}
-                    _ => return self.end(key, Outcome::Reset, now),
-                },
+                Err(_) => return self.end(key, Outcome::Reset, now),
             }
         }
         if !connection.rest.is_empty() {
@@ -93,7 +91,7 @@ impl<C: Clock> Holders<'_, C> {
         self.books.recorder.sent(now);
         if let Manner::SlowRead { bytes_per_s } = self.manner {
             // It is looked at by the clock alone: what waits in the socket is no news.
-            self.dispatcher.deregister(connection.socket.as_fd());
+            self.dispatcher.deregister(connection.wire.as_fd());
             self.wake_at(key, now + Pace::new(bytes_per_s.get()).every);
         } else {
             self.wake_at(key, now + self.settings.request_timeout);
@@ -108,8 +106,8 @@ impl<C: Clock> Holders<'_, C> {
             _ => None,
         };
         let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
-        let Connection { socket, reader, hasher, .. } = &mut *connection;
-        match receive(socket, reader, hasher, &mut self.scratch[..room]) {
+        let Connection { wire, reader, hasher, .. } = &mut *connection;
+        match receive(wire, reader, hasher, &mut self.scratch[..room]) {
             Received::Over(outcome) => return self.end(key, outcome, now),
             Received::Reply(reply) => return self.replied(key, &reply, now),
             Received::Part(_) => connection.heard = now,
@@ -153,7 +151,7 @@ impl<C: Clock> Holders<'_, C> {
     /// The connection is over, and its client comes back.
     pub(super) fn end(&mut self, key: Key, outcome: Outcome, now: Nanos) {
         let Some(connection) = self.connections.remove(key) else { return };
-        self.dispatcher.closing(connection.socket.as_fd());
+        self.dispatcher.closing(connection.wire.as_fd());
         self.pending -= usize::from(connection.phase == Phase::Connecting);
         self.books.end(connection.account, outcome);
         self.come_back(outcome, now);

@@ -1,0 +1,89 @@
+//! The engine over TLS: the same books, and handshakes told apart.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use load::{Config, Trust};
+use record::Outcome;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+
+use super::servers::Server;
+use super::{assert_all, config, run};
+
+const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+struct Identity {
+    config: Arc<ServerConfig>,
+    pem: tempfile::NamedTempFile,
+}
+
+/// A server's certificate for localhost, and the file that a client may believe it by.
+fn identity() -> Identity {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let mut pem = tempfile::NamedTempFile::new().unwrap();
+    pem.write_all(made.cert.pem().as_bytes()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    Identity { config: Arc::new(config), pem }
+}
+
+fn secure(server: &Server, identity: &Identity) -> Config {
+    let mut secure = config(server);
+    secure.urls = vec![server.secure_url()];
+    secure.tls.trust = Trust::Roots(identity.pem.path().to_owned());
+    secure
+}
+
+#[test]
+fn sessions_resume_what_the_first_has_agreed_upon() {
+    let identity = identity();
+    let server = Server::replying_over_tls(Arc::clone(&identity.config), REPLY);
+    let result = run(secure(&server, &identity));
+    assert_all(&result, Outcome::Ok);
+    let handshakes = result.handshakes.unwrap();
+    assert!(handshakes.resumed > 0 && handshakes.resumed_per_s > 0.0, "{handshakes:?}");
+    assert!(handshakes.full + handshakes.resumed <= result.connections.established);
+    let mut full = secure(&server, &identity);
+    full.tls.resume = false;
+    full.requests_per_connection = Some("3".parse().unwrap());
+    let result = run(full);
+    assert_all(&result, Outcome::Ok);
+    let handshakes = result.handshakes.unwrap();
+    assert!(handshakes.full > 0 && handshakes.resumed == 0, "{handshakes:?}");
+    assert!(handshakes.full < result.outcomes.get(Outcome::Ok), "a connection has three requests");
+}
+
+#[test]
+fn a_server_that_nobody_vouches_for_is_no_target() {
+    let (identity, stranger) = (identity(), identity());
+    let server = Server::replying_over_tls(Arc::clone(&stranger.config), REPLY);
+    assert_all(&run(secure(&server, &identity)), Outcome::TlsFailed);
+    let mut credulous = secure(&server, &identity);
+    credulous.tls.trust = Trust::Anybody;
+    assert_all(&run(credulous), Outcome::Ok);
+}
+
+#[test]
+fn a_server_that_speaks_no_tls_is_named_so() {
+    let identity = identity();
+    let server = Server::greeting(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    assert_all(&run(secure(&server, &identity)), Outcome::TlsFailed);
+}
+
+#[test]
+fn populations_shake_hands_too() {
+    let identity = identity();
+    let server = Server::replying_over_tls(Arc::clone(&identity.config), REPLY);
+    let mut beside = secure(&server, &identity);
+    beside.populations = vec!["idle:3".parse().unwrap(), "slow-read:2,1KiB/s".parse().unwrap()];
+    let result = run(beside);
+    assert_all(&result, Outcome::Ok);
+    let slow = &result.populations["slow-read:2,1KiB/s"];
+    assert_eq!(slow.outcomes.get(Outcome::TlsFailed) + slow.outcomes.get(Outcome::Malformed), 0, "{slow:?}");
+}
