@@ -39,7 +39,7 @@ pub enum Command {
     /// Serve a directory over HTTP/1.1
     Serve(ServeFlags),
     /// Offer load to an HTTP server, whether it takes it or not
-    Load(LoadFlags),
+    Load(Box<LoadFlags>),
     /// How much a server takes, what it does past that, and how it comes back
     Capacity(CapacityFlags),
     /// Write a SPECweb99-like set of files to serve
