@@ -10,6 +10,7 @@
 //! is a picture: every trial is written when it ends, and a report is a pure function of records.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod capacity;
 pub mod demo;
 pub mod doctor;

@@ -124,7 +124,7 @@ fn a_ledger_that_does_not_balance_is_a_warning() {
     study.trials[1].server = "somebody else".to_owned();
     study.trials[2].load.verdict = Verdict::Unreachable;
     let text = text(&study);
-    assert!(text.contains("the ledger does not balance"), "{text}");
+    assert!(text.contains("the ledger of the run does not balance"), "{text}");
     assert!(text.contains("the study lists no such server"), "{text}");
     assert!(text.contains("the server was never reached"), "{text}");
 }

@@ -29,6 +29,26 @@ pub fn confidence_of_median(count: usize) -> f64 {
     (1.0 - 0.5_f64.powi(halvings)).clamp(0.0, 0.95)
 }
 
+/// What became of a statistic that not every draw has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resampled {
+    /// The middle 95 % of the draws that had a value; none where no draw had.
+    pub ci95: Option<Interval>,
+    /// The share of draws without a value.
+    pub absent: f64,
+}
+
+/// Draws the items again and again, as many as there are, and looks at a statistic of each draw.
+pub fn resampled<T: Copy>(items: &[T], rng: &mut Rng, statistic: impl Fn(&[T]) -> Option<f64>) -> Resampled {
+    let drawn = (0..RESAMPLES).filter_map(|_| statistic(&resample(items, rng)));
+    let mut values: Vec<f64> = drawn.collect();
+    values.sort_by(f64::total_cmp);
+    Resampled {
+        ci95: (!values.is_empty()).then(|| middle(&values)),
+        absent: 1.0 - values.len() as f64 / RESAMPLES as f64,
+    }
+}
+
 /// As many values as there are, each drawn from all.
 pub(crate) fn resample<T: Copy>(values: &[T], rng: &mut Rng) -> Vec<T> {
     (0..values.len()).map(|_| values[rng.random_range(0..values.len())]).collect()
@@ -38,7 +58,11 @@ pub(crate) fn resample<T: Copy>(values: &[T], rng: &mut Rng) -> Vec<T> {
 pub(crate) fn interval(rng: &mut Rng, mut statistic: impl FnMut(&mut Rng) -> f64) -> Interval {
     let mut values: Vec<f64> = (0..RESAMPLES).map(|_| statistic(rng)).collect();
     values.sort_by(f64::total_cmp);
-    Interval { low: quantile(&values, TAIL), high: quantile(&values, 1.0 - TAIL) }
+    middle(&values)
+}
+
+fn middle(sorted: &[f64]) -> Interval {
+    Interval { low: quantile(sorted, TAIL), high: quantile(sorted, 1.0 - TAIL) }
 }
 
 #[cfg(test)]
@@ -67,6 +91,18 @@ mod tests {
             [0, 1, 2, 3, 5, 6, 10_000].map(confidence_of_median),
             [0.0, 0.0, 0.5, 0.75, 0.9375, 0.95, 0.95]
         );
+    }
+
+    #[test]
+    fn draws_without_a_value_are_counted() {
+        let largest = |drawn: &[f64]| drawn.iter().copied().filter(|value| *value > 2.0).reduce(f64::max);
+        let seen = resampled(&[1.0, 2.0, 3.0, 4.0], &mut Seed(5).rng(), largest);
+        // Half of the values, four draws: one in sixteen has none above 2.
+        assert!((seen.absent - 0.0625).abs() < 0.02, "{seen:?}");
+        assert_eq!(seen.ci95, Some(Interval { low: 3.0, high: 4.0 }));
+        let never = resampled(&[1.0], &mut Seed(5).rng(), largest);
+        assert_eq!(never, Resampled { ci95: None, absent: 1.0 });
+        assert_eq!(resampled::<f64>(&[], &mut Seed(5).rng(), largest).absent, 1.0);
     }
 
     /// Of intervals from 15 uniform draws, about 95 in 100 hold the true median.

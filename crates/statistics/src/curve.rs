@@ -5,15 +5,6 @@
 
 use crate::median;
 
-/// Which way the first curve passes the second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From above it to below it.
-    Below,
-    /// From below it to above it.
-    Above,
-}
-
 /// Where y stops growing in proportion to x: the bend of y = a min(x, knee), for points ascending in x.
 ///
 /// Each place to part the points is tried: those before it rise with the median of y/x, those after it lie
@@ -41,19 +32,21 @@ pub fn knee(points: &[(f64, f64)]) -> Option<f64> {
     (least < throughout * 0.9).then_some(bend)
 }
 
-/// Where the first curve passes the second for good: the last passage in that direction, linear between
-/// points, provided that the first stays on that side to the end. Both are (x, y) ascending in x and are
-/// compared where both have a point. None where it does not pass, so also where it is on that side throughout.
-pub fn crossing(first: &[(f64, f64)], second: &[(f64, f64)], direction: Direction) -> Option<f64> {
+/// Where one curve passes the other for good: the last passage either way, linear between points. Both are
+/// (x, y) ascending in x and are compared where both have a point. None where neither passes the other.
+pub fn crossing(first: &[(f64, f64)], second: &[(f64, f64)]) -> Option<f64> {
     let beside = |(x, y): &(f64, f64)| {
         let (_, other) = second.iter().find(|(at, _)| at == x)?;
-        let lead = if direction == Direction::Below { other - y } else { y - other };
-        lead.is_finite().then_some((*x, lead))
+        (y - other).is_finite().then_some((*x, y - other))
     };
     let leads: Vec<(f64, f64)> = first.iter().filter_map(beside).collect();
-    let behind = leads.iter().rposition(|(_, lead)| *lead <= 0.0)?;
-    let ((x0, lead0), (x1, lead1)) = (leads[behind], *leads.get(behind + 1)?);
-    Some(x0 + (x1 - x0) * (-lead0 / (lead1 - lead0)))
+    let ahead = leads.last()?.1;
+    if ahead == 0.0 {
+        return None;
+    }
+    let behind = leads.iter().rposition(|(_, lead)| lead * ahead <= 0.0)?;
+    let ((x0, lead0), (x1, lead1)) = (leads[behind], leads[behind + 1]);
+    Some(x0 + (x1 - x0) * (lead0 / (lead0 - lead1)))
 }
 
 #[cfg(test)]
@@ -90,20 +83,18 @@ mod tests {
     fn curves_cross_between_their_points() {
         let poll = [(0.0, 10.0), (2000.0, 8.0), (4000.0, 4.0), (6000.0, 2.0)];
         let fdm = [(0.0, 8.0), (2000.0, 7.0), (4000.0, 5.0), (6000.0, 4.0)];
-        assert_eq!(crossing(&fdm, &poll, Direction::Above), Some(3000.0));
-        assert_eq!(crossing(&poll, &fdm, Direction::Below), Some(3000.0));
-        assert_eq!(crossing(&fdm, &poll, Direction::Below), None);
+        assert_eq!(crossing(&fdm, &poll), Some(3000.0));
+        assert_eq!(crossing(&poll, &fdm), Some(3000.0));
     }
 
     #[test]
     fn curves_that_do_not_meet_do_not_cross() {
         let (low, high) = ([(1.0, 1.0), (2.0, 1.0)], [(1.0, 2.0), (2.0, 2.0)]);
-        for direction in [Direction::Above, Direction::Below] {
-            assert_eq!(crossing(&low, &high, direction), None);
-            assert_eq!(crossing(&high, &low, direction), None);
-        }
-        assert_eq!(crossing(&[], &high, Direction::Above), None);
-        assert_eq!(crossing(&[(5.0, 1.0)], &high, Direction::Above), None);
+        assert_eq!(crossing(&low, &high), None);
+        assert_eq!(crossing(&high, &low), None);
+        assert_eq!(crossing(&low, &low), None);
+        assert_eq!(crossing(&[], &high), None);
+        assert_eq!(crossing(&[(5.0, 1.0)], &high), None);
     }
 
     proptest! {

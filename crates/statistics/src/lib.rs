@@ -18,10 +18,10 @@ mod curve;
 mod paired;
 mod slope;
 
-pub use bootstrap::{confidence_of_median, mean_with_interval, median_with_interval};
-pub use curve::{Direction, crossing, knee};
+pub use bootstrap::{Resampled, confidence_of_median, mean_with_interval, median_with_interval, resampled};
+pub use curve::{crossing, knee};
 pub use paired::{Ratio, paired_ratio};
-pub use slope::{log_slope, slope};
+pub use slope::{log_slope, log_slope_through};
 
 use serde::{Deserialize, Serialize};
 

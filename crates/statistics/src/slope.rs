@@ -2,7 +2,7 @@
 
 use base::Rng;
 
-use crate::bootstrap::{interval, resample};
+use crate::bootstrap::{interval, resample, resampled};
 use crate::{Estimate, mean};
 
 /// The slope of ln y over ln x by least squares: 1 where y grows in proportion, 0 where it stays. `y` is
@@ -18,8 +18,15 @@ pub fn log_slope(groups: &[(f64, &[f64])], statistic: fn(&[f64]) -> f64, rng: &m
     Some(Estimate { value, ci95: interval(rng, resampled) })
 }
 
-/// The slope of ln y over ln x through points, by least squares.
-pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
+/// The slope of ln y over ln x through single measurements (x, y). All of them are drawn again, not those of each
+/// x alone: where they do not lie on a line, the interval says so. None as of [`log_slope`].
+pub fn log_slope_through(points: &[(f64, f64)], rng: &mut Rng) -> Option<Estimate> {
+    let value = slope(points)?;
+    let ci95 = resampled(points, rng, slope).ci95?;
+    Some(Estimate { value, ci95 })
+}
+
+fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let has_logarithms = |(x, y): &(f64, f64)| *x > 0.0 && *y > 0.0 && x.is_finite() && y.is_finite();
     if !points.iter().all(has_logarithms) {
         return None;
@@ -50,6 +57,19 @@ mod tests {
             assert!((slope.value - exponent).abs() < 1e-9);
             assert!((slope.ci95.high - slope.ci95.low).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn points_off_the_line_widen_the_slope() {
+        let line: Vec<(f64, f64)> = (1..=20).map(|n| (f64::from(n), 5.0 * f64::from(n))).collect();
+        let bent: Vec<(f64, f64)> = line.iter().map(|(x, y)| (*x, y.min(50.0))).collect();
+        let width = |points: &[(f64, f64)]| {
+            let ci95 = log_slope_through(points, &mut Seed(1).rng()).unwrap().ci95;
+            ci95.high - ci95.low
+        };
+        assert!((log_slope_through(&line, &mut Seed(1).rng()).unwrap().value - 1.0).abs() < 1e-9);
+        assert!(width(&line) < 1e-9 && width(&bent) > 0.05);
+        assert_eq!(log_slope_through(&[(1.0, 1.0), (1.0, 2.0)], &mut Seed(1).rng()), None);
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Figure {
             series: self.series(),
             guide: None,
             direct_labels: true,
-            columns: false,
+            columns: None,
         };
         let key = |series: &Series| {
             format!(
@@ -124,7 +124,7 @@ impl Figure {
 }
 
 fn axis((title, kind, unit): Along) -> AxisSpec {
-    AxisSpec { title: title.to_owned(), kind, unit, also: Vec::new() }
+    AxisSpec::new(title, kind, unit)
 }
 
 fn escaped(text: &str) -> String {

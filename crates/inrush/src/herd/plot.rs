@@ -66,7 +66,7 @@ fn chart(
     let paper = paper.iter().enumerate().map(|(index, line)| Series {
         name: line.name.to_owned(),
         index: Wait::ALL.len() + index,
-        look: Look::Published { like: Wait::ALL.len() + index },
+        look: Look::Published { like: Some(Wait::ALL.len() + index) },
         marks: line.points.iter().map(paper_mark).collect(),
     });
     LineChart {
@@ -79,12 +79,12 @@ fn chart(
         series: measured.chain(paper).collect(),
         guide: None,
         direct_labels: true,
-        columns: false,
+        columns: None,
     }
 }
 
 fn axis(title: &str, unit: Unit) -> AxisSpec {
-    AxisSpec { title: title.to_owned(), kind: AxisKind::Log, unit, also: Vec::new() }
+    AxisSpec::new(title, AxisKind::Log, unit)
 }
 
 fn settle_mark(point: &Point) -> Mark {

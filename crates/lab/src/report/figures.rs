@@ -280,7 +280,6 @@ fn line_chart(
         View::Rate => ("rate", "offered load (requests/s)", Unit::Count),
         View::Times => ("times", "offered load (multiples of own capacity)", Unit::Multiple),
     };
-    let axis = |title: &str, kind, unit| AxisSpec { title: title.to_owned(), kind, unit, also: Vec::new() };
     let series = servers.iter().enumerate().map(|(index, server)| Series {
         name: server.entry.name.clone(),
         index,
@@ -292,12 +291,12 @@ fn line_chart(
         class: format!("{form} x-{suffix}"),
         title: format!("{} against offered load", quantity.title),
         size,
-        x: axis(x_title, AxisKind::Tight, x_unit),
-        y: axis(quantity.title, quantity.kind, quantity.unit),
+        x: AxisSpec::new(x_title, AxisKind::Tight, x_unit),
+        y: AxisSpec::new(quantity.title, quantity.kind, quantity.unit),
         series: series.filter(|series| !series.marks.is_empty()).collect(),
         guide: None,
         direct_labels: false,
-        columns: view == View::Times,
+        columns: (view == View::Times).then(|| "offered".to_owned()),
     }
 }
 

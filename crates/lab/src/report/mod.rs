@@ -1,19 +1,48 @@
-//! A study as a page to read and as a table for the terminal.
+//! Records as pages to read: a demonstration's study, an experiment, all experiments of a run, and two runs
+//! compared.
 //!
-//! Both are pure functions of the records: the same study gives the same bytes. The page is one file
+//! All are pure functions of the records: the same records give the same bytes. A page is one file
 //! that needs no network; it is complete without JavaScript, which only adds values under the pointer.
 //!
-//! Owns medians and spreads over repetitions, wording and drawing. Does not run anything, and does not
-//! judge one server against another: it shows them side by side.
+//! Owns wording and drawing, and of a study medians and spreads as well; those of experiments are the
+//! analysis's. Does not run anything, and does not judge one server against another: it shows them side by
+//! side.
 
+pub mod compare;
+pub mod experiment;
 mod figures;
 pub(crate) mod format;
+mod frame;
 mod page;
+pub mod paper;
 mod summary;
 pub mod svg;
 mod tables;
 mod text;
 mod wording;
 
-pub use page::{STYLE, html};
+pub use frame::STYLE;
+pub use page::html;
 pub use text::text;
+
+use std::path::Path;
+
+use anyhow::bail;
+
+/// Writes the report of a folder: of the run that it holds, or of all runs in its folders and of them together.
+///
+/// # Errors
+/// When it holds neither, and of reading and writing.
+pub fn write(dir: &Path) -> anyhow::Result<()> {
+    if record::experiment::Directory::new(dir).run()?.is_some() {
+        return experiment::write(dir);
+    }
+    let names = paper::runs_in(dir)?;
+    if names.is_empty() {
+        bail!("{} holds no run of an experiment: no experiment.json, nor folders with one", dir.display());
+    }
+    for name in &names {
+        experiment::write(&dir.join(name))?;
+    }
+    paper::write(dir, &names)
+}

@@ -1,21 +1,14 @@
-//! The page: a frame around figures and tables, in one file.
+//! A study's page: a frame around figures and tables, in one file.
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, context};
 use record::Study;
 use serde::Serialize;
 
 use super::figures::{self, Figure};
+use super::frame::render;
 use super::summary::{ServerSummary, summarise};
 use super::svg::{Look, swatch};
 use super::tables::{self, Table};
 use super::wording;
-
-const FRAME: &str = include_str!("assets/page.html");
-/// The style sheet that the charts are drawn for: light, dark and print.
-pub const STYLE: &str = concat!(include_str!("assets/style.css"), include_str!("assets/chart.css"));
-const SCRIPT: &str = include_str!("assets/script.js");
 
 /// A server in the list at the top.
 #[derive(Serialize)]
@@ -55,16 +48,7 @@ pub fn html(study: &Study) -> String {
         manifest: tables::manifest(study),
         again: tables::command_line(&study.manifest.command),
     };
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.expect("only whitespace is set"));
-    let frame = context! {
-        page => Serde(&page),
-        style => STYLE,
-        script => SCRIPT,
-    };
-    environment.render_str(FRAME, frame).expect("the frame names only what it is given")
+    render("study.html", &page)
 }
 
 fn finding(index: usize, server: &ServerSummary<'_>) -> Finding {

@@ -66,7 +66,7 @@
     tip.replaceChildren();
     if (sameColumn) {
       const head = document.createElement("b");
-      head.textContent = `offered ${chosen[0].dataset.at}`;
+      head.textContent = `${chart.dataset.column} ${chosen[0].dataset.at}`;
       tip.append(head);
     }
     tip.append(list);
@@ -134,9 +134,20 @@
     const last = stops.length - 1;
     const next = { ArrowRight: Math.min(at + 1, last), ArrowLeft: Math.max(at - 1, 0), Home: 0, End: last }[event.key];
     if (event.key === "Escape") hide();
+    const link = shown && shown.chart === chart && shown.chosen[0].closest("a");
+    if (event.key === "Enter" && link) location.hash = link.getAttribute("href");
     if (next === undefined || !stops.length) return;
     event.preventDefault();
     show(chart, stops[next]);
+  }
+
+  // A mark leads to its row in a table that may be folded away.
+  function reveal() {
+    const row = document.getElementById(location.hash.slice(1));
+    const folded = row && row.closest("details");
+    if (!folded) return;
+    folded.open = true;
+    row.scrollIntoView({ block: "center" });
   }
 
   for (const chart of document.querySelectorAll("svg.chart")) {
@@ -156,4 +167,6 @@
   }
   document.addEventListener("change", hide);
   window.addEventListener("resize", hide);
+  window.addEventListener("hashchange", reveal);
+  reveal();
 })();

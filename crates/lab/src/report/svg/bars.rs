@@ -65,6 +65,7 @@ impl BarChart {
                 ("role", &"img"),
                 ("aria-labelledby", &format!("{title_id} {desc_id}")),
                 ("data-mode", &"column"),
+                ("data-column", &"offered"),
                 ("data-top", &Px(top)),
                 ("data-bottom", &Px(bottom)),
             ],

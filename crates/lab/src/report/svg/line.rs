@@ -21,6 +21,23 @@ pub struct AxisSpec {
     pub unit: Unit,
     /// Values the axis must reach beside the chart's own, so that charts beside each other compare.
     pub also: Vec<f64>,
+    /// What stands at 0, 1, 2.. on an axis of words; else empty.
+    pub words: Vec<String>,
+}
+
+impl AxisSpec {
+    /// An axis of numbers.
+    pub fn new(title: &str, kind: AxisKind, unit: Unit) -> AxisSpec {
+        AxisSpec { title: title.to_owned(), kind, unit, also: Vec::new(), words: Vec::new() }
+    }
+
+    /// What a tick says.
+    fn tick(&self, value: f64) -> String {
+        match self.words.get(value as usize) {
+            Some(word) => word.clone(),
+            None => self.unit.show(value),
+        }
+    }
 }
 
 /// How values are laid out along an axis.
@@ -32,6 +49,8 @@ pub enum AxisKind {
     Tight,
     /// Logarithmic.
     Log,
+    /// Equal steps, one for each of the axis's words.
+    Words,
 }
 
 /// A thin reference line behind the data.
@@ -64,8 +83,8 @@ pub struct LineChart {
     pub guide: Option<Guide>,
     /// Whether lines are named at their ends.
     pub direct_labels: bool,
-    /// Whether the points of all lines stand at the same places along x.
-    pub columns: bool,
+    /// Where the points of all lines stand at the same places along x: what stands before such a place in words.
+    pub columns: Option<String>,
 }
 
 impl LineChart {
@@ -84,7 +103,8 @@ impl LineChart {
                 ("viewBox", &format!("0 0 {} {}", Px(width), Px(height))),
                 ("role", &"img"),
                 ("aria-labelledby", &format!("{title_id} {desc_id}")),
-                ("data-mode", &if self.columns { "column" } else { "nearest" }),
+                ("data-mode", &if self.columns.is_some() { "column" } else { "nearest" }),
+                ("data-column", &self.columns.as_deref().unwrap_or_default()),
                 ("data-top", &Px(top)),
                 ("data-bottom", &Px(bottom)),
             ],
@@ -95,7 +115,7 @@ impl LineChart {
         self.draw_guide(&mut markup, &axes);
         let labels = self.label_heights(&axes);
         for (series, label) in self.series.iter().zip(labels) {
-            let label = label.map(|y| (shortened(&series.name), y));
+            let label = label.map(|y| (shortened(&series.name, LABEL_MAX_LETTERS), y));
             series.draw(&mut markup, &axes, label);
         }
         markup.close();
@@ -124,7 +144,8 @@ impl LineChart {
         if !self.direct_labels {
             return 16.0;
         }
-        let letters = self.series.iter().map(|series| shortened(&series.name).chars().count()).max();
+        let letters =
+            self.series.iter().map(|series| shortened(&series.name, LABEL_MAX_LETTERS).chars().count()).max();
         34.0 + letters.unwrap_or(0) as f64 * LETTER_PX
     }
 
@@ -137,17 +158,18 @@ impl LineChart {
             markup.leaf("path", &[("class", &"grid"), ("d", &line)]);
             let place: [(&str, &dyn std::fmt::Display); 3] =
                 [("class", &"tick y"), ("x", &Px(left - 8.0)), ("y", &Px(y + 4.0))];
-            markup.text("text", &place, &self.y.unit.show(*tick));
+            markup.text("text", &place, &self.y.tick(*tick));
         }
         let line = format!("M{} {}H{}", Px(left), Px(bottom), Px(right));
         markup.leaf("path", &[("class", &"base"), ("d", &line)]);
+        let room = ((right - left) / axes.x.ticks.len().max(1) as f64 / LETTER_PX) as usize;
         for tick in &axes.x.ticks {
             let Some(x) = axes.x.place(*tick) else { continue };
             let line = format!("M{} {}v5", Px(x), Px(bottom));
             markup.leaf("path", &[("class", &"base"), ("d", &line)]);
             let place: [(&str, &dyn std::fmt::Display); 3] =
                 [("class", &"tick x"), ("x", &Px(x)), ("y", &Px(bottom + 19.0))];
-            markup.text("text", &place, &self.x.unit.show(*tick));
+            markup.text("text", &place, &shortened(&self.x.tick(*tick), room));
         }
         markup.text("text", &[("class", &"title"), ("x", &0), ("y", &14)], &self.y.title);
         let middle = Px((left + right) / 2.0);
@@ -228,14 +250,15 @@ fn axis(spec: &AxisSpec, values: impl Iterator<Item = f64>, steps: usize, px: (f
         AxisKind::Linear => Axis::to_round(max(&mut values), steps, px),
         AxisKind::Tight => Axis::to_value(max(&mut values), steps, px),
         AxisKind::Log => Axis::log(values, px),
+        AxisKind::Words => Axis::places(spec.words.len(), px),
     }
 }
 
-fn shortened(name: &str) -> String {
-    if name.chars().count() <= LABEL_MAX_LETTERS {
+fn shortened(name: &str, letters: usize) -> String {
+    if name.chars().count() <= letters.max(3) {
         return name.to_owned();
     }
-    name.chars().take(LABEL_MAX_LETTERS - 1).chain(['…']).collect()
+    name.chars().take(letters.max(3) - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -244,7 +267,7 @@ mod tests {
     use crate::report::svg::{Look, Mark};
 
     fn chart(series: Vec<Series>, kind: AxisKind) -> LineChart {
-        let axis = |kind| AxisSpec { title: "t".to_owned(), kind, unit: Unit::Count, also: vec![] };
+        let axis = |kind| AxisSpec::new("t", kind, Unit::Count);
         LineChart {
             id: "a".to_owned(),
             class: "wide".to_owned(),
@@ -255,7 +278,7 @@ mod tests {
             series,
             guide: Some(Guide { corners: vec![(0.0, 0.0), (5.0, 5.0)], label: "ideal".to_owned() }),
             direct_labels: true,
-            columns: false,
+            columns: None,
         }
     }
 
@@ -310,6 +333,17 @@ mod tests {
         assert_eq!(heights.len(), 9);
         assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_STEP_PX - 1e-9), "{heights:?}");
         assert!(heights[8] <= axes.y.range_px().0 && heights[0] > 0.0);
+    }
+
+    #[test]
+    fn an_axis_of_words_has_a_place_for_each() {
+        let mut chart = chart(vec![series("a", 0, &[(0.0, 1.0), (2.0, 3.0)])], AxisKind::Linear);
+        chart.x = AxisSpec { words: ["none", "1%", "5%"].map(str::to_owned).to_vec(), ..chart.x };
+        chart.x.kind = AxisKind::Words;
+        let text = chart.draw();
+        let ticks: Vec<&str> =
+            text.split("class=\"tick x\"").skip(1).filter_map(|rest| rest.split(['>', '<']).nth(1)).collect();
+        assert_eq!(ticks, ["none", "1%", "5%"]);
     }
 
     #[test]

@@ -15,8 +15,11 @@ const PAGE_STYLE: &str = include_str!("../assets/style.css");
 /// Paper around the drawing, in pixels.
 const MARGIN: f64 = 16.0;
 const PNG_SCALE: f32 = 2.0;
-const FONT: &str = "DejaVu Sans Condensed";
-const COLOURS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+/// Narrow enough for the room that charts leave for letters.
+const FONT: &str = "font-family: system-ui, 'DejaVu Sans', sans-serif; font-stretch: condensed;";
+/// The classes that give a series its colour, and the colour's name in the page's style sheet.
+const COLOURS: [(&str, &str); 7] =
+    [("c0", "c0"), ("c1", "c1"), ("c2", "c2"), ("c3", "c3"), ("c4", "c4"), ("c5", "c5"), ("alien", "soft")];
 
 /// The colours of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +31,7 @@ enum Theme {
 /// A chart's `svg` element of so many pixels, as an SVG file.
 pub fn standalone(chart: &str, (width, height): (f64, f64)) -> String {
     static STYLE: LazyLock<String> = LazyLock::new(|| {
-        let family = format!("text {{ font-family: system-ui, '{FONT}', sans-serif; }}\n");
+        let family = format!("text {{ {FONT} }}\n");
         let (light, dark) = (style(Theme::Light), style(Theme::Dark));
         format!("{family}{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
     });
@@ -74,9 +77,9 @@ fn style(theme: Theme) -> String {
             continue;
         }
         if body.contains("var(--c)") {
-            for colour in COLOURS {
+            for (class, colour) in COLOURS {
                 let scoped: Vec<String> =
-                    selectors.split(", ").map(|selector| scoped(selector, colour)).collect();
+                    selectors.split(", ").map(|selector| scoped(selector, class)).collect();
                 let body = body.replace("var(--c)", &palette(colour, theme));
                 let _ = writeln!(out, "{} {{ {} }}", scoped.join(", "), resolved(&body, theme));
             }
@@ -87,11 +90,11 @@ fn style(theme: Theme) -> String {
     out
 }
 
-/// A selector of something inside a series, for series of one colour. `.chart` is around the series.
-fn scoped(selector: &str, colour: &str) -> String {
+/// A selector of something inside a series, for series of one class. `.chart` is around the series.
+fn scoped(selector: &str, class: &str) -> String {
     match selector.strip_prefix(".chart ") {
-        Some(inner) => format!(".chart .{colour} {inner}"),
-        None => format!(".{colour} {selector}"),
+        Some(inner) => format!(".chart .{class} {inner}"),
+        None => format!(".{class} {selector}"),
     }
 }
 
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     const CHART: &str = "<svg class=\"chart wide\" viewBox=\"0 0 100 60\"><g class=\"series s0 c1 d0\">\
-                         <path class=\"dot\" d=\"M20 10h60v40h-60Z\"/></g></svg>";
+                         <path class=\"dot\" d=\"M20 10h60v40h-60Z\"/></g><text class=\"title\" x=\"0\" y=\"58\">letters</text></svg>";
 
     #[test]
     fn a_picture_has_no_variables_left_and_both_themes() {
@@ -149,6 +152,9 @@ mod tests {
         };
         assert_eq!(colour(2, 2), (255, 255, 255));
         assert_eq!(colour(132, 92), (0xd5, 0x5e, 0x00));
+        let is_ink =
+            |pixel: &resvg::tiny_skia::PremultipliedColorU8| pixel.red() < 0x60 && pixel.blue() < 0x70;
+        assert!(pixmap.pixels().iter().any(is_ink), "no letters");
         assert_eq!(png, super::png(&standalone(CHART, (100.0, 60.0))));
     }
 }

@@ -64,6 +64,13 @@ impl Axis {
         Axis { low: 0.0, high, from_px, to_px, logarithmic: false, ticks }
     }
 
+    /// So many equal steps, a tick in the middle of each.
+    pub fn places(count: usize, (from_px, to_px): (f64, f64)) -> Axis {
+        let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        let ticks = (0..count).map(f64::from).collect();
+        Axis { low: -0.5, high: f64::from(count) - 0.5, from_px, to_px, logarithmic: false, ticks }
+    }
+
     /// Logarithmic, over the given positive values widened to round ones; others are left out, and
     /// without any the axis spans one decade from 1.
     pub fn log(values: impl Iterator<Item = f64>, (from_px, to_px): (f64, f64)) -> Axis {

@@ -106,6 +106,8 @@ impl Series {
             let words = format!("{}: {}", self.name, mark.words());
             // Reached by the arrow keys of the chart and by the table below it: not one more stop each.
             markup.open("a", &[("href", records), ("tabindex", &-1), ("aria-label", &words)]);
+            // Room for a finger or a hasty pointer.
+            markup.leaf("circle", &[("class", &"hit"), ("cx", &Px(x)), ("cy", &Px(y)), ("r", &"10")]);
         }
         markup.leaf(
             "path",

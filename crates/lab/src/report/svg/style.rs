@@ -11,10 +11,11 @@ const COLOURS: usize = 6;
 pub enum Look {
     /// Measured here: a solid line.
     Measured,
-    /// Published by a paper: dashed and thin, in the colour of the measured series it is to be compared with.
+    /// Published by a paper: dashed and thin, in the colour of the measured series it is to be compared with, or
+    /// grey.
     Published {
-        /// The place of that series in the palette.
-        like: usize,
+        /// The place of that series in the palette, if there is one.
+        like: Option<usize>,
     },
 }
 
@@ -23,7 +24,7 @@ impl Look {
     pub(super) fn shape(self, index: usize) -> usize {
         match self {
             Look::Measured => index,
-            Look::Published { like } => like,
+            Look::Published { like } => like.unwrap_or(index),
         }
     }
 }
@@ -33,7 +34,8 @@ pub(super) fn style(index: usize, look: Look) -> String {
     match look {
         // Past one round of colours the lines are dashed, so that the first and the seventh still differ.
         Look::Measured => format!("s{index} c{} d{}", index % COLOURS, index / COLOURS % 4),
-        Look::Published { like } => format!("s{index} c{} published", like % COLOURS),
+        Look::Published { like: Some(like) } => format!("s{index} c{} published", like % COLOURS),
+        Look::Published { like: None } => format!("s{index} alien published"),
     }
 }
 

@@ -1,0 +1,60 @@
+//! A metric along an axis, as it was in any set of repetitions.
+
+use std::collections::BTreeMap;
+
+use record::experiment::TrialRecord;
+use statistics::median;
+
+use super::select::{key, names};
+
+/// A curve that can be looked at with some repetitions left out or taken twice.
+pub struct Curves {
+    points: Vec<Point>,
+}
+
+struct Point {
+    x: f64,
+    /// Repetition and value.
+    ys: Vec<(u32, f64)>,
+}
+
+impl Curves {
+    /// The curve of a metric over an axis, or over another metric: then trials that differ in nothing but their
+    /// repetition make a point, which lies at their median along x.
+    pub fn new(trials: &[&TrialRecord], x: &str, metric: &str) -> Curves {
+        let is_axis = trials.iter().any(|trial| trial.axes.contains_key(x));
+        let names = if is_axis { vec![x.to_owned()] } else { names(trials.iter().copied()) };
+        let mut groups: BTreeMap<Vec<String>, Vec<(f64, u32, f64)>> = BTreeMap::new();
+        for trial in trials {
+            let (Some(x), Some(y)) = (trial.quantity(x), trial.quantity(metric)) else { continue };
+            groups.entry(key(trial, &names).1).or_default().push((x, trial.repeat, y));
+        }
+        let point = |group: Vec<(f64, u32, f64)>| Point {
+            x: median(&group.iter().map(|(x, _, _)| *x).collect::<Vec<_>>()),
+            ys: group.into_iter().map(|(_, repeat, y)| (repeat, y)).collect(),
+        };
+        let mut points: Vec<Point> = groups.into_values().map(point).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Curves { points }
+    }
+
+    /// Every repetition that any point has, once.
+    pub fn repeats(&self) -> Vec<u32> {
+        let mut repeats: Vec<u32> =
+            self.points.iter().flat_map(|point| &point.ys).map(|(repeat, _)| *repeat).collect();
+        repeats.sort_unstable();
+        repeats.dedup();
+        repeats
+    }
+
+    /// The medians over some repetitions, ascending in x. A point that none of them has is left out.
+    pub fn of(&self, repeats: &[u32]) -> Vec<(f64, f64)> {
+        let at = |point: &Point| {
+            let ys =
+                repeats.iter().flat_map(|drawn| point.ys.iter().filter(move |(repeat, _)| repeat == drawn));
+            let ys: Vec<f64> = ys.map(|(_, y)| *y).collect();
+            (!ys.is_empty()).then(|| (point.x, median(&ys)))
+        };
+        self.points.iter().filter_map(at).collect()
+    }
+}

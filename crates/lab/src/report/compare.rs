@@ -1,0 +1,78 @@
+//! Two runs of one experiment side by side, as one table for the terminal.
+
+use super::format::{multiple, number, percent};
+use crate::analysis::compare::{Change, Comparison, Row};
+
+const HEAD: [&str; 9] =
+    ["server", "load", "metric", "first", "second", "ratio", "95 % interval", "chance", "change"];
+
+/// The table, followed by what it says and what to know about it.
+pub fn text(comparison: &Comparison) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    rows.extend(comparison.rows.iter().map(cells));
+    let mut out = format!("{}: second over first\n\n", printable(&comparison.experiment));
+    push_aligned(&mut out, &rows);
+    out.push_str(&format!(
+        "\nchance: that a difference like this comes about by itself, corrected for {} rows. A change has at most 5 %, \
+         an interval without 1, and is at least {}.\n",
+        comparison.rows.len(),
+        percent(comparison.matters)
+    ));
+    for row in comparison.rows.iter().filter(|row| row.change != Change::Same) {
+        if let Some((point, ratio)) = &row.most_at {
+            let (server, metric) = (printable(&row.server), &row.metric);
+            out.push_str(&format!(
+                "{server}, {metric}: most at {}: {}\n",
+                printable(point),
+                multiple(*ratio)
+            ));
+        }
+    }
+    for warning in &comparison.warnings {
+        out.push_str(&format!("warning: {}\n", printable(warning)));
+    }
+    out
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let [low, high] = row.interval;
+    vec![
+        printable(&row.server),
+        printable(row.load.as_deref().unwrap_or("-")),
+        row.metric.clone(),
+        number(row.first),
+        number(row.second),
+        multiple(row.ratio),
+        format!("{} to {}", multiple(low), multiple(high)),
+        percent(row.chance),
+        match row.change {
+            Change::Better => "better",
+            Change::Worse => "WORSE",
+            Change::Different => "different",
+            Change::Same => "-",
+        }
+        .to_owned(),
+    ]
+}
+
+/// Words to the left, numbers to the right.
+fn push_aligned(out: &mut String, rows: &[Vec<String>]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let is_word = column < 3 || column == HEAD.len() - 1;
+            let cell = if is_word { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
+            line.push_str(&cell);
+            line.push_str("  ");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}
+
+/// Without control characters: a name from a record must not steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}

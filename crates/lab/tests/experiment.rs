@@ -1,0 +1,8 @@
+//! What is said of an experiment's records: claims judged, reports written, runs compared.
+
+mod experiment {
+    mod claims;
+    mod compare;
+    pub mod fixture;
+    mod report;
+}
