@@ -12,7 +12,7 @@ pub enum WanError {
     #[error("netem cannot be used here: {0}; accepted is the engine router")]
     NoNetem(String),
     /// The processor is not ours.
-    #[error("cannot tie the router to processor {cpu}: {source}")]
+    #[error("cannot tie the router to processor {cpu} ({source}); accepted are those that are online")]
     NoProcessor {
         /// As asked for.
         cpu: usize,

@@ -5,6 +5,9 @@
 //! The loop reads like its recipe: take in what has come, let out what is due, and when nothing has come
 //! sleep until something comes or is due. It adds no hop: packets are not looked into.
 //!
+//! Whoever runs it may make its thread real-time: it sleeps whenever nothing is due for
+//! [`SHORTEST_SLEEP`].
+//!
 //! *Lateness* is the time from when a packet was due until just before it is written. Not in it: how long a
 //! packet lay in the device's queue before it was read, for a TUN device does not say; that is
 //! at most a round of the loop, [`BATCH`] packets each way, and what `check` measures from outside
