@@ -118,7 +118,8 @@ pub struct ServeFlags {
     pub sleep_threshold: Option<Tunable>,
 
     /// Which of those who wait for connections wakes: mt has exclusive (if not given), one, mutex, all and reuseport;
-    /// per-core has reuseport (if not given) and steered, by the processor that receives the connection
+    /// mp exclusive (if not given), mutex and all; per-core reuseport (if not given) and steered, by the processor
+    /// that receives the connection
     #[arg(long, value_name = "HOW")]
     pub wake: Option<Wake>,
 
