@@ -31,6 +31,7 @@ use crate::recorder::{Interval, Totals};
 use crate::schedule::Schedule;
 use crate::sources::Sources;
 use crate::stop::Stop;
+use crate::tls::Tls;
 use crate::verdict::{self, Evidence};
 
 /// From now to the run's start: for the threads to be there when the first session is due.
@@ -233,6 +234,8 @@ fn result(plan: &Plan, reports: &Reports, assembly: Assembly, manifest: Manifest
         populations: &populations,
         given_up: retries.given_up,
     });
+    reasons
+        .extend(plan.tls.as_ref().and_then(Tls::failure).map(|why| format!("The first TLS failure: {why}.")));
     let beside = plan.config.populations.iter().zip(&reports.populations);
     reasons.extend(beside.filter_map(|(population, report)| population.missing(report.open[0])));
     LoadResult {

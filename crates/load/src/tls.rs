@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::net::{RecvFlags, SendFlags};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -65,6 +65,8 @@ impl Default for TlsOptions {
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// What was wrong with the first connection that came to nothing.
+    failure: Arc<OnceLock<String>>,
 }
 
 impl fmt::Debug for Tls {
@@ -101,7 +103,12 @@ impl Tls {
                 .tls12_resumption(Tls12Resumption::SessionIdOrTickets),
             false => Resumption::disabled(),
         };
-        Ok(Tls { config: Arc::new(config), name })
+        Ok(Tls { config: Arc::new(config), name, failure: Arc::default() })
+    }
+
+    /// Why the first connection that came to nothing did, if one has.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
     }
 
     fn session(&self) -> io::Result<Box<ClientConnection>> {
@@ -278,6 +285,9 @@ impl TlsConnection {
         if self.session.is_none() {
             // Nothing is sent by it, but a socket that is not connected refuses.
             rustix::net::send(socket, &[], SendFlags::NOSIGNAL)?;
+            // The handshake's end and the request are two small segments: the second must not wait until the
+            // first is acknowledged. A socket that is no TCP has no such wait.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
             self.session = Some(self.shared.session()?);
         }
         let session = self.session.as_mut().expect("it was set up just now");
@@ -309,6 +319,7 @@ impl TlsConnection {
         if let Err(error) = session.process_new_packets() {
             // The alert that says what is wrong; the connection is over in any case.
             let _ = flush(session, socket);
+            self.shared.failure.get_or_init(|| error.to_string());
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         flush(session, socket)?;

@@ -63,7 +63,10 @@ fn sessions_resume_what_the_first_has_agreed_upon() {
 fn a_server_that_nobody_vouches_for_is_no_target() {
     let (identity, stranger) = (identity(), identity());
     let server = Server::replying_over_tls(Arc::clone(&stranger.config), REPLY);
-    assert_all(&run(secure(&server, &identity)), Outcome::TlsFailed);
+    let refused = run(secure(&server, &identity));
+    assert_all(&refused, Outcome::TlsFailed);
+    let said = refused.reasons.join(" ");
+    assert!(said.contains("The first TLS failure: invalid peer certificate"), "{said}");
     let mut credulous = secure(&server, &identity);
     credulous.tls.trust = Trust::Anybody;
     assert_all(&run(credulous), Outcome::Ok);
