@@ -21,7 +21,7 @@ pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use load::{Client, HandshakeKind, LoadFlags, Output, WatchFlags};
 pub use manual::{CompletionsFlags, ManFlags};
-pub use serve::{LogFormat, MECHANISMS, ServeFlags, Tunable};
+pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable};
 pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.

@@ -8,6 +8,7 @@
 //! The way back gives the effective configuration: what the parser has made of file and flags, as a file.
 //! It is what worker processes are started with.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
@@ -66,6 +67,35 @@ pub fn serve_flags(text: &str) -> Result<ServeFlags, String> {
     match Cli::try_parse_from(line).map_err(|error| error.to_string())?.command {
         Command::Serve(flags) => Ok(flags),
         _ => unreachable!("the line begins with the command"),
+    }
+}
+
+/// What a newer effective configuration changes in the one that is in force.
+#[derive(Debug, PartialEq)]
+pub struct Change {
+    /// What is in force from now on.
+    pub text: String,
+    /// The settings that are different from now on.
+    pub applied: Vec<String>,
+    /// Those that would be, had the server been started anew.
+    pub needs_restart: Vec<String>,
+}
+
+impl Change {
+    /// With settings of these names free to change.
+    pub fn between(in_force: &str, newest: &str, live: &[String]) -> Change {
+        let table = |text: &str| text.parse::<toml::Table>().expect("an effective configuration is TOML");
+        let (mut merged, newest) = (table(in_force), table(newest));
+        let names: BTreeSet<&String> = merged.keys().chain(newest.keys()).collect();
+        let changed = names.into_iter().filter(|name| merged.get(*name) != newest.get(*name)).cloned();
+        let (applied, needs_restart): (Vec<String>, _) = changed.partition(|name| live.contains(name));
+        for name in &applied {
+            match newest.get(name) {
+                Some(value) => drop(merged.insert(name.clone(), value.clone())),
+                None => drop(merged.remove(name)),
+            }
+        }
+        Change { text: merged.to_string(), applied, needs_restart }
     }
 }
 
@@ -221,6 +251,22 @@ mod tests {
         assert!(text.contains("# wake: "), "{text}");
         let command = Cli::command();
         assert_eq!(text.lines().count(), settings(command.find_subcommand("serve").unwrap()).count());
+    }
+
+    #[test]
+    fn of_a_changed_file_what_may_change_does() {
+        let live = crate::cli::LiveFlags::names();
+        assert!(live.contains(&"accept-limit".to_owned()) && live.contains(&"max-head".to_owned()));
+        let before = effective(&line(&["--workers=2", "--accept-limit=5"])).unwrap();
+        let after = effective(&line(&["--workers=3", "--idle-timeout=9s", "--dispatch=poll"])).unwrap();
+        let change = Change::between(&before, &after, &live);
+        assert_eq!(change.applied, ["accept-limit", "idle-timeout"]);
+        assert_eq!(change.needs_restart, ["dispatch", "workers"]);
+        let flags = serve_flags(&change.text).unwrap();
+        assert_eq!((flags.workers, flags.live.accept_limit, flags.dispatch), (Some(2), None, None));
+        assert_eq!(flags.live.idle_timeout, base::Nanos::from_secs(9));
+        let again = Change::between(&change.text, &after, &live);
+        assert_eq!((again.applied.len(), again.needs_restart.len()), (0, 2));
     }
 
     #[test]

@@ -21,6 +21,21 @@ pub enum Exit {
     OfCommand(u8),
 }
 
+impl Exit {
+    /// What there is to say, where that does not end the program.
+    pub fn into_message(self) -> String {
+        match self {
+            Exit::Shown(help) => help.to_string(),
+            Exit::Failed(message)
+            | Exit::Usage(message)
+            | Exit::Unreachable(message)
+            | Exit::Threshold(message)
+            | Exit::GeneratorLimited(message) => message,
+            Exit::OfCommand(code) => format!("exit code {code}"),
+        }
+    }
+}
+
 impl From<clap::Error> for Exit {
     fn from(error: clap::Error) -> Exit {
         use clap::error::ErrorKind::{DisplayHelp, DisplayVersion, MissingSubcommand};

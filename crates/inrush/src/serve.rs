@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use server::{LogTarget, ServeConfig, ServeError, Server, Spares};
+use server::{LogTarget, Reread, ServeConfig, ServeError, Server, Spares};
 
-use crate::cli::{self, ServeFlags, Tunable};
+use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
 use crate::config_file;
 use crate::exit::Exit;
 
@@ -21,11 +21,11 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         return print(&config_file::effective(arguments)?);
     }
     let architecture = flags.arch;
-    let text = architecture.has_workers().then(|| config_file::effective(arguments)).transpose()?;
+    let mut text = config_file::effective(arguments)?;
     let config = configuration(flags);
     let needed = config.max_connections + architecture.descriptors(&config) + OTHER_DESCRIPTORS;
     let warning = raise_descriptor_limit(needed as u64);
-    let server = Server::start(architecture, config, text).map_err(exit)?;
+    let server = Server::start(architecture, config, Some(text.clone())).map_err(exit)?;
     if let Some(warning) = warning {
         eprintln!("inrush: {warning}");
     }
@@ -35,11 +35,31 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if let Some(address) = server.admin_address() {
         eprintln!("admin on {address}");
     }
-    let drained = server.wait().map_err(exit)?;
+    let drained = server.wait(|| reread(&mut text)).map_err(exit)?;
     if drained.cut_off > 0 {
         eprintln!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
     }
     Ok(())
+}
+
+/// Reads the config file again, and says what comes of it. A broken one changes nothing.
+fn reread(text: &mut String) -> Reread {
+    let expanded = config_file::expand(std::env::args_os().collect());
+    match expanded.and_then(|arguments| config_file::effective(&arguments)) {
+        Ok(newest) => {
+            let change = config_file::Change::between(text, &newest, &LiveFlags::names());
+            if !change.applied.is_empty() {
+                eprintln!("inrush: changed: {}", change.applied.join(", "));
+            }
+            if !change.needs_restart.is_empty() {
+                eprintln!("inrush: needs a restart: {}", change.needs_restart.join(", "));
+            }
+            *text = change.text;
+        }
+        Err(error) => eprintln!("inrush: the configuration stays as it was: {}", error.into_message()),
+    }
+    let flags = config_file::serve_flags(text).expect("its parts have been parsed before");
+    Reread { config: configuration(flags), text: text.clone() }
 }
 
 /// Is a worker process of a server.
@@ -164,7 +184,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         batch: flags.batch,
         threads: flags.threads,
         spares: spares(flags.min_spare, flags.max_spare),
-        accept_limit: flags.accept_limit,
+        accept_limit: flags.live.accept_limit,
         read_after_accept: flags.read_after_accept,
         workers: flags.workers.map(|workers| workers as usize),
         cpus: flags.cpus.map(|list| list.0).unwrap_or_default(),
@@ -174,19 +194,19 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         admin: flags.admin,
         http: http1::server::Settings {
             limits: http1::server::Limits {
-                head_bytes: flags.max_head.0 as usize,
-                target_bytes: flags.max_target.0 as usize,
-                fields: usize::from(flags.max_fields),
-                body_bytes: flags.max_body.0,
-                requests_per_connection: flags.max_requests,
+                head_bytes: flags.live.max_head.0 as usize,
+                target_bytes: flags.live.max_target.0 as usize,
+                fields: usize::from(flags.live.max_fields),
+                body_bytes: flags.live.max_body.0,
+                requests_per_connection: flags.live.max_requests,
                 ..http1::server::Limits::default()
             },
             timeouts: http1::server::Timeouts {
-                header: flags.header_timeout,
-                idle: flags.idle_timeout,
-                body: flags.body_timeout,
-                write_stall: flags.write_timeout,
-                linger: flags.linger_timeout,
+                header: flags.live.header_timeout,
+                idle: flags.live.idle_timeout,
+                body: flags.live.body_timeout,
+                write_stall: flags.live.write_timeout,
+                linger: flags.live.linger_timeout,
             },
         },
         site: site::Options {

@@ -30,8 +30,13 @@ const PATIENCE: Nanos = Nanos::SECOND;
 const COMPLAIN_EVERY: Nanos = Nanos::from_secs(10);
 
 enum Message {
-    Lines { text: Vec<u8>, count: u64 },
+    Lines {
+        text: Vec<u8>,
+        count: u64,
+    },
     Reopen,
+    /// Nothing follows, whoever still has a sender.
+    End,
 }
 
 /// The writing end, shared by all loops.
@@ -98,9 +103,10 @@ pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeErro
     started.map(Some)
 }
 
-/// Lets the log take its last lines, and says so where it does not: `sender` is the last one. Blocks, for
-/// [`PATIENCE`] at most.
+/// Lets the log take its last lines, and says so where it does not. Blocks, for [`PATIENCE`] at most.
 pub fn close(sender: LogSender, end: &LogEnd) {
+    // A queue that is full ends when the last sender is dropped.
+    let _ = sender.batches.try_send(Message::End);
     drop(sender);
     if !end.wait(PATIENCE) {
         eprintln!("inrush: the access log did not take its last lines within {PATIENCE}");
@@ -134,6 +140,7 @@ impl Writer {
             let (result, count) = match message {
                 Message::Lines { text, count } => (self.write(&text), count),
                 Message::Reopen => (open(&self.target).map(|sink| self.sink = sink), 0),
+                Message::End => return,
             };
             if let Err(error) = result {
                 self.dropped.fetch_add(count, Ordering::Relaxed);

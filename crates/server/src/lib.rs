@@ -42,4 +42,4 @@ pub use config::{LogFormat, LogTarget, ServeConfig};
 pub use counters::{Counters, LoopCounts};
 pub use error::ServeError;
 pub use plan::DEFAULT_DISPATCH;
-pub use run::{Drained, Server};
+pub use run::{Drained, Reread, Server};

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use base::RealClock;
+use base::{Limit, RealClock};
 use sys::signal::{self, Signal};
 
 use crate::accept::LiveLimit;
@@ -19,6 +19,7 @@ use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan};
 use crate::processes::ConfigText;
+use crate::settings::LiveSettings;
 
 /// How a shutdown went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,28 @@ pub struct Server {
     loops: Vec<LoopHandle>,
     admin: Option<LoopHandle>,
     log: Option<(LogSender, LogEnd)>,
+    live: Live,
+}
+
+/// What may change while the server runs.
+struct Live {
+    limit: LiveLimit,
+    /// The accept-limit of the configuration.
+    configured: Option<Limit>,
+    /// What it is where the configuration has none.
+    usual: Limit,
+    settings: LiveSettings,
+    text: Option<ConfigText>,
+}
+
+/// The configuration as it is to be from now on.
+#[derive(Debug)]
+pub struct Reread {
+    /// Checked. Only what may change while the server runs is looked at.
+    pub config: ServeConfig,
+    /// The same as text, for worker processes that run and for those to come: with what may not change as it
+    /// was.
+    pub text: String,
 }
 
 impl Server {
@@ -63,7 +86,14 @@ impl Server {
             Some(address) => Some(start_admin(architecture, &plan, address, &loops)?),
             None => None,
         };
-        Ok(Server { loops, admin, log })
+        let live = Live {
+            limit: plan.limit(),
+            configured: plan.config.accept_limit,
+            usual: architecture.accept_limit,
+            settings: plan.settings(),
+            text: plan.text(),
+        };
+        Ok(Server { loops, admin, log, live })
     }
 
     /// The addresses that are listened on.
@@ -76,25 +106,40 @@ impl Server {
         self.admin.as_ref().and_then(|admin| admin.addresses.first().copied())
     }
 
-    /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. Opens the access
-    /// log anew at SIGHUP. Blocks.
+    /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. At SIGHUP opens the
+    /// access log anew and has `reread` give the configuration, of which the accept-limit and the limits and
+    /// time-outs of the protocol are applied. Blocks.
     ///
     /// # Errors
     /// [`ServeError::Loop`] where a loop ended by itself.
-    pub fn wait(self) -> Result<Drained, ServeError> {
+    pub fn wait(mut self, mut reread: impl FnMut() -> Reread) -> Result<Drained, ServeError> {
         loop {
             match signal::wait(None).map_err(system("wait for signals"))? {
-                Some(Signal::HangUp) => {
-                    if let Some((sender, _)) = &self.log {
-                        sender.reopen();
-                    }
-                }
+                Some(Signal::HangUp) => self.apply(reread()),
                 Some(Signal::Terminate | Signal::Interrupt) => {
                     end_at_the_next_signal();
                     return self.shut_down();
                 }
                 None => {}
             }
+        }
+    }
+
+    fn apply(&mut self, reread: Reread) {
+        if let Some((sender, _)) = &self.log {
+            sender.reopen();
+        }
+        let Live { limit, configured, usual, settings, text } = &mut self.live;
+        // One that was changed through the admin interface stays, unless the configuration has another than
+        // before.
+        if reread.config.accept_limit != *configured {
+            *configured = reread.config.accept_limit;
+            limit.set(configured.unwrap_or(*usual));
+        }
+        settings.set(reread.config.http);
+        // Workers open their logs again as well.
+        if let Some(text) = text {
+            text.replace(reread.text);
         }
     }
 

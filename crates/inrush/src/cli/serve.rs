@@ -139,11 +139,6 @@ pub struct ServeFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_001))]
     pub max_spare: Option<u32>,
 
-    /// Connections accepted each time the listener is ready: 1, 2, ... or inf; if not given, what suits the
-    /// architecture: 10 for event loops, inf for tux, 1 where threads serve what they accept
-    #[arg(long, value_name = "N|inf")]
-    pub accept_limit: Option<Limit>,
-
     /// Read from a connection as soon as it is accepted, instead of in the next turn
     #[arg(long)]
     pub read_after_accept: bool,
@@ -192,6 +187,40 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub drain_timeout: Nanos,
 
+    /// The file that stands for its directory
+    #[arg(long, value_name = "NAME", default_value = "index.html")]
+    pub index: String,
+
+    /// Serve files whose name begins with a dot
+    #[arg(long)]
+    pub show_dot_files: bool,
+
+    /// Files up to this size are kept in memory, larger ones are kept open
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    pub small_file: Bytes,
+
+    /// Memory for small files, per loop
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub cache_memory: Bytes,
+
+    /// Larger files kept open, per loop
+    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u16).range(1..))]
+    pub cache_open_files: u16,
+
+    /// What may change while the server runs.
+    #[command(flatten)]
+    pub live: LiveFlags,
+}
+
+/// What may change while the server runs: in the config file, followed by SIGHUP.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Re-read from --config at SIGHUP")]
+pub struct LiveFlags {
+    /// Connections accepted each time the listener is ready: 1, 2, ... or inf; if not given, what suits the
+    /// architecture: 10 for event loops, inf for tux, 1 where threads serve what they accept
+    #[arg(long, value_name = "N|inf")]
+    pub accept_limit: Option<Limit>,
+
     /// For a whole request head, and for the first byte of a new connection
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub header_timeout: Nanos,
@@ -231,24 +260,12 @@ pub struct ServeFlags {
     /// Requests answered on one connection
     #[arg(long, value_name = "N|inf", default_value = "inf")]
     pub max_requests: Limit,
+}
 
-    /// The file that stands for its directory
-    #[arg(long, value_name = "NAME", default_value = "index.html")]
-    pub index: String,
-
-    /// Serve files whose name begins with a dot
-    #[arg(long)]
-    pub show_dot_files: bool,
-
-    /// Files up to this size are kept in memory, larger ones are kept open
-    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
-    pub small_file: Bytes,
-
-    /// Memory for small files, per loop
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    pub cache_memory: Bytes,
-
-    /// Larger files kept open, per loop
-    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u16).range(1..))]
-    pub cache_open_files: u16,
+impl LiveFlags {
+    /// Their names.
+    pub fn names() -> Vec<String> {
+        let command = LiveFlags::augment_args(clap::Command::new("serve"));
+        command.get_arguments().filter_map(|flag| flag.get_long().map(str::to_owned)).collect()
+    }
 }

@@ -10,7 +10,7 @@ mod server;
 
 pub use client::Client;
 pub use files::{Files, pattern, set_length};
-pub use server::{Server, Status};
+pub use server::{Server, Status, has_ended};
 
 use std::time::Duration;
 

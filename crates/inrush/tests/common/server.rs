@@ -132,6 +132,15 @@ impl Server {
         panic!("never {what}");
     }
 
+    /// How many sockets it and its processes have open.
+    pub fn sockets(&self) -> usize {
+        let of = |process: u32| {
+            let folder = std::fs::read_dir(format!("/proc/{process}/fd"));
+            folder.map_or(0, |folder| folder.filter_map(Result::ok).filter(is_socket).count())
+        };
+        self.children().into_iter().chain([self.child.id()]).map(of).sum()
+    }
+
     /// The processes that it has started.
     pub fn children(&self) -> Vec<u32> {
         let stat = |process: u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok();
@@ -186,6 +195,16 @@ impl Server {
     fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32).unwrap()
     }
+}
+
+fn is_socket(entry: &std::fs::DirEntry) -> bool {
+    std::fs::read_link(entry.path()).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"))
+}
+
+/// Whether a process is gone, or only waits to be reaped by whoever adopted it.
+pub fn has_ended(process: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+    stat.rsplit(')').next().unwrap().trim_start().starts_with('Z')
 }
 
 /// Lets others work for a moment.

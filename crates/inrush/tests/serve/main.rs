@@ -5,11 +5,13 @@ mod common;
 
 mod accepting;
 mod admin;
+mod architectures;
 mod descriptors;
 mod faults;
 mod logging;
 mod mistakes;
 mod protocol;
+mod rereading;
 mod serving;
 mod shutdown;
 mod workers;

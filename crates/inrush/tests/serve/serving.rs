@@ -8,7 +8,7 @@ const CLIENTS: usize = 8;
 const REQUESTS: usize = 60;
 
 /// Many clients at once; half of them keep their connection, the others make one for each request.
-fn many_at_once(server: &mut Server) {
+pub fn many_at_once(server: &mut Server) {
     let expected: Vec<Vec<u8>> = ALL.iter().map(|(_, length)| pattern(*length)).collect();
     let address = server.address;
     std::thread::scope(|scope| {

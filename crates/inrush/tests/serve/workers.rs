@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Client, Files, Server, Status, pattern};
+use crate::common::{Client, Files, Server, Status, has_ended, pattern};
 
 fn mp(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=mp"], flags].concat())
@@ -115,11 +115,6 @@ fn they_do_not_outlive_a_parent_that_is_killed() {
     }
 }
 
-fn has_ended(process: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
-    status.rsplit(')').next().unwrap().trim_start().starts_with('Z')
-}
-
 #[test]
 fn a_mutex_whose_holder_is_killed_goes_to_another() {
     let files = Files::new();
@@ -130,4 +125,73 @@ fn a_mutex_whose_holder_is_killed_goes_to_another() {
     }
     server.eventually("replaced", |status| status.count("workers_started") == 6);
     assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn those_in_the_queue_are_served_before_the_end_though_every_worker_is_busy() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--workers=2", "--drain-timeout=60s"]);
+    let mut busy: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    for client in &mut busy {
+        client.send("GET /small.bin HTTP/1.1\r\n");
+    }
+    server.eventually("both busy", |status| status.connections() == 2);
+    let mut queued: Vec<Client> = (0..6).map(|_| server.client()).collect();
+    for client in &mut queued {
+        client.send_get(Files::MEDIUM.0, "");
+    }
+    server.eventually("all queued", |status| status.0["queue"]["depth"] == 6);
+    server.signal(Signal::TERM);
+    server.refuses_connections();
+    for client in &mut busy {
+        client.send("Host: x\r\n\r\n");
+        assert!(client.response().body == pattern(Files::SMALL.1));
+        assert!(client.ends());
+    }
+    for client in &mut queued {
+        assert!(client.response().body == pattern(Files::MEDIUM.1));
+        assert!(client.ends());
+    }
+    drop((busy, queued));
+    assert_eq!(server.wait(), (Some(0), String::new()));
+}
+
+#[test]
+fn their_number_follows_the_load() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--workers=8", "--min-spare=2", "--max-spare=3"]);
+    // Five to begin with, of which two are too many.
+    let mut clients: Vec<Client> = (0..8).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send_get(Files::SMALL.0, "");
+    }
+    // Everybody is served, which takes eight of them, and then there may be no more.
+    assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    let status = server.eventually("at the limit", |status| status.count("limit_workers") > 0);
+    assert_eq!(status.connections(), 8);
+    assert_eq!(server.children().len(), 8);
+    drop(clients);
+    server.eventually_of("as many as the reserve has", |server| server.children().len() == 3);
+    assert_eq!(server.status().count("worker_deaths"), 0);
+    server.stop_well();
+}
+
+#[test]
+fn their_figures_and_log_lines_are_those_of_one_server() {
+    let files = Files::new();
+    let log = files.beside("access.log");
+    let flag = format!("--access-log={}", log.display());
+    let mut server = mp(&files, &["--workers=4", &flag]);
+    let mut clients: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    for client in &mut clients {
+        (0..25).for_each(|_| assert_eq!(client.get(Files::SMALL.0).status, 200));
+    }
+    let status = server.eventually("counted", |status| status.count("requests") == 100);
+    assert_eq!(status.connections(), 4);
+    assert!(status.count("hits") > 0);
+    let metrics = server.admin.get("/metrics");
+    assert!(metrics.text().contains("\ninrush_workers_started_total 4\n"), "{}", metrics.text());
+    drop(clients);
+    server.stop_well();
+    assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 100);
 }

@@ -1,0 +1,102 @@
+//! One suite over every architecture, from outside: what may not depend on who accepts and who serves.
+
+use rustix::process::Signal;
+use server::architecture::ALL;
+
+use super::serving::many_at_once;
+use crate::common::{Client, Files, Server, has_ended, pattern};
+
+/// Runs a test on every architecture; its output names the one that failed.
+fn on_every_architecture(test: impl Fn(&[&str])) {
+    for known in ALL {
+        println!("--arch {}", known.name);
+        let arch = format!("--arch={}", known.name);
+        // Fewer than by default, so that they start quickly and each serves more than one.
+        let workers = match known.name {
+            "per-core" => "--workers=2",
+            "mp" | "mt" | "knot-c" => "--workers=12",
+            _ => return test(&[&arch]),
+        };
+        test(&[&arch, workers]);
+    }
+}
+
+/// Stops a server and sees that none of its processes is left.
+fn stop(server: Server) {
+    let children = server.children();
+    server.stop_well();
+    assert!(children.into_iter().all(has_ended), "a process is left");
+}
+
+#[test]
+fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
+    let files = Files::new();
+    on_every_architecture(|flags| {
+        let mut server = Server::start(&files.root(), flags);
+        let before = server.sockets();
+        many_at_once(&mut server);
+        server.eventually_of("the sockets of before", |server| server.sockets() == before);
+        stop(server);
+    });
+}
+
+#[test]
+fn an_accept_phase_takes_as_many_as_its_limit_at_most() {
+    let files = Files::new();
+    on_every_architecture(|flags| {
+        for limit in [1, 3] {
+            let accept_limit = format!("--accept-limit={limit}");
+            let flags = [flags, &[&accept_limit, "--burn=300us"]].concat();
+            let mut server = Server::start(&files.root(), &flags);
+            let mut clients: Vec<Client> = (0..30).map(|_| server.client()).collect();
+            clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, "Connection: close\r\n"));
+            assert!(clients.iter_mut().all(|client| client.response().status == 200));
+            let status = server.eventually("all counted", |status| status.count("closed") == 30);
+            assert_eq!(status.count("accepts"), 30);
+            assert!(30 <= status.count("accept_phases") * limit, "{limit}: {status:?}");
+            drop(clients);
+            stop(server);
+        }
+    });
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_and_limits_hold() {
+    let files = Files::new();
+    let both = [Files::SMALL, Files::MEDIUM];
+    let one = |(name, _): (&str, usize)| format!("GET {name} HTTP/1.1\r\nHost: x\r\n\r\n");
+    on_every_architecture(|flags| {
+        let server = Server::start(&files.root(), &[flags, &["--max-fields=5"]].concat());
+        let mut client = server.client();
+        client.send(both.map(one).concat().repeat(100));
+        for turn in 0..200 {
+            assert!(client.response().body == pattern(both[turn % 2].1), "{turn}");
+        }
+        assert_eq!(client.get_with(Files::SMALL.0, &"X: y\r\n".repeat(10)).status, 431);
+        drop(client);
+        stop(server);
+    });
+}
+
+#[test]
+fn going_down_finishes_what_has_begun() {
+    let files = Files::new();
+    let length = files.write_endless("/endless.bin") as usize;
+    on_every_architecture(|flags| {
+        let mut server = Server::start(&files.root(), &[flags, &["--drain-timeout=60s"]].concat());
+        let (mut idle, mut silent, mut download) = (server.client(), server.client(), server.client());
+        assert_eq!(idle.get(Files::SMALL.0).status, 200);
+        download.send_get("/endless.bin", "");
+        download.response_to_head();
+        server.eventually("all in", |status| status.count("accepts") == 3);
+        let children = server.children();
+        server.signal(Signal::TERM);
+        assert!(idle.ends() && silent.ends());
+        assert_eq!(download.take(length).len(), length);
+        assert!(download.ends());
+        assert!(std::net::TcpStream::connect(server.address).is_err());
+        drop((idle, silent, download));
+        assert_eq!(server.wait(), (Some(0), String::new()));
+        assert!(children.into_iter().all(has_ended), "a process is left");
+    });
+}

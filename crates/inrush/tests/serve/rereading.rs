@@ -1,0 +1,109 @@
+//! SIGHUP: the config file is read again, and what can change does.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::common::{Files, Server};
+
+struct Reread {
+    files: Files,
+    server: Server,
+}
+
+impl Reread {
+    fn start(flags: &[&str], text: &str) -> Reread {
+        let files = Files::new();
+        std::fs::write(files.beside("inrush.toml"), text).unwrap();
+        let config = format!("--config={}", files.beside("inrush.toml").display());
+        let server = Server::start(&files.root(), &[flags, &[&config]].concat());
+        Reread { files, server }
+    }
+
+    fn config(&self) -> impl AsRef<Path> {
+        self.files.beside("inrush.toml")
+    }
+
+    fn hang_up_with(&mut self, text: &str) {
+        std::fs::write(self.config(), text).unwrap();
+        self.server.signal(Signal::HUP);
+    }
+
+    /// A request with so many fields is answered so, sooner or later.
+    fn answers(&mut self, fields: usize, expected: u16) {
+        let lines = "X: y\r\n".repeat(fields);
+        self.server.eventually_of("the new limit", |server| {
+            server.client().get_with(Files::SMALL.0, &lines).status == expected
+        });
+    }
+}
+
+/// Every way in which limits reach whoever serves.
+const ARCHITECTURES: [&[&str]; 4] = [
+    &["--arch=sped"],
+    &["--arch=mt", "--workers=3"],
+    &["--arch=knot-c", "--workers=3"],
+    &["--arch=mp", "--workers=3"],
+];
+
+#[test]
+fn what_can_change_does_and_what_cannot_is_named() {
+    for flags in ARCHITECTURES {
+        println!("{flags:?}");
+        let mut reread = Reread::start(flags, "max-fields = 5\naccept-limit = 3\n");
+        reread.answers(10, 431);
+        reread.hang_up_with("max-fields = 20\naccept-limit = 4\nbacklog = 9\nburn = '1us'\n");
+        reread.answers(10, 200);
+        assert_eq!(reread.server.status().0["accept_limit"], "4");
+        let (code, said) = reread.server.stop();
+        assert_eq!(code, Some(0));
+        let expected = "inrush: changed: accept-limit, max-fields\ninrush: needs a restart: backlog, burn\n";
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn a_broken_file_changes_nothing() {
+    let mut reread = Reread::start(&["--arch=sped"], "max-fields = 5\n");
+    for broken in ["max-fields = 'many'\n", "max-fields = \n", "max-feelds = 9\n"] {
+        reread.hang_up_with(broken);
+    }
+    // Signals of a kind that wait together are one: the last is seen in any case, and so is this.
+    reread.hang_up_with("max-fields = 6\n");
+    reread.answers(4, 200);
+    reread.answers(7, 431);
+    let (code, said) = reread.server.stop();
+    assert_eq!(code, Some(0));
+    assert!(said.lines().all(|line| {
+        line.starts_with("inrush: the configuration stays as it was: ")
+            || line == "inrush: changed: max-fields"
+    }));
+}
+
+#[test]
+fn one_broken_file_is_named_with_what_is_wrong() {
+    let mut reread = Reread::start(&["--arch=mp", "--workers=3"], "max-fields = 5\n");
+    reread.hang_up_with("max-fields = 'many'\n");
+    let status = |server: &mut Server| server.status().0["accept_limit"].as_str().unwrap().to_owned();
+    assert_eq!(status(&mut reread.server), "1");
+    let (code, said) = reread.server.stop();
+    assert_eq!(code, Some(0));
+    // The end may have been asked for before the file was read.
+    if !said.is_empty() {
+        assert!(said.starts_with("inrush: the configuration stays as it was: "), "{said}");
+        assert!(said.contains("--max-fields") && said.contains("'many'"), "{said}");
+    }
+}
+
+#[test]
+fn a_limit_set_through_the_admin_interface_stays_while_the_file_says_the_same() {
+    let mut reread = Reread::start(&["--arch=sped"], "accept-limit = 3\nmax-fields = 5\n");
+    reread.server.admin.send("PUT /accept-limit HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n7");
+    assert_eq!(reread.server.admin.response().status, 200);
+    reread.hang_up_with("accept-limit = 3\nmax-fields = 50\n");
+    reread.answers(10, 200);
+    assert_eq!(reread.server.status().0["accept_limit"], "7");
+    reread.hang_up_with("accept-limit = 4\nmax-fields = 50\n");
+    reread.server.eventually("the file's", |status| status.0["accept_limit"] == "4");
+    assert_eq!(reread.server.stop().0, Some(0));
+}
