@@ -34,9 +34,9 @@ enum Chore {
     /// Measure Inrush beside its rivals
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Check what a demonstration left behind: the report needs nothing but itself, the records add up
+    /// Check what a demonstration or experiments left behind: the records add up, the report can be read
     CheckReport {
-        /// The folder that `inrush demo --out` was given
+        /// The folder that `inrush demo --out` or `inrush lab run --out` was given
         folder: PathBuf,
     },
     /// The readiness limit as a server: answers whatever comes with the same 1 KiB (used by `bench serve`)

@@ -76,9 +76,9 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether anything got worse.
-    pub fn is_worse(&self) -> bool {
-        self.rows.iter().any(|row| row.change == Change::Worse)
+    /// What got worse.
+    pub fn worse(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.change == Change::Worse)
     }
 }
 

@@ -1,10 +1,46 @@
 //! Two runs of one experiment side by side, as one table for the terminal.
 
+use std::path::Path;
+
+use anyhow::bail;
+
+use super::experiment::Analysed;
 use super::format::{multiple, number, percent};
-use crate::analysis::compare::{Change, Comparison, Row};
+use super::paper::runs_in;
+use crate::analysis::compare::{Change, Comparison, Row, compare};
 
 const HEAD: [&str; 9] =
     ["server", "load", "metric", "first", "second", "ratio", "95 % interval", "chance", "change"];
+
+/// Compares the run in a second folder with that in a first one, or all runs of the same names in both. Changes below
+/// the share `matters` count as none.
+///
+/// # Errors
+/// When records cannot be read, or when the folders have nothing in common.
+pub fn of_folders(first: &Path, second: &Path, matters: f64) -> anyhow::Result<Vec<Comparison>> {
+    let pair = |first: &Path, second: &Path| -> anyhow::Result<Comparison> {
+        let (before, after) = (Analysed::read(first)?, Analysed::read(second)?);
+        Ok(compare(&before.experiment, (&before.run, &after.run), matters))
+    };
+    let is_run = |folder: &Path| folder.join("experiment.json").exists();
+    let comparisons = match (is_run(first), is_run(second)) {
+        (true, true) => vec![pair(first, second)?],
+        (false, false) => {
+            let others = runs_in(second)?;
+            let both = runs_in(first)?.into_iter().filter(|name| others.contains(name));
+            both.map(|name| pair(&first.join(&name), &second.join(&name))).collect::<Result<_, _>>()?
+        }
+        _ => bail!("one folder holds a run, the other does not: {} and {}", first.display(), second.display()),
+    };
+    if comparisons.iter().all(|comparison| comparison.rows.is_empty()) {
+        bail!(
+            "{} and {} have no point in common: nothing can be compared",
+            first.display(),
+            second.display()
+        );
+    }
+    Ok(comparisons)
+}
 
 /// The table, followed by what it says and what to know about it.
 pub fn text(comparison: &Comparison) -> String {

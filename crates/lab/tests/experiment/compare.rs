@@ -3,9 +3,9 @@
 use base::Seed;
 use lab::analysis::compare::{Change, compare};
 use lab::experiment::Experiment;
-use lab::report::compare::text;
+use lab::report::compare::{of_folders, text};
 
-use super::fixture::{TEXT, run_with};
+use super::fixture::{TEXT, run_with, write};
 
 fn changes(faster: fn(&str) -> f64) -> Vec<(String, String, Change)> {
     let experiment = Experiment::parse(TEXT).unwrap();
@@ -39,7 +39,7 @@ fn what_makes_runs_hard_to_compare_is_said() {
     second.run.text.push('\n');
     let comparison = compare(&experiment, (&first, &second), 0.02);
     assert_eq!(comparison.warnings.len(), 3, "{:?}", comparison.warnings);
-    assert!(!comparison.is_worse());
+    assert_eq!(comparison.worse().count(), 0);
     second.trials.clear();
     assert_eq!(compare(&experiment, (&first, &second), 0.02).rows, []);
 }
@@ -52,4 +52,22 @@ fn the_table_for_the_terminal() {
     let mut comparison = compare(&experiment, (&first, &second), 0.02);
     comparison.rows.retain(|row| row.metric == "replies_per_s");
     insta::assert_snapshot!(text(&comparison));
+}
+
+#[test]
+fn folders_are_compared_run_by_run_and_what_has_nothing_in_common_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("a"), folder.path().join("b"));
+    for out in [&first, &second] {
+        for name in ["one", "two"] {
+            write(&run_with(3, Seed(1), |_| 1.0), &out.join(name));
+        }
+    }
+    assert_eq!(of_folders(&first, &second, 0.02).unwrap().len(), 2);
+    assert_eq!(of_folders(&first.join("one"), &second.join("two"), 0.02).unwrap().len(), 1);
+    let error = of_folders(&first, &second.join("two"), 0.02).unwrap_err().to_string();
+    assert!(error.starts_with("one folder holds a run, the other does not"), "{error}");
+    std::fs::create_dir(folder.path().join("c")).unwrap();
+    let error = of_folders(&first, &folder.path().join("c"), 0.02).unwrap_err().to_string();
+    assert!(error.ends_with("have no point in common: nothing can be compared"), "{error}");
 }
