@@ -1,6 +1,7 @@
 //! A report in a real browser without a window, narrow and wide, light and dark.
 //!
 //! The browser is given a copy of the page with a probe at its end, a script that looks at what the page has become.
+//! The copy lies in a frame, for a browser's own window cannot be as narrow as a phone.
 //! Owns the browser's command line and what must hold of the probe's findings.
 
 use std::fs;
@@ -12,6 +13,10 @@ use serde::Deserialize;
 use sys::process::{Program, find_program};
 
 const PROBE: &str = include_str!("probe.js");
+/// The page around the frame keeps what the probe says.
+const AROUND: &str = "<!doctype html><body><script>\
+    addEventListener('message', (event) => { document.body.dataset.probe = event.data; });\
+    </script>";
 const TICK: Nanos = Nanos::from_millis(20);
 /// A phone, and a desk.
 const WIDTHS_PX: [u32; 2] = [400, 1600];
@@ -66,16 +71,20 @@ fn look(chromium: &Path, page: &Path, width: u32) -> anyhow::Result<Probe> {
     let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
     let copy = folder.path().join("page.html");
     fs::write(&copy, text.replacen("</body>", &format!("<script>\n{PROBE}</script>\n</body>"), 1))?;
+    let frame =
+        format!("<iframe src=\"page.html\" style=\"border: 0; width: {width}px; height: 900px\"></iframe>");
+    let around = folder.path().join("around.html");
+    fs::write(&around, format!("{AROUND}{frame}"))?;
     let program = Program::new(chromium).arguments([
         "--headless".to_owned(),
         "--no-sandbox".to_owned(),
         "--disable-gpu".to_owned(),
         "--enable-logging=stderr".to_owned(),
         "--virtual-time-budget=2000".to_owned(),
-        format!("--window-size={width},900"),
+        format!("--window-size={},1000", width + 100),
         format!("--user-data-dir={}", folder.path().join("profile").display()),
         "--dump-dom".to_owned(),
-        format!("file://{}", copy.display()),
+        format!("file://{}", around.display()),
     ]);
     let output = program.start().context("cannot start chromium")?.output(TICK, || true)?;
     let said = String::from_utf8_lossy(&output.stderr);

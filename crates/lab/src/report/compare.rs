@@ -30,7 +30,9 @@ pub fn of_folders(first: &Path, second: &Path, matters: f64) -> anyhow::Result<V
             let both = runs_in(first)?.into_iter().filter(|name| others.contains(name));
             both.map(|name| pair(&first.join(&name), &second.join(&name))).collect::<Result<_, _>>()?
         }
-        _ => bail!("one folder holds a run, the other does not: {} and {}", first.display(), second.display()),
+        _ => {
+            bail!("one folder holds a run, the other does not: {} and {}", first.display(), second.display())
+        }
     };
     if comparisons.iter().all(|comparison| comparison.rows.is_empty()) {
         bail!(

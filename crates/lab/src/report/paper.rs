@@ -59,7 +59,7 @@ pub fn write(out: &Path, names: &[String]) -> anyhow::Result<()> {
 pub fn runs_in(out: &Path) -> anyhow::Result<Vec<String>> {
     let entries = std::fs::read_dir(out).with_context(|| format!("cannot read {}", out.display()))?;
     let mut runs = Vec::new();
-    for entry in entries.flatten() {
+    for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
         if let Some(run) = Directory::new(entry.path()).run()? {
             runs.push((run.manifest.started_unix_s, entry.file_name().to_string_lossy().into_owned()));
         }
