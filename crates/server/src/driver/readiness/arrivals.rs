@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use base::{Limit, Nanos};
 use dispatch::{Dispatcher, Mechanism};
+use rustix::net::Shutdown;
 use sys::socket::AcceptQueue;
 
 use crate::accept::{Accepted, Acceptor};
@@ -67,6 +68,9 @@ impl Arrivals for Listeners {
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
         for listener in self.listeners.drain(..) {
             dispatcher.closing(listener.socket.as_fd());
+            // A request of io_uring on it keeps it open until the kernel comes to cancel it: connects would
+            // still succeed, and be reset later.
+            let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
         }
     }
 }
