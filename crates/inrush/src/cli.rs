@@ -19,7 +19,7 @@ pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
-pub use load::{Client, HandshakeKind, LoadFlags, Output, WatchFlags};
+pub use load::{Client, Close, HandshakeKind, LoadFlags, Output, WatchFlags};
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable};
 pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};

@@ -7,14 +7,18 @@ pub mod meters;
 mod summary;
 mod watch;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use ::load::{Config, Expected, Form, LoadError, Sockets, Stop, Threshold, TlsOptions, Trust};
+use ::load::{
+    Config, Expected, Form, LoadError, Observer, Part, Plan, Sockets, Stop, Threshold, TlsOptions, Trust,
+};
 use base::PerSecond;
 use record::{LoadResult, Verdict};
+use sys::process::Program;
 
-use crate::cli::{Client, HandshakeKind, LoadFlags, Output};
+use crate::cli::{Client, Close, HandshakeKind, LoadFlags, Output};
 use crate::exit::Exit;
 use watch::{Line, Watcher};
 
@@ -24,8 +28,11 @@ const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 /// Sessions a second where neither a rate nor arrivals with their own are given.
 const RATE: PerSecond = PerSecond(100.0);
 
-/// Offers load, prints the result, and judges it.
-pub fn run(flags: LoadFlags) -> Result<(), Exit> {
+/// Offers load, prints the result, and judges it. The command line is for other processes of the run.
+pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
+    if let Some(part) = flags.part {
+        return run_part(flags, part);
+    }
     let (output, thresholds) = (flags.output, flags.fail_if.clone());
     let watching = flags.watching.clone();
     check_rate(&flags)?;
@@ -40,12 +47,38 @@ pub fn run(flags: LoadFlags) -> Result<(), Exit> {
     // Before any thread: what they do not block, they would die of.
     let stop = stop_at_signal()?;
     let mut watcher = Watcher::new(output, &title, populations, watching)?;
-    let result = ::load::run(&plan, &mut watcher, &stop).map_err(exit)?;
+    let result = carry_out(&plan, arguments, &mut watcher, &stop)?;
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
     print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
     watched?;
     judge(&result, &thresholds)
+}
+
+/// Is one of the processes of a run.
+fn run_part(flags: LoadFlags, part: Part) -> Result<(), Exit> {
+    let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
+    let stop = stop_at_signal()?;
+    ::load::run_part(&plan, part, &mut io::stdout().lock(), &stop).map_err(exit)
+}
+
+/// Carries out a run in this process, or in as many as it needs.
+fn carry_out(
+    plan: &Plan,
+    arguments: &[OsString],
+    observer: &mut dyn Observer,
+    stop: &Stop,
+) -> Result<LoadResult, Exit> {
+    if plan.processes() == 1 {
+        return ::load::run(plan, observer, stop).map_err(exit);
+    }
+    let program = sys::process::this_program()
+        .map_err(|error| Exit::Failed(format!("cannot find this program's own file: {error}")))?;
+    let command = |part: Part| {
+        let arguments = arguments.iter().skip(1).cloned();
+        Program::new(&program).arguments(arguments.chain([format!("--part={part}").into()]))
+    };
+    ::load::run_in_processes(plan, &command, observer, stop).map_err(exit)
 }
 
 /// Where the arrivals do not come at a rate that can be given, none is.
@@ -121,6 +154,11 @@ fn configuration(flags: LoadFlags) -> Config {
         tls: TlsOptions { trust, resume: flags.handshakes == HandshakeKind::Resumed },
         seed: flags.seed,
         source: flags.source_ip,
+        processes: flags.processes,
+        close: match flags.close {
+            Close::Fin => ::load::Close::Fin,
+            Close::Rst => ::load::Close::Reset,
+        },
         own_this_server: flags.i_own_this_server,
         ..Config::new(flags.urls, client)
     }

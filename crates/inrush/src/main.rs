@@ -31,7 +31,7 @@ fn main() -> std::process::ExitCode {
 fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
     match Cli::try_parse_from(&arguments)?.command {
         Command::Serve(flags) => serve::run(flags, &arguments),
-        Command::Load(flags) => load::run(*flags),
+        Command::Load(flags) => load::run(*flags, &arguments),
         Command::Capacity(flags) => capacity::run(flags),
         Command::Fileset(flags) => fileset::run(flags),
         Command::Demo(flags) => demo::run(flags),

@@ -30,11 +30,13 @@ pub(crate) struct Assembly {
     established: u64,
     reached: Nanos,
     populations: Vec<Standing>,
+    /// The sockets that each process last had for each population.
+    population_sockets: Vec<Vec<u64>>,
 }
 
 impl Assembly {
-    /// Of so many threads, beside populations of these names.
-    pub(crate) fn new(threads: u32, window: Window, populations: &[Population]) -> Assembly {
+    /// Of so many threads in so many processes, beside these populations.
+    pub(crate) fn new(threads: u32, processes: u32, window: Window, populations: &[Population]) -> Assembly {
         let standing =
             |population: &Population| Standing { name: population.to_string(), ..Standing::default() };
         Assembly {
@@ -47,13 +49,16 @@ impl Assembly {
             established: 0,
             reached: Nanos::ZERO,
             populations: populations.iter().map(standing).collect(),
+            population_sockets: populations.iter().map(|_| vec![0; processes as usize]).collect(),
         }
     }
 
-    /// Takes the next interval of a population; it is shown with the next of the measured traffic.
-    pub(crate) fn add_population(&mut self, number: usize, interval: &Interval) {
+    /// Takes the next interval of a process's share of a population; it is shown with the next of the measured traffic.
+    pub(crate) fn add_population(&mut self, number: usize, process: u32, interval: &Interval) {
         let standing = &mut self.populations[number];
-        standing.sockets = interval.sockets;
+        let sockets = &mut self.population_sockets[number];
+        sockets[process as usize] = interval.sockets;
+        standing.sockets = sockets.iter().sum();
         standing.replies += interval.replies;
         standing.outcomes.merge(&ledger::named(&interval.outcomes));
     }
@@ -137,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_told_when_every_thread_has_told_of_it() {
-        let mut assembly = Assembly::new(2, WINDOW, &[]);
+        let mut assembly = Assembly::new(2, 1, WINDOW, &[]);
         let mut seen = Vec::new();
         let mut observer = |snapshot: &Snapshot<'_>| {
             seen.push((snapshot.elapsed, snapshot.warming_up, snapshot.outcomes.get(Outcome::Refused)));

@@ -10,7 +10,8 @@ use record::load::Connections;
 use crate::ledger::{Account, Ledger, Window};
 use crate::recorder::{Interval, Recorder, Totals};
 
-/// What an engine has to say when its run is over.
+/// What an engine has to say when its run is over, or several of them together.
+#[derive(Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Report {
     pub ledger: Ledger,
     pub totals: Totals,
@@ -23,6 +24,21 @@ pub(crate) struct Report {
     pub ended: Nanos,
     /// CPU time of its thread in the measured window.
     pub cpu: Nanos,
+}
+
+impl Report {
+    /// Adds another thread's.
+    pub fn merge(&mut self, other: &Report) {
+        self.ledger.merge(&other.ledger);
+        self.totals.merge(&other.totals);
+        self.connections.attempted += other.connections.attempted;
+        self.connections.established += other.connections.established;
+        self.connections.sockets_peak += other.connections.sockets_peak;
+        self.given_up += other.given_up;
+        self.open.iter_mut().zip(other.open).for_each(|(sum, open)| *sum += open);
+        self.ended = self.ended.max(other.ended);
+        self.cpu += other.cpu;
+    }
 }
 
 /// The sockets that an engine has at a moment.

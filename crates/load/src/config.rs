@@ -24,6 +24,9 @@ pub const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
 /// How long a reply may take before the client gives up (SYSTEMS.md, section 1).
 pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(10);
 
+/// The most processes of one generator: more than a machine has use for.
+pub const PROCESSES_MAX: u32 = 64;
+
 /// How many connects may be pending at once: D of Banga 1997, section 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Sockets {
@@ -32,6 +35,26 @@ pub enum Sockets {
     Auto,
     /// So many; a session that is due while all are pending ends as `no_descriptor`.
     AtMost(NonZeroU32),
+}
+
+/// How the client ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Close {
+    /// In order (FIN): the side that closes first keeps the port for a minute.
+    #[default]
+    Fin,
+    /// With a reset (RST): the port is free at once, and what the server was still sending is lost.
+    Reset,
+}
+
+/// How many processes the generator is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Processes {
+    /// As many as the descriptors need that it may open at once.
+    #[default]
+    Auto,
+    /// So many.
+    Count(NonZeroU32),
 }
 
 /// What decides when sessions begin.
@@ -62,6 +85,8 @@ pub struct Config {
     pub client: Client,
     /// Engine threads; each has its share of the rate or of the clients.
     pub threads: NonZeroU32,
+    /// Processes that share the threads, at least one each, where [`crate::run_in_processes`] carries it out.
+    pub processes: Processes,
     /// The measured time. The run takes this and the warm-up.
     pub duration: Nanos,
     /// What goes before and is not measured.
@@ -91,6 +116,8 @@ pub struct Config {
     pub seed: Seed,
     /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
     pub source: Option<SourceRange>,
+    /// How connections are ended.
+    pub close: Close,
     /// The length of an interval of the time series; not zero.
     pub interval: Nanos,
     /// The user's word that the target is theirs, which is asked for above
@@ -106,6 +133,7 @@ impl Config {
             urls,
             client,
             threads: NonZeroU32::MIN,
+            processes: Processes::Count(NonZeroU32::MIN),
             duration: Nanos::from_secs(30),
             warmup: Nanos::from_secs(5),
             connect_timeout: CONNECT_TIMEOUT,
@@ -120,6 +148,7 @@ impl Config {
             tls: TlsOptions::default(),
             seed: Seed(1),
             source: None,
+            close: Close::Fin,
             interval: Nanos::SECOND,
             own_this_server: false,
         }
@@ -136,6 +165,8 @@ impl Config {
         let mut settings = vec![
             ("urls", urls.join(" ")),
             ("threads", self.threads.to_string()),
+            ("processes", self.processes.to_string()),
+            ("close", self.close.to_string()),
             ("duration", self.duration.to_string()),
             ("warmup", self.warmup.to_string()),
             ("connect_timeout", self.connect_timeout.to_string()),
@@ -219,6 +250,40 @@ impl FromStr for Sockets {
     }
 }
 
+/// Not a number of processes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a number of processes from 1 to {PROCESSES_MAX}, or auto")]
+pub struct NotProcesses(String);
+
+impl FromStr for Processes {
+    type Err = NotProcesses;
+    fn from_str(text: &str) -> Result<Processes, NotProcesses> {
+        match (text, text.parse::<NonZeroU32>()) {
+            ("auto", _) => Ok(Processes::Auto),
+            (_, Ok(count)) if count.get() <= PROCESSES_MAX => Ok(Processes::Count(count)),
+            _ => Err(NotProcesses(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Processes::Auto => f.write_str("auto"),
+            Processes::Count(count) => count.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Close {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Close::Fin => "fin",
+            Close::Reset => "rst",
+        })
+    }
+}
+
 impl fmt::Display for Sockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -237,6 +302,13 @@ mod tests {
         for text in ["auto", "1", "20000"] {
             assert_eq!(text.parse::<Sockets>().unwrap().to_string(), text);
         }
+        for text in ["auto", "1", "64"] {
+            assert_eq!(text.parse::<Processes>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "65".parse::<Processes>().unwrap_err().to_string(),
+            "'65' is not a number of processes from 1 to 64, or auto"
+        );
         assert_eq!(
             "0".parse::<Sockets>().unwrap_err().to_string(),
             "'0' is not a number of sockets from 1 up, or auto"

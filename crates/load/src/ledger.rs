@@ -13,6 +13,7 @@
 
 use base::Nanos;
 use record::{Outcome, Outcomes};
+use serde::{Deserialize, Serialize};
 
 /// The measured part of a run, as times since the run's start: from the end of the warm-up to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Account {
 }
 
 /// The three counts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     offered: u64,
     in_flight_at_end: u64,
@@ -90,7 +91,7 @@ impl Counts {
 }
 
 /// The counts of all requests, and once more those of the retries among them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ledger {
     all: Counts,
     retries: Counts,

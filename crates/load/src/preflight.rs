@@ -11,10 +11,10 @@ use base::{Nanos, PerSecond};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::LoadError;
-use crate::config::{Client, Config, Sockets};
+use crate::config::{Client, Close, Config, PROCESSES_MAX, Processes, Sockets};
 use crate::ledger::Window;
 use crate::population::Population;
-use crate::sources::{self, SourceRange, TIME_WAIT};
+use crate::sources::{self, SourceRange, Sources, TIME_WAIT};
 use crate::target;
 use crate::tls::Tls;
 use crate::workload::{Length, Think, Workload};
@@ -47,7 +47,9 @@ pub struct Plan {
     /// Where the URL is https.
     pub(crate) tls: Option<Tls>,
     pub(crate) sources: Option<SourceRange>,
-    pub(crate) pending_max_per_thread: u32,
+    pub(crate) pending_max_per_lane: u32,
+    processes: u32,
+    lanes: u32,
     warnings: Vec<String>,
 }
 
@@ -59,7 +61,23 @@ impl Plan {
 
     /// The most connects pending at once, all threads together.
     pub fn pending_max(&self) -> u64 {
-        u64::from(self.pending_max_per_thread) * u64::from(self.config.threads.get())
+        u64::from(self.pending_max_per_lane) * u64::from(self.lanes)
+    }
+
+    /// How many processes it is for.
+    pub fn processes(&self) -> u32 {
+        self.processes
+    }
+
+    /// Engine threads, all processes together: as many as were asked for, and at least one a process.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    /// The sockets of one of its threads. Threads begin at different addresses, so that they do not search the same
+    /// ports.
+    pub(crate) fn sources_of(&self, thread: u32) -> Sources {
+        Sources::new(self.sources, thread * 7, self.config.close)
     }
 
     /// The clients of all populations, each with a connection.
@@ -128,9 +146,13 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let ports = port_range();
     let connections = connections_in_time_wait(&config);
     let sources = config.source.or_else(|| sources::automatic(target, connections, &ports));
-    let pending_max_per_thread = pending_max_per_thread(&config, workload.mean_session_length());
     let secure = config.urls.iter().find(|url| url.is_secure());
     let tls = secure.map(|url| Tls::new(url.host(), &config.tls)).transpose()?;
+    let limit = raise_descriptor_limit();
+    let clients = config.populations.iter().map(|population| u64::from(population.clients())).sum();
+    let pending = pending_max(&config, workload.mean_session_length());
+    let processes = processes(config.processes, pending + clients, limit);
+    let lanes = config.threads.get().max(processes);
     let mut plan = Plan {
         tls,
         config,
@@ -138,12 +160,14 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
         population_workloads,
         target,
         sources,
-        pending_max_per_thread,
+        pending_max_per_lane: u32::try_from(pending.div_ceil(u64::from(lanes))).unwrap_or(u32::MAX),
+        processes,
+        lanes,
         warnings: Vec::new(),
     };
     plan.warnings.extend(plan.arrivals_remark());
-    let limit = raise_descriptor_limit();
-    plan.warnings.extend(descriptor_warning(plan.pending_max(), plan.population_clients(), limit));
+    let limit = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
+    plan.warnings.extend(descriptor_warning(plan.pending_max(), clients, limit, processes));
     plan.warnings.extend(port_warning(&plan, connections, &ports));
     Ok(plan)
 }
@@ -215,25 +239,41 @@ fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
     }
 }
 
-/// D of Banga 1997: what is pending when every connect runs into its time-out, at the peak rate. A session whose server
-/// ends a persistent connection early connects once more for each request; one that fails is retried.
-fn pending_max_per_thread(config: &Config, session_length: f64) -> u32 {
-    let threads = config.threads.get();
+/// D of Banga 1997, all threads together: what is pending when every connect runs into its time-out, at the
+/// peak rate. A session whose server ends a persistent connection early connects once more for each request;
+/// one that fails is retried.
+fn pending_max(config: &Config, session_length: f64) -> u64 {
     match &config.client {
-        Client::SClient { sockets: Sockets::AtMost(most), .. } => most.get().div_ceil(threads),
+        Client::SClient { sockets: Sockets::AtMost(most), .. } => u64::from(most.get()),
         Client::SClient { rate, arrivals, sockets: Sockets::Auto } => {
+            let threads = f64::from(config.threads.get());
             let peak = arrivals.peak(*rate, config.window().until, config.connect_timeout);
             let attempts = config.retry.attempts_max(config.window().until, config.connect_timeout);
-            let mean = peak.times(config.connect_timeout) * session_length * attempts / f64::from(threads);
+            let mean = peak.times(config.connect_timeout) * session_length * attempts / threads;
             let margin = (mean * PENDING_MARGIN).max(mean + arrivals.excess(mean));
-            margin.max(PENDING_MIN).ceil() as u32
+            (margin.max(PENDING_MIN).ceil() * threads) as u64
         }
-        Client::Closed { clients } => clients.get().div_ceil(threads),
+        Client::Closed { clients } => u64::from(clients.get()),
+    }
+}
+
+/// How many processes there are to be for so many descriptors, when each may open as many as the limit says.
+fn processes(asked: Processes, descriptors: u64, limit: Option<u64>) -> u32 {
+    match (asked, limit) {
+        (Processes::Count(count), _) => count.get(),
+        (Processes::Auto, None) => 1,
+        (Processes::Auto, Some(limit)) => {
+            let each = limit.saturating_sub(DESCRIPTORS_ASIDE).max(1);
+            descriptors.div_ceil(each).clamp(1, u64::from(PROCESSES_MAX)) as u32
+        }
     }
 }
 
 /// How many connections may stand in TIME-WAIT at once, if the client's side closes first.
 fn connections_in_time_wait(config: &Config) -> f64 {
+    if config.close == Close::Reset {
+        return 0.0;
+    }
     let run = Window { from: Nanos::ZERO, until: config.window().until };
     let span = run.until.min(TIME_WAIT);
     match &config.client {
@@ -266,14 +306,20 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn descriptor_warning(pending_max: u64, clients: u64, limit: Option<u64>) -> Option<String> {
+fn descriptor_warning(pending_max: u64, clients: u64, limit: Option<u64>, processes: u32) -> Option<String> {
     let limit = limit?;
+    let aside = DESCRIPTORS_ASIDE * u64::from(processes);
     let populations =
         if clients > 0 { format!(" beside {clients} clients of populations") } else { String::new() };
-    (pending_max + clients + DESCRIPTORS_ASIDE > limit).then(|| {
+    let who = match processes {
+        1 => "this process".to_owned(),
+        _ => format!("{processes} processes"),
+    };
+    (pending_max + clients + aside > limit).then(|| {
         format!(
-            "{pending_max} connects may be pending at once{populations}, but this process may open {limit} descriptors: beyond \
-             them sessions end as no_descriptor; raise the hard limit (ulimit -Hn) or shorten --connect-timeout."
+            "{pending_max} connects may be pending at once{populations}, but {who} may open {limit} descriptors: beyond \
+             them sessions end as no_descriptor; raise the hard limit (ulimit -Hn), allow more --processes or shorten \
+             --connect-timeout."
         )
     })
 }
@@ -287,7 +333,7 @@ fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> O
     (connections > available).then(|| {
         format!(
             "Up to {connections:.0} closed connections may keep their ports for 60 s, but {addresses} source address(es) \
-             have {available:.0}: without a free port sessions end as no_port; give more with --source-ip."
+             have {available:.0}: without a free port sessions end as no_port; give more with --source-ip, or --close rst."
         )
     })
 }
@@ -398,11 +444,24 @@ mod tests {
     }
 
     #[test]
+    fn there_are_as_many_processes_as_the_descriptors_need() {
+        let needed = |descriptors| processes(Processes::Auto, descriptors, Some(20_064));
+        assert_eq!((needed(20_000), needed(20_001), needed(60_000)), (1, 2, 3));
+        assert_eq!((needed(u64::MAX), processes(Processes::Auto, u64::MAX, None)), (64, 1));
+        let given = Processes::Count(NonZeroU32::new(5).unwrap());
+        assert_eq!(processes(given, 1, Some(20_064)), 5);
+        let mut config = open("http://127.0.0.1:80/", 2_000.0);
+        config.processes = given;
+        let plan = prepare(config).unwrap();
+        assert_eq!((plan.processes(), plan.lanes(), plan.pending_max()), (5, 5, 1_050));
+    }
+
+    #[test]
     fn limits_that_will_bite_are_told() {
-        assert!(descriptor_warning(20_000, 0, Some(20_000)).unwrap().contains("no_descriptor"));
-        assert_eq!(descriptor_warning(10_000, 0, Some(20_000)), None);
-        assert_eq!(descriptor_warning(u64::MAX / 2, 0, None), None);
-        let told = descriptor_warning(10_000, 12_000, Some(20_000)).unwrap();
+        assert!(descriptor_warning(20_000, 0, Some(20_000), 1).unwrap().contains("no_descriptor"));
+        assert_eq!(descriptor_warning(10_000, 0, Some(20_000), 1), None);
+        assert_eq!(descriptor_warning(u64::MAX / 2, 0, None, 1), None);
+        let told = descriptor_warning(10_000, 12_000, Some(20_000), 1).unwrap();
         assert!(told.contains("at once beside 12000 clients of populations, but"), "{told}");
         let mut config = open("http://10.0.0.1/", 5_000.0);
         config.duration = Nanos::from_secs(60);

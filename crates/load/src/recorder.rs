@@ -10,6 +10,7 @@
 use base::Nanos;
 use hdrhistogram::Histogram;
 use record::Outcome;
+use serde::{Deserialize, Serialize};
 
 use crate::tls::Handshake;
 
@@ -19,24 +20,29 @@ use crate::ledger::Window;
 pub const LONGEST: Nanos = Nanos::from_secs(600);
 
 /// A histogram of the totals.
-fn exact() -> Histogram<u64> {
+pub(crate) fn exact() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST.0, 3).expect("the bounds are in order")
 }
 
 /// A histogram of an interval: some 12 KiB.
-fn compact() -> Histogram<u32> {
+pub(crate) fn compact() -> Histogram<u32> {
     Histogram::new_with_bounds(1_000, LONGEST.0, 2).expect("the bounds are in order")
 }
 
 /// The distributions and rates of the measured window.
+#[derive(Serialize, Deserialize)]
 pub struct Totals {
     /// From the intended time to the complete reply.
+    #[serde(with = "crate::buckets::exact")]
     pub latency_intended: Histogram<u64>,
     /// From the time it was sent.
+    #[serde(with = "crate::buckets::exact")]
     pub latency_sent: Histogram<u64>,
     /// From connect() to established.
+    #[serde(with = "crate::buckets::exact")]
     pub connect: Histogram<u64>,
     /// From a session's scheduled time to its connect().
+    #[serde(with = "crate::buckets::exact")]
     pub lateness: Histogram<u64>,
     /// Requests sent in the window.
     pub sent: u64,
@@ -91,7 +97,7 @@ impl Totals {
 }
 
 /// What happened in one interval, warm-up or not.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Interval {
     /// When it began, since the run's start.
     pub from: Nanos,
@@ -108,8 +114,10 @@ pub struct Interval {
     /// How requests ended, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
     /// From the intended time, of correct replies.
+    #[serde(with = "crate::buckets::compact")]
     pub latency_intended: Histogram<u32>,
     /// How late sessions began.
+    #[serde(with = "crate::buckets::compact")]
     pub lateness: Histogram<u32>,
     /// Sockets open at its end.
     pub sockets: u64,

@@ -15,7 +15,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::str::FromStr;
+use std::time::Duration;
 
+use crate::config::Close;
 use base::Nanos;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -165,12 +167,15 @@ pub(crate) struct Sources {
     range: Option<SourceRange>,
     next: u32,
     receive_buffer: Option<usize>,
+    close: Close,
 }
 
 impl Sources {
-    /// Sockets from a range, or from where the kernel likes. `offset` keeps threads apart.
-    pub(crate) fn new(range: Option<SourceRange>, offset: u32) -> Sources {
-        Sources { range, next: range.map_or(0, |range| offset % range.count), receive_buffer: None }
+    /// Sockets from a range, or from where the kernel likes, that end their connections so. `offset` keeps
+    /// threads apart.
+    pub(crate) fn new(range: Option<SourceRange>, offset: u32, close: Close) -> Sources {
+        let next = range.map_or(0, |range| offset % range.count);
+        Sources { range, next, receive_buffer: None, close }
     }
 
     /// Sockets that ask the kernel to buffer about so many received bytes and no more, so that the server
@@ -194,6 +199,10 @@ impl Sources {
         }
         if let Some(bytes) = self.receive_buffer {
             rustix::net::sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+        }
+        if self.close == Close::Reset {
+            // Of a connection that is not established it sends nothing, like any close.
+            rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         }
         begin(&socket, target)?;
         Ok(socket)

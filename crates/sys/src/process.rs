@@ -251,6 +251,14 @@ impl Child {
         Ok(self.exit)
     }
 
+    /// Asks it to end (SIGTERM), and does not wait for it.
+    ///
+    /// # Errors
+    /// Those of pidfd_send_signal(2), but not that it has ended already.
+    pub fn ask_to_end(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
     /// Asks it to end (SIGTERM), and makes it end (SIGKILL) when it has not within `patience`. Blocks.
     ///
     /// # Errors

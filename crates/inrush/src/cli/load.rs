@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Body, Digest, Field, Length, Method, Population, Process, Retry, Sockets, SourceRange, Spec, Statuses,
-    Think, Threshold, Url,
+    Body, Digest, Field, Length, Method, Part, Population, Process, Processes, Retry, Sockets, SourceRange,
+    Spec, Statuses, Think, Threshold, Url,
 };
 use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, ValueEnum};
@@ -29,6 +29,15 @@ pub enum HandshakeKind {
     Resumed,
     /// Every one with a key exchange and a certificate, as new visitors make them
     Full,
+}
+
+/// How connections are ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Close {
+    /// In order; who closes first keeps the port for a minute
+    Fin,
+    /// By a reset; the port is free at once
+    Rst,
 }
 
 /// What is written to stdout.
@@ -172,9 +181,22 @@ pub struct LoadFlags {
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroU32,
 
+    /// Processes that share the threads, at least one each; auto: as many as the descriptors need that may be open at
+    /// once
+    #[arg(long, value_name = "N|auto", default_value = "auto")]
+    pub processes: Processes,
+
+    /// Be one of them
+    #[arg(long, hide = true)]
+    pub part: Option<Part>,
+
     /// Addresses to connect from: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
     #[arg(long, value_name = "RANGE")]
     pub source_ip: Option<SourceRange>,
+
+    /// How connections are ended
+    #[arg(long, value_name = "HOW", default_value = "fin")]
+    pub close: Close,
 
     /// Whose certificates to believe, of an https target: a PEM file; the machine's own roots if not given
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]

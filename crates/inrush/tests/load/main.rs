@@ -6,6 +6,7 @@ mod common;
 
 mod fileset;
 mod mistakes;
+mod processes;
 mod watching;
 
 use std::time::Duration;

@@ -9,7 +9,7 @@ mod tls;
 use std::num::NonZeroU32;
 
 use base::{Nanos, PerSecond};
-use load::{Client, Config, Process, Snapshot, Sockets, Stop};
+use load::{Client, Close, Config, Process, Snapshot, Sockets, Stop};
 use record::{LoadResult, Outcome, Verdict};
 use servers::Server;
 
@@ -193,6 +193,17 @@ fn a_reset_within_a_reply_ends_the_session() {
     let result = run(sessions);
     assert_all(&result, Outcome::Reset);
     assert_eq!(result.outcomes.get(Outcome::Reset) % 4, 0, "what a session had left shares its outcome");
+}
+
+#[test]
+fn a_connection_is_ended_in_order_or_by_a_reset() {
+    for (close, was_reset) in [(Close::Fin, false), (Close::Reset, true)] {
+        let (server, resets) = Server::noting_resets(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let mut closing = config(&server);
+        closing.close = close;
+        assert_all(&run(closing), Outcome::Ok);
+        assert_eq!(resets.recv(), Ok(was_reset), "of the first connection");
+    }
 }
 
 #[test]

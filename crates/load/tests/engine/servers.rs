@@ -94,6 +94,18 @@ impl Server {
         })
     }
 
+    /// Answers one request on each connection, and tells whether the client ended it by a reset.
+    pub fn noting_resets(reply: &'static [u8]) -> (Server, Receiver<bool>) {
+        let (sender, receiver) = channel();
+        let server = Server::accepting(move |mut stream| {
+            if read_request(&mut stream) && stream.write_all(reply).is_ok() {
+                // The test may be over.
+                let _ = sender.send(stream.read(&mut [0]).is_err());
+            }
+        });
+        (server, receiver)
+    }
+
     /// Answers nothing, and tells what each connection's first read brought.
     pub fn listening() -> (Server, Receiver<Vec<u8>>) {
         let (sender, receiver) = channel();

@@ -1,0 +1,67 @@
+//! A run in several processes: one result, as if it were one.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use serde_json::Value;
+
+use super::{inrush, refused, said};
+
+/// Answers every request with 200, a thread a connection; ends with the test process.
+fn server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = |mut stream: TcpStream| {
+        let mut request = [0; 1024];
+        while let Ok(1..) = stream.read(&mut request) {
+            if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                break;
+            }
+        }
+    };
+    thread::spawn(move || {
+        listener.incoming().flatten().for_each(|stream| drop(thread::spawn(move || serve(stream))))
+    });
+    address
+}
+
+fn result(flags: &[&str]) -> Value {
+    let url = format!("http://{}/", server());
+    let short = ["load", &url, "--rate=400", "--duration=500ms", "--warmup=300ms", "--output=json"];
+    let assert = inrush(&[&short[..], flags].concat(), 0);
+    serde_json::from_slice(&assert.get_output().stdout).unwrap()
+}
+
+#[test]
+fn their_books_are_one() {
+    let result =
+        result(&["--processes=3", "--population=idle:10", "--arrivals=constant", "--connect-timeout=5s"]);
+    assert_eq!(result["offered"], 200, "{result:#}");
+    assert_eq!(
+        result["outcomes"]["ok"].as_u64().unwrap() + result["in_flight_at_end"].as_u64().unwrap(),
+        200
+    );
+    assert_eq!(result["latency_intended_ns"]["count"], result["outcomes"]["ok"]);
+    assert_eq!(result["lateness_ns"]["count"], 200);
+    let idle = &result["populations"]["idle:10"];
+    assert_eq!((&idle["clients"], &idle["offered"]), (&Value::from(10), &Value::from(10)), "{idle:#}");
+    assert_eq!(idle["open_at_end"], 10);
+    let series: u64 =
+        result["series"].as_array().unwrap().iter().map(|point| point["offered"].as_u64().unwrap()).sum();
+    assert_eq!(series, 320, "warm-up included");
+}
+
+#[test]
+fn a_target_that_is_not_there_is_unreachable_for_all() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{closed}/");
+    let assert = inrush(&["load", &url, "--processes=2", "--duration=1h", "--warmup=0"], 3);
+    assert!(said(&assert).contains("nobody listens there"), "{}", said(&assert));
+}
+
+#[test]
+fn their_number_has_bounds() {
+    refused(&["load", "http://127.0.0.1:9/", "--processes=0"], 2, &["--processes", "from 1 to 64, or auto"]);
+    refused(&["load", "http://127.0.0.1:9/", "--close=abort"], 2, &["--close", "fin, rst"]);
+}

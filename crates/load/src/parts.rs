@@ -1,0 +1,245 @@
+//! A run in several processes: more descriptors than one may open.
+//!
+//! ```text
+//!   parent ---- starts ----> part 0/3 ---- a line for each interval, and one for the report ----+
+//!     |-------- starts ----> part 1/3 ----------------------------------------------------------|
+//!     |-------- starts ----> part 2/3 ----------------------------------------------------------|
+//!     +--> one ledger, one series, one verdict <-------------------------------------------------+
+//! ```
+//!
+//! A part is this program once more with the same settings, told which part it is and when the run begins: it
+//! makes the same plan, and runs its share of the lanes and of each population. What it tells is JSON on
+//! its standard output, a line each; counts and histograms are added up, so the result is the one that a
+//! single process would have had. The parent alone prints. A part that ends without its report makes the
+//! run fail: half a generator has offered something else than what was asked for.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+
+use base::{Clock, Nanos, RealClock};
+use record::LoadResult;
+use serde::{Deserialize, Serialize};
+use sys::process::{Child, Program};
+
+use crate::LoadError;
+use crate::lanes::Start;
+use crate::observer::Observer;
+use crate::preflight::Plan;
+use crate::run::{Gathering, Reports, Told, carry_out};
+use crate::stop::Stop;
+
+/// From now to the run's start: for the parts to be there when the first session is due, and for each of them.
+const HEAD_START: Nanos = Nanos::from_millis(200);
+const HEAD_START_EACH: Nanos = Nanos::from_millis(20);
+
+/// How long the parent sleeps at most: a request to stop is noticed then.
+const TICK: Nanos = Nanos::from_millis(50);
+
+/// One of several equal shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub index: u32,
+    pub count: u32,
+}
+
+impl Share {
+    /// Everything.
+    pub const ALL: Share = Share { index: 0, count: 1 };
+
+    /// How many of so many things it has: the shares differ by one at most.
+    pub fn of(self, things: u32) -> u32 {
+        things / self.count + u32::from(self.index < things % self.count)
+    }
+
+    /// Which of so many things, in order.
+    pub fn range(self, things: u32) -> Range<u32> {
+        let before = (0..self.index).map(|index| Share { index, ..self }.of(things)).sum();
+        before..before + self.of(things)
+    }
+}
+
+/// What a process is told when it is to be a part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    share: Share,
+    /// When the run begins, on the clock that all processes of a machine share.
+    origin: Nanos,
+}
+
+/// Not a part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a part of a run")]
+pub struct NotAPart(String);
+
+impl FromStr for Part {
+    type Err = NotAPart;
+
+    fn from_str(text: &str) -> Result<Part, NotAPart> {
+        let parse = || {
+            let (share, origin) = text.split_once('@')?;
+            let (index, count) = share.split_once('/')?;
+            let share = Share { index: index.parse().ok()?, count: count.parse().ok()? };
+            let origin = Nanos(origin.parse().ok()?);
+            (share.index < share.count).then_some(Part { share, origin })
+        };
+        parse().ok_or_else(|| NotAPart(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}@{}", self.share.index, self.share.count, self.origin.0)
+    }
+}
+
+/// A line from a part.
+#[derive(Serialize, Deserialize)]
+enum Line {
+    Told(Told),
+    Reports(Reports),
+}
+
+/// Carries out a part of a run in this process, and writes what there is to tell to `out`. Blocks until
+/// the planned time is over or `stop` is raised.
+///
+/// # Errors
+/// As [`crate::run`]; nobody reads `out`.
+pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> Result<(), LoadError> {
+    let clock = RealClock::new();
+    // The run's start in this process's own time; one that is late finds its sessions overdue.
+    let head_start = part.origin.saturating_sub(sys::clock::monotonic());
+    let late = sys::clock::monotonic().saturating_sub(part.origin);
+    let origin = (clock.now() + head_start).saturating_sub(late);
+    let mut failure = None;
+    let mut write = |line: &Line| {
+        let written = serde_json::to_writer(&mut *out, line).map_err(io::Error::from);
+        if let Err(error) = written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+            // Nobody is left to tell.
+            failure.get_or_insert(error);
+            stop.request();
+        }
+    };
+    let reports =
+        carry_out(plan, part.share, Start { clock, origin }, &|| stop.is_requested(), &mut |told| {
+            write(&Line::Told(told));
+        })?;
+    write(&Line::Reports(reports));
+    failure.map_or(Ok(()), |source| Err(LoadError::System { operation: "telling the parent", source }))
+}
+
+/// Carries out a planned run in as many processes as it needs; `program` says how to start this program as a
+/// part. Blocks as [`crate::run`] does.
+///
+/// # Errors
+/// [`LoadError::System`]: a part cannot be started, or ends without its report.
+pub fn run_in_processes(
+    plan: &Plan,
+    program: &dyn Fn(Part) -> Program<'static>,
+    observer: &mut dyn Observer,
+    stop: &Stop,
+) -> Result<LoadResult, LoadError> {
+    let count = plan.processes();
+    let origin = sys::clock::monotonic() + HEAD_START + HEAD_START_EACH * u64::from(count);
+    let mut gathering = Gathering::new(plan, Share { index: 0, count }, observer);
+    let start = |index| {
+        let part = Part { share: Share { index, count }, origin };
+        program(part).start().map_err(LoadError::system("starting a part of the generator"))
+    };
+    // By this thread, which stays: a child does not outlive the one that started it.
+    let mut children: Vec<Child> = (0..count).map(start).collect::<Result<_, _>>()?;
+    let (sender, receiver) = channel();
+    let given_up = gathering.given_up.clone();
+    let reports = thread::scope(|scope| {
+        for (index, child) in children.iter_mut().enumerate() {
+            let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+            let sender = sender.clone();
+            scope.spawn(move || read(index as u32, stdout, stderr, &sender));
+        }
+        drop(sender);
+        let (mut reports, mut reported, mut failure) = (Reports::of(plan), 0, None);
+        let mut told_to_end = false;
+        loop {
+            match receiver.recv_timeout(TICK.into()) {
+                Ok((process, Ok(Line::Told(told)))) => gathering.hear(process, told),
+                Ok((_, Ok(Line::Reports(of_part)))) => {
+                    reports.merge(&of_part);
+                    reported += 1;
+                }
+                Ok((_, Err(error))) => {
+                    failure.get_or_insert(error);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let is_over = stop.is_requested() || given_up.is_requested() || failure.is_some();
+            if is_over && !told_to_end {
+                told_to_end = true;
+                let told = children.iter().try_for_each(Child::ask_to_end);
+                told.map_err(LoadError::system("ending a part of the generator"))?;
+            }
+        }
+        let missing = || io::Error::other(format!("only {reported} of {count} have reported"));
+        match failure.or_else(|| (reported < count).then(missing)) {
+            None => Ok(reports),
+            Some(error) => Err(LoadError::system("a part of the generator")(error)),
+        }
+    });
+    Ok(gathering.result(reports?))
+}
+
+/// Hands on the lines of a part until it ends; what it says on its standard error is why it failed.
+fn read(
+    index: u32,
+    stdout: Option<impl Read>,
+    stderr: Option<impl Read>,
+    sender: &Sender<(u32, io::Result<Line>)>,
+) {
+    let Some(stdout) = stdout else { return };
+    for line in BufReader::new(stdout).lines() {
+        let line = line.and_then(|line| Ok(serde_json::from_str(&line)?));
+        if sender.send((index, line)).is_err() {
+            return;
+        }
+    }
+    let mut said = String::new();
+    if stderr.is_some_and(|mut pipe| pipe.read_to_string(&mut said).is_ok()) && !said.is_empty() {
+        // The receiver may have failed for another part's sake.
+        let _ = sender.send((index, Err(io::Error::other(said.trim().to_owned()))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn parts_parse_back() {
+        for text in ["0/1@0", "2/3@123456789"] {
+            assert_eq!(text.parse::<Part>().unwrap().to_string(), text);
+        }
+        for text in ["", "3/3@1", "1@1", "1/3", "a/b@c"] {
+            assert!(text.parse::<Part>().is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_all_there_is_and_differ_by_one(things in 0u32..10_000, count in 1u32..100) {
+            let mut next = 0;
+            for index in 0..count {
+                let share = Share { index, count };
+                let range = share.range(things);
+                prop_assert_eq!(range.start, next);
+                prop_assert_eq!(range.len(), share.of(things) as usize);
+                prop_assert!(share.of(things).abs_diff(things / count) <= 1);
+                next = range.end;
+            }
+            prop_assert_eq!(next, things);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The record of what the engines report.
+
+use std::collections::BTreeMap;
+
+use record::load::{Handshakes, Retries, SCHEMA};
+use record::{Distribution, LoadResult, Manifest};
+
+use crate::assembly::Assembly;
+use crate::books::Report;
+use crate::population::Population;
+use crate::preflight::Plan;
+use crate::run::Reports;
+use crate::verdict::{self, Evidence};
+
+/// Puts the result of a run together and judges it.
+pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest: Manifest) -> LoadResult {
+    let Report { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
+    let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
+    let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
+    let rate = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
+    let (all, again) = (ledger.all(), ledger.retries());
+    let outcomes = all.outcomes();
+    let retries = Retries {
+        offered: again.offered(),
+        in_flight_at_end: again.in_flight_at_end(),
+        outcomes: again.outcomes(),
+        given_up,
+    };
+    let lateness = Distribution::from(&totals.lateness);
+    let (outcomes_of_run, established) = assembly.totals();
+    let populations = populations(plan, &reports.populations, duration_s);
+    let (verdict, mut reasons) = verdict::judge(&Evidence {
+        offered: all.offered(),
+        outcomes: &outcomes,
+        lateness: &lateness,
+        outcomes_of_run: &outcomes_of_run,
+        established,
+        populations: &populations,
+        given_up: retries.given_up,
+    });
+    reasons.extend(reports.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
+    let beside = plan.config.populations.iter().zip(&reports.populations);
+    reasons.extend(beside.filter_map(|(population, report)| population.missing(report.open[0])));
+    LoadResult {
+        schema: SCHEMA.to_owned(),
+        duration_s,
+        offered: all.offered(),
+        in_flight_at_end: all.in_flight_at_end(),
+        outcomes,
+        retries,
+        connections,
+        handshakes: plan.tls.as_ref().map(|_| Handshakes {
+            full: totals.handshakes_full,
+            resumed: totals.handshakes_resumed,
+            full_per_s: rate(totals.handshakes_full),
+            resumed_per_s: rate(totals.handshakes_resumed),
+        }),
+        target_per_s: plan.requests_per_s(),
+        offered_per_s: rate(all.offered()),
+        sent_per_s: rate(totals.sent),
+        replies_per_s: rate(totals.replies),
+        goodput_per_s: rate(totals.good),
+        content_bytes_per_s: rate(totals.content_bytes),
+        latency_intended_ns: Distribution::from(&totals.latency_intended),
+        latency_sent_ns: Distribution::from(&totals.latency_sent),
+        connect_ns: Distribution::from(&totals.connect),
+        lateness_ns: lateness,
+        generator_cpu: if duration_s > 0.0 { cpu.as_secs_f64() / duration_s } else { 0.0 },
+        populations,
+        series: assembly.into_points(),
+        verdict,
+        reasons,
+        manifest,
+    }
+}
+
+/// The records of the populations, by name.
+fn populations(plan: &Plan, reports: &[Report], duration_s: f64) -> BTreeMap<String, record::Population> {
+    let record = |(population, report): (&Population, &Report)| {
+        let replies = report.totals.replies as f64;
+        let record = record::Population {
+            clients: u64::from(population.clients()),
+            offered: report.ledger.all().offered(),
+            in_flight_at_end: report.ledger.all().in_flight_at_end(),
+            outcomes: report.ledger.all().outcomes(),
+            connections: report.connections,
+            open_at_start: report.open[0],
+            open_at_end: report.open[1],
+            replies_per_s: if duration_s > 0.0 { replies / duration_s } else { 0.0 },
+            latency_intended_ns: Distribution::from(&report.totals.latency_intended),
+        };
+        (population.to_string(), record)
+    };
+    plan.config.populations.iter().zip(reports).map(record).collect()
+}
