@@ -1,5 +1,6 @@
 //! `inrush load`: flags to configuration, the run, and its output.
 
+mod calibrate;
 mod csv;
 mod hdr_log;
 mod live;
@@ -30,6 +31,9 @@ const RATE: PerSecond = PerSecond(100.0);
 
 /// Offers load, prints the result, and judges it. The command line is for other processes of the run.
 pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
+    if flags.calibrate {
+        return calibrate::run(&flags);
+    }
     if let Some(part) = flags.part {
         return run_part(flags, part);
     }
@@ -37,7 +41,9 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let watching = flags.watching.clone();
     check_rate(&flags)?;
     let (title, populations) = (title(&flags), flags.population.len());
-    let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
+    let clean_rate = calibrate::kept(flags.threads.get()).map(|kept| PerSecond(kept.clean_per_s));
+    let config = Config { clean_rate, ..configuration(flags) };
+    let plan = ::load::prepare(config).map_err(exit)?;
     for warning in plan.warnings() {
         eprintln!("inrush: {warning}");
     }

@@ -120,6 +120,9 @@ pub struct Config {
     pub close: Close,
     /// The length of an interval of the time series; not zero.
     pub interval: Nanos,
+    /// The clean rate of this machine with so many threads, where it was measured: a run that asks for more
+    /// sessions a second is generator-limited.
+    pub clean_rate: Option<PerSecond>,
     /// The user's word that the target is theirs, which is asked for above
     /// [`RATE_UNASKED`](crate::preflight::RATE_UNASKED) to a public address.
     pub own_this_server: bool,
@@ -150,6 +153,7 @@ impl Config {
             source: None,
             close: Close::Fin,
             interval: Nanos::SECOND,
+            clean_rate: None,
             own_this_server: false,
         }
     }

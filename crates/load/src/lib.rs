@@ -32,6 +32,7 @@ mod arrivals;
 mod assembly;
 mod books;
 mod buckets;
+pub mod calibrate;
 mod config;
 mod content;
 mod deadlines;

@@ -102,6 +102,19 @@ impl Plan {
         }
     }
 
+    /// What to say of a run that asks for more than the machine's clean rate.
+    pub(crate) fn above_clean_rate(&self) -> Option<String> {
+        let clean = self.config.clean_rate?;
+        let peak = sessions_peak(&self.config, Nanos::SECOND)?;
+        (peak.0 > clean.0).then(|| {
+            format!(
+                "{:.0} sessions a second are asked for, and the clean rate of this machine is {:.0} (inrush load \
+                 --calibrate): beyond it the generator bends the result.",
+                peak.0, clean.0
+            )
+        })
+    }
+
     /// Of self-similar arrivals, the Hurst parameter of this schedule, where it is long enough for an
     /// estimate, and that of the process.
     pub fn hurst(&self) -> Option<(Option<f64>, f64)> {
@@ -166,6 +179,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
         warnings: Vec::new(),
     };
     plan.warnings.extend(plan.arrivals_remark());
+    plan.warnings.extend(plan.above_clean_rate());
     let limit = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
     plan.warnings.extend(descriptor_warning(plan.pending_max(), clients, limit, processes));
     plan.warnings.extend(port_warning(&plan, connections, &ports));
@@ -366,6 +380,18 @@ mod tests {
         let mut config = open("http://127.0.0.1:80/", 2_000.0);
         config.retry = "fixed:500ms,3".parse().unwrap();
         assert_eq!(prepare(config).unwrap().pending_max(), 4_200);
+    }
+
+    #[test]
+    fn a_rate_above_the_clean_one_is_told() {
+        let mut config = open("http://127.0.0.1:80/", 2_000.0);
+        config.clean_rate = Some(PerSecond(2_000.0));
+        assert_eq!(prepare(config.clone()).unwrap().above_clean_rate(), None);
+        config.clean_rate = Some(PerSecond(1_500.0));
+        let plan = prepare(config).unwrap();
+        let told = plan.above_clean_rate().unwrap();
+        assert!(told.starts_with("2000 sessions a second are asked for, and the clean rate"), "{told}");
+        assert!(plan.warnings().contains(&told));
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         established,
         populations: &populations,
         given_up: retries.given_up,
+        above_clean_rate: plan.above_clean_rate(),
     });
     reasons.extend(reports.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
     let beside = plan.config.populations.iter().zip(&reports.populations);

@@ -2,8 +2,9 @@
 //!
 //! A generator that could not offer what it was asked to measures itself. Two things give it away:
 //! sessions that began late, and requests that it could not send for want of a port, a descriptor or
-//! time. The offered count itself cannot miss the schedule: every scheduled session is in the ledger,
-//! and one that could not begin is there as a limit of the client.
+//! time. A third is known before: a rate above the machine's clean rate, where that was measured. The
+//! offered count itself cannot miss the schedule: every scheduled session is in the ledger, and one that
+//! could not begin is there as a limit of the client.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,8 @@ pub(crate) struct Evidence<'a> {
     pub populations: &'a BTreeMap<String, Population>,
     /// Retries for which there was no room.
     pub given_up: u64,
+    /// What there is to say if more was asked for than the machine's clean rate.
+    pub above_clean_rate: Option<String>,
 }
 
 /// The verdict, and its reasons, one sentence each.
@@ -40,7 +43,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Verdict, Vec<String>) {
     if let Some(reason) = unreachable(evidence.outcomes_of_run, evidence.established) {
         return (Verdict::Unreachable, vec![reason]);
     }
-    let mut reasons = Vec::new();
+    let mut reasons: Vec<String> = evidence.above_clean_rate.iter().cloned().collect();
     let lateness = Nanos(evidence.lateness.p99);
     if lateness > LATENESS_P99_MAX {
         reasons.push(format!(
@@ -150,6 +153,7 @@ pub(crate) mod tests {
             established,
             populations: &BTreeMap::new(),
             given_up: 0,
+            above_clean_rate: None,
         })
     }
 

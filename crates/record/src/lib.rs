@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
+pub mod clean_rate;
 pub mod experiment;
 pub mod file;
 pub mod load;
@@ -15,6 +16,7 @@ pub mod manifest;
 pub mod trial;
 
 pub use capacity::{CapacityResult, CapacityVerdict, Step};
+pub use clean_rate::CleanRate;
 pub use load::{Distribution, LoadResult, Outcome, Outcomes, Point, Population, Verdict};
 pub use manifest::Manifest;
 pub use trial::{KernelDrops, QueueDepth, ServerEntry, Study, Topology, TopologyKind, Trial};

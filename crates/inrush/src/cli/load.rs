@@ -69,8 +69,17 @@ pub fn positive_time(text: &str) -> Result<Nanos, String> {
 #[derive(Args, Debug)]
 pub struct LoadFlags {
     /// What to ask for: one or more URLs of one server, chosen uniformly
-    #[arg(required = true, value_name = "URL")]
+    #[arg(required_unless_present = "calibrate", value_name = "URL")]
     pub urls: Vec<Url>,
+
+    /// Measure the clean rate of this machine instead, with --threads, and keep it
+    ///
+    /// The clean rate is that at which the generator still offers everything on time, with processor time to spare, and
+    /// two processes bring no more than one. It is measured against a listener of its own on 127.0.0.1, in some
+    /// twenty seconds, and kept in $XDG_STATE_HOME/inrush/clean-rate.json. From then on a run that asks for more
+    /// is generator-limited.
+    #[arg(long, conflicts_with = "urls")]
+    pub calibrate: bool,
 
     /// Sessions to begin a second, on average; a session is one connection. 100 if not given; ramp, steps and
     /// trace have rates of their own

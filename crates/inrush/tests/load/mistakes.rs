@@ -63,6 +63,12 @@ fn a_rate_is_refused_where_none_can_be_given() {
 }
 
 #[test]
+fn a_calibration_has_no_target() {
+    check(&["--calibrate"], &["--calibrate", "[URL]..."]);
+    refused(&["load"], 2, &["<URL>"]);
+}
+
+#[test]
 fn retries_that_make_no_sense_are_named() {
     check(&["--retry=always"], &["--retry", "'always'", "fixed:DELAY[,MAX]", "exponential:100ms,20s,5"]);
     check(&["--retry=fixed:1s,0"], &["--retry", "'fixed:1s,0'"]);

@@ -1,0 +1,183 @@
+//! `inrush load --calibrate`: measures the clean rate of this machine, prints it and keeps it.
+//!
+//! The other side is a listener of our own that accepts nobody: what arrives there is counted by the kernel,
+//! as the connections that it had no room for, and costs no other process anything.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use ::load::Stop;
+use ::load::calibrate::{Offered, clean_rate};
+use base::{Clock, RealClock, Seed};
+use clap::Parser;
+use record::clean_rate::{CleanRate, SCHEMA};
+use record::{LoadResult, Manifest, Verdict};
+
+use super::summary::{rate, time};
+use super::{carry_out, configuration, exit, stop_at_signal};
+use crate::cli::{Cli, Command, LoadFlags, Output};
+use crate::exit::Exit;
+
+/// A step's measured time and what goes before, in seconds.
+const STEP_S: f64 = 1.0;
+const WARMUP_S: f64 = 0.3;
+
+/// Measures, prints and keeps.
+pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
+    let listener =
+        listener().map_err(|error| Exit::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
+    let (stop, threads) = (stop_at_signal()?, flags.threads.get());
+    let offer = |per_s: f64, processes: u32| step(&listener, threads, per_s, processes, &stop);
+    let (clean_per_s, trials) = clean_rate(threads, offer)?;
+    let manifest = Manifest::of_this_machine(RealClock::new().wall(), Default::default(), None::<Seed>);
+    let found = CleanRate { schema: SCHEMA.to_owned(), clean_per_s, threads, trials, manifest };
+    print(&found, flags.output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
+    if clean_per_s <= 0.0 {
+        return Err(Exit::GeneratorLimited(
+            "no rate is clean here: the machine is too busy, or too small".to_owned(),
+        ));
+    }
+    keep(&found)
+}
+
+/// What was kept of an earlier calibration, if it holds for so many threads on this machine.
+pub fn kept(threads: u32) -> Option<CleanRate> {
+    let path = path()?;
+    let found: CleanRate = record::file::read(&path).ok()?;
+    let here = Manifest::of_this_machine(RealClock::new().wall(), Default::default(), None::<Seed>);
+    found.holds_for(threads, &here).then_some(found)
+}
+
+/// A listener whose queue has room for two, and from which nobody accepts.
+fn listener() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    rustix::net::listen(&listener, 1)?;
+    Ok(listener)
+}
+
+/// Offers a rate for a moment, by the flags that a user would give, and counts what arrives.
+fn step(
+    listener: &TcpListener,
+    threads: u32,
+    per_s: f64,
+    processes: u32,
+    stop: &Stop,
+) -> Result<Offered, Exit> {
+    let address = listener.local_addr().map_err(|error| Exit::Failed(format!("cannot listen: {error}")))?;
+    let arguments = arguments(address, threads, per_s, processes);
+    let Command::Load(flags) = Cli::try_parse_from(&arguments)?.command else {
+        unreachable!("the arguments are those of load")
+    };
+    let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
+    let before = dropped(listener)?;
+    let words: Vec<_> = arguments.iter().map(Into::into).collect();
+    let result = carry_out(&plan, &words, &mut |_: &::load::Snapshot<'_>| {}, stop)?;
+    if stop.is_requested() {
+        return Err(Exit::Failed("interrupted; what was kept of an earlier calibration stays".to_owned()));
+    }
+    Ok(offered(&result, dropped(listener)?.wrapping_sub(before)))
+}
+
+fn arguments(address: SocketAddr, threads: u32, per_s: f64, processes: u32) -> Vec<String> {
+    vec![
+        "inrush".to_owned(),
+        "load".to_owned(),
+        format!("http://{address}/"),
+        format!("--rate={per_s}"),
+        format!("--duration={}ms", STEP_S * 1e3),
+        format!("--warmup={}ms", WARMUP_S * 1e3),
+        // Nobody answers: a tenth of a second keeps D, and with it the descriptors, small.
+        "--connect-timeout=100ms".to_owned(),
+        format!("--threads={threads}"),
+        format!("--processes={processes}"),
+    ]
+}
+
+/// Connections that the kernel had no room for since the listener was made.
+fn dropped(listener: &TcpListener) -> Result<u32, Exit> {
+    let queue = sys::socket::accept_queue(listener.as_fd())
+        .map_err(|error| Exit::Failed(format!("cannot ask for the accept queue: {error}")))?;
+    Ok(queue.drops)
+}
+
+fn offered(result: &LoadResult, arrived: u32) -> Offered {
+    Offered {
+        arrived_per_s: f64::from(arrived) / (STEP_S + WARMUP_S),
+        lateness_p99_ns: result.lateness_ns.p99,
+        generator_cpu: result.generator_cpu,
+        kept_up: result.verdict == Verdict::Valid,
+    }
+}
+
+fn print(found: &CleanRate, output: Output) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match output {
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut stdout, found)?;
+            stdout.write_all(b"\n")
+        }
+        _ => stdout.write_all(text(found).as_bytes()),
+    }
+}
+
+fn text(found: &CleanRate) -> String {
+    let mut out = format!(
+        "{:<12} {:>9} {:>12} {:>13} {:>7}\n",
+        "sessions", "processes", "arrived", "lateness p99", "cores"
+    );
+    for trial in &found.trials {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            out,
+            "{:<12} {:>9} {:>12} {:>13} {:>7.2}{}",
+            rate(trial.per_s),
+            trial.processes,
+            rate(trial.arrived_per_s),
+            time(trial.lateness_p99_ns),
+            trial.generator_cpu,
+            if trial.clean { "" } else { "  not clean" },
+        );
+    }
+    let threads =
+        if found.threads == 1 { "one thread".to_owned() } else { format!("{} threads", found.threads) };
+    let _ = writeln!(out, "\nclean rate   {} from {threads}, a connect each", rate(found.clean_per_s));
+    out
+}
+
+/// Where it is kept: with the user's other state (XDG base directories).
+fn path() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    Some(state.join("inrush/clean-rate.json"))
+}
+
+fn keep(found: &CleanRate) -> Result<(), Exit> {
+    let Some(path) = path() else {
+        return Err(Exit::Failed(
+            "the clean rate is not kept: neither XDG_STATE_HOME nor HOME is set".to_owned(),
+        ));
+    };
+    let failed = |error: &dyn std::fmt::Display| Exit::Failed(format!("cannot keep the clean rate: {error}"));
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
+    }
+    record::file::write(&path, found).map_err(|error| failed(&error))?;
+    eprintln!("inrush: kept in {}", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_of_a_step_are_flags() {
+        let address = "127.0.0.1:80".parse().unwrap();
+        for per_s in [2_000.0, 1_234.567_8, 1e6] {
+            assert!(Cli::try_parse_from(arguments(address, 2, per_s, 1)).is_ok(), "{per_s}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The clean rate of this machine (Banga 1997, section 4.1).
+//!
+//! Past some rate a client machine bends the result: it is late, or sends less than it was asked to. The paper
+//! finds that rate by comparing one machine's curve with that of two which share the same D. Here the rate is
+//! first sought by what the generator knows of itself - everything offered, on time, with a tenth of the
+//! processor time to spare - and then one process is compared with two that share it, by the connects that
+//! *arrive*: as long as two bring more than one, the rate is lowered.
+//!
+//! Owns the search; who offers and who counts arrivals is the caller's affair. Deviation from the paper: one
+//! machine, so the two processes share its processors and its network.
+
+use record::clean_rate::Trial;
+
+/// The first rate tried, in sessions a second.
+const FIRST_PER_S: f64 = 2_000.0;
+
+/// No rate above this is tried.
+const MOST_PER_S: f64 = 1_000_000.0;
+
+/// The search ends when the rates that are clean and those that are not are so close.
+const CLOSE: f64 = 1.1;
+
+/// The part of the processor time of its threads that a clean generator may use.
+const CPU_PART_MAX: f64 = 0.9;
+
+/// By what part the connects of two processes may exceed those of one and still be the same.
+const SAME: f64 = 0.02;
+
+/// What is left of a rate at which two processes bring more than one.
+const LOWERED: f64 = 0.9;
+
+/// What came of one offer.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    /// Connects a second that arrived.
+    pub arrived_per_s: f64,
+    /// How late sessions began, at the 99th percentile, in nanoseconds.
+    pub lateness_p99_ns: u64,
+    /// CPU time of the generator, in cores.
+    pub generator_cpu: f64,
+    /// Whether the generator's own verdict is that it kept up.
+    pub kept_up: bool,
+}
+
+/// Finds the clean rate of so many threads. `offer` offers a rate for a moment from so many processes. The rate
+/// is 0 where even the lowest is not clean.
+///
+/// # Errors
+/// Those of `offer`.
+pub fn clean_rate<E>(
+    threads: u32,
+    mut offer: impl FnMut(f64, u32) -> Result<Offered, E>,
+) -> Result<(f64, Vec<Trial>), E> {
+    let mut trials = Vec::new();
+    let mut attempt = |per_s: f64, processes: u32| {
+        let seen = offer(per_s, processes)?;
+        let spare = seen.generator_cpu <= CPU_PART_MAX * f64::from(threads.max(processes));
+        let trial = Trial {
+            per_s,
+            processes,
+            arrived_per_s: seen.arrived_per_s,
+            lateness_p99_ns: seen.lateness_p99_ns,
+            generator_cpu: seen.generator_cpu,
+            clean: seen.kept_up && spare,
+        };
+        trials.push(trial);
+        Ok(trial)
+    };
+    let (mut low, mut high) = (0.0, FIRST_PER_S);
+    while high <= MOST_PER_S && attempt(high, 1)?.clean {
+        (low, high) = (high, high * 2.0);
+    }
+    while low > 0.0 && high < MOST_PER_S && high / low > CLOSE {
+        let middle = (low * high).sqrt();
+        if attempt(middle, 1)?.clean { low = middle } else { high = middle }
+    }
+    while low >= FIRST_PER_S {
+        let (one, two) = (attempt(low, 1)?, attempt(low, 2)?);
+        if two.arrived_per_s <= one.arrived_per_s * (1.0 + SAME) {
+            break;
+        }
+        low *= LOWERED;
+    }
+    let clean = if low >= FIRST_PER_S { low } else { 0.0 };
+    Ok((clean, trials))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A machine whose one process can send so much at full use of its processor, and which loses a part of what
+    /// it sends above another rate without noticing.
+    fn machine(limit: f64, loses_above: f64) -> impl FnMut(f64, u32) -> Result<Offered, ()> {
+        move |per_s, processes| {
+            let each = per_s / f64::from(processes);
+            let arrived = if each > loses_above { loses_above * f64::from(processes) } else { per_s };
+            Ok(Offered {
+                arrived_per_s: arrived.min(per_s),
+                lateness_p99_ns: 0,
+                generator_cpu: per_s / limit,
+                kept_up: per_s <= limit,
+            })
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_found_by_what_the_processor_has_to_spare(limit in 3_000.0..500_000.0f64) {
+            let (clean, trials) = clean_rate(1, machine(limit, f64::MAX)).unwrap();
+            prop_assert!(clean <= 0.9 * limit && clean >= 0.9 * limit / 1.11, "{clean} of {limit}: {trials:?}");
+            prop_assert!(trials.len() < 20);
+        }
+
+        #[test]
+        fn it_is_lowered_until_two_bring_no_more_than_one(
+            limit in 20_000.0..500_000.0f64, part in 0.2..0.8f64,
+        ) {
+            let loses_above = limit * part;
+            let (clean, trials) = clean_rate(1, machine(limit, loses_above)).unwrap();
+            prop_assert!(clean <= loses_above * 1.021 && clean >= loses_above * 0.89, "{clean}: {trials:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_cannot_do_the_least_has_none() {
+        assert_eq!(clean_rate(1, machine(100.0, f64::MAX)).unwrap().0, 0.0);
+    }
+
+    #[test]
+    fn nobody_needs_more_than_a_million() {
+        let (clean, _) = clean_rate(1, machine(1e12, f64::MAX)).unwrap();
+        assert!((500_000.0..=1_000_000.0).contains(&clean));
+    }
+}

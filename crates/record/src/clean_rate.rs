@@ -1,0 +1,69 @@
+//! What one machine's load generator can offer without bending the result.
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::Manifest;
+
+/// The schema this version writes.
+pub const SCHEMA: &str = "inrush.clean-rate/1";
+
+/// One rate that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Sessions a second that were asked for, one connect each.
+    pub per_s: f64,
+    /// How many processes shared them.
+    pub processes: u32,
+    /// Connects a second that arrived at the other side.
+    pub arrived_per_s: f64,
+    /// How late sessions began, at the 99th percentile.
+    pub lateness_p99_ns: u64,
+    /// CPU time of the generator, in cores.
+    pub generator_cpu: f64,
+    /// Whether everything was offered, on time, with processor time to spare.
+    pub clean: bool,
+}
+
+/// A clean rate (Banga 1997, section 4.1), and how it was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CleanRate {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The highest rate, in sessions a second, at which one process still offers what two would.
+    pub clean_per_s: f64,
+    /// The engine threads that it holds for.
+    pub threads: u32,
+    /// Everything that was tried, in order.
+    pub trials: Vec<Trial>,
+    /// Where and when.
+    pub manifest: Manifest,
+}
+
+impl CleanRate {
+    /// Whether it says something about a run with so many threads on the machine that a manifest describes.
+    pub fn holds_for(&self, threads: u32, there: &Manifest) -> bool {
+        let of = |manifest: &Manifest| {
+            (manifest.cpu.clone(), manifest.cpus_allowed.clone(), manifest.kernel.clone())
+        };
+        self.schema == SCHEMA && self.threads == threads && of(&self.manifest) == of(there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_where_it_was_measured() {
+        let here = Manifest { cpu: "x".into(), cpus_allowed: "1".into(), ..Manifest::default() };
+        let rate = CleanRate {
+            schema: SCHEMA.to_owned(),
+            clean_per_s: 5.0,
+            threads: 2,
+            trials: Vec::new(),
+            manifest: here.clone(),
+        };
+        assert!(rate.holds_for(2, &here) && !rate.holds_for(1, &here));
+        assert!(!rate.holds_for(2, &Manifest { cpus_allowed: "0-1".into(), ..here }));
+    }
+}
