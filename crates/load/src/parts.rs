@@ -99,8 +99,8 @@ impl fmt::Display for Part {
 /// A line from a part.
 #[derive(Serialize, Deserialize)]
 enum Line {
-    Told(Told),
-    Reports(Reports),
+    Told(Box<Told>),
+    Reports(Box<Reports>),
 }
 
 /// Carries out a part of a run in this process, and writes what there is to tell to `out`. Blocks until
@@ -125,9 +125,9 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
     };
     let reports =
         carry_out(plan, part.share, Start { clock, origin }, &|| stop.is_requested(), &mut |told| {
-            write(&Line::Told(told));
+            write(&Line::Told(Box::new(told)));
         })?;
-    write(&Line::Reports(reports));
+    write(&Line::Reports(Box::new(reports)));
     failure.map_or(Ok(()), |source| Err(LoadError::System { operation: "telling the parent", source }))
 }
 
@@ -164,7 +164,7 @@ pub fn run_in_processes(
         let mut told_to_end = false;
         loop {
             match receiver.recv_timeout(TICK.into()) {
-                Ok((process, Ok(Line::Told(told)))) => gathering.hear(process, told),
+                Ok((process, Ok(Line::Told(told)))) => gathering.hear(process, *told),
                 Ok((_, Ok(Line::Reports(of_part)))) => {
                     reports.merge(&of_part);
                     reported += 1;

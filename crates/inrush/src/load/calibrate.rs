@@ -71,7 +71,7 @@ fn step(
     let Command::Load(flags) = Cli::try_parse_from(&arguments)?.command else {
         unreachable!("the arguments are those of load")
     };
-    let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
+    let plan = ::load::prepare(configuration(*flags)).map_err(exit)?;
     let before = dropped(listener)?;
     let words: Vec<_> = arguments.iter().map(Into::into).collect();
     let result = carry_out(&plan, &words, &mut |_: &::load::Snapshot<'_>| {}, stop)?;
