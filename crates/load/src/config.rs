@@ -76,6 +76,26 @@ pub enum Client {
     },
 }
 
+impl Client {
+    /// Its settings as text.
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Client::SClient { rate, arrivals, sockets } => {
+                let rate = (!arrivals.has_own_rate()).then(|| ("rate", rate.to_string()));
+                let always = [
+                    ("client", "s-client".to_owned()),
+                    ("arrivals", arrivals.to_string()),
+                    ("sockets", sockets.to_string()),
+                ];
+                always.into_iter().chain(rate).collect()
+            }
+            Client::Closed { clients } => {
+                vec![("client", "closed".to_owned()), ("sockets", clients.to_string())]
+            }
+        }
+    }
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -182,21 +202,7 @@ impl Config {
             ("seed", self.seed.to_string()),
             ("interval", self.interval.to_string()),
         ];
-        match &self.client {
-            Client::SClient { rate, arrivals, sockets } => {
-                settings.extend([
-                    ("client", "s-client".to_owned()),
-                    ("arrivals", arrivals.to_string()),
-                    ("sockets", sockets.to_string()),
-                ]);
-                if !arrivals.has_own_rate() {
-                    settings.push(("rate", rate.to_string()));
-                }
-            }
-            Client::Closed { clients } => {
-                settings.extend([("client", "closed".to_owned()), ("sockets", clients.to_string())]);
-            }
-        }
+        settings.extend(self.client.describe());
         if let Some(length) = &self.requests_per_connection {
             settings.push(("requests_per_connection", length.to_string()));
         }

@@ -180,6 +180,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     };
     plan.warnings.extend(plan.arrivals_remark());
     plan.warnings.extend(plan.above_clean_rate());
+    plan.warnings.extend(processes_remark(&plan, pending + clients, limit));
     let limit = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
     plan.warnings.extend(descriptor_warning(plan.pending_max(), clients, limit, processes));
     plan.warnings.extend(port_warning(&plan, connections, &ports));
@@ -318,6 +319,14 @@ fn raise_descriptor_limit() -> Option<u64> {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     }
+}
+
+fn processes_remark(plan: &Plan, descriptors: u64, limit: Option<u64>) -> Option<String> {
+    let each = limit.filter(|_| plan.config.processes == Processes::Auto && plan.processes > 1)?;
+    Some(format!(
+        "{descriptors} descriptors may be needed and a process may open {each}: the run is {} processes.",
+        plan.processes
+    ))
 }
 
 fn descriptor_warning(pending_max: u64, clients: u64, limit: Option<u64>, processes: u32) -> Option<String> {
@@ -480,6 +489,7 @@ mod tests {
         config.processes = given;
         let plan = prepare(config).unwrap();
         assert_eq!((plan.processes(), plan.lanes(), plan.pending_max()), (5, 5, 1_050));
+        assert_eq!(processes_remark(&plan, 30_000, Some(20_000)), None, "as it was asked for");
     }
 
     #[test]
