@@ -4,7 +4,8 @@
 //! finds that rate by comparing one machine's curve with that of two which share the same D. Here the rate is
 //! first sought by what the generator knows of itself - everything offered, on time, with a tenth of the
 //! processor time to spare - and then one process is compared with two that share it, by the connects that
-//! *arrive*: as long as two bring more than one, the rate is lowered.
+//! *arrive*: as long as two bring more than one, the rate is lowered. A rate that is not clean is tried once
+//! more, because a moment in which the machine did something else says nothing about it.
 //!
 //! Owns the search; who offers and who counts arrivals is the caller's affair. Deviation from the paper: one
 //! machine, so the two processes share its processors and its network.
@@ -67,12 +68,13 @@ pub fn clean_rate<E>(
         Ok(trial)
     };
     let (mut low, mut high) = (0.0, FIRST_PER_S);
-    while high <= MOST_PER_S && attempt(high, 1)?.clean {
+    while high <= MOST_PER_S && (attempt(high, 1)?.clean || attempt(high, 1)?.clean) {
         (low, high) = (high, high * 2.0);
     }
     while low > 0.0 && high < MOST_PER_S && high / low > CLOSE {
         let middle = (low * high).sqrt();
-        if attempt(middle, 1)?.clean { low = middle } else { high = middle }
+        let clean = attempt(middle, 1)?.clean || attempt(middle, 1)?.clean;
+        if clean { low = middle } else { high = middle }
     }
     while low >= FIRST_PER_S {
         let (one, two) = (attempt(low, 1)?, attempt(low, 2)?);
@@ -110,7 +112,7 @@ mod tests {
         fn it_is_found_by_what_the_processor_has_to_spare(limit in 3_000.0..500_000.0f64) {
             let (clean, trials) = clean_rate(1, machine(limit, f64::MAX)).unwrap();
             prop_assert!(clean <= 0.9 * limit && clean >= 0.9 * limit / 1.11, "{clean} of {limit}: {trials:?}");
-            prop_assert!(trials.len() < 20);
+            prop_assert!(trials.len() < 30);
         }
 
         #[test]
