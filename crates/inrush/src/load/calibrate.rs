@@ -25,6 +25,9 @@ use crate::exit::Exit;
 const STEP_S: f64 = 1.0;
 const WARMUP_S: f64 = 0.3;
 
+/// When a connect is abandoned, in seconds.
+const CONNECT_TIMEOUT_S: f64 = 0.05;
+
 /// Measures, prints and keeps.
 pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
     let listener =
@@ -89,8 +92,10 @@ fn arguments(address: SocketAddr, threads: u32, per_s: f64, processes: u32) -> V
         format!("--rate={per_s}"),
         format!("--duration={}ms", STEP_S * 1e3),
         format!("--warmup={}ms", WARMUP_S * 1e3),
-        // Nobody answers: a tenth of a second keeps D, and with it the descriptors, small.
-        "--connect-timeout=100ms".to_owned(),
+        // Nobody answers: a short time-out keeps D, and with it the descriptors, small. Half as much again is for
+        // stalls as long as lateness may be.
+        format!("--connect-timeout={}ms", CONNECT_TIMEOUT_S * 1e3),
+        format!("--sockets={}", (per_s * CONNECT_TIMEOUT_S * 1.5).ceil() as u64 + 64),
         format!("--threads={threads}"),
         format!("--processes={processes}"),
     ]
