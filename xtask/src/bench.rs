@@ -11,6 +11,7 @@ mod mechanisms;
 mod memory;
 mod plot;
 mod serve;
+mod smped;
 mod stand;
 mod wan;
 
@@ -52,6 +53,8 @@ pub enum Bench {
     Adaptive(adaptive::Options),
     /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
     Wan(wan::Options),
+    /// SMPED beside MP and AMPED, under more and more hot and cold clients
+    Smped(smped::Options),
 }
 
 /// What all benchmarks take.
@@ -120,6 +123,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Idle(options) => idle::run(options, &ground),
         Bench::Adaptive(options) => adaptive::run(options, &ground),
         Bench::Wan(options) => wan::run(options, &ground),
+        Bench::Smped(options) => smped::run(options, &ground),
     }
 }
 

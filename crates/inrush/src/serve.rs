@@ -184,6 +184,8 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         batch: flags.batch,
         threads: flags.threads,
         spares: spares(flags.min_spare, flags.max_spare),
+        smped: flags.smped,
+        schedule: flags.schedule,
         accept_limit: flags.live.accept_limit,
         read_after_accept: flags.read_after_accept,
         workers: flags.workers.map(|workers| workers as usize),

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::accept::LiveLimit;
 use crate::access_log::LogSender;
 use crate::aside::{answer, not_allowed};
-use crate::counters::{Board, Counters};
+use crate::counters::{Board, Counters, WorkerFigures};
 use crate::driver::readiness::SocketService;
 
 const HELP: &str = "GET /status\nGET /metrics\nGET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n";
@@ -45,6 +45,8 @@ struct Figures {
     requests: u64,
     bytes: u64,
     queue: Queue,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    workers: Vec<WorkerFigures>,
     counters: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -81,6 +83,7 @@ impl From<&Counters> for Figures {
                 limit: counters.queue.limit,
                 drops: counters.queue.drops,
             },
+            workers: counters.workers.clone(),
             counters: counters.named().map(|(name, count)| (name.to_owned(), count.into())).collect(),
         }
     }
@@ -136,6 +139,10 @@ impl Admin {
             metric(&mut text, name, "gauge", value);
         }
         metric(&mut text, "listener_drops_total", "counter", f64::from(total.queue.drops));
+        let throughput = |worker: &WorkerFigures| worker.throughput_per_s;
+        worker_metric(&mut text, "worker_throughput_per_s", &total.workers, throughput);
+        let connections = |worker: &WorkerFigures| f64::from(worker.connections);
+        worker_metric(&mut text, "worker_connections", &total.workers, connections);
         answer(Status::OK, "text/plain; version=0.0.4; charset=utf-8", text)
     }
 
@@ -159,6 +166,23 @@ impl Admin {
 fn metric(text: &mut String, name: &str, kind: &str, value: f64) {
     let value = if value.is_infinite() { "+Inf".to_owned() } else { value.to_string() };
     writeln!(text, "# TYPE inrush_{name} {kind}\ninrush_{name} {value}").expect("writing to a string");
+}
+
+/// A gauge of each worker that a dispatcher has.
+fn worker_metric(
+    text: &mut String,
+    name: &str,
+    workers: &[WorkerFigures],
+    value: impl Fn(&WorkerFigures) -> f64,
+) {
+    if workers.is_empty() {
+        return;
+    }
+    writeln!(text, "# TYPE inrush_{name} gauge").expect("writing to a string");
+    for worker in workers {
+        let place = worker.place;
+        writeln!(text, "inrush_{name}{{worker=\"{place}\"}} {}", value(worker)).expect("writing to a string");
+    }
 }
 
 fn plain(status: Status, text: String) -> Response<Arc<OwnedFd>> {

@@ -6,21 +6,29 @@ mod knot;
 mod mp;
 mod mt;
 mod per_core;
-pub mod smped;
+mod smped;
 mod sped;
 mod tux;
 
 use base::Limit;
 
-use crate::choices::Choice;
+use crate::choices::{Choice, SmpedSettings};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
 use crate::processes::Worker;
 
 /// All of them, the default first.
-pub const ALL: &[&Architecture] =
-    &[&per_core::PER_CORE, &sped::SPED, &tux::TUX, &mp::MP, &mt::MT, &knot::KNOT_C, &knot::KNOT_A];
+pub const ALL: &[&Architecture] = &[
+    &per_core::PER_CORE,
+    &sped::SPED,
+    &tux::TUX,
+    &mp::MP,
+    &smped::SMPED,
+    &mt::MT,
+    &knot::KNOT_C,
+    &knot::KNOT_A,
+];
 
 /// One way to place the work.
 #[derive(Debug)]
@@ -64,6 +72,8 @@ impl Architecture {
             (Choice::Batch, config.batch.map(|batch| batch.to_string())),
             (Choice::Threads, config.threads.map(|threads| threads.to_string())),
             (Choice::Spares, config.spares.map(|spares| spares.to_string())),
+            (Choice::Smped, config.smped.as_ref().map(SmpedSettings::to_string)),
+            (Choice::Schedule, config.schedule.map(|schedule| schedule.to_string())),
         ];
         for (choice, value) in given {
             let Some(value) = value.filter(|_| !self.uses.contains(&choice)) else { continue };

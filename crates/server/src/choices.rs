@@ -1,7 +1,11 @@
 //! Settings that only some architectures have a use for, by name.
 
+mod smped;
+
 use std::fmt;
 use std::str::FromStr;
+
+pub use smped::SmpedSettings;
 
 /// Defines an enum whose values have names on the command line.
 macro_rules! named {
@@ -113,6 +117,10 @@ pub enum Choice {
     Threads,
     /// `--min-spare` and `--max-spare`
     Spares,
+    /// `--smped`
+    Smped,
+    /// `--schedule`
+    Schedule,
 }
 
 impl Choice {
@@ -125,6 +133,8 @@ impl Choice {
             Choice::Batch => "--batch",
             Choice::Threads => "--threads",
             Choice::Spares => "--min-spare and --max-spare",
+            Choice::Smped => "--smped",
+            Choice::Schedule => "--schedule",
         }
     }
 
@@ -137,6 +147,8 @@ impl Choice {
             Choice::Batch => "does not serve batches",
             Choice::Threads => "has as many threads as it has loops",
             Choice::Spares => "does not keep processes in reserve",
+            Choice::Smped => "has no dispatcher",
+            Choice::Schedule => "has no dispatcher that would choose a worker",
         }
     }
 }

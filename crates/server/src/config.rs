@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use base::{Limit, Nanos};
 
-use crate::choices::{Batch, Spares, Threads, Wake};
+use crate::choices::{Batch, Schedule, SmpedSettings, Spares, Threads, Wake};
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,10 @@ pub struct ServeConfig {
     pub batch: Option<Batch>,
     /// Where threads come from.
     pub threads: Option<Threads>,
+    /// Numbers of the dispatcher and its workers.
+    pub smped: Option<SmpedSettings>,
+    /// By what the dispatcher chooses the worker of a new connection.
+    pub schedule: Option<Schedule>,
     /// Connections accepted each time the listener is ready (Brecht 2004); the architecture's choice where
     /// absent.
     pub accept_limit: Option<Limit>,

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::Nanos;
+use serde::Serialize;
 use sys::socket::AcceptQueue;
 
 use crate::processes::Slot;
@@ -69,6 +70,39 @@ base::counts! {
     }
 }
 
+base::counts! {
+    /// What a dispatcher decided, by reason (SMPED), and what came of it.
+    pub struct Decisions {
+        /// Placed with a worker that had no connection (step 1).
+        placed_on_idle_worker,
+        /// Placed with the worker that came first by the schedule (step 3).
+        placed_on_first_worker,
+        /// Placed with a worker started because the first was full (step 4).
+        placed_on_new_worker,
+        /// Placed with another because the first was full and the pool could not grow (step 5).
+        placed_on_next_worker,
+        /// Times that accepting stopped because all workers were full (step 6).
+        all_workers_full,
+        /// Workers stopped because they were idle.
+        workers_stopped_idle,
+        /// Connections that ended because their worker died.
+        connections_lost_with_worker,
+        /// Times that a worker took no more of what it was given, and was given it later.
+        passing_on_waited,
+    }
+}
+
+/// A worker as its dispatcher knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WorkerFigures {
+    /// Its place among the workers.
+    pub place: usize,
+    /// T_i: replies per second, smoothed.
+    pub throughput_per_s: f64,
+    /// C_i: connections placed with it and not yet reported closed.
+    pub connections: u32,
+}
+
 /// Everything one loop knows, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -82,6 +116,10 @@ pub struct Counters {
     pub connections: u64,
     /// The accept queues of its listeners together, as they stood when this was published.
     pub queue: AcceptQueue,
+    /// The workers of its dispatcher, where it has one.
+    pub workers: Vec<WorkerFigures>,
+    /// What its dispatcher decided.
+    pub decisions: Option<Decisions>,
 }
 
 impl Counters {
@@ -93,6 +131,10 @@ impl Counters {
         self.queue.depth += other.queue.depth;
         self.queue.limit += other.queue.limit;
         self.queue.drops += other.queue.drops;
+        self.workers.extend_from_slice(&other.workers);
+        if let Some(decisions) = &other.decisions {
+            self.decisions.get_or_insert_default().add(decisions);
+        }
         if self.service.is_empty() {
             self.service.clone_from(&other.service);
         } else {
@@ -104,7 +146,8 @@ impl Counters {
 
     /// Every total with its name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.loops.named().chain(self.http.named()).chain(self.service.iter().copied())
+        let decisions = self.decisions.iter().flat_map(Decisions::named);
+        self.loops.named().chain(self.http.named()).chain(self.service.iter().copied()).chain(decisions)
     }
 
     /// Mean connections accepted an accept phase (Brecht 2004, equation 1); 0 before the first.

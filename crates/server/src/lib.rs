@@ -37,7 +37,7 @@ mod slots;
 pub use accept::LiveLimit;
 pub use architecture::Architecture;
 pub use aside::Page;
-pub use choices::{Batch, Schedule, Spares, Threads, Wake};
+pub use choices::{Batch, Schedule, SmpedSettings, Spares, Threads, Wake};
 pub use config::{LogFormat, LogTarget, ServeConfig};
 pub use counters::{Counters, LoopCounts};
 pub use error::ServeError;

@@ -183,12 +183,30 @@ impl Plan {
         listeners: Vec<Listener>,
         max_connections: usize,
     ) -> Result<Parts<Costly<Site>>, ServeError> {
+        self.parts_for(self.arrivals(listeners)?, max_connections)
+    }
+
+    /// Listeners, and an acceptor for them.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: descriptors.
+    pub fn arrivals(&self, listeners: Vec<Listener>) -> Result<Listeners, ServeError> {
+        let acceptor = Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))?;
+        Ok(Listeners { listeners, acceptor })
+    }
+
+    /// The same for a loop whose connections come from elsewhere.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: descriptors.
+    pub fn parts_for<A>(
+        &self,
+        arrivals: A,
+        max_connections: usize,
+    ) -> Result<Parts<Costly<Site>, A>, ServeError> {
         let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
         Ok(Parts {
-            arrivals: Listeners {
-                listeners,
-                acceptor: Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))?,
-            },
+            arrivals,
             service: Costly { site, burn: self.config.burn },
             settings: self.settings(),
             max_connections,

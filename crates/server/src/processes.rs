@@ -39,4 +39,4 @@ pub use control::{Control, Heard, Message, Sent};
 pub use fleet::{Event, Fleet, Role};
 pub use scoreboard::Slot;
 pub use text::ConfigText;
-pub use worker::{Parse, Worker, run};
+pub use worker::{Parse, Worker, orphaned, run};

@@ -53,6 +53,9 @@ pub struct Server {
     prepare: fn(&Task<'_>) -> io::Result<Option<CommandLine>>,
 }
 
+/// Ours in comparisons with others that are one process on one CPU.
+const ONE_LOOP: [(&str, &str); 2] = [("--arch", "sped"), ("--workers", "1")];
+
 /// The server that ratios are to.
 pub const REFERENCE: &str = "nginx";
 /// Us.
@@ -62,7 +65,7 @@ pub const LIMIT: &str = "readiness limit";
 
 /// All servers, in the order they are shown.
 pub const ALL: [Server; 7] = [
-    Server { name: INRUSH, prepare: |task| Ok(Some(inrush(task, CONNECTIONS))) },
+    Server { name: INRUSH, prepare: |task| Ok(Some(inrush(task, CONNECTIONS, &ONE_LOOP))) },
     Server { name: REFERENCE, prepare: |task| nginx(task, "sendfile on; tcp_nopush on;") },
     Server { name: "nginx, no sendfile", prepare: |task| nginx(task, "sendfile off;") },
     Server { name: "lighttpd", prepare: lighttpd },
@@ -97,8 +100,8 @@ impl Server {
     }
 }
 
-/// Starts our own server with more settings than it has in a comparison: flags and their values.
-/// `connections` is what it has room for. Waits until it answers; blocks.
+/// Starts our own server as one event loop, with more settings than it has in a comparison: flags and their
+/// values. `connections` is what it has room for. Waits until it answers; blocks.
 ///
 /// # Errors
 /// When it does not start, with what it said.
@@ -108,11 +111,20 @@ pub fn start_inrush(
     connections: u32,
     more: &[(&str, &str)],
 ) -> anyhow::Result<Running> {
-    let prepare = |task: &Task<'_>| {
-        let mut line = inrush(task, connections);
-        line.arguments.extend(more.iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
-        Ok(Some(line))
-    };
+    start_architecture(ground, root, connections, &[&ONE_LOOP, more].concat())
+}
+
+/// As [`start_inrush`], on an architecture that is among the settings.
+///
+/// # Errors
+/// When it does not start, with what it said.
+pub fn start_architecture(
+    ground: &Ground,
+    root: &Path,
+    connections: u32,
+    settings: &[(&str, &str)],
+) -> anyhow::Result<Running> {
+    let prepare = |task: &Task<'_>| Ok(Some(inrush(task, connections, settings)));
     start(INRUSH, ground, root, AfterReply::Keep, prepare)?.context("inrush has gone")
 }
 
@@ -177,13 +189,11 @@ pub fn open_folder() -> io::Result<TempDir> {
     Ok(folder)
 }
 
-fn inrush(task: &Task<'_>, connections: u32) -> CommandLine {
+fn inrush(task: &Task<'_>, connections: u32, more: &[(&str, &str)]) -> CommandLine {
     let cpus: Vec<String> = task.cpus.iter().map(usize::to_string).collect();
     let mut line = CommandLine::new(task.inrush, ["serve".as_ref(), task.root.as_os_str()]);
     let settings = [
         ("--listen", task.address.to_string()),
-        ("--arch", "sped".to_owned()),
-        ("--workers", "1".to_owned()),
         ("--cpus", cpus.join(",")),
         ("--backlog", BACKLOG.to_string()),
         ("--max-connections", connections.to_string()),
@@ -191,6 +201,7 @@ fn inrush(task: &Task<'_>, connections: u32) -> CommandLine {
     for (flag, value) in settings {
         line.arguments.extend([flag.into(), value.into()]);
     }
+    line.arguments.extend(more.iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
     line
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::{Bytes, Limit, Nanos};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
-use server::{Batch, Threads, Wake};
+use server::{Batch, Schedule, SmpedSettings, Threads, Wake};
 
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
@@ -138,6 +138,16 @@ pub struct ServeFlags {
     /// With more in reserve one is ended each second; 10 if only the minimum is given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_001))]
     pub max_spare: Option<u32>,
+
+    /// Numbers of smped's dispatcher; if not given
+    /// c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s
+    #[arg(long, value_name = "NAME=VALUE,...")]
+    pub smped: Option<SmpedSettings>,
+
+    /// By what smped's dispatcher chooses the worker of a new connection: smped (if not given),
+    /// least-connections, round-robin, random
+    #[arg(long, value_name = "BY")]
+    pub schedule: Option<Schedule>,
 
     /// Read from a connection as soon as it is accepted, instead of in the next turn
     #[arg(long)]

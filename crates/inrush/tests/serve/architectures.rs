@@ -15,7 +15,11 @@ fn on_every_architecture(test: impl Fn(&[&str])) {
         let workers = match known.name {
             "per-core" => "--workers=2",
             "mp" | "mt" | "knot-c" => "--workers=12",
-            _ => return test(&[&arch]),
+            "smped" => "--smped=initial=3,p-min=3,p-max=3",
+            _ => {
+                test(&[&arch]);
+                continue;
+            }
         };
         test(&[&arch, workers]);
     }
@@ -33,6 +37,18 @@ fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
     let files = Files::new();
     on_every_architecture(|flags| {
         let mut server = Server::start(&files.root(), flags);
+        let processes = match flags[0] {
+            "--arch=mp" => 12,
+            "--arch=smped" => 3,
+            _ => 0,
+        };
+        // A worker process has what it inherits when it has its name.
+        let named =
+            |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        server.eventually_of("all workers", |server| {
+            let children = server.children();
+            children.len() == processes && children.iter().all(|child| named(*child).contains(" worker "))
+        });
         let before = server.sockets();
         many_at_once(&mut server);
         server.eventually_of("the sockets of before", |server| server.sockets() == before);

@@ -14,4 +14,5 @@ mod protocol;
 mod rereading;
 mod serving;
 mod shutdown;
+mod smped;
 mod workers;

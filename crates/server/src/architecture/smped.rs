@@ -1,18 +1,109 @@
 //! SMPED, symmetric multi-process event-driven: a dispatcher and a pool of SPED workers (SMPED).
 //!
 //! ```text
-//!             ┌────────────── dispatcher ──────────────┐  descriptors   ┌─────────────────────┐
-//!             │            feedback handler (T_i, C_i) <────────────────┤ worker: a SPED loop │
-//!   queue ───>│ acceptor ─> scheduler ─────────────────────────────────>│                     │
-//!             │            resource controller ─────────> starts, stops └─────────────────────┘
-//!             └────────────────────────────────────────┘  replies each period, closes at once
+//!             ┌────────────── dispatcher ──────────────┐  descriptors   ┌────────────────────┐
+//!             │            feedback handler (T_i, C_i)<─────────────────┤                    │
+//!   queue ───>│ acceptor ─> scheduler ─────────────────────────────────>│ worker process: a  │
+//!             │            resource controller ───────────starts, stops─>│ SPED loop          │
+//!             └────────────────────────────────────────┘                └────────────────────┘
+//!                            replies each period, closed connections at once
 //! ```
 //!
-//! Who gets a connection is a [`scheduler`]'s choice, by what the [`feedback`] handler knows; how many workers
-//! there are is the business of [`resources`]; the [`pool`] is the account that joins the three.
+//! Who gets a connection is the [`scheduler`]'s choice, by what the [`feedback`] handler knows; how many workers there
+//! are is the business of [`resources`]; the [`pool`] is the account that joins the three, and the [`dispatcher`]
+//! the loop around it. The event mechanism is that of the workers.
+//!
+//! It wins where a wait costs by the connection, as with select and poll, because each worker waits for few; where
+//! some connections block a loop, because only those of the same worker wait; and with several processors. It
+//! loses to one loop on mechanisms that do not care how many connections there are: passing a descriptor and
+//! hearing of its end cost some microseconds a connection, and each worker has a cache of its own.
+//!
+//! A worker that dies takes its connections with it; what it had not been given yet is placed anew, and the accept
+//! queue loses nothing.
+//!
+//! Deviations, where the paper is silent: see the modules. When all workers are full the listener is left alone
+//! until one has room.
 
-pub mod feedback;
-pub mod pool;
-pub mod resources;
-pub mod scheduler;
-pub mod settings;
+mod dispatcher;
+mod feedback;
+mod messages;
+mod pool;
+mod resources;
+mod scheduler;
+mod worker;
+
+use base::{Clock, Limit, Seed};
+
+use super::Architecture;
+use crate::choices::{Choice, Schedule};
+use crate::config::ServeConfig;
+use crate::counters::Board;
+use crate::driver::Stop;
+use crate::error::{ServeError, system};
+use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::processes::{Fleet, Role};
+use dispatcher::Parts;
+use pool::Pool;
+
+/// Of the dispatcher: a pidfd and a control socket for each worker.
+const DESCRIPTORS_PER_WORKER: usize = 2;
+/// What chance draws from: nobody gains by foreseeing it, and a run can be repeated.
+const SEED: Seed = Seed(0);
+
+pub const SMPED: Architecture = Architecture {
+    name: "smped",
+    summary: "a dispatcher, and worker processes with an event loop each",
+    accept_limit: Limit::AtMost(10),
+    descriptors: |config| config.site.cache.open_files + places(config) * DESCRIPTORS_PER_WORKER,
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Smped, Choice::Schedule],
+    start,
+    work: Some(worker::work),
+};
+
+fn places(config: &ServeConfig) -> usize {
+    config.smped.clone().unwrap_or_default().p_max
+}
+
+fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+    let config = plan.config();
+    if let Some(workers) = config.workers {
+        return Err(ServeError::Setting {
+            setting: "--workers",
+            given: workers.to_string(),
+            accepted: "smped has as many as it needs; --smped initial=N,p-min=N,p-max=N bounds them"
+                .to_owned(),
+        });
+    }
+    let settings = config.smped.clone().unwrap_or_default();
+    let listeners = plan.listen(1)?.remove(0);
+    let addresses = addresses(&listeners);
+    let role = Role {
+        architecture: SMPED.name,
+        noun: "worker",
+        places: settings.p_max,
+        service: site::Counts::default().named().map(|(name, _)| name).collect(),
+        own_words: 0,
+    };
+    let fleet = Fleet::new(plan, role, Vec::new())?;
+    let workers = fleet.board();
+    let board = Board::with_live(move |counters| {
+        let mut of_workers = workers.read();
+        // The dispatcher knows of those under way to a worker as well.
+        of_workers.connections = 0;
+        counters.add(&of_workers);
+    });
+    let schedule = config.schedule.unwrap_or(Schedule::Smped);
+    let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let parts = Parts {
+        listeners: plan.arrivals(listeners)?,
+        pool: Pool::new(&settings, schedule, SEED, fleet.clock().now()),
+        fleet,
+        initial: settings.initial,
+        max_connections: config.max_connections,
+        board: board.clone(),
+        stop: stop.clone(),
+        drain_timeout: config.drain_timeout,
+    };
+    let body = move || dispatcher::run(parts);
+    Ok(vec![start_thread("dispatcher".to_owned(), &config.cpus, stop, board, addresses, body)?])
+}

@@ -347,6 +347,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             service: self.parts.service.counts(),
             connections: self.peers.len() as u64,
             queue: self.parts.arrivals.queue(),
+            ..Counters::default()
         });
         self.published = self.now;
         self.unpublished = false;
@@ -392,6 +393,6 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
 }
 
 /// The token of a listener, or another source of connections: generation 0, which no connection has.
-pub(super) fn listener_token(index: usize) -> Token {
+pub fn listener_token(index: usize) -> Token {
     Token::from(Key { index: index as u32, generation: 0 })
 }

@@ -58,6 +58,8 @@ impl Variant {
             wake: self.wake,
             batch: self.batch,
             threads: self.threads,
+            smped: None,
+            schedule: None,
             spares: None,
             accept_limit: Some(Limit::AtMost(1)),
             read_after_accept: false,

@@ -21,30 +21,8 @@ use base::{Nanos, Seed};
 use super::feedback::Feedback;
 use super::resources::{Resources, Surplus};
 use super::scheduler::{Choice, Load, Reason, Scheduler};
-use super::settings::SmpedSettings;
-use crate::choices::Schedule;
-
-base::counts! {
-    /// How often connections were placed, by reason, and what became of workers.
-    pub struct Decisions {
-        /// Placed with a worker that had no connection (step 1).
-        placed_on_idle_worker,
-        /// Placed with the worker that came first by the schedule (step 3).
-        placed_on_first_worker,
-        /// Placed with a worker started because the first was full (step 4).
-        placed_on_new_worker,
-        /// Placed with another because the first was full and the pool could not grow (step 5).
-        placed_on_next_worker,
-        /// Times that accepting stopped because all workers were full (step 6).
-        all_workers_full,
-        /// Workers started, the first ones and replacements among them.
-        workers_started,
-        /// Workers stopped because they were idle.
-        workers_stopped_idle,
-        /// Connections that ended because their worker died.
-        connections_lost_with_worker,
-    }
-}
+use crate::choices::{Schedule, SmpedSettings};
+use crate::counters::Decisions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -102,11 +80,22 @@ impl Pool {
     /// A worker runs in this slot: a new one, or one in place of one that died.
     pub fn started(&mut self, slot: usize, now: Nanos) {
         assert!(matches!(self.states[slot], State::Vacant | State::Down), "the slot has a worker");
-        self.decisions.workers_started += 1;
         self.states[slot] = State::Running;
         self.loads[slot] = Some(Load::default());
         self.feedback[slot] = Feedback::default();
         self.idle_since[slot] = now;
+    }
+
+    /// A worker runs in place of one that died.
+    pub fn replaced(&mut self, slot: usize, now: Nanos) {
+        if self.states[slot] == State::Down {
+            self.started(slot, now);
+        }
+    }
+
+    /// How many workers there may be at most.
+    pub fn slots(&self) -> usize {
+        self.states.len()
     }
 
     /// A slot that another worker may be started in.
@@ -121,18 +110,17 @@ impl Pool {
         self.vacancy().is_some() || self.loads.iter().flatten().any(|load| load.connections < c_max)
     }
 
-    /// Places a connection, which counts as the worker's from now on, even if it has to be started first.
+    /// Places a connection, which counts as the worker's from now on; one that has to be started for it has to be
+    /// said to have [`grown`](Pool::grown) the pool.
     pub fn place(&mut self, now: Nanos) -> Placement {
+        if self.is_idle() {
+            // Nobody has replied in the meantime, and nobody could have.
+            self.period_began = now;
+        }
         let vacancy = self.vacancy();
         let slot = match self.scheduler.choose(&self.loads, vacancy.is_some()) {
             Choice::Full => return Placement::Full,
-            Choice::Start => {
-                let slot = vacancy.expect("it was allowed to start one");
-                self.decisions.placed_on_new_worker += 1;
-                self.started(slot, now);
-                self.add_connection(slot);
-                return Placement::Start(slot);
-            }
+            Choice::Start => return Placement::Start(vacancy.expect("it was allowed to start one")),
             Choice::Assign(slot, reason) => {
                 match reason {
                     Reason::Idle => self.decisions.placed_on_idle_worker += 1,
@@ -146,19 +134,26 @@ impl Pool {
         Placement::To(slot)
     }
 
+    /// A worker was started in this slot for a connection, which is the worker's from now on.
+    pub fn grown(&mut self, slot: usize, now: Nanos) {
+        self.started(slot, now);
+        self.decisions.placed_on_new_worker += 1;
+        self.add_connection(slot);
+    }
+
     fn add_connection(&mut self, slot: usize) {
         self.loads[slot].as_mut().expect("it runs").connections += 1;
     }
 
     /// A worker has sent replies and closed connections since it last said so. One that no longer runs is not
     /// heard.
-    pub fn reported(&mut self, slot: usize, replies: u64, closed: u32, now: Nanos) {
+    pub fn reported(&mut self, slot: usize, replies: u64, closed: u64, now: Nanos) {
         let Some(load) = &mut self.loads[slot] else { return };
         self.feedback[slot].replied(replies);
         if closed == 0 {
             return;
         }
-        load.connections = load.connections.saturating_sub(closed);
+        load.connections = load.connections.saturating_sub(u32::try_from(closed).unwrap_or(u32::MAX));
         if load.connections == 0 {
             self.idle_since[slot] = now;
             self.feedback[slot] = Feedback::default();
@@ -166,9 +161,13 @@ impl Pool {
         }
     }
 
-    /// When the throughputs are to be smoothed next.
-    pub fn period_ends(&self) -> Nanos {
-        self.period_began.saturating_add(self.settings.period)
+    /// When the throughputs are to be smoothed next; never while no worker has a connection.
+    pub fn period_ends(&self) -> Option<Nanos> {
+        (!self.is_idle()).then(|| self.period_began.saturating_add(self.settings.period))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.loads.iter().flatten().all(|load| load.connections == 0)
     }
 
     /// The end of a period, which may come late: smooths the throughputs.
@@ -182,20 +181,21 @@ impl Pool {
         }
     }
 
-    /// A worker that ran has died; gives how many connections had been placed with it.
-    pub fn died(&mut self, slot: usize) -> u32 {
-        self.states[slot] = State::Down;
-        self.loads[slot].take().map_or(0, |load| load.connections)
+    /// A worker has died. Of the connections placed with it so many had not been passed on, and are to be placed
+    /// anew; the others are lost.
+    pub fn died(&mut self, slot: usize, kept: u64) {
+        self.states[slot] = match self.states[slot] {
+            State::Leaving => State::Vacant,
+            _ => State::Down,
+        };
+        let placed = self.loads[slot].take().map_or(0, |load| u64::from(load.connections));
+        self.decisions.connections_lost_with_worker += placed.saturating_sub(kept);
     }
 
     /// A worker that was told to stop has ended.
     pub fn left(&mut self, slot: usize) {
         self.states[slot] = State::Vacant;
-    }
-
-    /// Whether the worker of this slot was told to stop.
-    pub fn is_leaving(&self, slot: usize) -> bool {
-        self.states[slot] == State::Leaving
+        self.loads[slot] = None;
     }
 
     /// The worker to stop next, and when; nobody places anything with it from then on.

@@ -7,7 +7,7 @@
 
 use base::Nanos;
 
-use super::settings::SmpedSettings;
+use crate::choices::SmpedSettings;
 
 /// The bounds of the pool.
 #[derive(Clone, Debug)]

@@ -18,15 +18,16 @@ fn throughput_is_forgotten_when_the_last_connection_ends() {
     let mut pool = pool("p-min=1,initial=1", Schedule::Smped);
     assert_eq!((pool.place(Nanos::ZERO), pool.place(Nanos::ZERO)), (Placement::To(0), Placement::To(0)));
     pool.reported(0, 10, 0, Nanos::ZERO);
-    assert_eq!(pool.period_ends(), Nanos::from_millis(100));
+    assert_eq!(pool.period_ends(), Some(Nanos::from_millis(100)));
     pool.end_period(Nanos::from_millis(100));
     assert_eq!(load(&pool, 0), (80.0, 2));
     pool.reported(0, 5, 1, Nanos::from_millis(150));
     assert_eq!(load(&pool, 0), (80.0, 1));
     pool.reported(0, 5, 1, Nanos::from_millis(150));
     assert_eq!(load(&pool, 0), (0.0, 0));
-    pool.end_period(Nanos::from_millis(200));
-    assert_eq!(load(&pool, 0), (0.0, 0));
+    assert_eq!(pool.period_ends(), None);
+    pool.place(Nanos::from_secs(9));
+    assert_eq!(pool.period_ends(), Some(Nanos::from_millis(9100)));
 }
 
 #[test]
@@ -36,6 +37,7 @@ fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
     placed.sort_by_key(|placement| format!("{placement:?}"));
     assert_eq!(placed, [Placement::To(0), Placement::To(1)]);
     assert_eq!(pool.place(Nanos::ZERO), Placement::Start(2));
+    pool.grown(2, Nanos::ZERO);
     assert!(!pool.has_room());
     assert_eq!(pool.place(Nanos::ZERO), Placement::Full);
     assert_eq!(pool.next_surplus(), None);
@@ -44,7 +46,6 @@ fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
     }
     assert_eq!(pool.take_surplus(Nanos::from_millis(5999)), None);
     assert_eq!(pool.take_surplus(Nanos::from_secs(9)), Some(1));
-    assert!(pool.is_leaving(1));
     assert_eq!(pool.vacancy(), None, "it has not ended yet");
     pool.left(1);
     assert_eq!(pool.vacancy(), Some(1));
@@ -59,10 +60,11 @@ fn a_worker_that_dies_takes_its_connections_and_comes_back_without() {
     (0..3).for_each(|_| assert_eq!(pool.place(Nanos::ZERO), Placement::To(0)));
     pool.reported(0, 100, 0, Nanos::ZERO);
     pool.end_period(Nanos::SECOND);
-    assert_eq!(pool.died(0), 3);
+    pool.died(0, 1);
+    assert_eq!(pool.decisions.connections_lost_with_worker, 2);
     assert!(!pool.has_room(), "the only worker is down");
     pool.reported(0, 100, 1, Nanos::SECOND);
-    pool.started(0, Nanos::SECOND);
+    pool.replaced(0, Nanos::SECOND);
     assert_eq!(load(&pool, 0), (0.0, 0));
 }
 
@@ -110,7 +112,10 @@ impl Model {
                 let room = self.pool.has_room();
                 match self.pool.place(self.now) {
                     Placement::To(slot) => *self.connections[slot].as_mut().expect("it runs") += 1,
-                    Placement::Start(slot) => assert_eq!(self.connections[slot].replace(1), None),
+                    Placement::Start(slot) => {
+                        self.pool.grown(slot, self.now);
+                        assert_eq!(self.connections[slot].replace(1), None);
+                    }
                     Placement::Full => assert!(!room),
                 }
             }
@@ -119,16 +124,20 @@ impl Model {
                 let open = self.connections[slot].as_mut().unwrap();
                 let closed = closed.min(*open);
                 *open -= closed;
-                self.pool.reported(slot, replies, closed, self.now);
+                self.pool.reported(slot, replies, u64::from(closed), self.now);
             }
             Happening::Death { worker } => {
                 let Some(slot) = self.running(worker) else { return };
-                assert_eq!(Some(self.pool.died(slot)), self.connections[slot].take());
+                let open = self.connections[slot].take().unwrap();
+                let lost = self.pool.decisions.connections_lost_with_worker;
+                self.pool.died(slot, u64::from(open / 2));
+                let lost = self.pool.decisions.connections_lost_with_worker - lost;
+                assert_eq!(lost, u64::from(open - open / 2));
                 self.down.push(slot);
             }
             Happening::Replacement => {
                 let Some(slot) = self.down.pop() else { return };
-                self.pool.started(slot, self.now);
+                self.pool.replaced(slot, self.now);
                 self.connections[slot] = Some(0);
             }
             Happening::Time(millis) => {

@@ -1,0 +1,193 @@
+//! A dispatcher and its workers: where connections go, what is counted of it, and what becomes of both.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
+
+fn smped(files: &Files, flags: &[&str]) -> Server {
+    Server::start(&files.root(), &[&["--arch=smped"], flags].concat())
+}
+
+/// C_i of each worker.
+fn loads(status: &Status) -> Vec<u64> {
+    let workers = status.0["workers"].as_array().map_or(&[][..], Vec::as_slice);
+    workers.iter().map(|worker| worker["connections"].as_u64().unwrap()).collect()
+}
+
+/// Clients that have each had a reply.
+fn served(server: &Server, count: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+    }
+    clients
+}
+
+#[test]
+fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
+    let files = Files::new();
+    on_every_mechanism(|mechanism| {
+        let flags =
+            ["--dispatch", mechanism, "--smped=initial=2,p-max=3", "--max-connections=4", "--accept-limit=1"];
+        let mut server = smped(&files, &flags);
+        let children = server.children();
+        let mut clients = served(&server, 4);
+        for client in &mut clients {
+            client.send_get(Files::LARGE.0, "");
+            client.send_get(Files::SMALL.0, "");
+        }
+        for client in &mut clients {
+            assert!(client.response().body == pattern(Files::LARGE.1));
+            assert!(client.response().body == pattern(Files::SMALL.1));
+        }
+        let mut fifth = server.client();
+        fifth.send_get(Files::SMALL.0, "");
+        let status = server.eventually("full", |status| status.count("limit_connections") == 1);
+        assert_eq!((status.connections(), status.count("accepts")), (4, 4));
+        assert!(status.count("accepts") <= status.count("accept_phases"));
+        drop(clients.pop());
+        assert!(fifth.response().body == pattern(Files::SMALL.1));
+        // Whoever waits in the queue when the end comes is served.
+        drop((clients, fifth));
+        server.eventually("empty", |status| status.connections() == 0 && status.count("closed") == 5);
+        let address = server.address;
+        let mut queued: Vec<Client> = server.while_stopped(|| {
+            let queued = (0..4).map(|_| Client::connect(address));
+            let mut queued: Vec<Client> = queued.collect();
+            queued.iter_mut().for_each(|client| client.send_get(Files::MEDIUM.0, ""));
+            server.signal(Signal::TERM);
+            queued
+        });
+        for client in &mut queued {
+            assert!(client.response().body == pattern(Files::MEDIUM.1));
+            assert!(client.ends());
+        }
+        assert_eq!(server.wait(), (Some(0), String::new()));
+        assert!(children.into_iter().all(has_ended), "a process is left");
+    });
+}
+
+#[test]
+fn connections_go_to_idle_workers_and_their_throughput_is_known() {
+    let files = Files::new();
+    let mut server = smped(&files, &["--smped=p-min=3,initial=3,p-max=3"]);
+    let mut clients = served(&server, 3);
+    let status = server.eventually("placed", |status| loads(status) == [1, 1, 1]);
+    assert_eq!(status.count("placed_on_idle_worker"), 3);
+    let throughput = |status: &Status| status.0["workers"][0]["throughput_per_s"].as_f64().unwrap();
+    for _ in 0..1000 {
+        clients.iter_mut().for_each(|client| drop(client.get(Files::SMALL.0)));
+        if throughput(&server.status()) > 0.0 {
+            break;
+        }
+    }
+    let metrics = server.admin.get("/metrics");
+    assert!(metrics.text().contains("\ninrush_worker_connections{worker=\"2\"} 1\n"));
+    assert!(metrics.text().contains("\ninrush_placed_on_idle_worker_total 3\n"));
+    assert!(throughput(&server.status()) > 0.0);
+    drop(clients);
+    let status = server.eventually("idle", |status| loads(status) == [0, 0, 0]);
+    assert_eq!(throughput(&status), 0.0);
+    server.stop_well();
+}
+
+#[test]
+fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
+    let files = Files::new();
+    let mut server = smped(&files, &["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=300ms"]);
+    let mut clients = served(&server, 4);
+    let status = server.eventually("grown", |status| loads(status) == [2, 2]);
+    assert_eq!((status.count("placed_on_new_worker"), status.count("workers_started")), (1, 2));
+    let mut waits = server.client();
+    waits.send_get(Files::SMALL.0, "");
+    server.eventually("full", |status| status.count("all_workers_full") > 0);
+    assert_eq!(server.status().count("accepts"), 4);
+    clients.remove(0);
+    assert!(waits.response().body == pattern(Files::SMALL.1));
+    drop((clients, waits));
+    server.eventually("shrunk", |status| status.count("workers_stopped_idle") == 1);
+    server.eventually_of("gone", |server| server.children().len() == 1);
+    assert_eq!(server.status().count("worker_deaths"), 0);
+    drop(served(&server, 1));
+    server.stop_well();
+}
+
+#[test]
+fn a_worker_that_dies_takes_its_connections_and_no_others() {
+    let files = Files::new();
+    let mut server = smped(&files, &["--smped=p-min=2,initial=2,p-max=2"]);
+    let mut clients = served(&server, 2);
+    server.eventually("placed", |status| loads(status) == [1, 1]);
+    let victim = server.children()[0];
+    kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
+    let status = server.eventually("replaced", |status| status.count("workers_started") == 3);
+    assert_eq!((status.count("worker_deaths"), status.count("connections_lost_with_worker")), (1, 1));
+    let status = server.eventually("reset", |status| loads(status).len() == 2);
+    assert_eq!(status.connections(), 1);
+    // One of them has lost its connection, the other has not noticed.
+    clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
+    let one_left = server.eventually("served", |status| status.count("requests") >= 2);
+    assert_eq!(one_left.connections(), 1);
+    let mut next = served(&server, 1);
+    server.eventually("placed with the new one", |status| loads(status) == [1, 1]);
+    drop((clients, next.pop()));
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0));
+    assert!(said.contains(&format!("(process {victim}) was killed by signal 9")), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn workers_do_not_outlive_a_dispatcher_that_is_killed() {
+    let files = Files::new();
+    let mut server = smped(&files, &["--smped=initial=3"]);
+    let mut clients = served(&server, 3);
+    let children = server.children();
+    assert_eq!(children.len(), 3);
+    server.signal(Signal::KILL);
+    server.wait();
+    assert!(clients.iter_mut().all(Client::ends));
+    server.eventually_of("gone", |_| children.iter().all(|process| has_ended(*process)));
+}
+
+#[test]
+fn every_schedule_serves() {
+    let files = Files::new();
+    for schedule in ["smped", "least-connections", "round-robin", "random"] {
+        let flags = ["--smped=p-min=2,initial=2,p-max=2", "--schedule", schedule];
+        let mut server = smped(&files, &flags);
+        let clients = served(&server, 8);
+        let status = server.eventually("all placed", |status| status.connections() == 8);
+        let placed = status.count("placed_on_idle_worker") + status.count("placed_on_first_worker");
+        assert_eq!(placed, 8, "{schedule}");
+        if matches!(schedule, "least-connections" | "round-robin") {
+            assert_eq!(loads(&status), [4, 4], "{schedule}");
+        }
+        drop(clients);
+        server.stop_well();
+    }
+}
+
+#[test]
+fn who_takes_too_long_at_the_end_is_cut_off() {
+    let files = Files::new();
+    let mut server = smped(&files, &["--drain-timeout=50ms"]);
+    let mut half = server.client();
+    half.send("GET / HT");
+    server.eventually("in", |status| {
+        status.connections() == 1 && status.0["counters"]["received_bytes"].as_u64() == Some(8)
+    });
+    let (code, said) = server.stop();
+    assert!(half.ends());
+    let expected = "inrush: 1 connections had not finished within the drain time-out\n";
+    assert_eq!((code, &*said), (Some(0), expected));
+}
+
+#[test]
+fn without_settings_there_are_ten_workers() {
+    let files = Files::new();
+    let mut server = smped(&files, &[]);
+    assert_eq!(server.status().0["architecture"], "smped");
+    assert_eq!(server.children().len(), 10);
+    server.stop_well();
+}
