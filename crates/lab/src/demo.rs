@@ -14,6 +14,7 @@
 
 mod content;
 mod contest;
+mod kind;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -182,6 +182,14 @@ pub struct Network {
     pub rate: Option<String>,
 }
 
+impl Network {
+    /// All its texts, in which values of axes may stand.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let all = [&self.delay, &self.jitter, &self.loss, &self.rate];
+        all.into_iter().flatten().map(String::as_str)
+    }
+}
+
 /// What is served. Both kinds may be in one folder.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]

@@ -7,6 +7,7 @@
 //! has CPUs of its own it is the honest cost of serving. It is counted in the kernel's ticks (usually
 //! 10 ms), so over a second it is right to about one per cent.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
@@ -32,10 +33,11 @@ pub struct Reading {
     drops: KernelDrops,
     server_ticks: CpuTicks,
     client_ticks: CpuTicks,
+    ticks: BTreeMap<usize, CpuTicks>,
 }
 
 /// What happened between two readings.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Elapsed {
     /// Drops at the server's listeners.
     pub drops: KernelDrops,
@@ -43,6 +45,8 @@ pub struct Elapsed {
     pub server_cpu: f64,
     /// How much of its CPUs the client's side used, in cores.
     pub client_cpu: f64,
+    /// How busy each CPU of either side was, from 0 to 1, by its number.
+    pub cpu_busy: BTreeMap<usize, f64>,
 }
 
 /// Looks at the server's side of a topology.
@@ -84,7 +88,9 @@ impl Observer {
     /// Those of reading files in /proc.
     pub fn read(&mut self, clock: &dyn Clock) -> io::Result<Reading> {
         let stat = read_again(&mut self.stat)?;
+        let cpus = self.server_cpus.iter().chain(&self.client_cpus);
         Ok(Reading {
+            ticks: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
             at: clock.now(),
             drops: parse_netstat(&read_again(&mut self.netstat)?),
             server_ticks: parse_stat(&stat, &self.server_cpus),
@@ -127,6 +133,11 @@ impl Reading {
             },
             server_cpu: self.server_ticks.cores_since(earlier.server_ticks),
             client_cpu: self.client_ticks.cores_since(earlier.client_ticks),
+            cpu_busy: self
+                .ticks
+                .iter()
+                .map(|(cpu, ticks)| (*cpu, ticks.cores_since(earlier.ticks.get(cpu).copied().unwrap_or_default())))
+                .collect(),
         }
     }
 }

@@ -12,15 +12,18 @@
 
 pub mod analysis;
 pub mod capacity;
+pub mod cgroup;
 pub mod demo;
 pub mod doctor;
 pub mod experiment;
 pub mod fileset;
 pub mod kernel;
 pub mod knee;
+pub mod leftovers;
 pub mod plan;
 pub mod progress;
 pub mod report;
+pub mod run;
 pub mod server_under_test;
 pub mod topology;
 pub mod trial;

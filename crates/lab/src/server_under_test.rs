@@ -1,26 +1,27 @@
 //! The servers that are compared: how each is started, found ready, asked and stopped.
 //!
-//! Owns their command lines and configuration. A server that does not start is an error with a reason
-//! for the record, never the end of an experiment.
+//! Owns starting, readiness, the status page and the end. Command lines and configurations are [`recipe`]s. A
+//! server that does not start is an error with a reason for the record, never the end of an experiment.
 //!
 //! Each runs on the server's side of a topology with the same backlog, connection limit, files and CPU.
-//! nginx gets what its operators give it for static files: one event loop, sendfile, open_file_cache,
-//! keep-alive without a bound, no access log. It runs with `master_process off`: the same loop without
-//! a supervisor, because a worker would survive the supervisor's death by SIGKILL and we would leave it
-//! behind.
 
-use std::fs;
+pub mod recipe;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 
-use base::{Clock, Limit, Nanos};
+use base::{Clock, Nanos};
 use sys::process::Child;
 use tempfile::TempDir;
 
+use self::recipe::{Readiness, Recipe};
+use crate::cgroup::Cgroup;
+use crate::leftovers;
 use crate::topology::Topology;
 
 /// A server has this long to be ready; a loaded machine starts a process in well under a second.
@@ -34,20 +35,6 @@ const STATUS_LENGTH_MAX: u64 = 1 << 20;
 const STOP_WITHIN: Nanos = Nanos::from_millis(300);
 /// So many lines of complaint are kept for the record; what comes after them is read and dropped.
 const COMPLAINTS: usize = 64;
-
-/// Which server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `inrush serve` with one process and one thread.
-    Inrush {
-        /// How many connections it accepts each time the listener is ready.
-        accept_limit: Limit,
-        /// CPU time it spends on each request beside serving it.
-        burn: Nanos,
-    },
-    /// nginx as it is installed here.
-    Nginx,
-}
 
 /// What all servers of an experiment have in common.
 #[derive(Clone, Debug)]
@@ -65,7 +52,7 @@ pub struct Settings {
 pub enum StartError {
     /// There is no such program.
     #[error("{0} is not installed")]
-    NotInstalled(&'static str),
+    NotInstalled(String),
     /// It could not be prepared or started.
     #[error("cannot {0}: {1}")]
     Io(&'static str, #[source] io::Error),
@@ -88,62 +75,86 @@ pub struct Running {
     pub command: Vec<String>,
     child: Child,
     complaints: Receiver<String>,
+    /// Its bound on CPU time; removed after its processes have ended, so it stands behind them.
+    _cgroup: Option<Cgroup>,
     /// Its configuration and whatever it writes.
     _folder: Option<TempDir>,
 }
 
-impl Kind {
-    /// Short, for a legend.
-    pub fn name(&self) -> String {
-        match self {
-            Kind::Inrush { accept_limit, .. } => format!("accept-limit {accept_limit}"),
-            Kind::Nginx => "nginx".to_owned(),
-        }
+/// Starts a server on the server's side and waits until it is ready. To be called on a thread that stays:
+/// the server ends with it.
+///
+/// # Errors
+/// [`StartError`], whose text says why this server is not in the comparison.
+pub fn start(
+    topology: &Topology,
+    recipe: Recipe,
+    cgroup: Option<Cgroup>,
+    clock: &dyn Clock,
+) -> Result<Running, StartError> {
+    let mut program = topology
+        .server
+        .program(&recipe.program)
+        .arguments(&recipe.arguments)
+        .environment(leftovers::MARK, std::process::id().to_string())
+        .in_cgroup(cgroup.as_ref().map(AsFd::as_fd));
+    for (name, value) in &recipe.environment {
+        program = program.environment(name, value);
     }
-
-    /// One sentence on what it is.
-    pub fn description(&self) -> String {
-        match self {
-            Kind::Inrush { accept_limit, burn } => {
-                let accepts = match accept_limit {
-                    Limit::AtMost(1) => "one connection".to_owned(),
-                    Limit::AtMost(most) => format!("at most {most} connections"),
-                    Limit::Infinite => "every waiting connection".to_owned(),
-                };
-                let burnt = match *burn {
-                    Nanos::ZERO => String::new(),
-                    burn => format!(", with {burn} of CPU time added to each request"),
-                };
-                format!("inrush serve, one event loop that accepts {accepts} each time round{burnt}.")
-            }
-            Kind::Nginx => {
-                "nginx with one event loop, sendfile and open_file_cache, nothing added to its requests."
-                    .to_owned()
-            }
+    let mut child = program.start().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => StartError::NotInstalled(recipe.program.display().to_string()),
+        _ => StartError::Io("start it", error),
+    })?;
+    let command = program.command_line();
+    let lines = read_complaints(&mut child);
+    let deadline = clock.now() + READY_WITHIN;
+    let ready = match recipe.readiness {
+        Readiness::Announces => announcement(&lines, deadline, clock),
+        Readiness::Says(address, ref text) => {
+            hear(&lines, deadline, clock, |line| line.contains(text.as_str())).map(|()| (address, None))
         }
-    }
-
-    /// Starts it on the server's side and waits until it is ready. To be called on a thread that stays:
-    /// the server ends with it.
-    ///
-    /// # Errors
-    /// [`StartError`], whose text says why this server is not in the comparison.
-    pub fn start(
-        &self,
-        topology: &Topology,
-        settings: &Settings,
-        clock: &dyn Clock,
-    ) -> Result<Running, StartError> {
-        match self {
-            Kind::Inrush { accept_limit, burn } => {
-                start_inrush(topology, settings, *accept_limit, *burn, clock)
-            }
-            Kind::Nginx => start_nginx(topology, settings, clock),
+        Readiness::Connects(address) => {
+            let connects = || TcpStream::connect_timeout(&address, STATUS_WITHIN.into()).map(|_| true);
+            reach(topology, &mut child, &lines, deadline, clock, connects).map(|()| (address, None))
         }
+        Readiness::Replies(address) => {
+            let replies = || get(address, "/").map(|reply| !reply.is_empty());
+            reach(topology, &mut child, &lines, deadline, clock, replies).map(|()| (address, None))
+        }
+        Readiness::Answers(address, ref path) => {
+            let answers = || get(address, path).map(|reply| is_fine(&reply));
+            reach(topology, &mut child, &lines, deadline, clock, answers).map(|()| (address, None))
+        }
+    };
+    match ready {
+        Ok((address, admin)) => Ok(Running {
+            address,
+            admin,
+            command,
+            child,
+            complaints: lines,
+            _cgroup: cgroup,
+            _folder: recipe.folder,
+        }),
+        Err(NotReady::Late(heard)) => Err(StartError::Late(quoted(&heard))),
+        Err(NotReady::Ended(heard)) => Err(died(child, &heard)),
+        Err(NotReady::Io(error)) => Err(StartError::Io("wait for it", error)),
     }
 }
 
+/// Why a server is not ready, with what it wrote.
+enum NotReady {
+    Late(Vec<String>),
+    Ended(Vec<String>),
+    Io(io::Error),
+}
+
 impl Running {
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Lets time pass, less of it if the server ends. Blocks.
     ///
     /// # Errors
@@ -179,43 +190,63 @@ impl Running {
     }
 }
 
-fn start_inrush(
-    topology: &Topology,
-    settings: &Settings,
-    accept_limit: Limit,
-    burn: Nanos,
+/// Waits until a server of ours has said where it serves and where it tells about itself.
+fn announcement(
+    lines: &Receiver<String>,
+    deadline: Nanos,
     clock: &dyn Clock,
-) -> Result<Running, StartError> {
-    let path = sys::process::this_program().map_err(|error| StartError::Io("find this program", error))?;
-    let any_port = format!("{}:0", topology.server.addresses[0]);
-    let cpus: Vec<String> = topology.server.cpus.iter().map(usize::to_string).collect();
-    let program = topology
-        .server
-        .program(path)
-        .arguments(["serve".as_ref(), settings.root.as_os_str()])
-        .arguments(["--listen", &any_port, "--admin", &any_port, "--arch", "sped", "--dispatch", "epoll"])
-        .arguments(["--workers", "1", "--cpus", &cpus.join(",")])
-        .arguments(["--accept-limit".to_owned(), accept_limit.to_string()])
-        .arguments(["--backlog".to_owned(), settings.backlog.to_string()])
-        .arguments(["--max-connections".to_owned(), settings.connections.to_string()])
-        .arguments(["--burn".to_owned(), burn.to_string()]);
-    let mut child = program.start().map_err(|error| StartError::Io("start it", error))?;
-    let lines = read_complaints(&mut child);
-    let deadline = clock.now() + READY_WITHIN;
-    let (mut address, mut admin, mut heard) = (None, None, Vec::new());
-    while address.is_none() || admin.is_none() {
+) -> Result<(SocketAddr, Option<SocketAddr>), NotReady> {
+    let (mut address, mut admin) = (None, None);
+    hear(lines, deadline, clock, |line| {
+        address = address.or_else(|| announced(line, "listening on "));
+        admin = admin.or_else(|| announced(line, "admin on "));
+        address.is_some() && admin.is_some()
+    })?;
+    Ok((address.expect("it was heard"), admin))
+}
+
+/// Waits until a line is the one.
+fn hear(
+    lines: &Receiver<String>,
+    deadline: Nanos,
+    clock: &dyn Clock,
+    mut is_it: impl FnMut(&str) -> bool,
+) -> Result<(), NotReady> {
+    let mut heard = Vec::new();
+    loop {
         match lines.recv_timeout(deadline.saturating_sub(clock.now()).into()) {
-            Ok(line) => {
-                address = address.or_else(|| announced(&line, "listening on "));
-                admin = admin.or_else(|| announced(&line, "admin on "));
-                heard.push(line);
-            }
-            Err(RecvTimeoutError::Timeout) => return Err(StartError::Late(quoted(&heard))),
-            Err(RecvTimeoutError::Disconnected) => return Err(died(child, &heard)),
+            Ok(line) if is_it(&line) => return Ok(()),
+            Ok(line) => heard.push(line),
+            Err(RecvTimeoutError::Timeout) => return Err(NotReady::Late(heard)),
+            Err(RecvTimeoutError::Disconnected) => return Err(NotReady::Ended(heard)),
         }
     }
-    let address = address.expect("the loop above ends with it");
-    Ok(Running { address, admin, command: program.command_line(), child, complaints: lines, _folder: None })
+}
+
+/// Tries from the client's side until it succeeds.
+fn reach(
+    topology: &Topology,
+    child: &mut Child,
+    lines: &Receiver<String>,
+    deadline: Nanos,
+    clock: &dyn Clock,
+    attempt: impl Fn() -> io::Result<bool> + Sync,
+) -> Result<(), NotReady> {
+    while !topology.client.enter(&attempt).unwrap_or(false) {
+        if child.wait(LOOK_EVERY).map_err(NotReady::Io)?.is_some() {
+            return Err(NotReady::Ended(lines.iter().collect()));
+        }
+        if clock.now() >= deadline {
+            return Err(NotReady::Late(lines.try_iter().collect()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a reply has a status below 400.
+fn is_fine(reply: &str) -> bool {
+    let status = reply.split_whitespace().nth(1).and_then(|status| status.parse::<u16>().ok());
+    status.is_some_and(|status| status < 400)
 }
 
 /// The address behind `what` in a line of a server.
@@ -223,74 +254,6 @@ fn announced(line: &str, what: &str) -> Option<SocketAddr> {
     let (_, rest) = line.split_once(what)?;
     let word = rest.split_whitespace().next()?;
     word.trim_start_matches("http://").trim_end_matches(['/', ',', '.']).parse().ok()
-}
-
-fn start_nginx(topology: &Topology, settings: &Settings, clock: &dyn Clock) -> Result<Running, StartError> {
-    let path = sys::process::find_program("nginx").ok_or(StartError::NotInstalled("nginx"))?;
-    let address = topology.server.free_port().map_err(|error| StartError::Io("find it a port", error))?;
-    let prepare = |error| StartError::Io("write its configuration", error);
-    let folder = tempfile::tempdir().map_err(prepare)?;
-    let conf = folder.path().join("nginx.conf");
-    fs::write(&conf, nginx_conf(folder.path(), address, settings)).map_err(prepare)?;
-    let program = topology
-        .server
-        .program(path)
-        .arguments(["-p".as_ref(), folder.path().as_os_str()])
-        .arguments(["-c".as_ref(), conf.as_os_str()])
-        .arguments(["-e", "stderr"]);
-    let mut child = program.start().map_err(|error| StartError::Io("start it", error))?;
-    let lines = read_complaints(&mut child);
-    let deadline = clock.now() + READY_WITHIN;
-    loop {
-        match topology.client.enter(|| TcpStream::connect_timeout(&address, STATUS_WITHIN.into())) {
-            Ok(_) => break,
-            Err(_) if clock.now() < deadline => {}
-            Err(_) => return Err(StartError::Late(quoted(&lines.try_iter().collect::<Vec<_>>()))),
-        }
-        let ended = child.wait(LOOK_EVERY).map_err(|error| StartError::Io("wait for it", error))?;
-        if ended.is_some() {
-            return Err(died(child, &lines.iter().collect::<Vec<_>>()));
-        }
-    }
-    let command = program.command_line();
-    Ok(Running { address, admin: None, command, child, complaints: lines, _folder: Some(folder) })
-}
-
-/// nginx's configuration: everything it writes stays in `folder`.
-fn nginx_conf(folder: &Path, address: SocketAddr, settings: &Settings) -> String {
-    let Settings { root, backlog, connections } = settings;
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("    {kind}_temp_path {}/{kind};\n", folder.display()))
-        .concat();
-    format!(
-        "daemon off;
-master_process off;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log stderr crit;
-events {{
-    use epoll;
-    worker_connections {connections};
-}}
-http {{
-    access_log off;
-    sendfile on;
-    tcp_nopush on;
-    keepalive_timeout 60s;
-    keepalive_requests 1000000000;
-    open_file_cache max=10000 inactive=60s;
-    open_file_cache_valid 60s;
-    types {{ text/html html htm; }}
-    default_type application/octet-stream;
-{temporary}    server {{
-        listen {address} backlog={backlog};
-        root \"{root}\";
-    }}
-}}
-",
-        folder = folder.display(),
-        root = root.display().to_string().replace('\\', "\\\\").replace('"', "\\\""),
-    )
 }
 
 /// Reads a server's output to its end on threads of their own, so that it never blocks on a full pipe.
@@ -341,6 +304,8 @@ fn get(address: SocketAddr, path: &str) -> io::Result<String> {
 mod tests {
     use super::*;
     use base::RealClock;
+    use std::fs;
+    use std::path::Path;
 
     fn settings(root: &Path) -> Settings {
         Settings { root: root.to_owned(), backlog: 128, connections: 1000 }
@@ -362,21 +327,27 @@ mod tests {
     }
 
     #[test]
-    fn nginx_serves_the_folder_or_is_said_to_be_missing() {
-        let folder = tempfile::tempdir().unwrap();
+    fn the_servers_of_others_serve_the_folder_or_are_said_to_be_missing() {
+        let folder = leftovers::temporary_folder().unwrap();
         fs::write(folder.path().join("a.html"), "a page").unwrap();
         let topology = Topology::best().unwrap();
-        let mut nginx = match Kind::Nginx.start(&topology, &settings(folder.path()), &RealClock::new()) {
-            Ok(running) => running,
-            Err(error @ StartError::NotInstalled(_)) => return println!("skipped: {error}"),
-            Err(error) => panic!("{error}"),
-        };
-        assert_eq!(nginx.end().unwrap(), None);
-        let reply = topology.client.enter(|| get(nginx.address, "/a.html")).unwrap();
-        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
-        assert!(reply.ends_with("a page"), "{reply}");
-        assert_eq!(nginx.status(&topology), None);
-        nginx.stop().unwrap();
+        for (name, recipe) in recipe::OTHERS {
+            let started = recipe(&topology, &settings(folder.path()), None)
+                .and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
+            let mut running = match started {
+                Ok(running) => running,
+                Err(error @ StartError::NotInstalled(_)) => {
+                    println!("skipped: {error}");
+                    continue;
+                }
+                Err(error) => panic!("{name}: {error}"),
+            };
+            assert_eq!(running.end().unwrap(), None, "{name}");
+            let reply = topology.client.enter(|| get(running.address, "/a.html")).unwrap();
+            assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("a page"), "{name}: {reply}");
+            assert_eq!(running.status(&topology), None);
+            running.stop().unwrap();
+        }
     }
 
     #[test]
@@ -384,7 +355,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let topology = Topology::best().unwrap();
         let hopeless = Settings { connections: 0, ..settings(folder.path()) };
-        match Kind::Nginx.start(&topology, &hopeless, &RealClock::new()) {
+        let started = recipe::nginx(&topology, &hopeless, None)
+            .and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
+        match started {
             Err(error @ StartError::NotInstalled(_)) => println!("skipped: {error}"),
             Err(StartError::Died(status, reason)) => {
                 assert!(!status.success());

@@ -85,6 +85,19 @@ impl Side {
     }
 }
 
+/// What may be asked for. The default is the best there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopologyOptions {
+    /// Loopback, though namespaces could be had.
+    pub loopback: bool,
+    /// The server's CPUs; the first one if not said.
+    pub server_cpus: Option<Vec<usize>>,
+    /// The client's; all but the server's if not said.
+    pub client_cpus: Option<Vec<usize>>,
+    /// Kernel settings of both namespaces beside, and over, our own.
+    pub sysctls: Vec<(String, String)>,
+}
+
 /// The two sides and how they are joined.
 #[derive(Debug)]
 pub struct Topology {
@@ -104,28 +117,65 @@ impl Topology {
     /// # Errors
     /// When not even our own CPUs can be asked for.
     pub fn best() -> io::Result<Topology> {
+        Topology::with(&TopologyOptions::default())
+    }
+
+    /// What was asked for, as far as the machine allows it, with warnings for the rest.
+    ///
+    /// # Errors
+    /// `InvalidInput` for CPUs that are not ours, and for settings that this kernel does not have or not take.
+    pub fn with(options: &TopologyOptions) -> io::Result<Topology> {
         let cpus = sys::cpu::allowed()?;
+        let sides = sides(&cpus, options)?;
         if cpus.len() < 2 {
-            let mut topology = Topology::loopback(&cpus);
+            let mut topology = Topology::loopback(sides);
             topology.warnings.push(
                 "There is only one CPU: the load generator takes its time from the server, so capacities \
                  are low and what happens past them is a mixture of both."
                     .to_owned(),
             );
-            return Ok(topology);
+            return Ok(topology.without_settings(options));
         }
-        Ok(Topology::namespaces(&cpus).unwrap_or_else(|error| {
-            let mut topology = Topology::loopback(&cpus);
-            topology.warnings.push(format!(
-                "There are no network namespaces for server and client ({error}): they need root."
+        if options.loopback {
+            return Ok(Topology::loopback(sides).without_settings(options));
+        }
+        match Topology::namespaces(sides.clone()) {
+            Ok(topology) => topology.with_settings(options),
+            Err(error) => {
+                let mut topology = Topology::loopback(sides);
+                topology.warnings.push(format!(
+                    "There are no network namespaces for server and client ({error}): they need root."
+                ));
+                Ok(topology.without_settings(options))
+            }
+        }
+    }
+
+    /// Settings of both namespaces.
+    fn with_settings(self, options: &TopologyOptions) -> io::Result<Topology> {
+        let namespaces = [&self.server, &self.client].map(|side| side.namespace.as_ref());
+        for namespace in namespaces.into_iter().flatten() {
+            for (name, value) in &options.sysctls {
+                namespace.set_sysctl(name, value)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Says that there is nothing that settings could be changed in.
+    fn without_settings(mut self, options: &TopologyOptions) -> Topology {
+        if !options.sysctls.is_empty() {
+            let names: Vec<&str> = options.sysctls.iter().map(|(name, _)| name.as_str()).collect();
+            self.warnings.push(format!(
+                "Without network namespaces these settings stay as the machine has them: {}.",
+                names.join(", ")
             ));
-            topology
-        }))
+        }
+        self
     }
 
     /// Server and client on 127.0.0.1, with the machine's settings, on CPUs of their own if there are two.
-    fn loopback(cpus: &[usize]) -> Topology {
-        let (server, client) = split_cpus(cpus);
+    fn loopback((server, client): (Vec<usize>, Vec<usize>)) -> Topology {
         let side = |cpus, addresses| Side { namespace: None, cpus, addresses };
         Topology {
             kind: TopologyKind::Loopback,
@@ -137,8 +187,7 @@ impl Topology {
     }
 
     /// Two namespaces joined by a veth pair.
-    fn namespaces(cpus: &[usize]) -> io::Result<Topology> {
-        let (server_cpus, client_cpus) = split_cpus(cpus);
+    fn namespaces((server_cpus, client_cpus): (Vec<usize>, Vec<usize>)) -> io::Result<Topology> {
         let (server, client) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
         server.enter(Route::open)??.create_veth(LINK, client.as_fd(), LINK)?;
         let server = set_up(server, server_cpus, vec![SERVER_ADDRESS])?;
@@ -162,6 +211,21 @@ fn split_cpus(cpus: &[usize]) -> (Vec<usize>, Vec<usize>) {
         [server, client @ ..] if !client.is_empty() => (vec![*server], client.to_vec()),
         _ => (cpus.to_vec(), cpus.to_vec()),
     }
+}
+
+/// The CPUs of both sides.
+fn sides(allowed: &[usize], options: &TopologyOptions) -> io::Result<(Vec<usize>, Vec<usize>)> {
+    for cpu in options.server_cpus.iter().chain(&options.client_cpus).flatten() {
+        if !allowed.contains(cpu) {
+            let wrong = format!("CPU {cpu} is not ours; there are {allowed:?}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, wrong));
+        }
+    }
+    let (first, others) = split_cpus(allowed);
+    let server = options.server_cpus.clone().unwrap_or(first);
+    let rest: Vec<usize> = allowed.iter().copied().filter(|cpu| !server.contains(cpu)).collect();
+    let client = options.client_cpus.clone().unwrap_or(if rest.is_empty() { others } else { rest });
+    Ok((server, client))
 }
 
 /// Settings, addresses, links and packet steering of one namespace.
@@ -195,6 +259,25 @@ mod tests {
         assert_eq!(split_cpus(&[3]), (vec![3], vec![3]));
         assert_eq!(split_cpus(&[0, 1]), (vec![0], vec![1]));
         assert_eq!(split_cpus(&[0, 1, 2, 3]), (vec![0], vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn the_cpus_of_a_side_can_be_chosen_among_ours() {
+        let options = |server: Option<Vec<usize>>| TopologyOptions { server_cpus: server, ..Default::default() };
+        assert_eq!(sides(&[0, 1, 2], &options(Some(vec![1]))).unwrap(), (vec![1], vec![0, 2]));
+        assert_eq!(sides(&[0, 1], &options(Some(vec![0, 1]))).unwrap(), (vec![0, 1], vec![1]));
+        assert_eq!(sides(&[0, 1], &options(None)).unwrap(), (vec![0], vec![1]));
+        let error = sides(&[0, 1], &options(Some(vec![7]))).unwrap_err().to_string();
+        assert_eq!(error, "CPU 7 is not ours; there are [0, 1]");
+    }
+
+    #[test]
+    fn a_setting_that_the_kernel_does_not_have_is_named() {
+        let setting = ("net.ipv4.no_such_setting".to_owned(), "1".to_owned());
+        match Topology::with(&TopologyOptions { sysctls: vec![setting], ..Default::default() }) {
+            Ok(topology) => assert!(topology.warnings.last().unwrap().contains("no_such_setting")),
+            Err(error) => assert!(error.to_string().starts_with("set net.ipv4.no_such_setting to 1"), "{error}"),
+        }
     }
 
     #[test]

@@ -111,11 +111,24 @@ impl Conductor<'_> {
         time: RunTime,
         seed: Seed,
     ) -> Result<Seen, LoadError> {
+        self.offer(server, arguments(server, workload, requests_per_s, time, seed), time)
+    }
+
+    /// Has `inrush load` run with these arguments, among them the lengths of `time`, and watches. Blocks.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn offer(
+        &mut self,
+        server: &Running,
+        arguments: Vec<String>,
+        time: RunTime,
+    ) -> Result<Seen, LoadError> {
         let status_before = server.status(self.topology);
         let client = &self.topology.client;
         let program = client
             .program(sys::process::this_program()?)
-            .arguments(arguments(server, workload, requests_per_s, time, seed))
+            .arguments(arguments)
             .arguments(["--source-ip".to_owned(), source_range(&client.addresses)])
             .arguments(["--threads".to_owned(), client.cpus.len().min(THREADS_MAX).to_string()]);
         let child = program.start()?;

@@ -5,8 +5,9 @@
 //!
 //! Invariants: no child outlives the thread that started it (PR_SET_PDEATHSIG: the kernel kills it when
 //! that *thread* ends, so start children from one that stays), nor its [`Child`] (dropping kills and
-//! reaps). A child is in a process group of its own, so a Ctrl-C at the terminal reaches us alone and we
-//! end the children in order, and it reads nothing from us, unless it has our [`Streams`]. It starts with the signals that [`crate::signal`]
+//! reaps). What a child leaves behind in its process group is killed when its end is seen. A child is in a
+//! process group of its own, so a Ctrl-C at the terminal reaches us alone and we end the children in order, and it
+//! reads nothing from us, unless it has our [`Streams`]. It starts with the signals that [`crate::signal`]
 //! blocks let through, and may open as many descriptors as the hard limit allows. Signals go through a pidfd: never to a stranger that got the number later.
 
 use std::ffi::OsString;
@@ -48,6 +49,8 @@ pub struct Program<'a> {
     streams: Streams,
     name: Option<OsString>,
     input: Option<BorrowedFd<'a>>,
+    environment: Vec<(OsString, OsString)>,
+    cgroup: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> Program<'a> {
@@ -63,6 +66,8 @@ impl<'a> Program<'a> {
             streams: Streams::Pipes,
             name: None,
             input: None,
+            environment: Vec::new(),
+            cgroup: None,
         }
     }
 
@@ -108,6 +113,19 @@ impl<'a> Program<'a> {
         self
     }
 
+    /// Gives it a variable beside those of our own environment.
+    pub fn environment(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Program<'a> {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Has it, and what it starts, belong to the control group whose `cgroup.procs` is behind this
+    /// descriptor, open for writing.
+    pub fn in_cgroup(mut self, processes: Option<BorrowedFd<'a>>) -> Program<'a> {
+        self.cgroup = processes;
+        self
+    }
+
     /// The command line, word by word, as a person would have to type it.
     pub fn command_line(&self) -> Vec<String> {
         let words = std::iter::once(self.path.as_os_str()).chain(self.arguments.iter().map(|word| &**word));
@@ -131,13 +149,15 @@ impl<'a> Program<'a> {
         if let Some(input) = self.input {
             command.stdin(input.try_clone_to_owned()?);
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
         let parent = rustix::process::getpid();
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
+        let cgroup = self.cgroup.map(|fd| fd.as_raw_fd());
         // SAFETY: the closure runs in the child of a process that may have many threads, where only
         // async-signal-safe work is allowed: it makes system calls on values prepared before the fork,
         // and neither allocates nor takes a lock.
-        unsafe { command.pre_exec(move || prepare_child(&cpus, namespace, parent, &inherited)) };
+        unsafe { command.pre_exec(move || prepare_child(&cpus, namespace, parent, &inherited, cgroup)) };
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         Ok(Child {
@@ -175,6 +195,7 @@ fn prepare_child(
     namespace: Option<RawFd>,
     parent: Pid,
     inherited: &[RawFd],
+    cgroup: Option<RawFd>,
 ) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // A parent that died before the line above can no longer send the signal.
@@ -184,6 +205,12 @@ fn prepare_child(
     if let Some(namespace) = namespace {
         // SAFETY: setns(2) takes numbers only; one that is no namespace is an error it reports.
         check(unsafe { libc::setns(namespace, libc::CLONE_NEWNET) })?;
+    }
+    if let Some(cgroup) = cgroup {
+        // "0" means the writer itself.
+        // SAFETY: the constant outlives the call; a descriptor that is not open is an error it reports.
+        let written = unsafe { libc::write(cgroup, b"0".as_ptr().cast(), 1) };
+        check(written as libc::c_int)?;
     }
     if !cpus.is_empty() {
         cpu::pin(cpus)?;
@@ -364,8 +391,11 @@ fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Waits for the end of a child and takes its costs.
+/// Kills what else is in a child's process group, waits for its end and takes its costs.
 fn reap(pid: Pid) -> io::Result<Exit> {
+    // Until it is reaped, nobody else can have its number, as process or as group. It fails where the
+    // group is empty but for the child, which has ended.
+    let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     loop {
@@ -550,6 +580,23 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), inside.to_string_lossy());
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(Program::new("true").in_namespace(Some(null.as_fd())).start().is_err());
+    }
+
+    #[test]
+    fn a_child_has_the_variables_it_was_given() {
+        let child = shell("echo $GIVEN").environment("GIVEN", "word").start().unwrap();
+        assert_eq!(child.output(Nanos::from_millis(10), || true).unwrap().stdout, b"word\n");
+    }
+
+    #[test]
+    fn what_a_child_leaves_in_its_group_ends_with_it() {
+        let mut child = shell("sleep 1000 & echo $!").start().unwrap();
+        let mut number = String::new();
+        let mut stdout = child.stdout.take().unwrap();
+        // The grandchild holds the pipe open: it reaches its end only when both are gone.
+        assert!(child.wait(LONG).unwrap().unwrap().status.success());
+        stdout.read_to_string(&mut number).unwrap();
+        assert!(number.trim().parse::<u32>().is_ok(), "{number}");
     }
 
     #[test]

@@ -8,10 +8,11 @@ use record::trial::SCHEMA;
 use record::{Manifest, ServerEntry, Study, Trial, Verdict};
 
 use super::Pace;
+use super::kind::Kind;
 use crate::capacity::{self, Capacity, Measured, Search};
 use crate::plan::{self, Planned, RunTime};
 use crate::progress::Progress;
-use crate::server_under_test::{Kind, Running, Settings};
+use crate::server_under_test::{Running, Settings};
 use crate::trial::{Conductor, LoadError, Seen, Workload};
 
 /// Of its own capacity, what each server is offered: below, at, and past it (Brecht 2004, section 6).

@@ -8,7 +8,7 @@ use record::experiment::{FAMILIES, METRICS, Value, metric};
 use super::claim::{Claim, Measure};
 use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
-use super::{Experiment, Figure, Rate, ServerKind, ServerSpec, fill};
+use super::{Experiment, Figure, Rate, ServerKind, fill};
 
 /// Names in braces that the lab fills in of a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
@@ -160,7 +160,7 @@ impl<'a> Check<'a> {
         let axes = self.axis_names();
         let mut used = BTreeSet::new();
         for server in &self.experiment.servers {
-            for name in server_texts(server).flat_map(placeholders) {
+            for name in server.texts().flat_map(placeholders) {
                 used.insert(name);
                 let own = server.kind == ServerKind::Command && OF_A_COMMAND.contains(&name);
                 if !own {
@@ -174,7 +174,7 @@ impl<'a> Check<'a> {
                 self.known(&format!("load '{}': {{{name}}}: axis", load.name), name, axes.clone());
             }
         }
-        for name in self.experiment.network.iter().flat_map(network_texts).flat_map(placeholders) {
+        for name in self.experiment.network.iter().flat_map(|network| network.texts()).flat_map(placeholders) {
             used.insert(name);
             self.known(&format!("network: {{{name}}}: axis"), name, axes.clone());
         }
@@ -291,15 +291,4 @@ impl<'a> Check<'a> {
             format!("{place}: at-least is above at-most")
         });
     }
-}
-
-/// A server's texts, in which values of axes may stand.
-pub(crate) fn server_texts(server: &ServerSpec) -> impl Iterator<Item = &str> {
-    let lists = server.flags.iter().chain(&server.command).chain(server.environment.values());
-    lists.map(String::as_str)
-}
-
-/// The network's.
-pub(crate) fn network_texts(network: &super::Network) -> impl Iterator<Item = &str> {
-    [&network.delay, &network.jitter, &network.loss, &network.rate].into_iter().flatten().map(String::as_str)
 }

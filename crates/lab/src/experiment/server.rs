@@ -105,3 +105,11 @@ pub struct ServerSpec {
     /// Of one core, the share it may use; what all have in common where absent.
     pub cpu_quota: Option<f64>,
 }
+
+impl ServerSpec {
+    /// All its texts, in which values of axes may stand.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let lists = self.flags.iter().chain(&self.command).chain(self.environment.values());
+        lists.map(String::as_str)
+    }
+}

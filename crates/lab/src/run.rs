@@ -1,0 +1,319 @@
+//! Carrying out an experiment: its plan, trial by trial, to records.
+//!
+//! Owns the order of things: files are made, capacities found, every trial of the plan run in its random order
+//! and written when it ends, flawed ones run again at the end, at most so often. A server that does not start, a trial
+//! that fails, a disk that is full: each is named, recorded where it can be, and the rest of the plan goes on. A
+//! run that was broken off is taken up where it was. Draws and judges nothing.
+
+mod attempt;
+mod capacities;
+mod files;
+mod ground;
+pub mod metrics;
+pub mod schedule;
+mod store;
+pub mod words;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use base::{Clock, Nanos};
+use record::experiment::{Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord};
+use record::{Manifest, TopologyKind};
+
+use self::files::Served;
+use self::ground::Ground;
+use self::schedule::{OVERHEAD, Planned};
+use self::store::Store;
+use crate::experiment::Experiment;
+use crate::progress::Progress;
+use crate::server_under_test::Settings;
+use crate::topology::Topology;
+
+/// What a person must know from the start who cannot have namespaces.
+const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \
+                        connection costs the server nothing and it looks better past its capacity than it is.";
+/// A server that does not start so often in a row is left out from then on.
+const START_FAILURES: u32 = 3;
+
+/// What to run, and where its records go.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The experiment's name.
+    pub name: String,
+    /// Its file, word for word.
+    pub text: String,
+    /// Which form of it.
+    pub form: Form,
+    /// Repetitions instead of its own.
+    pub trials: Option<u32>,
+    /// The folder for its records.
+    pub out: PathBuf,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSummary {
+    /// Trials of the plan.
+    pub planned: usize,
+    /// Of them, those with a valid attempt.
+    pub valid: usize,
+    /// Servers that were left out, with the reasons.
+    pub excluded: Vec<(String, String)>,
+    /// Where its records are.
+    pub out: PathBuf,
+}
+
+/// What runs share that are carried out one after another.
+pub struct Surroundings<'a> {
+    /// Time.
+    pub clock: &'a dyn Clock,
+    /// Where a person looks.
+    pub progress: &'a Progress,
+    /// Whether to stop: asked several times a second.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// The experiment of some options, in its form and with their number of trials.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn experiment(options: &RunOptions) -> anyhow::Result<Experiment> {
+    let whole = Experiment::parse(&options.text).with_context(|| options.name.clone())?;
+    let mut experiment = whole.in_form(options.form);
+    experiment.plan.trials = options.trials.unwrap_or(experiment.plan.trials);
+    Ok(experiment)
+}
+
+/// Runs an experiment to its end. Blocks. To be called on a thread that stays, for servers end with it; the
+/// signals that `interrupted` speaks of are to be blocked before other threads are started.
+///
+/// # Errors
+/// When the file is wrong, when nothing can be written at all, and when it was interrupted. The records so far
+/// are kept.
+pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Result<RunSummary> {
+    let experiment = experiment(options)?;
+    let served = Served::of(&experiment)?;
+    let plan = schedule::schedule(&experiment);
+    let topology = Topology::with(&ground::options(&experiment)).context("cannot make the network")?;
+    for warning in &topology.warnings {
+        surroundings.progress.say(&format!("warning: {warning}"));
+    }
+    let run = run_record(options, &experiment, &topology, plan.len(), surroundings.clock)?;
+    let store = Store::open(options.out.clone(), run)?;
+    // We are part of the client: what we do must not take time from the server.
+    sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
+    drop(topology);
+    let settings = Settings {
+        root: served.root.clone(),
+        backlog: experiment.common.backlog,
+        connections: experiment.common.connections,
+    };
+    let mut running = Run {
+        servers: vec![Standing::default(); experiment.servers.len()],
+        experiment: &experiment,
+        form: options.form,
+        settings,
+        store,
+        surroundings,
+        kept: None,
+        spent: Spent::default(),
+        plan: &plan,
+    };
+    let ended = running.carry_out();
+    running.close();
+    ended?;
+    Ok(running.summary(options.out.clone()))
+}
+
+/// The record of a run that begins.
+fn run_record(
+    options: &RunOptions,
+    experiment: &Experiment,
+    topology: &Topology,
+    planned: usize,
+    clock: &dyn Clock,
+) -> anyhow::Result<RunRecord> {
+    let mut record = topology.record();
+    if topology.kind == TopologyKind::Loopback {
+        record.warnings.push(LOOPBACK.to_owned());
+    }
+    let list = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let config = [
+        ("server_cpus".to_owned(), list(&topology.server.cpus)),
+        ("client_cpus".to_owned(), list(&topology.client.cpus)),
+    ];
+    let (wall, seed) = (clock.wall(), Some(experiment.plan.seed));
+    let manifest =
+        topology.server.enter(|| Ok(Manifest::of_this_machine(wall, BTreeMap::from(config), seed)));
+    let server = |name: &String| ServerRecord { name: name.clone(), command: Vec::new(), excluded: None };
+    Ok(RunRecord {
+        schema: RUN_SCHEMA.to_owned(),
+        name: options.name.clone(),
+        text: options.text.clone(),
+        form: options.form,
+        trials: experiment.plan.trials,
+        topology: record,
+        servers: experiment.servers.iter().map(|spec| server(&spec.name)).collect(),
+        capacities: Vec::new(),
+        planned: planned as u32,
+        finished: false,
+        warnings: Vec::new(),
+        manifest: manifest.context("cannot look at the server's side")?,
+    })
+}
+
+/// How a server has fared so far.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    /// Times in a row that it did not start.
+    failures: u32,
+}
+
+/// What trials have really taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    trials: u64,
+    overhead: Nanos,
+}
+
+impl Spent {
+    /// What a trial takes beside its load: what was planned at first, what was seen later.
+    fn overhead(self) -> Nanos {
+        (self.overhead + OVERHEAD) / (self.trials + 1)
+    }
+}
+
+/// A run under way.
+struct Run<'a> {
+    experiment: &'a Experiment,
+    form: Form,
+    plan: &'a [Planned],
+    settings: Settings,
+    store: Store,
+    surroundings: &'a Surroundings<'a>,
+    /// Each server's standing, in the order of the file.
+    servers: Vec<Standing>,
+    /// The ground of the last trial, where servers are not restarted, and the server it is of.
+    kept: Option<(usize, words::Axes, Ground)>,
+    spent: Spent,
+}
+
+impl Run<'_> {
+    fn carry_out(&mut self) -> anyhow::Result<()> {
+        if self.store.run.finished {
+            self.say("all trials have been run already");
+            return Ok(());
+        }
+        self.find_capacities()?;
+        for order in 0..self.plan.len() {
+            if self.store.known(order as u32).attempts == 0 {
+                self.run_trial(order)?;
+            }
+        }
+        self.run_again()?;
+        self.store.run.finished = true;
+        Ok(())
+    }
+
+    /// Runs flawed trials again, in further rounds so that what disturbed them may have passed.
+    fn run_again(&mut self) -> anyhow::Result<()> {
+        let most = schedule::repeated_at_most(self.plan.len());
+        for _ in 0..self.experiment.plan.retries {
+            for order in 0..self.plan.len() {
+                let known = self.store.known(order as u32);
+                let wanted = !known.valid && known.attempts <= self.experiment.plan.retries;
+                if wanted && self.store.repeated() < most && !self.is_excluded(order) {
+                    self.run_trial(order)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_excluded(&self, order: usize) -> bool {
+        self.store.run.servers[self.plan[order].point.server].excluded.is_some()
+    }
+
+    fn run_trial(&mut self, order: usize) -> anyhow::Result<()> {
+        if self.is_excluded(order) {
+            return Ok(());
+        }
+        if (self.surroundings.interrupted)() {
+            bail!("interrupted; the same command goes on from here");
+        }
+        self.tell(order);
+        let started = self.surroundings.clock.now();
+        let trial = self.attempt(order)?;
+        let took = self.surroundings.clock.now().saturating_sub(started);
+        self.spent.trials += 1;
+        self.spent.overhead += took.saturating_sub(schedule::trial_run(self.experiment).total());
+        self.write(trial);
+        Ok(())
+    }
+
+    fn tell(&self, order: usize) {
+        let known = self.store.known(order as u32);
+        let again = if known.attempts > 0 { ", once more" } else { "" };
+        let planned = &self.plan[order];
+        let point = &planned.point;
+        let mut what =
+            format!("trial {} of {}{again}: {}", order + 1, self.plan.len(), self.experiment.servers[point.server].name);
+        if let Some(load) = point.load.filter(|_| self.experiment.loads.len() > 1) {
+            what.push_str(&format!(", {}", self.experiment.loads[load].name));
+        }
+        for (axis, value) in &point.axes {
+            what.push_str(&format!(", {axis} {value}"));
+        }
+        let one = schedule::trial_run(self.experiment).total() + self.spent.overhead();
+        let left = self.plan.len().saturating_sub(self.store.tried()).max(1) as u64;
+        let whole = one * self.plan.len() as u64;
+        self.surroundings.progress.step(&format!("{}: {what}", self.store.run.name), one * left, whole);
+    }
+
+    /// Writes an attempt, or says that it cannot be: it is kept and written with a later one.
+    fn write(&mut self, trial: TrialRecord) {
+        if let Some(failure) = &trial.failure {
+            self.say(&format!("{}: {failure}", trial.server));
+        }
+        if let Err(error) = self.store.add(trial) {
+            self.say(&format!("{error}; it is kept in memory and tried again"));
+        }
+    }
+
+    fn say(&self, what: &str) {
+        self.surroundings.progress.say(&format!("{}: {what}", self.store.run.name));
+    }
+
+    /// Leaves a server out from here on.
+    fn exclude(&mut self, server: usize, reason: String) {
+        self.say(&format!("{} is left out: {reason}", self.experiment.servers[server].name));
+        self.store.run.servers[server].excluded = Some(reason);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.store.flush() {
+            self.say(&format!("{error}; it is kept in memory and tried again"));
+        }
+    }
+
+    /// Ends the server that was kept and writes what is not written.
+    fn close(&mut self) {
+        self.kept = None;
+        self.flush();
+    }
+
+    fn summary(&self, out: PathBuf) -> RunSummary {
+        let excluded = self.store.run.servers.iter().filter_map(|server| {
+            server.excluded.as_ref().map(|reason| (server.name.clone(), reason.clone()))
+        });
+        RunSummary {
+            planned: self.plan.len(),
+            valid: self.store.valid(),
+            excluded: excluded.collect(),
+            out,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! One attempt at a trial.
+
+use std::collections::BTreeMap;
+
+use anyhow::bail;
+use base::{Nanos, Seed};
+use record::Verdict;
+use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
+
+use super::ground::{Ground, GroundError};
+use super::{Run, START_FAILURES, metrics, schedule, words};
+use crate::experiment::ServerKind;
+use crate::server_under_test::StartError;
+use crate::trial::{LoadError, Seen};
+
+/// How often a herd is looked at, whether it has ended.
+const TICK: Nanos = Nanos::from_millis(20);
+
+impl Run<'_> {
+    /// Runs a trial of the plan once. Whatever goes wrong with it is in the record.
+    ///
+    /// # Errors
+    /// On an interruption only.
+    pub(super) fn attempt(&mut self, order: usize) -> anyhow::Result<TrialRecord> {
+        let mut trial = self.empty_record(order);
+        let point = self.plan[order].point.clone();
+        let outcome = match self.experiment.servers[point.server].kind {
+            ServerKind::Herd => self.herd(order, &mut trial),
+            _ => self.load(order, &mut trial),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Failure::Interrupted) => bail!("interrupted; the same command goes on from here"),
+            Err(Failure::Because(reason)) => {
+                trial.flaws.push(Flaw::Failed);
+                trial.failure = Some(reason);
+            }
+        }
+        Ok(trial)
+    }
+
+    fn empty_record(&self, order: usize) -> TrialRecord {
+        let planned = &self.plan[order];
+        let point = &planned.point;
+        TrialRecord {
+            schema: TRIAL_SCHEMA.to_owned(),
+            server: self.experiment.servers[point.server].name.clone(),
+            load: point.load.map(|load| self.experiment.loads[load].name.clone()),
+            axes: point.axes.clone(),
+            repeat: planned.repeat,
+            order: order as u32,
+            attempt: self.store.known(order as u32).attempts + 1,
+            flaws: Vec::new(),
+            failure: None,
+            capacity_per_s: point.load.and_then(|load| self.capacity(point.server, load)),
+            metrics: BTreeMap::new(),
+            client: None,
+            herd: None,
+            kernel: None,
+            queue: None,
+            cpu_busy: BTreeMap::new(),
+            server_status: None,
+            started_unix_s: self.surroundings.clock.wall().seconds,
+        }
+    }
+
+    /// The draws of a repetition: the same for all servers and values, so that they are offered the same.
+    fn seed(&self, repeat: u32) -> Seed {
+        self.experiment.plan.seed.child(&format!("repeat {repeat}"))
+    }
+
+    fn herd(&self, order: usize, trial: &mut TrialRecord) -> Result<(), Failure> {
+        let point = &self.plan[order].point;
+        let seed = self.seed(trial.repeat);
+        let arguments = words::herd(&self.experiment.servers[point.server], &point.axes, seed);
+        let program = sys::process::Program::new(sys::process::this_program()?).arguments(arguments);
+        // Its waiters are everywhere; we are tied to the client's CPUs, and it would be.
+        let everywhere = self.all_cpus();
+        let child = program.on_cpus(&everywhere).start()?;
+        let output = child.output(TICK, || !(self.surroundings.interrupted)())?;
+        if (self.surroundings.interrupted)() {
+            return Err(Failure::Interrupted);
+        }
+        if !output.exit.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let said = stderr.lines().last().unwrap_or("it said nothing").to_owned();
+            return Err(Failure::Because(format!("the herd failed, {}: {said}", output.exit.status)));
+        }
+        let points: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| Failure::Because(format!("the herd's points cannot be read: {error}")))?;
+        trial.metrics = metrics::of_herd(&points).ok_or_else(|| {
+            Failure::Because("a herd is one point a trial: one --wait and one number of --waiters".to_owned())
+        })?;
+        trial.herd = Some(points);
+        Ok(())
+    }
+
+    fn all_cpus(&self) -> Vec<usize> {
+        let sides = ["server_cpus", "client_cpus"].map(|side| self.store.run.manifest.config.get(side));
+        let mut cpus: Vec<usize> =
+            sides.into_iter().flatten().flat_map(|list| list.split(',')).filter_map(|cpu| cpu.parse().ok()).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    fn load(&mut self, order: usize, trial: &mut TrialRecord) -> Result<(), Failure> {
+        let point = self.plan[order].point.clone();
+        let time = schedule::trial_run(self.experiment);
+        let mut ground = self.ground(point.server, &point.axes)?;
+        let load = &self.experiment.loads[point.load.expect("a server that serves has a load")];
+        let offer = words::Offer {
+            address: ground.running.address,
+            capacity_per_s: trial.capacity_per_s,
+            rate_per_s: None,
+            time,
+            seed: self.seed(trial.repeat),
+        };
+        let arguments = words::load(load, &point.axes, offer).map_err(Failure::Because)?;
+        let restart = self.experiment.plan.restart;
+        let cooldown = if restart { Nanos::ZERO } else { self.experiment.plan.cooldown };
+        let surroundings = self.surroundings;
+        let seen = ground.offer(arguments, time, cooldown, surroundings.clock, surroundings.interrupted);
+        let end = ground.running.end()?;
+        let seen = match (seen, &end) {
+            (Err(LoadError::Interrupted), _) => return Err(Failure::Interrupted),
+            (Err(error), Some(end)) => {
+                trial.flaws.push(Flaw::ServerDied);
+                return Err(Failure::Because(format!("the server ended under load ({end}); {error}")));
+            }
+            (Err(error), None) => return Err(Failure::Because(error.to_string())),
+            (Ok(seen), _) => seen,
+        };
+        if let Some(end) = end {
+            trial.flaws.push(Flaw::ServerDied);
+            trial.failure = Some(format!("the server ended under load ({end})"));
+        } else if !restart {
+            self.kept = Some((point.server, point.axes, ground));
+        }
+        self.fill(trial, seen, time.total().as_secs_f64());
+        Ok(())
+    }
+
+    /// What a run of load leaves in the record.
+    fn fill(&self, trial: &mut TrialRecord, seen: Seen, run_s: f64) {
+        trial.metrics = metrics::of_load(&seen, trial.capacity_per_s, run_s);
+        match seen.load.verdict {
+            Verdict::Valid => {}
+            Verdict::GeneratorLimited => trial.flaws.push(Flaw::GeneratorLimited),
+            Verdict::Unreachable => {
+                trial.flaws.push(Flaw::Failed);
+                trial.failure.get_or_insert_with(|| "the generator could not reach the server".to_owned());
+            }
+        }
+        if metrics::foreign(&seen) > self.experiment.plan.noise {
+            trial.flaws.push(Flaw::Noisy);
+        }
+        trial.kernel = Some(seen.elapsed.drops);
+        trial.cpu_busy = seen.elapsed.cpu_busy;
+        trial.queue = seen.queue;
+        trial.server_status = seen.status;
+        trial.client = Some(seen.load);
+    }
+
+    /// Ground for a server at a point: that of the last trial where it may be kept, else a new one.
+    pub(super) fn ground(&mut self, server: usize, axes: &words::Axes) -> Result<Ground, Failure> {
+        let spec = &self.experiment.servers[server];
+        let flags = |axes: &words::Axes| spec.texts().map(|text| words::filled(text, axes)).collect::<Vec<_>>();
+        if let Some((kept, of, mut ground)) = self.kept.take()
+            && kept == server
+            && flags(&of) == flags(axes)
+            && ground.running.end()?.is_none()
+        {
+            return Ok(ground);
+        }
+        let prepared =
+            Ground::prepare(self.experiment, spec, axes, &self.settings, self.surroundings.clock);
+        match prepared {
+            Ok(ground) => {
+                self.servers[server].failures = 0;
+                self.store.run.servers[server].command.clone_from(&ground.running.command);
+                Ok(ground)
+            }
+            Err(error) => {
+                self.servers[server].failures += 1;
+                let hopeless = matches!(error, GroundError::Start(StartError::NotInstalled(_)));
+                if hopeless || self.servers[server].failures >= START_FAILURES {
+                    self.exclude(server, error.to_string());
+                }
+                Err(Failure::Because(error.to_string()))
+            }
+        }
+    }
+}
+
+/// Why a trial has no result.
+pub(super) enum Failure {
+    /// A reason for the record.
+    Because(String),
+    /// Somebody asked us to stop.
+    Interrupted,
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::Because(error.to_string())
+    }
+}

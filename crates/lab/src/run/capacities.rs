@@ -1,0 +1,138 @@
+//! The capacities that rates are multiples of: found once a run, before its trials.
+
+use anyhow::bail;
+use record::Verdict;
+use record::experiment::CapacityRecord;
+
+use super::attempt::Failure;
+use super::ground::Ground;
+use super::{Run, schedule, words};
+use crate::capacity::{self, Capacity, Measured, Search};
+use crate::trial::LoadError;
+
+/// A load that any server takes, for the first run.
+const FIRST_GUESS_PER_S: f64 = 1_000.0;
+/// The next server is first offered this share of the capacity of the one before it.
+const NEXT_GUESS: f64 = 0.6;
+
+impl Run<'_> {
+    /// Finds every capacity that is not known yet. A server without one is left out.
+    ///
+    /// # Errors
+    /// On an interruption only.
+    pub(super) fn find_capacities(&mut self) -> anyhow::Result<()> {
+        let pairs = schedule::searches(self.experiment);
+        for (done, (server, load)) in pairs.iter().copied().enumerate() {
+            let known = self.capacity(server, load).is_some();
+            if known || self.store.run.servers[server].excluded.is_some() {
+                continue;
+            }
+            let names = (&self.experiment.servers[server].name, &self.experiment.loads[load].name);
+            let trial = schedule::trial_run(self.experiment).total() + self.spent.overhead();
+            let left = schedule::search_time(self.form) * (pairs.len() - done) as u64
+                + trial * self.plan.len() as u64;
+            let what = format!("{}: capacity of {}, {}", self.store.run.name, names.0, names.1);
+            self.surroundings.progress.step(&what, left, left);
+            match self.search(server, load) {
+                Ok(capacity) if capacity.per_s > 0.0 => self.note(server, load, capacity),
+                Ok(_) => self.exclude(server, "it answered none of the requests correctly".to_owned()),
+                Err(Failure::Interrupted) => bail!("interrupted; the same command goes on from here"),
+                Err(Failure::Because(reason)) => self.exclude(server, reason),
+            }
+        }
+        self.exclude_without_reference();
+        Ok(())
+    }
+
+    /// Without the capacity of the server that counts for all, no rate means anything.
+    fn exclude_without_reference(&mut self) {
+        let Some(of) = &self.experiment.capacity.of else { return };
+        let relative = self.experiment.loads.iter().position(|load| load.is_relative());
+        let Some(load) = relative else { return };
+        for server in 0..self.experiment.servers.len() {
+            let left_out = self.store.run.servers[server].excluded.is_some();
+            if !left_out && self.capacity(server, load).is_none() {
+                self.exclude(server, format!("the capacity of {of}, which its rates are multiples of, is not known"));
+            }
+        }
+    }
+
+    /// The capacity that rates of a load at a server are multiples of.
+    pub(super) fn capacity(&self, server: usize, load: usize) -> Option<f64> {
+        let own = &self.experiment.servers[server].name;
+        let name = self.experiment.capacity.of.as_ref().unwrap_or(own);
+        let load = &self.experiment.loads[load];
+        let known = self.store.run.capacities.iter();
+        let mut known = known.filter(|known| known.server == *name && known.load == load.name);
+        known.next().filter(|_| load.is_relative()).map(|capacity| capacity.per_s)
+    }
+
+    fn search(&mut self, server: usize, load: usize) -> Result<Capacity, Failure> {
+        let axes: words::Axes = self
+            .experiment
+            .axes
+            .iter()
+            .map(|axis| (axis.name.clone(), axis.values[0].clone()))
+            .collect();
+        let mut ground = self.ground(server, &axes)?;
+        let before = self.store.run.capacities.last().map(|capacity| capacity.per_s * NEXT_GUESS);
+        let guess = self.experiment.capacity.guess.or(before).unwrap_or(FIRST_GUESS_PER_S);
+        let (_, narrowing_runs) = schedule::search_run(self.form);
+        let mut runs = 0;
+        capacity::search(Search { first_guess_per_s: guess, narrowing_runs }, |per_s| {
+            runs += 1;
+            self.measure(&mut ground, load, &axes, per_s, runs)
+        })
+    }
+
+    fn measure(
+        &self,
+        ground: &mut Ground,
+        load: usize,
+        axes: &words::Axes,
+        per_s: f64,
+        run: u32,
+    ) -> Result<Measured, Failure> {
+        let (time, _) = schedule::search_run(self.form);
+        let offer = words::Offer {
+            address: ground.running.address,
+            capacity_per_s: None,
+            rate_per_s: Some(per_s),
+            time,
+            seed: self.experiment.plan.seed.child(&format!("capacity run {run}")),
+        };
+        let arguments =
+            words::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
+        let (clock, interrupted) = (self.surroundings.clock, self.surroundings.interrupted);
+        let cooldown = self.experiment.plan.cooldown;
+        let seen = ground.offer(arguments, time, cooldown, clock, interrupted).map_err(|error| match error {
+            LoadError::Interrupted => Failure::Interrupted,
+            other => Failure::Because(other.to_string()),
+        })?;
+        Ok(Measured {
+            offered_per_s: seen.load.offered_per_s,
+            goodput_per_s: seen.load.goodput_per_s,
+            generator_limited: seen.load.verdict == Verdict::GeneratorLimited,
+        })
+    }
+
+    fn note(&mut self, server: usize, load: usize, found: Capacity) {
+        let [low, high] = found.interval_per_s;
+        let name = self.experiment.servers[server].name.clone();
+        let least = if found.lower_bound_only { "at least " } else { "" };
+        self.say(&format!("{name}: capacity {least}{:.0} requests/s ({low:.0} to {high:.0})", found.per_s));
+        if found.lower_bound_only {
+            self.store.run.warnings.push(format!(
+                "The load generator gave out before {name} did: its capacity is at least the one given."
+            ));
+        }
+        self.store.run.capacities.push(CapacityRecord {
+            server: name,
+            load: self.experiment.loads[load].name.clone(),
+            per_s: found.per_s,
+            interval_per_s: found.interval_per_s,
+            lower_bound_only: found.lower_bound_only,
+        });
+        self.flush();
+    }
+}

@@ -1,0 +1,44 @@
+//! What the servers of an experiment serve.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::experiment::Experiment;
+use crate::{fileset, leftovers};
+
+/// A folder that is served; a generated one is gone with this.
+pub struct Served {
+    /// Where it is.
+    pub root: PathBuf,
+    _folder: Option<TempDir>,
+}
+
+impl Served {
+    /// The folder that the experiment names, or a new one with what it asks for.
+    ///
+    /// # Errors
+    /// When the folder is not there or the files cannot be written.
+    pub fn of(experiment: &Experiment) -> anyhow::Result<Served> {
+        let files = &experiment.files;
+        if let Some(root) = &files.root {
+            let root = fs::canonicalize(root).with_context(|| format!("cannot serve {}", root.display()))?;
+            return Ok(Served { root, _folder: None });
+        }
+        let folder = leftovers::temporary_folder().context("cannot make a folder for the files")?;
+        let seed = experiment.plan.seed;
+        let write = || {
+            fileset::write(folder.path(), files.specweb99, seed)?;
+            fs::write(folder.path().join("index.html"), page(files.size.0))
+        };
+        write().with_context(|| format!("cannot write the files to {}", folder.path().display()))?;
+        Ok(Served { root: folder.path().to_owned(), _folder: Some(folder) })
+    }
+}
+
+/// A page of that many bytes, in lines of 64.
+fn page(size: u64) -> Vec<u8> {
+    (0..size).map(|at| if at % 64 == 63 { b'\n' } else { b'a' + (at % 26) as u8 }).collect()
+}

@@ -1,0 +1,199 @@
+//! From what was seen in a trial to its named numbers.
+
+use std::collections::BTreeMap;
+
+use record::Distribution;
+use record::trial::KernelDrops;
+use serde_json::Value;
+
+use crate::trial::Seen;
+
+/// By name; what could not be measured is not there.
+pub type Metrics = BTreeMap<String, f64>;
+
+/// The numbers of a run of load.
+pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>, run_s: f64) -> Metrics {
+    let mut metrics = Metrics::new();
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(name.to_owned(), value);
+    };
+    let load = &seen.load;
+    let per_s = |count: u64| count as f64 / load.duration_s.max(f64::MIN_POSITIVE);
+    put("offered_per_s", load.offered_per_s);
+    put("sent_per_s", load.sent_per_s);
+    put("replies_per_s", load.replies_per_s);
+    put("goodput_per_s", load.goodput_per_s);
+    put("content_bytes_per_s", load.content_bytes_per_s);
+    put("connects_attempted_per_s", per_s(load.connections.attempted));
+    put("connects_established_per_s", per_s(load.connections.established));
+    put("sockets_peak", load.connections.sockets_peak as f64);
+    if let Some(capacity) = capacity_per_s {
+        put("capacity_per_s", capacity);
+    }
+    if load.offered_per_s > 0.0 {
+        put("good_share", load.goodput_per_s / load.offered_per_s);
+    }
+    for (outcome, count) in load.outcomes.iter() {
+        put(&format!("outcome_{}_per_s", outcome.name()), per_s(count));
+    }
+    put("server_cpu_cores", seen.elapsed.server_cpu);
+    put("client_cpu_cores", seen.elapsed.client_cpu);
+    put("generator_cpu_cores", load.generator_cpu);
+    put("foreign_cpu_cores", foreign(seen));
+    if load.replies_per_s > 0.0 {
+        put("server_us_per_reply", seen.elapsed.server_cpu / load.replies_per_s * 1e6);
+    }
+    if let Some(queue) = seen.queue {
+        put("queue_depth_mean", queue.depth_mean);
+        put("queue_depth_max", queue.depth_max as f64);
+    }
+    latency(&mut metrics, "latency_ms", &load.latency_intended_ns);
+    latency(&mut metrics, "service_latency_ms", &load.latency_sent_ns);
+    latency(&mut metrics, "connect_ms", &load.connect_ns);
+    if load.lateness_ns.count > 0 {
+        metrics.insert("lateness_ms_p99".to_owned(), load.lateness_ns.p99 as f64 / 1e6);
+    }
+    drops(&mut metrics, &seen.elapsed.drops);
+    if let Some(status) = &seen.status {
+        from_status(&mut metrics, status, run_s);
+    }
+    for (text, population) in &load.populations {
+        // `idle:6000` of one point and `idle:3000` of another are the same population.
+        let kind = text.split(':').next().unwrap_or_default();
+        if let Ok(Value::Object(figures)) = serde_json::to_value(population) {
+            flatten(&mut metrics, &format!("population_{kind}"), &figures);
+        }
+    }
+    metrics
+}
+
+/// Cores that somebody other than the generator kept busy on the client's CPUs.
+pub fn foreign(seen: &Seen) -> f64 {
+    (seen.elapsed.client_cpu - seen.load.generator_cpu).max(0.0)
+}
+
+fn latency(metrics: &mut Metrics, name: &str, of: &Distribution) {
+    if of.count == 0 {
+        return;
+    }
+    let quantiles =
+        [("mean", of.mean), ("p50", of.p50 as f64), ("p90", of.p90 as f64), ("p99", of.p99 as f64)];
+    for (quantile, nanos) in quantiles.into_iter().chain([("max", of.max as f64)]) {
+        metrics.insert(format!("{name}_{quantile}"), nanos / 1e6);
+    }
+}
+
+/// `ListenDrops` counts every drop at a listener, those by one of the two queues among them.
+fn drops(metrics: &mut Metrics, drops: &KernelDrops) {
+    if drops.over_s <= 0.0 {
+        return;
+    }
+    let mut put = |name: &str, count: u64| metrics.insert(name.to_owned(), count as f64 / drops.over_s);
+    put("drops_per_s", drops.listen_drops);
+    put("drops_accept_queue_per_s", drops.listen_overflows);
+    put("drops_syn_queue_per_s", drops.req_q_full_drops);
+    let named = drops.listen_overflows + drops.req_q_full_drops;
+    put("drops_other_per_s", drops.listen_drops.saturating_sub(named));
+    put("syn_cookies_per_s", drops.syn_cookies_sent);
+}
+
+/// The status page counts over the whole run, warm-up included.
+fn from_status(metrics: &mut Metrics, status: &Value, run_s: f64) {
+    let number = |value: Option<&Value>| value.and_then(Value::as_f64);
+    let per_s = |count: f64| count / run_s.max(f64::MIN_POSITIVE);
+    for (name, key) in [("accepts_per_s", "accepts"), ("accept_phases_per_s", "accept_phases")] {
+        if let Some(count) = number(status.get(key)) {
+            metrics.insert(name.to_owned(), per_s(count));
+        }
+    }
+    if let Some(mean) = number(status.get("mean_accepted_per_phase")) {
+        metrics.insert("accepted_per_phase".to_owned(), mean);
+    }
+    for (name, count) in status.get("counters").and_then(Value::as_object).into_iter().flatten() {
+        let Some(count) = count.as_f64() else { continue };
+        metrics.insert(format!("counter_{name}_per_s"), per_s(count));
+        if name == "waits" {
+            metrics.insert("get_events_per_s".to_owned(), per_s(count));
+        }
+    }
+}
+
+/// Numbers of an object within objects: `population_idle_established`.
+fn flatten(metrics: &mut Metrics, prefix: &str, object: &serde_json::Map<String, Value>) {
+    for (name, value) in object {
+        let name = format!("{prefix}_{name}");
+        match value {
+            Value::Object(inner) => flatten(metrics, &name, inner),
+            Value::Number(number) => {
+                metrics.extend(number.as_f64().map(|number| (name, number)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The numbers of the one point of a herd; none where it is not one point.
+pub fn of_herd(points: &Value) -> Option<Metrics> {
+    let [point] = points.as_array()?.as_slice() else { return None };
+    let settle = |name: &str| point.get("settle_us").and_then(|settle| settle.get(name)).and_then(Value::as_f64);
+    let number = |name: &str| point.get(name).and_then(Value::as_f64);
+    let mean = point.get("settle_us_mean").and_then(|mean| mean.get("value").or(Some(mean))).and_then(Value::as_f64);
+    let named = [
+        ("settle_us_p50", settle("p50")),
+        ("settle_us_p95", settle("p95")),
+        ("settle_us_max", settle("max")),
+        ("settle_us_mean", mean),
+        ("wakeups_per_connection", number("wakeups_per_connection")),
+        ("cpu_us_per_connection", number("cpu_us_per_connection")),
+        ("fairness", number("fairness")),
+        ("winners", number("winners")),
+    ];
+    Some(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::experiment::{FAMILIES, metric};
+    use serde_json::json;
+
+    #[test]
+    fn drops_are_told_apart() {
+        let mut metrics = Metrics::new();
+        let all = KernelDrops {
+            over_s: 2.0,
+            listen_drops: 10,
+            listen_overflows: 4,
+            req_q_full_drops: 2,
+            ..KernelDrops::default()
+        };
+        drops(&mut metrics, &all);
+        assert_eq!((metrics["drops_per_s"], metrics["drops_accept_queue_per_s"]), (5.0, 2.0));
+        assert_eq!((metrics["drops_syn_queue_per_s"], metrics["drops_other_per_s"]), (1.0, 2.0));
+    }
+
+    #[test]
+    fn a_status_page_becomes_rates_under_known_names() {
+        let mut metrics = Metrics::new();
+        let status = json!({
+            "accepts": 30, "accept_phases": 10, "mean_accepted_per_phase": 3.0, "version": "1",
+            "counters": { "waits": 100, "stale_events": 2 },
+        });
+        from_status(&mut metrics, &status, 2.0);
+        assert_eq!((metrics["accepts_per_s"], metrics["get_events_per_s"]), (15.0, 50.0));
+        assert_eq!(metrics["counter_stale_events_per_s"], 1.0);
+        let known = |name: &str| metric(name).is_some() || FAMILIES.iter().any(|family| name.starts_with(family));
+        assert!(metrics.keys().all(|name| known(name)), "{metrics:?}");
+    }
+
+    #[test]
+    fn the_one_point_of_a_herd_is_read() {
+        let point = json!({
+            "settle_us": { "p50": 60.5, "p95": 90.0, "max": 120.0 }, "wakeups_per_connection": 1.0, "fairness": 0.9,
+        });
+        let metrics = of_herd(&json!([point])).unwrap();
+        assert_eq!((metrics["settle_us_p50"], metrics["fairness"]), (60.5, 0.9));
+        assert!(metrics.keys().all(|name| metric(name).is_some()));
+        assert_eq!(of_herd(&json!([])), None);
+    }
+}

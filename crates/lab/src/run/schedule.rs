@@ -1,0 +1,222 @@
+//! Which trials an experiment has, in which order they are run, and how long that takes.
+//!
+//! The order is random, so that what drifts in a machine falls on all points alike, and seeded, so that it
+//! can be repeated - and so that a broken-off run finds its place again. Within a repetition every point comes
+//! once.
+//!
+//! Owns arithmetic only: it reads no clock and runs nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::Nanos;
+use rand::seq::SliceRandom;
+use record::experiment::{Form, Value};
+
+use crate::experiment::{Experiment, LoadSpec, Network, ServerSpec, placeholders};
+use crate::plan::RunTime;
+
+/// What a trial takes beside its load: a network, a server's start and end, the client's, the record. Measured
+/// on two cores; a run corrects it by what it sees.
+pub const OVERHEAD: Nanos = Nanos::from_millis(450);
+/// Runs of a search for a capacity, on average.
+const SEARCH_RUNS: u64 = 14;
+/// What such a run takes beside its load: the client alone.
+const SEARCH_OVERHEAD: Nanos = Nanos::from_millis(150);
+/// Of the plan's trials, at most one in so many is run again.
+pub const REPEATED_ONE_IN: u32 = 4;
+
+/// One point: a server, under a load, with values for the axes that the two depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Its place among the experiment's servers.
+    pub server: usize,
+    /// Its place among the loads; absent for a herd.
+    pub load: Option<usize>,
+    /// The values.
+    pub axes: BTreeMap<String, Value>,
+}
+
+/// One trial to be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// What.
+    pub point: Point,
+    /// Which repetition, from 0.
+    pub repeat: u32,
+}
+
+/// Every server under every load at every combination of values.
+pub fn points(experiment: &Experiment) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (server, spec) in experiment.servers.iter().enumerate() {
+        let loads: Vec<Option<usize>> = match spec.kind.serves() {
+            true => (0..experiment.loads.len()).map(Some).collect(),
+            false => vec![None],
+        };
+        for load in loads {
+            let names = depends_on(spec, load.map(|at| &experiment.loads[at]), experiment.network.as_ref());
+            let swept = experiment.axes.iter().filter(|axis| names.contains(axis.name.as_str()));
+            let mut combinations = vec![BTreeMap::new()];
+            for axis in swept {
+                let with = |values: &BTreeMap<String, Value>, value: &Value| {
+                    let mut values = values.clone();
+                    values.insert(axis.name.clone(), value.clone());
+                    values
+                };
+                combinations = combinations
+                    .iter()
+                    .flat_map(|values| axis.values.iter().map(move |value| with(values, value)))
+                    .collect();
+            }
+            points.extend(combinations.into_iter().map(|axes| Point { server, load, axes }));
+        }
+    }
+    points
+}
+
+/// The axes that a pair depends on.
+fn depends_on<'a>(
+    server: &'a ServerSpec,
+    load: Option<&'a LoadSpec>,
+    network: Option<&'a Network>,
+) -> BTreeSet<&'a str> {
+    let texts = server.texts().chain(load.into_iter().flat_map(LoadSpec::texts));
+    texts.chain(network.into_iter().flat_map(Network::texts)).flat_map(placeholders).collect()
+}
+
+/// All trials, in the order they are run.
+pub fn schedule(experiment: &Experiment) -> Vec<Planned> {
+    let points = points(experiment);
+    let mut rng = experiment.plan.seed.child("order of trials").rng();
+    let mut all = Vec::with_capacity(points.len() * experiment.plan.trials as usize);
+    for repeat in 0..experiment.plan.trials {
+        let round = points.iter().map(|point| Planned { point: point.clone(), repeat });
+        let mut round: Vec<Planned> = round.collect();
+        round.shuffle(&mut rng);
+        all.append(&mut round);
+    }
+    all
+}
+
+/// The pairs of server and load, by their places, whose capacities must be known.
+pub fn searches(experiment: &Experiment) -> Vec<(usize, usize)> {
+    let counts = |server: &ServerSpec| {
+        server.kind.serves() && experiment.capacity.of.as_ref().is_none_or(|of| *of == server.name)
+    };
+    let relative: Vec<usize> =
+        (0..experiment.loads.len()).filter(|load| experiment.loads[*load].is_relative()).collect();
+    let servers = experiment.servers.iter().enumerate().filter(|(_, server)| counts(server));
+    servers.flat_map(|(server, _)| relative.iter().map(move |load| (server, *load))).collect()
+}
+
+/// One run of a search for a capacity, and how many narrow it down.
+pub fn search_run(form: Form) -> (RunTime, usize) {
+    match form {
+        Form::Full => {
+            (RunTime { warmup: Nanos::from_millis(150), measured: Nanos::from_millis(350) }, 5)
+        }
+        Form::Quick => {
+            (RunTime { warmup: Nanos::from_millis(60), measured: Nanos::from_millis(140) }, 3)
+        }
+    }
+}
+
+/// How long a search takes.
+pub fn search_time(form: Form) -> Nanos {
+    (search_run(form).0.total() + SEARCH_OVERHEAD) * SEARCH_RUNS
+}
+
+/// The load of one trial.
+pub fn trial_run(experiment: &Experiment) -> RunTime {
+    RunTime { warmup: experiment.plan.warmup, measured: experiment.plan.duration }
+}
+
+/// What a plan comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Trials.
+    pub trials: usize,
+    /// Searches for a capacity.
+    pub searches: usize,
+    /// How long it takes if no trial is run again.
+    pub time: Nanos,
+    /// How long it takes if as many are as may be.
+    pub at_most: Nanos,
+}
+
+/// How long an experiment takes, which is in that form already.
+pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
+    let trials = points(experiment).len() * experiment.plan.trials as usize;
+    let searches = searches(experiment).len();
+    let one = trial_run(experiment).total() + OVERHEAD;
+    let time = search_time(form) * searches as u64 + one * trials as u64;
+    let again = if experiment.plan.retries > 0 { repeated_at_most(trials) } else { 0 };
+    Estimate { trials, searches, time, at_most: time + one * again as u64 }
+}
+
+/// How many trials of a plan may be run again.
+pub fn repeated_at_most(trials: usize) -> usize {
+    trials.div_ceil(REPEATED_ONE_IN as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn experiment(seed: u64, trials: u32, values: usize) -> Experiment {
+        let values: Vec<String> = (1..=values).map(|value| value.to_string()).collect();
+        Experiment::parse(&format!(
+            r#"
+title = "t"
+plan = {{ seed = {seed}, trials = {trials}, warmup = "1s", duration = "2s" }}
+axis = [{{ name = "n", values = [{values}] }}, {{ name = "x", values = [0.5, 2] }}]
+server = [{{ name = "fdm", flags = ["--fdm-live-counter", "{{n}}"] }}, {{ name = "epoll" }}]
+load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "100" }}]
+"#,
+            values = values.join(", ")
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_axis_is_swept_for_those_that_mention_it() {
+        let points = points(&experiment(1, 1, 3));
+        let count = |server, load| {
+            points.iter().filter(|point| point.server == server && point.load == Some(load)).count()
+        };
+        assert_eq!((count(0, 0), count(0, 1), count(1, 0), count(1, 1)), (6, 3, 2, 1));
+        assert!(points.iter().all(|point| point.server == 0 || !point.axes.contains_key("n")));
+    }
+
+    #[test]
+    fn capacities_are_searched_where_a_rate_is_a_multiple_of_them() {
+        let mut experiment = experiment(1, 1, 3);
+        assert_eq!(searches(&experiment), [(0, 0), (1, 0)]);
+        experiment.capacity.of = Some("epoll".to_owned());
+        assert_eq!(searches(&experiment), [(1, 0)]);
+        let estimate = estimate(&experiment, Form::Quick);
+        assert_eq!((estimate.trials, estimate.searches), (12, 1));
+        let trial = Nanos::from_secs(3) + OVERHEAD;
+        assert_eq!(estimate.time, search_time(Form::Quick) + trial * 12);
+        assert_eq!(estimate.at_most, estimate.time + trial * 3);
+    }
+
+    proptest! {
+        #[test]
+        fn every_point_comes_once_in_a_repetition_and_the_order_is_the_seeds(
+            seed in 0..1000_u64, trials in 1..5_u32, values in 1..5_usize,
+        ) {
+            let experiment = experiment(seed, trials, values);
+            let (points, order) = (points(&experiment), schedule(&experiment));
+            prop_assert_eq!(order.len(), points.len() * trials as usize);
+            for (repeat, round) in order.chunks(points.len()).enumerate() {
+                prop_assert!(round.iter().all(|planned| planned.repeat == repeat as u32));
+                for point in &points {
+                    prop_assert_eq!(round.iter().filter(|planned| planned.point == *point).count(), 1);
+                }
+            }
+            prop_assert_eq!(order, schedule(&experiment));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The files of a run while it goes on.
+//!
+//! Owns writing each attempt when it ends, keeping what a full disk would not take and trying it again, and
+//! taking up a run that was broken off. Invariant: a file is a whole record or not there.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use record::experiment::{Directory, RunRecord, TrialRecord};
+use record::file::{self, RecordError};
+
+/// What is known of a trial of the plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Whether the last one is valid.
+    pub valid: bool,
+}
+
+/// A run and its files.
+#[derive(Debug)]
+pub struct Store {
+    directory: Directory,
+    /// The run as it stands.
+    pub run: RunRecord,
+    known: BTreeMap<u32, Known>,
+    unwritten: Vec<TrialRecord>,
+}
+
+impl Store {
+    /// Begins a run in a folder, or takes up the one that was broken off there.
+    ///
+    /// # Errors
+    /// When the folder cannot be written or read, or holds a run of something else.
+    pub fn open(path: PathBuf, fresh: RunRecord) -> anyhow::Result<Store> {
+        let directory = Directory::new(path);
+        let folder = directory.trials_folder();
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut run = fresh;
+        if let Some(earlier) = directory.run()? {
+            let same = (&earlier.text, earlier.form, earlier.trials, earlier.planned)
+                == (&run.text, run.form, run.trials, run.planned);
+            if !same {
+                bail!(
+                    "{} holds a run of another form or version of {}; give another --out or remove it",
+                    directory.path.display(),
+                    run.name
+                );
+            }
+            run.capacities = earlier.capacities;
+            run.manifest = earlier.manifest;
+            run.finished = earlier.finished;
+        }
+        let mut known: BTreeMap<u32, Known> = BTreeMap::new();
+        for trial in directory.attempts()?.0 {
+            known.insert(trial.order, Known { attempts: trial.attempt, valid: trial.is_valid() });
+        }
+        let store = Store { directory, run, known, unwritten: Vec::new() };
+        store.write_run()?;
+        Ok(store)
+    }
+
+    /// What is known of the trial at a place of the plan.
+    pub fn known(&self, order: u32) -> Known {
+        self.known.get(&order).copied().unwrap_or_default()
+    }
+
+    /// Places whose last attempt is valid.
+    pub fn valid(&self) -> usize {
+        self.known.values().filter(|known| known.valid).count()
+    }
+
+    /// Places that were tried.
+    pub fn tried(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Attempts beyond the first of each place.
+    pub fn repeated(&self) -> usize {
+        self.known.values().map(|known| known.attempts.saturating_sub(1) as usize).sum()
+    }
+
+    /// Takes an attempt in and writes it. What cannot be written is kept and tried again with the next one.
+    ///
+    /// # Errors
+    /// [`RecordError`] of the first that could not be written; nothing is lost while this lives.
+    pub fn add(&mut self, trial: TrialRecord) -> Result<(), RecordError> {
+        self.known.insert(trial.order, Known { attempts: trial.attempt, valid: trial.is_valid() });
+        self.unwritten.push(trial);
+        self.write_trials()
+    }
+
+    fn write_trials(&mut self) -> Result<(), RecordError> {
+        while let Some(trial) = self.unwritten.first() {
+            file::write(&self.directory.trial_file(trial.order, trial.attempt), trial)?;
+            self.unwritten.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Writes everything that is not written yet, and the run itself.
+    ///
+    /// # Errors
+    /// [`RecordError`], of the first file that could not be written.
+    pub fn flush(&mut self) -> Result<(), RecordError> {
+        self.write_trials()?;
+        self.write_run()
+    }
+
+    fn write_run(&self) -> Result<(), RecordError> {
+        file::write(&self.directory.run_file(), &self.run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::experiment::{Flaw, Form, RUN_SCHEMA, TRIAL_SCHEMA};
+    use record::{Manifest, Topology, TopologyKind};
+
+    fn run(text: &str) -> RunRecord {
+        RunRecord {
+            schema: RUN_SCHEMA.to_owned(),
+            name: "x".to_owned(),
+            text: text.to_owned(),
+            form: Form::Full,
+            trials: 2,
+            topology: Topology { kind: TopologyKind::Loopback, warnings: Vec::new() },
+            servers: Vec::new(),
+            capacities: Vec::new(),
+            planned: 4,
+            finished: false,
+            warnings: Vec::new(),
+            manifest: Manifest::default(),
+        }
+    }
+
+    fn trial(order: u32, attempt: u32, flaws: Vec<Flaw>) -> TrialRecord {
+        TrialRecord {
+            schema: TRIAL_SCHEMA.to_owned(),
+            server: "a".to_owned(),
+            load: None,
+            axes: BTreeMap::new(),
+            repeat: 0,
+            order,
+            attempt,
+            flaws,
+            failure: None,
+            capacity_per_s: None,
+            metrics: BTreeMap::new(),
+            client: None,
+            herd: None,
+            kernel: None,
+            queue: None,
+            cpu_busy: BTreeMap::new(),
+            server_status: None,
+            started_unix_s: 0,
+        }
+    }
+
+    #[test]
+    fn a_broken_off_run_is_taken_up_where_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path().to_owned(), run("a")).unwrap();
+        store.add(trial(0, 1, vec![])).unwrap();
+        store.add(trial(3, 1, vec![Flaw::Noisy])).unwrap();
+        store.add(trial(3, 2, vec![Flaw::Noisy])).unwrap();
+        drop(store);
+        let store = Store::open(folder.path().to_owned(), run("a")).unwrap();
+        assert_eq!(store.known(0), Known { attempts: 1, valid: true });
+        assert_eq!(store.known(3), Known { attempts: 2, valid: false });
+        assert_eq!(store.known(1), Known::default());
+        assert_eq!((store.valid(), store.tried(), store.repeated()), (1, 2, 1));
+        let read = Directory::new(folder.path()).read().unwrap();
+        assert_eq!(read.trials.iter().map(|t| (t.order, t.attempt)).collect::<Vec<_>>(), [(0, 1), (3, 2)]);
+        assert_eq!(read.superseded.len(), 1);
+    }
+
+    #[test]
+    fn a_run_of_something_else_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Store::open(folder.path().to_owned(), run("a")).unwrap());
+        let error = Store::open(folder.path().to_owned(), run("b")).unwrap_err().to_string();
+        assert!(error.contains("holds a run of another form or version of x"), "{error}");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_with_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path().to_owned(), run("a")).unwrap();
+        let trials = folder.path().join("trials");
+        std::fs::remove_dir(&trials).unwrap();
+        assert!(store.add(trial(0, 1, vec![])).is_err());
+        std::fs::create_dir(&trials).unwrap();
+        store.add(trial(1, 1, vec![])).unwrap();
+        assert_eq!(Directory::new(folder.path()).attempts().unwrap().0.len(), 2);
+    }
+}
