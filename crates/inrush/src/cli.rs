@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod fileset;
 mod herd;
+mod lab;
 mod load;
 mod manual;
 mod serve;
@@ -19,6 +20,7 @@ pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
+pub use lab::{LabCommand, LabFlags, LabRunFlags};
 pub use load::{Client, Close, HandshakeKind, LoadFlags, Output, WatchFlags};
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable};
@@ -48,6 +50,8 @@ pub enum Command {
     Demo(DemoFlags),
     /// What this machine and kernel can do, and which limits will bite
     Doctor(DoctorFlags),
+    /// Experiments: servers under loads, repeated, with records and a report
+    Lab(LabFlags),
     /// How many tasks wake for one connection, and for how long
     Herd(HerdFlags),
     /// A path with delay, jitter and loss between two networks on this machine

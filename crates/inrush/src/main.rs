@@ -12,6 +12,7 @@ mod doctor;
 mod exit;
 mod fileset;
 mod herd;
+mod lab;
 mod load;
 mod manual;
 mod serve;
@@ -36,6 +37,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
         Command::Fileset(flags) => fileset::run(flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
+        Command::Lab(flags) => lab::run(flags),
         Command::Herd(flags) => herd::run(flags),
         Command::Wan(flags) => wan::run(flags),
         Command::Completions(flags) => manual::completions(&flags),

@@ -136,7 +136,9 @@ impl Reading {
             cpu_busy: self
                 .ticks
                 .iter()
-                .map(|(cpu, ticks)| (*cpu, ticks.cores_since(earlier.ticks.get(cpu).copied().unwrap_or_default())))
+                .map(|(cpu, ticks)| {
+                    (*cpu, ticks.cores_since(earlier.ticks.get(cpu).copied().unwrap_or_default()))
+                })
                 .collect(),
         }
     }

@@ -53,7 +53,8 @@ pub fn clean() -> Cleaned {
         let done = kill_process(process, Signal::KILL).map_err(std::io::Error::from);
         cleaned.note(format!("process {} of {owner}", process.as_raw_nonzero()), done);
     }
-    let groups = Hierarchy::of_this_machine().map(|hierarchy| orphans(hierarchy.folder())).unwrap_or_default();
+    let groups =
+        Hierarchy::of_this_machine().map(|hierarchy| orphans(hierarchy.folder())).unwrap_or_default();
     for group in groups {
         cleaned.note(format!("control group {}", group.display()), remove_group(&group));
     }
@@ -158,8 +159,10 @@ mod tests {
         let program = sys::process::Program::new("sleep").arguments(["1000"]);
         let child = program.environment(MARK, NOBODY.to_string()).start().unwrap();
         let found = marked_processes();
-        assert!(found.iter().any(|(pid, owner)| {
-            pid.as_raw_nonzero().get() as u32 == child.id() && *owner == NOBODY
-        }));
+        assert!(
+            found
+                .iter()
+                .any(|(pid, owner)| { pid.as_raw_nonzero().get() as u32 == child.id() && *owner == NOBODY })
+        );
     }
 }

@@ -20,6 +20,7 @@ pub mod fileset;
 pub mod kernel;
 pub mod knee;
 pub mod leftovers;
+pub mod library;
 pub mod plan;
 pub mod progress;
 pub mod report;

@@ -45,7 +45,7 @@ impl Progress {
                 bar.set_position(whole.0.saturating_sub(left.0));
                 bar.set_message(format!("{what} ({} s left)", left.as_secs_f64().ceil()));
             }
-            Progress::Lines => self.say(what),
+            Progress::Lines => self.say(&format!("{what} ({} s left)", left.as_secs_f64().ceil())),
         }
     }
 

@@ -258,8 +258,12 @@ impl Run<'_> {
         let again = if known.attempts > 0 { ", once more" } else { "" };
         let planned = &self.plan[order];
         let point = &planned.point;
-        let mut what =
-            format!("trial {} of {}{again}: {}", order + 1, self.plan.len(), self.experiment.servers[point.server].name);
+        let mut what = format!(
+            "trial {} of {}{again}: {}",
+            order + 1,
+            self.plan.len(),
+            self.experiment.servers[point.server].name
+        );
         if let Some(load) = point.load.filter(|_| self.experiment.loads.len() > 1) {
             what.push_str(&format!(", {}", self.experiment.loads[load].name));
         }
@@ -309,11 +313,6 @@ impl Run<'_> {
         let excluded = self.store.run.servers.iter().filter_map(|server| {
             server.excluded.as_ref().map(|reason| (server.name.clone(), reason.clone()))
         });
-        RunSummary {
-            planned: self.plan.len(),
-            valid: self.store.valid(),
-            excluded: excluded.collect(),
-            out,
-        }
+        RunSummary { planned: self.plan.len(), valid: self.store.valid(), excluded: excluded.collect(), out }
     }
 }

@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn the_cpus_of_a_side_can_be_chosen_among_ours() {
-        let options = |server: Option<Vec<usize>>| TopologyOptions { server_cpus: server, ..Default::default() };
+        let options =
+            |server: Option<Vec<usize>>| TopologyOptions { server_cpus: server, ..Default::default() };
         assert_eq!(sides(&[0, 1, 2], &options(Some(vec![1]))).unwrap(), (vec![1], vec![0, 2]));
         assert_eq!(sides(&[0, 1], &options(Some(vec![0, 1]))).unwrap(), (vec![0, 1], vec![1]));
         assert_eq!(sides(&[0, 1], &options(None)).unwrap(), (vec![0], vec![1]));
@@ -276,7 +277,9 @@ mod tests {
         let setting = ("net.ipv4.no_such_setting".to_owned(), "1".to_owned());
         match Topology::with(&TopologyOptions { sysctls: vec![setting], ..Default::default() }) {
             Ok(topology) => assert!(topology.warnings.last().unwrap().contains("no_such_setting")),
-            Err(error) => assert!(error.to_string().starts_with("set net.ipv4.no_such_setting to 1"), "{error}"),
+            Err(error) => {
+                assert!(error.to_string().starts_with("set net.ipv4.no_such_setting to 1"), "{error}")
+            }
         }
     }
 

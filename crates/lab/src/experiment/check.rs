@@ -28,6 +28,8 @@ pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
     for claim in &experiment.claims {
         check.claim(claim);
     }
+    let mut seen = BTreeSet::new();
+    check.mistakes.retain(|mistake| seen.insert(mistake.clone()));
     check.mistakes
 }
 
@@ -174,7 +176,8 @@ impl<'a> Check<'a> {
                 self.known(&format!("load '{}': {{{name}}}: axis", load.name), name, axes.clone());
             }
         }
-        for name in self.experiment.network.iter().flat_map(|network| network.texts()).flat_map(placeholders) {
+        for name in self.experiment.network.iter().flat_map(|network| network.texts()).flat_map(placeholders)
+        {
             used.insert(name);
             self.known(&format!("network: {{{name}}}: axis"), name, axes.clone());
         }

@@ -5,9 +5,26 @@ use std::collections::BTreeMap;
 use record::experiment::{TrialRecord, Value};
 use serde::Deserialize;
 
-/// The names that stand in braces in a text: `idle` in `idle:{idle}`.
+/// The names that stand in braces in a text: `idle` in `idle:{idle}`, `clients` in `{clients*0.25}`.
 pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
-    text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name)
+    text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inside, _)| name_and_factor(inside).0)
+}
+
+/// `clients` and 0.25 of `clients*0.25`; a name alone has no factor.
+fn name_and_factor(inside: &str) -> (&str, Option<f64>) {
+    match inside.split_once('*').map(|(name, factor)| (name, factor.trim().parse())) {
+        Some((name, Ok(factor))) => (name.trim(), Some(factor)),
+        _ => (inside, None),
+    }
+}
+
+/// The value as it stands in a text, times a factor if there is one and it is a number.
+fn written(value: &impl std::fmt::Display, factor: Option<f64>) -> String {
+    let text = value.to_string();
+    match (factor, text.parse::<f64>()) {
+        (Some(factor), Ok(number)) => (number * factor).to_string(),
+        _ => text,
+    }
 }
 
 /// The text with values for the names in braces; a name without a value stays as it is.
@@ -16,10 +33,13 @@ pub fn fill<V: std::fmt::Display>(text: &str, value_of: impl Fn(&str) -> Option<
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         filled.push_str(before);
-        let value = after.split_once('}').and_then(|(name, behind)| Some((value_of(name)?, behind)));
+        let value = after.split_once('}').and_then(|(inside, behind)| {
+            let (name, factor) = name_and_factor(inside);
+            Some((written(&value_of(name)?, factor), behind))
+        });
         match value {
             Some((value, behind)) => {
-                filled.push_str(&value.to_string());
+                filled.push_str(&value);
                 rest = behind;
             }
             None => {
@@ -101,7 +121,8 @@ mod tests {
     fn names_in_braces_are_found_and_filled() {
         let value = |name: &str| (name == "n").then_some(Value::Number(40_000.0));
         assert_eq!(fill("--n={n}, {m} {n", value), "--n=40000, {m} {n");
-        assert_eq!(placeholders("a{b}c{d}{").collect::<Vec<_>>(), ["b", "d"]);
+        assert_eq!(fill("cold:{n*0.25}, {n * 2}", value), "cold:10000, 80000");
+        assert_eq!(placeholders("a{b*2}c{d}{").collect::<Vec<_>>(), ["b", "d"]);
         assert_eq!(Value::Number(0.5).to_string(), "0.5");
     }
 

@@ -97,8 +97,12 @@ impl Run<'_> {
 
     fn all_cpus(&self) -> Vec<usize> {
         let sides = ["server_cpus", "client_cpus"].map(|side| self.store.run.manifest.config.get(side));
-        let mut cpus: Vec<usize> =
-            sides.into_iter().flatten().flat_map(|list| list.split(',')).filter_map(|cpu| cpu.parse().ok()).collect();
+        let mut cpus: Vec<usize> = sides
+            .into_iter()
+            .flatten()
+            .flat_map(|list| list.split(','))
+            .filter_map(|cpu| cpu.parse().ok())
+            .collect();
         cpus.sort_unstable();
         cpus.dedup();
         cpus
@@ -165,7 +169,8 @@ impl Run<'_> {
     /// Ground for a server at a point: that of the last trial where it may be kept, else a new one.
     pub(super) fn ground(&mut self, server: usize, axes: &words::Axes) -> Result<Ground, Failure> {
         let spec = &self.experiment.servers[server];
-        let flags = |axes: &words::Axes| spec.texts().map(|text| words::filled(text, axes)).collect::<Vec<_>>();
+        let flags =
+            |axes: &words::Axes| spec.texts().map(|text| words::filled(text, axes)).collect::<Vec<_>>();
         if let Some((kept, of, mut ground)) = self.kept.take()
             && kept == server
             && flags(&of) == flags(axes)
@@ -173,8 +178,7 @@ impl Run<'_> {
         {
             return Ok(ground);
         }
-        let prepared =
-            Ground::prepare(self.experiment, spec, axes, &self.settings, self.surroundings.clock);
+        let prepared = Ground::prepare(self.experiment, spec, axes, &self.settings, self.surroundings.clock);
         match prepared {
             Ok(ground) => {
                 self.servers[server].failures = 0;

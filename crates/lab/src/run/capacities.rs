@@ -52,7 +52,10 @@ impl Run<'_> {
         for server in 0..self.experiment.servers.len() {
             let left_out = self.store.run.servers[server].excluded.is_some();
             if !left_out && self.capacity(server, load).is_none() {
-                self.exclude(server, format!("the capacity of {of}, which its rates are multiples of, is not known"));
+                self.exclude(
+                    server,
+                    format!("the capacity of {of}, which its rates are multiples of, is not known"),
+                );
             }
         }
     }
@@ -68,12 +71,8 @@ impl Run<'_> {
     }
 
     fn search(&mut self, server: usize, load: usize) -> Result<Capacity, Failure> {
-        let axes: words::Axes = self
-            .experiment
-            .axes
-            .iter()
-            .map(|axis| (axis.name.clone(), axis.values[0].clone()))
-            .collect();
+        let axes: words::Axes =
+            self.experiment.axes.iter().map(|axis| (axis.name.clone(), axis.values[0].clone())).collect();
         let mut ground = self.ground(server, &axes)?;
         let before = self.store.run.capacities.last().map(|capacity| capacity.per_s * NEXT_GUESS);
         let guess = self.experiment.capacity.guess.or(before).unwrap_or(FIRST_GUESS_PER_S);
@@ -101,14 +100,14 @@ impl Run<'_> {
             time,
             seed: self.experiment.plan.seed.child(&format!("capacity run {run}")),
         };
-        let arguments =
-            words::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
+        let arguments = words::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
         let (clock, interrupted) = (self.surroundings.clock, self.surroundings.interrupted);
         let cooldown = self.experiment.plan.cooldown;
-        let seen = ground.offer(arguments, time, cooldown, clock, interrupted).map_err(|error| match error {
-            LoadError::Interrupted => Failure::Interrupted,
-            other => Failure::Because(other.to_string()),
-        })?;
+        let seen =
+            ground.offer(arguments, time, cooldown, clock, interrupted).map_err(|error| match error {
+                LoadError::Interrupted => Failure::Interrupted,
+                other => Failure::Because(other.to_string()),
+            })?;
         Ok(Measured {
             offered_per_s: seen.load.offered_per_s,
             goodput_per_s: seen.load.goodput_per_s,

@@ -135,9 +135,11 @@ fn flatten(metrics: &mut Metrics, prefix: &str, object: &serde_json::Map<String,
 /// The numbers of the one point of a herd; none where it is not one point.
 pub fn of_herd(points: &Value) -> Option<Metrics> {
     let [point] = points.as_array()?.as_slice() else { return None };
-    let settle = |name: &str| point.get("settle_us").and_then(|settle| settle.get(name)).and_then(Value::as_f64);
+    let settle =
+        |name: &str| point.get("settle_us").and_then(|settle| settle.get(name)).and_then(Value::as_f64);
     let number = |name: &str| point.get(name).and_then(Value::as_f64);
-    let mean = point.get("settle_us_mean").and_then(|mean| mean.get("value").or(Some(mean))).and_then(Value::as_f64);
+    let mean =
+        point.get("settle_us_mean").and_then(|mean| mean.get("value").or(Some(mean))).and_then(Value::as_f64);
     let named = [
         ("settle_us_p50", settle("p50")),
         ("settle_us_p95", settle("p95")),
@@ -182,7 +184,8 @@ mod tests {
         from_status(&mut metrics, &status, 2.0);
         assert_eq!((metrics["accepts_per_s"], metrics["get_events_per_s"]), (15.0, 50.0));
         assert_eq!(metrics["counter_stale_events_per_s"], 1.0);
-        let known = |name: &str| metric(name).is_some() || FAMILIES.iter().any(|family| name.starts_with(family));
+        let known =
+            |name: &str| metric(name).is_some() || FAMILIES.iter().any(|family| name.starts_with(family));
         assert!(metrics.keys().all(|name| known(name)), "{metrics:?}");
     }
 

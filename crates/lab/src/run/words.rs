@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use base::Seed;
 use record::experiment::Value;
 
+use super::schedule;
 use crate::experiment::{Experiment, LoadSpec, Rate, Ready, ServerKind, ServerSpec, fill};
 use crate::plan::RunTime;
 use crate::server_under_test::recipe::{self, OTHERS, Readiness, Recipe};
@@ -50,7 +51,8 @@ pub fn recipe(
                 Ready::Says(text) => Readiness::Says(address, text.clone()),
             };
             let mut recipe = recipe::command(topology, settings, &words, ready)?;
-            let variables = server.environment.iter().map(|(name, value)| (name.clone(), filled(value, axes)));
+            let variables =
+                server.environment.iter().map(|(name, value)| (name.clone(), filled(value, axes)));
             recipe.environment = variables.collect();
             Ok(recipe)
         }
@@ -77,6 +79,52 @@ fn other(
 pub fn herd(server: &ServerSpec, axes: &Axes, seed: Seed) -> Vec<String> {
     let ours = ["herd", "--output", "json", "--seed"].map(str::to_owned);
     ours.into_iter().chain([seed.to_string()]).chain(all_filled(&server.flags, axes)).collect()
+}
+
+/// The command lines of our own program that an experiment leads to, with what each belongs to: those of every
+/// server and load with every value of the axes, each axis alone.
+pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
+    let mut lines = Vec::new();
+    for axes in sample_points(experiment) {
+        for server in &experiment.servers {
+            let flags = experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, &axes));
+            let words = match server.kind {
+                ServerKind::Inrush => ["serve".to_owned()].into_iter().chain(flags).collect(),
+                ServerKind::Herd => herd(server, &axes, experiment.plan.seed),
+                _ => continue,
+            };
+            lines.push((format!("server '{}'", server.name), words));
+        }
+        for spec in &experiment.loads {
+            let offer = Offer {
+                address: SocketAddr::from(([127, 0, 0, 1], 80)),
+                capacity_per_s: Some(1000.0),
+                rate_per_s: None,
+                time: schedule::trial_run(experiment),
+                seed: experiment.plan.seed,
+            };
+            // What is wrong with its rate was said when the file was checked.
+            lines.extend(load(spec, &axes, offer).ok().map(|words| (format!("load '{}'", spec.name), words)));
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+/// Every axis at its first value, and each of its other values with the other axes at theirs.
+fn sample_points(experiment: &Experiment) -> Vec<Axes> {
+    let first: Axes =
+        experiment.axes.iter().map(|axis| (axis.name.clone(), axis.values[0].clone())).collect();
+    let mut points = vec![first.clone()];
+    for axis in &experiment.axes {
+        points.extend(axis.values.iter().skip(1).map(|value| {
+            let mut point = first.clone();
+            point.insert(axis.name.clone(), value.clone());
+            point
+        }));
+    }
+    points
 }
 
 /// What a run of load needs beside its texts.
@@ -192,7 +240,10 @@ mod tests {
         let expected = "load http://10.77.0.1:80/ --rate 1500.000 --arrivals poisson --duration 3s --warmup 1s \
                         --workload specweb99:20 --seed 7 --output json";
         assert_eq!(words.join(" "), expected);
-        assert_eq!(load(&spec, &axes(&[("offered", 1.5)]), offer(None)).unwrap_err(), "the capacity is not known");
+        assert_eq!(
+            load(&spec, &axes(&[("offered", 1.5)]), offer(None)).unwrap_err(),
+            "the capacity is not known"
+        );
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub const OTHERS: [(&str, Prepare); 5] = [
     ("h2o", h2o),
 ];
 
-/// `inrush serve` with more flags, which come after those that all servers have in common.
+/// `inrush serve` with more flags, which win over those that all servers have in common.
 ///
 /// # Errors
 /// When this program's own file is gone.
@@ -81,7 +81,9 @@ pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Res
         ("--max-connections", settings.connections.to_string()),
     ];
     let mut arguments: Vec<OsString> = vec!["serve".into(), settings.root.clone().into()];
-    arguments.extend(common.into_iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
+    let given = |flag: &str| flags.iter().any(|given| given.split('=').next() == Some(flag));
+    let common = common.into_iter().filter(|(flag, _)| !given(flag));
+    arguments.extend(common.flat_map(|(flag, value)| [flag.into(), value.into()]));
     arguments.extend(flags.iter().map(OsString::from));
     Ok(Recipe { program, arguments, environment: Vec::new(), readiness: Readiness::Announces, folder: None })
 }
@@ -246,7 +248,11 @@ MaxRequestWorkers {processes}
     apache(topology, settings, "mpm_prefork", &pool, "-DFOREGROUND")
 }
 
-fn apache_event(topology: &Topology, settings: &Settings, workers: Option<u32>) -> Result<Recipe, StartError> {
+fn apache_event(
+    topology: &Topology,
+    settings: &Settings,
+    workers: Option<u32>,
+) -> Result<Recipe, StartError> {
     let threads = workers.unwrap_or(EVENT_THREADS);
     let pool = format!(
         "ServerLimit 1
@@ -270,9 +276,8 @@ fn apache(
 ) -> Result<Recipe, StartError> {
     let kitchen = Kitchen::of("apache2", topology)?;
     let modules = Path::new("/usr/lib/apache2/modules");
-    let missing = [mpm, "authz_core", "mime"].into_iter().find(|name| {
-        !modules.join(format!("mod_{name}.so")).exists()
-    });
+    let missing =
+        [mpm, "authz_core", "mime"].into_iter().find(|name| !modules.join(format!("mod_{name}.so")).exists());
     if let Some(missing) = missing {
         return Err(StartError::NotInstalled(format!("apache2's mod_{missing}")));
     }
@@ -338,7 +343,8 @@ pub fn command(
         _ => None,
     };
     let mut words = words.iter().map(|word| crate::experiment::fill(word, value_of));
-    let program = words.next().ok_or_else(|| StartError::NotInstalled("a command without words".to_owned()))?;
+    let program =
+        words.next().ok_or_else(|| StartError::NotInstalled("a command without words".to_owned()))?;
     Ok(Recipe {
         program: program.into(),
         arguments: words.map(OsString::from).collect(),

@@ -1,0 +1,203 @@
+//! `inrush lab`: experiments by file or by name, told on the terminal.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base::{Nanos, RealClock};
+use clap::Parser;
+use lab::experiment::Experiment;
+use lab::library::{self, Known};
+use lab::progress::Progress;
+use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
+use lab::{experiment::nearest, leftovers};
+use record::experiment::Form;
+
+use crate::cli::{Cli, LabCommand, LabFlags, LabRunFlags};
+use crate::exit::Exit;
+
+/// Does what was asked for.
+pub fn run(flags: LabFlags) -> Result<(), Exit> {
+    match flags.command {
+        LabCommand::List => list(),
+        LabCommand::Check { experiments } => check(&experiments),
+        LabCommand::Run { experiments, flags } => {
+            let found: Vec<Found> = experiments.iter().map(|path| find(path)).collect::<Result<_, _>>()?;
+            carry_out(&found, &flags)
+        }
+        LabCommand::Paper { flags } => {
+            let all: Vec<Found> = library::ALL.iter().map(Found::from).collect();
+            carry_out(&all, &flags)
+        }
+        LabCommand::Clean => clean(),
+    }
+}
+
+/// An experiment's name and text.
+struct Found {
+    name: String,
+    text: String,
+}
+
+impl From<&Known> for Found {
+    fn from(known: &Known) -> Found {
+        Found { name: known.name.to_owned(), text: known.text.to_owned() }
+    }
+}
+
+/// The file at a path, or the experiment of that name.
+fn find(path: &Path) -> Result<Found, Exit> {
+    if let Some(known) = path.to_str().and_then(library::by_name) {
+        return Ok(Found::from(known));
+    }
+    let text = fs::read_to_string(path).map_err(|cause| {
+        let names = library::ALL.iter().map(|known| known.name);
+        let meant = path.to_str().and_then(|name| nearest(name, names));
+        let meant = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
+        Exit::Usage(format!("{}: cannot read it: {cause}{meant}", path.display()))
+    })?;
+    let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    Ok(Found { name, text })
+}
+
+fn list() -> Result<(), Exit> {
+    let longest = library::ALL.iter().map(|known| known.name.len()).max().unwrap_or(0);
+    let mut sums = [Nanos::ZERO; 2];
+    for known in library::ALL {
+        let experiment = Experiment::parse(known.text).map_err(|wrong| Exit::Failed(wrong.to_string()))?;
+        let times =
+            [Form::Full, Form::Quick].map(|form| schedule::estimate(&experiment.in_form(form), form).time);
+        sums = [sums[0] + times[0], sums[1] + times[1]];
+        let [full, quick] = times.map(in_minutes);
+        println!("{:longest$}  {full:>8}  {quick:>8} quick  {}", known.name, experiment.title);
+    }
+    let [full, quick] = sums.map(in_minutes);
+    println!("{:longest$}  {full:>8}  {quick:>8} quick", "all of them");
+    Ok(())
+}
+
+/// `40 s`, `14 min`.
+fn in_minutes(time: Nanos) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+fn check(paths: &[PathBuf]) -> Result<(), Exit> {
+    let mut wrong = 0;
+    for path in paths {
+        let found = find(path)?;
+        let mistakes = match Experiment::parse(&found.text) {
+            Ok(experiment) => {
+                let mistakes = wrong_flags(&experiment);
+                if mistakes.is_empty() {
+                    describe(&found.name, &experiment);
+                }
+                mistakes
+            }
+            Err(mistakes) => mistakes.0,
+        };
+        for mistake in &mistakes {
+            println!("{}: {mistake}", found.name);
+        }
+        wrong += mistakes.len();
+    }
+    match wrong {
+        0 => Ok(()),
+        1 => Err(Exit::Usage("1 mistake".to_owned())),
+        many => Err(Exit::Usage(format!("{many} mistakes"))),
+    }
+}
+
+fn describe(name: &str, experiment: &Experiment) {
+    println!("{name}: {}", experiment.title);
+    for (form, label) in [(Form::Full, "full"), (Form::Quick, "quick")] {
+        let form_of_it = experiment.in_form(form);
+        let estimate = schedule::estimate(&form_of_it, form);
+        println!(
+            "  {label}: {} trials of {} and {} searches for a capacity; about {}, at most {} with trials run again",
+            estimate.trials,
+            schedule::trial_run(&form_of_it).total(),
+            estimate.searches,
+            in_minutes(estimate.time),
+            in_minutes(estimate.at_most),
+        );
+    }
+    let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
+    println!("  figures: {}; claims: {}", figures.join(", "), experiment.claims.len());
+}
+
+/// What `inrush serve`, `load` and `herd` would say of the flags that an experiment gives them.
+fn wrong_flags(experiment: &Experiment) -> Vec<String> {
+    let lines = run::words::command_lines(experiment);
+    let wrong = lines.into_iter().filter_map(|(whose, words)| {
+        let line = ["inrush".to_owned()].into_iter().chain(words);
+        match Cli::try_parse_from(line).map_err(Exit::from) {
+            Err(Exit::Usage(message)) => Some(format!("{whose}: {message}")),
+            _ => None,
+        }
+    });
+    wrong.collect()
+}
+
+fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
+    sys::signal::block().map_err(|error| Exit::Failed(format!("cannot take over signals: {error}")))?;
+    let form = if flags.quick { Form::Quick } else { Form::Full };
+    let all: Vec<RunOptions> = experiments
+        .iter()
+        .map(|found| RunOptions {
+            name: found.name.clone(),
+            text: found.text.clone(),
+            form,
+            trials: flags.trials.map(u32::from),
+            out: flags.out.join(&found.name),
+        })
+        .collect();
+    // A mistake in the last file is not to be found after an hour.
+    for options in &all {
+        run::experiment(options).map_err(|wrong| Exit::Usage(format!("{wrong:#}")))?;
+    }
+    let (clock, progress) = (RealClock::new(), Progress::on_stderr());
+    let stop = std::cell::Cell::new(false);
+    let interrupted = || {
+        stop.set(stop.get() || matches!(sys::signal::wait(Some(Nanos::ZERO)), Ok(Some(_))));
+        stop.get()
+    };
+    let surroundings = Surroundings { clock: &clock, progress: &progress, interrupted: &interrupted };
+    let mut failures = Vec::new();
+    for options in &all {
+        match run::run(options, &surroundings) {
+            Ok(summary) => {
+                tell(&options.name, &summary);
+                if summary.valid == 0 {
+                    failures.push(format!("{}: no trial is valid", options.name));
+                }
+            }
+            Err(error) if stop.get() => return Err(Exit::Failed(format!("{error:#}"))),
+            Err(error) => failures.push(format!("{}: {error:#}", options.name)),
+        }
+    }
+    progress.finish();
+    if failures.is_empty() { Ok(()) } else { Err(Exit::Failed(failures.join("; "))) }
+}
+
+fn tell(name: &str, summary: &RunSummary) {
+    println!(
+        "{name}: {} of {} trials are valid; records in {}",
+        summary.valid,
+        summary.planned,
+        summary.out.display()
+    );
+    for (server, reason) in &summary.excluded {
+        println!("  {server} was left out: {reason}");
+    }
+}
+
+fn clean() -> Result<(), Exit> {
+    let cleaned = leftovers::clean();
+    for gone in &cleaned.gone {
+        println!("removed {gone}");
+    }
+    if cleaned.gone.is_empty() && cleaned.left.is_empty() {
+        println!("nothing was left behind");
+    }
+    if cleaned.left.is_empty() { Ok(()) } else { Err(Exit::Failed(cleaned.left.join("; "))) }
+}

@@ -1,0 +1,78 @@
+//! The experiments that come with the program, in the order of a report on all of them.
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// That of its file, without `.toml`.
+    pub name: &'static str,
+    /// The file.
+    pub text: &'static str,
+}
+
+macro_rules! known {
+    ($($name:literal),* $(,)?) => {
+        &[$(Known { name: $name, text: include_str!(concat!("../../../experiments/", $name, ".toml")) }),*]
+    };
+}
+
+/// All of them.
+pub const ALL: &[Known] = known![
+    "brecht-userver",
+    "brecht-knot",
+    "brecht-tux",
+    "brecht-tuned",
+    "molloy-micro",
+    "molloy-macro",
+    "fdm-8",
+    "fdm-9",
+    "fdm-10-11",
+    "banga-5",
+    "banga-6-7",
+    "banga-8",
+    "banga-wan",
+    "smped-2",
+    "smped-5-6",
+    "past-saturation",
+];
+
+/// The experiment of that name.
+pub fn by_name(name: &str) -> Option<&'static Known> {
+    ALL.iter().find(|known| known.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+    use crate::run::schedule;
+    use base::Nanos;
+    use record::experiment::Form;
+
+    #[test]
+    fn every_file_is_listed_and_every_one_is_right() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            assert!(by_name(name).is_some(), "{name} is not in the list");
+        }
+        for known in ALL {
+            let parsed = Experiment::parse(known.text);
+            assert!(parsed.is_ok(), "{}: {}", known.name, parsed.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn all_of_them_take_as_long_as_was_promised() {
+        let of = |form: Form| {
+            let each = ALL.iter().map(|known| {
+                let experiment = Experiment::parse(known.text).unwrap().in_form(form);
+                schedule::estimate(&experiment, form).at_most
+            });
+            each.fold(Nanos::ZERO, |sum, time| sum + time)
+        };
+        let (full, quick) = (of(Form::Full), of(Form::Quick));
+        println!("full {full}, quick {quick}");
+        assert!(quick <= Nanos::from_secs(600) && full <= Nanos::from_secs(90 * 60), "{quick}, {full}");
+    }
+}
