@@ -96,7 +96,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
     let experiment = experiment(options)?;
     let served = Served::of(&experiment)?;
     let plan = schedule::schedule(&experiment);
-    let topology = Topology::with(&ground::options(&experiment)).context("cannot make the network")?;
+    let topology = Topology::with(&ground::options(&experiment, None)).context("cannot make the network")?;
     for warning in &topology.warnings {
         surroundings.progress.say(&format!("warning: {warning}"));
     }

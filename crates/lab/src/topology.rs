@@ -8,18 +8,21 @@
 //! section 2.2: the cost of a refused connection is what makes throughput fall). In two namespaces
 //! with receive packet steering, each side pays for the packets it is sent.
 //!
+//! A far-away client is one behind `inrush wan`, which makes the two namespaces then, and the path between them.
+//!
 //! Invariant: whatever is changed is changed inside namespaces of our own, which vanish with this
 //! process. The machine's own network is never touched.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use base::Nanos;
 use record::trial::{Topology as TopologyRecord, TopologyKind};
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
-use sys::process::Program;
+use sys::process::{Child, Program};
 
 /// The link's name on both sides.
 const LINK: &str = "inrush0";
@@ -29,6 +32,12 @@ const FIRST_CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The client has this many addresses: 64,000 ports each. A port is busy for a minute after its
 /// connection (TIME-WAIT), and a minute of one-request connections at 8000/s uses up half a million.
 const CLIENT_ADDRESSES: u8 = 8;
+/// What `inrush wan` calls its links and which addresses it gives, part of what it promises.
+const WAN_LINK: &str = "wan0";
+const WAN_SERVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+const WAN_FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
+/// How often a program that is ending is looked at.
+const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 
 /// Settings of both namespaces. Cookies would let the SYN queue overflow without a drop; saved metrics
 /// and linear SYN time-outs would make a run depend on the one before and on the kernel's age.
@@ -96,6 +105,8 @@ pub struct TopologyOptions {
     pub client_cpus: Option<Vec<usize>>,
     /// Kernel settings of both namespaces beside, and over, our own.
     pub sysctls: Vec<(String, String)>,
+    /// Flags of `inrush wan run`, which then lies between the two sides.
+    pub path: Option<Vec<String>>,
 }
 
 /// The two sides and how they are joined.
@@ -109,6 +120,8 @@ pub struct Topology {
     pub server: Side,
     /// Where load comes from.
     pub client: Side,
+    /// What lies between them, gone with this.
+    path: Option<Child>,
 }
 
 impl Topology {
@@ -135,6 +148,9 @@ impl Topology {
                     .to_owned(),
             );
             return Ok(topology.without_settings(options));
+        }
+        if let Some(flags) = &options.path {
+            return Topology::far_away(sides, flags)?.with_settings(options);
         }
         if options.loopback {
             return Ok(Topology::loopback(sides).without_settings(options));
@@ -183,6 +199,7 @@ impl Topology {
             server: side(server, vec![Ipv4Addr::LOCALHOST]),
             // All of 127/8 is this machine.
             client: side(client, client_addresses(Ipv4Addr::new(127, 0, 0, 2))),
+            path: None,
         }
     }
 
@@ -192,13 +209,98 @@ impl Topology {
         server.enter(Route::open)??.create_veth(LINK, client.as_fd(), LINK)?;
         let server = set_up(server, server_cpus, vec![SERVER_ADDRESS])?;
         let client = set_up(client, client_cpus, client_addresses(FIRST_CLIENT_ADDRESS))?;
-        Ok(Topology { kind: TopologyKind::Namespaces, warnings: Vec::new(), server, client })
+        Ok(Topology { kind: TopologyKind::Namespaces, warnings: Vec::new(), server, client, path: None })
+    }
+
+    /// Two namespaces and a path between them, made by `inrush wan` on the client's CPUs.
+    fn far_away(
+        (server_cpus, client_cpus): (Vec<usize>, Vec<usize>),
+        flags: &[String],
+    ) -> io::Result<Topology> {
+        // The command on the client's side says which process it is, and stays until it is killed.
+        let command = ["--", "sh", "-c", "echo $$; exec sleep infinity"].map(str::to_owned);
+        let mut path = Program::new(sys::process::this_program()?)
+            .arguments(["wan", "run"])
+            .arguments(flags)
+            .arguments(command)
+            .on_cpus(&client_cpus)
+            .start()?;
+        let Some(process) = first_line(&mut path) else {
+            let output = path.output(LOOK_EVERY, || true)?;
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(io::Error::other(format!("inrush wan: {said}")));
+        };
+        let client = PathBuf::from(format!("/proc/{process}/ns/net"));
+        let server = held_by(path.id(), &client)?;
+        let sides = [(server, &server_cpus), (client, &client_cpus)].map(|(place, cpus)| {
+            let namespace = NetworkNamespace::of_another(&place)?;
+            apply_settings(&namespace)?;
+            namespace.set_receive_cpus(WAN_LINK, cpus)?;
+            Ok::<_, io::Error>(namespace)
+        });
+        let [server, client] = sides;
+        Ok(Topology {
+            kind: TopologyKind::Namespaces,
+            warnings: Vec::new(),
+            server: Side { namespace: Some(server?), cpus: server_cpus, addresses: vec![WAN_SERVER] },
+            client: Side {
+                namespace: Some(client?),
+                cpus: client_cpus,
+                addresses: client_addresses(WAN_FIRST_CLIENT),
+            },
+            path: Some(path),
+        })
+    }
+
+    /// Whether what lies between the two sides still works.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn is_whole(&mut self) -> io::Result<bool> {
+        Ok(match &mut self.path {
+            Some(path) => path.wait(Nanos::ZERO)?.is_none(),
+            None => true,
+        })
     }
 
     /// What a report says about it.
     pub fn record(&self) -> TopologyRecord {
         TopologyRecord { kind: self.kind, warnings: self.warnings.clone() }
     }
+}
+
+/// The first line that a child writes; nothing when it ends without one.
+fn first_line(child: &mut Child) -> Option<String> {
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut()?).read_line(&mut line).ok()?;
+    let line = line.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+/// The network namespace that a process holds by a descriptor, and that is neither ours nor this other one.
+fn held_by(process: u32, other: &Path) -> io::Result<PathBuf> {
+    let known = [std::fs::read_link(other)?, std::fs::read_link("/proc/self/ns/net")?];
+    for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
+        let place = entry?.path();
+        let is_new =
+            |target: &PathBuf| target.to_string_lossy().starts_with("net:[") && !known.contains(target);
+        if std::fs::read_link(&place).is_ok_and(|target| is_new(&target)) {
+            return Ok(place);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, "the path has no namespace for the server"))
+}
+
+/// Our settings, as far as this kernel has them.
+fn apply_settings(namespace: &NetworkNamespace) -> io::Result<()> {
+    for (name, value) in SYSCTLS {
+        match namespace.set_sysctl(name, value) {
+            // An older or newer kernel without the setting has nothing to be set.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 fn client_addresses(first: Ipv4Addr) -> Vec<Ipv4Addr> {
@@ -230,13 +332,7 @@ fn sides(allowed: &[usize], options: &TopologyOptions) -> io::Result<(Vec<usize>
 
 /// Settings, addresses, links and packet steering of one namespace.
 fn set_up(namespace: NetworkNamespace, cpus: Vec<usize>, addresses: Vec<Ipv4Addr>) -> io::Result<Side> {
-    for (name, value) in SYSCTLS {
-        match namespace.set_sysctl(name, value) {
-            // An older or newer kernel without the setting has nothing to be set.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            other => other?,
-        }
-    }
+    apply_settings(&namespace)?;
     let mut route = namespace.enter(Route::open)??;
     let (loopback, link) = (route.link_index("lo")?, route.link_index(LINK)?);
     for address in &addresses {

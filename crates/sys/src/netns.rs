@@ -15,7 +15,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -45,6 +45,15 @@ impl NetworkNamespace {
         });
         let file = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(NetworkNamespace { fd: file.into() })
+    }
+
+    /// The namespace that another process has, by its place under `/proc`: `/proc/1234/ns/net`, or the
+    /// number of a descriptor that it holds one by, `/proc/1234/fd/5`.
+    ///
+    /// # Errors
+    /// `NotFound` when the process or its descriptor is gone; `PermissionDenied` when it is not ours.
+    pub fn of_another(place: &Path) -> io::Result<NetworkNamespace> {
+        Ok(NetworkNamespace { fd: File::open(place)?.into() })
     }
 
     /// Runs `work` on a thread of its own inside the namespace and waits for it.

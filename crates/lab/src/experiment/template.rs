@@ -7,7 +7,10 @@ use serde::Deserialize;
 
 /// The names that stand in braces in a text: `idle` in `idle:{idle}`, `clients` in `{clients*0.25}`.
 pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
-    text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inside, _)| name_and_factor(inside).0)
+    text.split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('}'))
+        .map(|(inside, _)| name_and_factor(inside).0)
 }
 
 /// `clients` and 0.25 of `clients*0.25`; a name alone has no factor.

@@ -126,6 +126,9 @@ impl Run<'_> {
         let surroundings = self.surroundings;
         let seen = ground.offer(arguments, time, cooldown, surroundings.clock, surroundings.interrupted);
         let end = ground.running.end()?;
+        if !ground.topology.is_whole()? {
+            return Err(Failure::Because("the path between client and server ended".to_owned()));
+        }
         let seen = match (seen, &end) {
             (Err(LoadError::Interrupted), _) => return Err(Failure::Interrupted),
             (Err(error), Some(end)) => {

@@ -9,7 +9,7 @@ use base::Seed;
 use record::experiment::Value;
 
 use super::schedule;
-use crate::experiment::{Experiment, LoadSpec, Rate, Ready, ServerKind, ServerSpec, fill};
+use crate::experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerSpec, fill};
 use crate::plan::RunTime;
 use crate::server_under_test::recipe::{self, OTHERS, Readiness, Recipe};
 use crate::server_under_test::{Settings, StartError};
@@ -75,6 +75,18 @@ fn other(
     prepare(topology, settings, server.workers)
 }
 
+/// Flags of `inrush wan run` at a point.
+pub fn path(network: &Network, axes: &Axes) -> Vec<String> {
+    let flags = [
+        ("--delay", &network.delay),
+        ("--jitter", &network.jitter),
+        ("--loss", &network.loss),
+        ("--rate", &network.rate),
+    ];
+    let given = flags.into_iter().filter_map(|(flag, text)| Some((flag, text.as_ref()?)));
+    given.flat_map(|(flag, text)| [flag.to_owned(), filled(text, axes)]).collect()
+}
+
 /// The arguments of `inrush herd` at a point.
 pub fn herd(server: &ServerSpec, axes: &Axes, seed: Seed) -> Vec<String> {
     let ours = ["herd", "--output", "json", "--seed"].map(str::to_owned);
@@ -94,6 +106,11 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
                 _ => continue,
             };
             lines.push((format!("server '{}'", server.name), words));
+        }
+        if let Some(network) = &experiment.network {
+            let words = ["wan", "run"].map(str::to_owned).into_iter().chain(path(network, &axes));
+            let words = words.chain(["--", "true"].map(str::to_owned));
+            lines.push(("network".to_owned(), words.collect()));
         }
         for spec in &experiment.loads {
             let offer = Offer {
