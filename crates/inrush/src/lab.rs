@@ -8,6 +8,7 @@ use clap::Parser;
 use lab::experiment::Experiment;
 use lab::library::{self, Known};
 use lab::progress::Progress;
+use lab::report;
 use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
 use lab::{experiment::nearest, leftovers};
 use record::experiment::Form;
@@ -26,7 +27,19 @@ pub fn run(flags: LabFlags) -> Result<(), Exit> {
         }
         LabCommand::Paper { flags } => {
             let all: Vec<Found> = library::ALL.iter().map(Found::from).collect();
-            carry_out(&all, &flags)
+            let outcome = carry_out(&all, &flags);
+            // What there is is reported, though some of it failed or somebody broke it off.
+            let names: Vec<String> = all.iter().map(|found| found.name.clone()).collect();
+            match report::paper::write(&flags.out, &names) {
+                Ok(()) => println!("report: {}", flags.out.join("report.html").display()),
+                Err(error) => return outcome.and(Err(failed(error))),
+            }
+            outcome
+        }
+        LabCommand::Report { folder } => {
+            report::write(&folder).map_err(failed)?;
+            println!("report: {}", folder.join("report.html").display());
+            Ok(())
         }
         LabCommand::Clean => clean(),
     }
@@ -122,6 +135,9 @@ fn describe(name: &str, experiment: &Experiment) {
         );
     }
     let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
+    for name in run::words::not_installed(experiment) {
+        println!("  {name} is not installed here, so its server will be left out");
+    }
     println!("  figures: {}; claims: {}", figures.join(", "), experiment.claims.len());
 }
 
@@ -167,6 +183,9 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
         match run::run(options, &surroundings) {
             Ok(summary) => {
                 tell(&options.name, &summary);
+                if let Err(error) = report_on(&options.out) {
+                    failures.push(format!("{}: no report: {error:#}", options.name));
+                }
                 if summary.valid == 0 {
                     failures.push(format!("{}: no trial is valid", options.name));
                 }
@@ -177,6 +196,21 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
     }
     progress.finish();
     if failures.is_empty() { Ok(()) } else { Err(Exit::Failed(failures.join("; "))) }
+}
+
+/// Writes an experiment's report and says what became of its claims.
+fn report_on(out: &Path) -> anyhow::Result<()> {
+    report::experiment::write(out)?;
+    let claims = report::experiment::Analysed::read(out)?.claims;
+    if !claims.is_empty() {
+        println!("  {}", report::experiment::Score::of(claims.iter()).sentence());
+    }
+    println!("  report: {}", out.join("report.html").display());
+    Ok(())
+}
+
+fn failed(error: anyhow::Error) -> Exit {
+    Exit::Failed(format!("{error:#}"))
 }
 
 fn tell(name: &str, summary: &RunSummary) {

@@ -119,7 +119,7 @@ impl AsFd for Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // Whoever is still in it keeps it; the laboratory's cleaning finds it then.
-        let _ = fs::remove_dir(&self.folder);
+        let _ = leftovers::remove_group(&self.folder);
     }
 }
 

@@ -75,8 +75,12 @@ impl Cleaned {
     }
 }
 
-/// A group whose processes have just been killed may hold them for a moment.
-fn remove_group(group: &Path) -> std::io::Result<()> {
+/// Removes a control group. One whose processes have just been killed may hold them for a moment: this waits for
+/// a second at most.
+///
+/// # Errors
+/// `ResourceBusy` where somebody is in it still.
+pub fn remove_group(group: &Path) -> std::io::Result<()> {
     const TRIES: u32 = 100;
     for _ in 1..TRIES {
         if fs::remove_dir(group).is_ok() {

@@ -37,6 +37,12 @@ pub enum LabCommand {
         #[command(flatten)]
         flags: LabRunFlags,
     },
+    /// Make the report of a folder again, from its records: of one experiment, or of all in it
+    Report {
+        /// What lab run or lab paper wrote
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
     /// Take away what a laboratory that was killed left behind
     Clean,
 }

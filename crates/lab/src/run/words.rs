@@ -129,6 +129,23 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
     lines
 }
 
+/// Programs of an experiment that are not installed here; their servers will be left out.
+pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
+    let programs = experiment.servers.iter().filter_map(|server| match server.kind {
+        ServerKind::Nginx => Some("nginx"),
+        ServerKind::ApachePrefork | ServerKind::ApacheEvent => Some("apache2"),
+        ServerKind::Lighttpd => Some("lighttpd"),
+        ServerKind::H2o => Some("h2o"),
+        ServerKind::Command => {
+            server.command.first().map(String::as_str).filter(|word| !word.contains(['/', '{']))
+        }
+        ServerKind::Inrush | ServerKind::Herd => None,
+    });
+    let mut missing: Vec<&str> = programs.filter(|name| sys::process::find_program(name).is_none()).collect();
+    missing.dedup();
+    missing
+}
+
 /// Every axis at its first value, and each of its other values with the other axes at theirs.
 fn sample_points(experiment: &Experiment) -> Vec<Axes> {
     let first: Axes =

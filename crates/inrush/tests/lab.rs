@@ -1,0 +1,234 @@
+//! `inrush lab` as its users meet it: right and wrong files, a whole run, one that is broken off, what is left
+//! behind. Nothing here depends on how fast the machine is.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// Small enough for a test, and without privileges.
+const TINY: &str = r#"
+title = "tiny"
+
+[plan]
+trials = 2
+warmup = "50ms"
+duration = "150ms"
+retries = 0
+
+[topology]
+kind = "loopback"
+
+[[axis]]
+name = "rate"
+values = [50, 100]
+
+[[server]]
+name = "ours"
+flags = ["--arch", "sped", "--workers", "1"]
+
+[[load]]
+name = "few"
+rate = "{rate}"
+
+[[figure]]
+id = "replies"
+title = "Replies"
+x = "rate"
+y = "replies_per_s"
+"#;
+
+/// A server that ends before it is ready.
+const HOPELESS: &str = r#"
+[[server]]
+name = "hopeless"
+kind = "command"
+command = ["sh", "-c", "echo no such luck >&2; exit 3"]
+"#;
+
+fn inrush(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_inrush")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn lab(folder: &Path, arguments: &[&str]) -> Output {
+    inrush(folder, &[&["lab"], arguments].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn with(experiment: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tiny.toml"), experiment).unwrap();
+    folder
+}
+
+fn read(file: &Path) -> Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+fn trials(folder: &Path) -> Vec<Value> {
+    let entries = fs::read_dir(folder.join("inrush-lab/tiny/trials")).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    files.iter().map(|file| read(file)).collect()
+}
+
+#[test]
+fn the_experiments_of_the_program_are_listed_and_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let listed = lab(folder.path(), &["list"]);
+    let lines = text(&listed.stdout);
+    for name in ["brecht-userver", "molloy-micro", "fdm-9", "banga-6-7", "past-saturation", "all of them"] {
+        assert!(lines.lines().any(|line| line.starts_with(name)), "{lines}");
+    }
+    let checked = lab(folder.path(), &["check", "brecht-userver", "fdm-8", "banga-wan", "molloy-micro"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+    assert!(text(&checked.stdout).contains("quick: "), "{}", text(&checked.stdout));
+}
+
+#[test]
+fn mistakes_are_told_with_what_may_have_been_meant() {
+    for (from, to, expected) in [
+        ("warmup", "warm-up", "tiny: line 6: unknown key 'warm-up'; did you mean 'warmup'?"),
+        ("\"{rate}\"", "\"{rte}\"", "axis 'rte' is not known; did you mean 'rate'?"),
+        ("\"sped\"", "\"spde\"", "server 'ours': invalid value 'spde' for '--arch"),
+        (
+            "name = \"few\"",
+            "name = \"few\"\narrivals = \"never\"",
+            "load 'few': invalid value 'never' for '--arrivals",
+        ),
+    ] {
+        let folder = with(&TINY.replacen(from, to, 1));
+        let checked = lab(folder.path(), &["check", "tiny.toml"]);
+        assert_eq!(checked.status.code(), Some(2));
+        assert!(text(&checked.stdout).contains(expected), "{}", text(&checked.stdout));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let absent = lab(folder.path(), &["run", "brecht-usrver"]);
+    assert_eq!(absent.status.code(), Some(2));
+    assert!(text(&absent.stderr).contains("did you mean brecht-userver?"), "{}", text(&absent.stderr));
+}
+
+#[test]
+fn a_run_leaves_its_records_and_is_not_run_twice() {
+    let folder = with(TINY);
+    let run = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let record = read(&folder.path().join("inrush-lab/tiny/experiment.json"));
+    assert_eq!(record["finished"], true);
+    assert_eq!(record["topology"]["kind"], "loopback");
+    assert_eq!(record["text"], TINY);
+    let first = trials(folder.path());
+    assert_eq!(first.len(), 4);
+    for trial in &first {
+        assert!(trial["metrics"]["offered_per_s"].is_number(), "{trial}");
+        assert!(trial["metrics"]["accepts_per_s"].is_number(), "{trial}");
+    }
+    assert!(folder.path().join("inrush-lab/tiny/report.html").exists());
+    let again = lab(folder.path(), &["run", "tiny.toml"]);
+    assert!(text(&again.stderr).contains("all trials have been run already"), "{}", text(&again.stderr));
+    assert_eq!(trials(folder.path()), first);
+    fs::write(folder.path().join("tiny.toml"), TINY.replace("150ms", "151ms")).unwrap();
+    let other = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(
+        text(&other.stderr).contains("holds a run of another form or version"),
+        "{}",
+        text(&other.stderr)
+    );
+}
+
+#[test]
+fn a_server_that_does_not_start_is_named_and_the_others_go_on() {
+    let folder = with(&format!("{TINY}{HOPELESS}"));
+    let run = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let out = text(&run.stdout);
+    assert!(out.contains("hopeless was left out: it ended at once, exit status: 3: no such luck"), "{out}");
+    let all = trials(folder.path());
+    let failed: Vec<_> = all.iter().filter(|trial| trial["server"] == "hopeless").collect();
+    assert!(!failed.is_empty() && failed.iter().all(|trial| trial["flaws"][0] == "failed"), "{failed:?}");
+    assert_eq!(all.iter().filter(|trial| trial["server"] == "ours").count(), 4);
+}
+
+#[test]
+fn a_run_that_was_broken_off_goes_on_where_it_was() {
+    let folder = with(&TINY.replace("trials = 2", "trials = 20"));
+    #[allow(clippy::disallowed_methods, reason = "the program under test is started by its test")]
+    let mut running = std::process::Command::new(env!("CARGO_BIN_EXE_inrush"))
+        .args(["lab", "run", "tiny.toml"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while trials(folder.path()).is_empty() {
+        assert!(running.try_wait().unwrap().is_none(), "it ended before its first record");
+        #[allow(clippy::disallowed_methods, reason = "between two looks at a folder")]
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let process = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    let ended = running.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(text(&ended.stderr).contains("goes on from here"), "{}", text(&ended.stderr));
+    let before = trials(folder.path());
+    assert!(before.len() < 40);
+    let again = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    let after = trials(folder.path());
+    assert_eq!(after.len(), 40);
+    assert!(before.iter().all(|trial| after.contains(trial)));
+}
+
+#[test]
+fn in_namespaces_a_trial_has_a_network_of_its_own() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: network namespaces need root");
+    }
+    let experiment = TINY.replace("kind = \"loopback\"", "sysctls = { \"net.core.somaxconn\" = 77 }");
+    let folder = with(&experiment.replace("[[axis]]", "[common]\nbacklog = 4096\n\n[[axis]]"));
+    let run = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let record = read(&folder.path().join("inrush-lab/tiny/experiment.json"));
+    if record["topology"]["kind"] != "namespaces" {
+        return println!("skipped: {}", record["topology"]["warnings"]);
+    }
+    let all = trials(folder.path());
+    let limits: Vec<_> = all.iter().filter_map(|trial| trial["queue"]["limit"].as_u64()).collect();
+    assert!(!limits.is_empty() && limits.iter().all(|limit| *limit == 77), "{limits:?}");
+}
+
+#[test]
+fn a_herd_is_a_trial_too() {
+    let folder = with(
+        "title = 'herd'\nplan = { trials = 1, duration = '1s' }\n[[axis]]\nname = 'n'\nvalues = [2, 5]\n\
+         [[server]]\nname = 'accept'\nkind = 'herd'\n\
+         flags = ['--wait', 'accept', '--waiters', '{n}', '--samples', '3']\n",
+    );
+    let run = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    for trial in trials(folder.path()) {
+        assert_eq!(trial["load"], Value::Null);
+        assert!(trial["metrics"]["wakeups_per_connection"].as_f64().unwrap() >= 1.0, "{trial}");
+    }
+}
+
+#[test]
+fn what_a_killed_laboratory_left_behind_is_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    // No process has the largest number there is.
+    let orphan = folder.path().join(format!("inrush-lab-{}-files", i32::MAX));
+    fs::create_dir(&orphan).unwrap();
+    let mut clean = Command::new(env!("CARGO_BIN_EXE_inrush"));
+    let output = clean.args(["lab", "clean"]).env("TMPDIR", folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains(&format!("removed folder {}", orphan.display())));
+    assert!(!orphan.exists());
+}
