@@ -186,8 +186,8 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
                 if let Err(error) = report_on(&options.out) {
                     failures.push(format!("{}: no report: {error:#}", options.name));
                 }
-                if summary.valid == 0 {
-                    failures.push(format!("{}: no trial is valid", options.name));
+                if summary.results == 0 {
+                    failures.push(format!("{}: no trial has a result", options.name));
                 }
             }
             Err(error) if stop.get() => return Err(Exit::Failed(format!("{error:#}"))),
@@ -215,9 +215,10 @@ fn failed(error: anyhow::Error) -> Exit {
 
 fn tell(name: &str, summary: &RunSummary) {
     println!(
-        "{name}: {} of {} trials are valid; records in {}",
-        summary.valid,
+        "{name}: of {} trials {} have a result, {} of them without a flaw; records in {}",
         summary.planned,
+        summary.results,
+        summary.valid,
         summary.out.display()
     );
     for (server, reason) in &summary.excluded {

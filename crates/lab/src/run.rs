@@ -57,8 +57,10 @@ pub struct RunOptions {
 pub struct RunSummary {
     /// Trials of the plan.
     pub planned: usize,
-    /// Of them, those with a valid attempt.
+    /// Of them, those whose last attempt is valid.
     pub valid: usize,
+    /// Of them, those that have a result, flawed or not.
+    pub results: usize,
     /// Servers that were left out, with the reasons.
     pub excluded: Vec<(String, String)>,
     /// Where its records are.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use record::experiment::{Directory, RunRecord, TrialRecord};
+use record::experiment::{Directory, Flaw, RunRecord, TrialRecord};
 use record::file::{self, RecordError};
 
 /// What is known of a trial of the plan.
@@ -17,6 +17,18 @@ pub struct Known {
     pub attempts: u32,
     /// Whether the last one is valid.
     pub valid: bool,
+    /// Whether the last one has a result, flawed or not.
+    pub has_result: bool,
+}
+
+impl Known {
+    fn of(trial: &TrialRecord) -> Known {
+        Known {
+            attempts: trial.attempt,
+            valid: trial.is_valid(),
+            has_result: !trial.flaws.contains(&Flaw::Failed),
+        }
+    }
 }
 
 /// A run and its files.
@@ -55,7 +67,7 @@ impl Store {
         }
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         for trial in directory.attempts()?.0 {
-            known.insert(trial.order, Known { attempts: trial.attempt, valid: trial.is_valid() });
+            known.insert(trial.order, Known::of(&trial));
         }
         let store = Store { directory, run, known, unwritten: Vec::new() };
         store.write_run()?;
@@ -70,6 +82,11 @@ impl Store {
     /// Places whose last attempt is valid.
     pub fn valid(&self) -> usize {
         self.known.values().filter(|known| known.valid).count()
+    }
+
+    /// Places whose last attempt has a result.
+    pub fn results(&self) -> usize {
+        self.known.values().filter(|known| known.has_result).count()
     }
 
     /// Places that were tried.
@@ -87,7 +104,7 @@ impl Store {
     /// # Errors
     /// [`RecordError`] of the first that could not be written; nothing is lost while this lives.
     pub fn add(&mut self, trial: TrialRecord) -> Result<(), RecordError> {
-        self.known.insert(trial.order, Known { attempts: trial.attempt, valid: trial.is_valid() });
+        self.known.insert(trial.order, Known::of(&trial));
         self.unwritten.push(trial);
         self.write_trials()
     }
@@ -117,7 +134,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::experiment::{Flaw, Form, RUN_SCHEMA, TRIAL_SCHEMA};
+    use record::experiment::{Form, RUN_SCHEMA, TRIAL_SCHEMA};
     use record::{Manifest, Topology, TopologyKind};
 
     fn run(text: &str) -> RunRecord {
@@ -169,8 +186,8 @@ mod tests {
         store.add(trial(3, 2, vec![Flaw::Noisy])).unwrap();
         drop(store);
         let store = Store::open(folder.path().to_owned(), run("a")).unwrap();
-        assert_eq!(store.known(0), Known { attempts: 1, valid: true });
-        assert_eq!(store.known(3), Known { attempts: 2, valid: false });
+        assert_eq!(store.known(0), Known { attempts: 1, valid: true, has_result: true });
+        assert_eq!(store.known(3), Known { attempts: 2, valid: false, has_result: true });
         assert_eq!(store.known(1), Known::default());
         assert_eq!((store.valid(), store.tried(), store.repeated()), (1, 2, 1));
         let read = Directory::new(folder.path()).read().unwrap();
