@@ -177,7 +177,10 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
         stop.set(stop.get() || matches!(sys::signal::wait(Some(Nanos::ZERO)), Ok(Some(_))));
         stop.get()
     };
-    let surroundings = Surroundings { clock: &clock, progress: &progress, interrupted: &interrupted };
+    let cpus = sys::cpu::allowed()
+        .map_err(|error| Exit::Failed(format!("cannot find out which CPUs there are: {error}")))?;
+    let surroundings =
+        Surroundings { clock: &clock, cpus: &cpus, progress: &progress, interrupted: &interrupted };
     let mut failures = Vec::new();
     for options in &all {
         match run::run(options, &surroundings) {

@@ -71,6 +71,8 @@ pub struct RunSummary {
 pub struct Surroundings<'a> {
     /// Time.
     pub clock: &'a dyn Clock,
+    /// The CPUs that there are, as they were before the first run moved us to the client's.
+    pub cpus: &'a [usize],
     /// Where a person looks.
     pub progress: &'a Progress,
     /// Whether to stop: asked several times a second.
@@ -98,7 +100,8 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
     let experiment = experiment(options)?;
     let served = Served::of(&experiment)?;
     let plan = schedule::schedule(&experiment);
-    let topology = Topology::with(&ground::options(&experiment, None)).context("cannot make the network")?;
+    let topology = Topology::with(&ground::options(&experiment, None, surroundings.cpus))
+        .context("cannot make the network")?;
     for warning in &topology.warnings {
         surroundings.progress.say(&format!("warning: {warning}"));
     }
@@ -315,6 +318,12 @@ impl Run<'_> {
         let excluded = self.store.run.servers.iter().filter_map(|server| {
             server.excluded.as_ref().map(|reason| (server.name.clone(), reason.clone()))
         });
-        RunSummary { planned: self.plan.len(), valid: self.store.valid(), excluded: excluded.collect(), out }
+        RunSummary {
+            planned: self.plan.len(),
+            valid: self.store.valid(),
+            results: self.store.results(),
+            excluded: excluded.collect(),
+            out,
+        }
     }
 }

@@ -97,6 +97,9 @@ impl Side {
 /// What may be asked for. The default is the best there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopologyOptions {
+    /// The CPUs that there are for both; those that the calling thread may use if not said. A thread that has
+    /// moved to one side's CPUs says so.
+    pub cpus: Option<Vec<usize>>,
     /// Loopback, though namespaces could be had.
     pub loopback: bool,
     /// The server's CPUs; the first one if not said.
@@ -138,7 +141,7 @@ impl Topology {
     /// # Errors
     /// `InvalidInput` for CPUs that are not ours, and for settings that this kernel does not have or not take.
     pub fn with(options: &TopologyOptions) -> io::Result<Topology> {
-        let cpus = sys::cpu::allowed()?;
+        let cpus = options.cpus.clone().map_or_else(sys::cpu::allowed, Ok)?;
         let sides = sides(&cpus, options)?;
         if cpus.len() < 2 {
             let mut topology = Topology::loopback(sides);

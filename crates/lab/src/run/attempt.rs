@@ -181,7 +181,14 @@ impl Run<'_> {
         {
             return Ok(ground);
         }
-        let prepared = Ground::prepare(self.experiment, spec, axes, &self.settings, self.surroundings.clock);
+        let prepared = Ground::prepare(
+            self.experiment,
+            spec,
+            axes,
+            &self.settings,
+            self.surroundings.cpus,
+            self.surroundings.clock,
+        );
         match prepared {
             Ok(ground) => {
                 self.servers[server].failures = 0;

@@ -39,11 +39,12 @@ pub enum GroundError {
 }
 
 /// What a topology of an experiment is asked for, at a point; without one, whatever lies between the two sides.
-pub fn options(experiment: &Experiment, axes: Option<&Axes>) -> TopologyOptions {
+pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> TopologyOptions {
     let spec = &experiment.topology;
     let network = axes.and_then(|axes| Some((axes, experiment.network.as_ref()?)));
     let sysctls = spec.sysctls.iter().map(|(name, value)| (name.clone(), value.to_string()));
     TopologyOptions {
+        cpus: Some(cpus.to_vec()),
         loopback: spec.kind == TopologyChoice::Loopback,
         server_cpus: spec.server_cpus.clone(),
         client_cpus: spec.client_cpus.clone(),
@@ -62,9 +63,11 @@ impl Ground {
         server: &ServerSpec,
         axes: &Axes,
         settings: &Settings,
+        cpus: &[usize],
         clock: &dyn Clock,
     ) -> Result<Ground, GroundError> {
-        let topology = Topology::with(&options(experiment, Some(axes))).map_err(GroundError::Network)?;
+        let topology =
+            Topology::with(&options(experiment, Some(axes), cpus)).map_err(GroundError::Network)?;
         let recipe = words::recipe(experiment, server, axes, &topology, settings)?;
         let quota = server.cpu_quota.or(experiment.common.cpu_quota);
         let cgroup = quota.map(Cgroup::with_quota).transpose().map_err(GroundError::Quota)?;

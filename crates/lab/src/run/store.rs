@@ -64,6 +64,11 @@ impl Store {
             run.capacities = earlier.capacities;
             run.manifest = earlier.manifest;
             run.finished = earlier.finished;
+            if run.finished {
+                // What was left out stays so; a run that goes on tries it again.
+                run.servers = earlier.servers;
+                run.warnings = earlier.warnings;
+            }
         }
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         for trial in directory.attempts()?.0 {
