@@ -7,7 +7,7 @@ use http1::client::{Reader, RequestHead, encode_request};
 use http1::server::{Limits, Settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{client_property, exchange, replies, server_property};
+use support::{client_property, exchange, exchange_waiting, replies, server_property};
 
 /// One request of any valid kind.
 fn request() -> impl Strategy<Value = Vec<u8>> {
@@ -83,6 +83,7 @@ proptest! {
         requests in vec(request(), 1..6),
         cuts in vec(any::<prop::sample::Index>(), 0..40),
         reads in 500_usize..20_000,
+        waits in 1_u32..6,
     ) {
         let settings = keeping_content();
         let bytes = requests.concat();
@@ -90,6 +91,7 @@ proptest! {
         prop_assert!(!whole.ended, "{whole:?}");
         prop_assert_eq!(replies(&whole.output).unwrap().len(), requests.len());
         prop_assert_eq!(&exchange(cut(&bytes, &cuts), reads, &settings), &whole);
+        prop_assert_eq!(&exchange_waiting(cut(&bytes, &cuts), reads, waits, &settings), &whole);
         prop_assert_eq!(&exchange(bytes.chunks(1), usize::MAX, &settings), &whole);
     }
 

@@ -14,8 +14,7 @@ use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::log::{Record, Unsent};
 use super::outbox::Outbox;
-use super::{Context, MOST_FIELDS, Settings, Transmit};
-use crate::Service;
+use super::{Context, MOST_FIELDS, Responder, Settings, Transmit};
 use crate::encode::{self, Multipart, Persistence};
 use crate::head::{self, Framing};
 use crate::request::{Method, Request, Version};
@@ -35,6 +34,8 @@ pub enum Wants {
     Receive,
     /// That what [`Connection::transmit`] gives is sent.
     Transmit,
+    /// That what the responder has to wait for has come, and [`Connection::resume`] called.
+    Resume,
     /// That the sending side is shut down, once, and [`Connection::shut_down`] called. From there
     /// on it receives, and forgets what it receives.
     ShutdownThenReceive,
@@ -73,6 +74,8 @@ enum Awaiting {
     Body,
     Write,
     PeersEnd,
+    /// What the responder waits for: no peer is at fault, so there is no deadline.
+    Responder,
     Nothing,
 }
 
@@ -88,6 +91,8 @@ pub struct Connection<F> {
     inbox: Inbox,
     outbox: Outbox<F>,
     incoming: Option<Box<Incoming>>,
+    /// The request in `incoming` is complete, and its answer is waited for.
+    deferred: bool,
     unsent: Option<Box<Unsent>>,
     deadline: Nanos,
     /// When the request being read began.
@@ -108,6 +113,7 @@ impl<F> Connection<F> {
             inbox: Inbox::default(),
             outbox: Outbox::new(),
             incoming: None,
+            deferred: false,
             unsent: None,
             deadline: now.saturating_add(settings.timeouts.header),
             started: now,
@@ -126,7 +132,7 @@ impl<F> Connection<F> {
     ///
     /// A driver that receives although [`Wants::Transmit`] is what is wanted makes the connection hold
     /// what it brings: nothing but that order bounds pipelined input.
-    pub fn receive<S: Service<File = F>>(&mut self, bytes: &[u8], cx: &mut Context<'_, S>) {
+    pub fn receive<S: Responder<File = F>>(&mut self, bytes: &[u8], cx: &mut Context<'_, S>) {
         cx.counts.received_bytes += bytes.len() as u64;
         match &mut self.stage {
             Stage::Open if self.inbox.is_empty() => {
@@ -146,7 +152,7 @@ impl<F> Connection<F> {
     }
 
     /// The peer has shut down its sending side: what is queued is finished, then the connection ends.
-    pub fn receive_end<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    pub fn receive_end<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.peer_ended = true;
         self.settle(cx);
     }
@@ -161,7 +167,7 @@ impl<F> Connection<F> {
     ///
     /// # Panics
     /// If that is more than was given.
-    pub fn transmitted<S: Service<File = F>>(&mut self, count: u64, cx: &mut Context<'_, S>) {
+    pub fn transmitted<S: Responder<File = F>>(&mut self, count: u64, cx: &mut Context<'_, S>) {
         if count == 0 {
             return;
         }
@@ -186,9 +192,29 @@ impl<F> Connection<F> {
 
     /// The file that is being sent ended before its range. The promised length cannot be kept, and
     /// nothing but the connection's end can tell the peer so.
-    pub fn truncated<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    pub fn truncated<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         cx.counts.truncated += 1;
         self.close(cx);
+    }
+
+    /// Asks the responder once more for the answer that it had to wait for, and goes on with what has arrived
+    /// behind that request. Does nothing where no answer is waited for.
+    pub fn resume<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        if !std::mem::take(&mut self.deferred) {
+            return;
+        }
+        if let Some(incoming) = self.incoming.take() {
+            self.request(&incoming.head, Content::Read(&incoming.content), cx);
+        }
+        if !self.deferred && !self.inbox.is_empty() {
+            self.serve_inbox(cx);
+        }
+        self.settle(cx);
+    }
+
+    /// Whether an answer is waited for. What was answered before it may be waiting to be sent meanwhile.
+    pub fn is_deferred(&self) -> bool {
+        self.deferred
     }
 
     /// What this connection waits for.
@@ -197,6 +223,7 @@ impl<F> Connection<F> {
             Stage::Closed => Wants::Close,
             Stage::ShutDown => Wants::ShutdownThenReceive,
             Stage::Lingering => Wants::Receive,
+            Stage::Open if self.outbox.is_empty() && self.deferred => Wants::Resume,
             Stage::Open | Stage::Last { .. } if self.outbox.is_empty() => Wants::Receive,
             Stage::Open | Stage::Last { .. } => Wants::Transmit,
         }
@@ -216,7 +243,7 @@ impl<F> Connection<F> {
 
     /// Ends the waiting whose deadline has passed: 408 for a head or content that has begun, closing for
     /// everything else. Does nothing before the deadline.
-    pub fn expire<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if cx.now < self.deadline {
             return;
         }
@@ -252,13 +279,13 @@ impl<F> Connection<F> {
                 cx.counts.timeouts_linger += 1;
                 self.close(cx);
             }
-            Awaiting::Nothing => {}
+            Awaiting::Responder | Awaiting::Nothing => {}
         }
     }
 
     /// The server is going down: an idle connection wants to be closed at once; any other says
     /// `Connection: close` on the next response that it begins, and ends after it.
-    pub fn drain<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    pub fn drain<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.draining = true;
         if self.is_idle() {
             self.close(cx);
@@ -267,7 +294,7 @@ impl<F> Connection<F> {
 
     /// The transport has failed, or the driver has a reason of its own to give up. Gives memory back and logs
     /// what was cut off; harmless at any time.
-    pub fn abort<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    pub fn abort<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.close(cx);
     }
 
@@ -276,7 +303,7 @@ impl<F> Connection<F> {
         matches!(self.awaiting, Awaiting::FirstByte | Awaiting::Request)
     }
 
-    fn serve_inbox<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    fn serve_inbox<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         let inbox = std::mem::take(&mut self.inbox);
         let used = self.serve(inbox.pending(), cx);
         self.inbox = inbox;
@@ -287,11 +314,11 @@ impl<F> Connection<F> {
     }
 
     /// Serves what is complete in `input`, within the limits on output. Gives how much it used.
-    fn serve<S: Service<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> usize {
+    fn serve<S: Responder<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> usize {
         let limits = &cx.settings.limits;
         let mut used = 0;
         let before = self.requests;
-        while self.stage == Stage::Open && used < input.len() {
+        while self.stage == Stage::Open && !self.deferred && used < input.len() {
             let one_more = u64::from(self.requests - before) + 1;
             if !limits.pipelined.allows(one_more) || !self.outbox.has_room(limits.outbox_bytes) {
                 cx.counts.limit_pipelined += 1;
@@ -314,7 +341,7 @@ impl<F> Connection<F> {
     }
 
     /// Gives how much of `input` was used, or nothing if it is not a whole head yet.
-    fn read_head<S: Service<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> Option<usize> {
+    fn read_head<S: Responder<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> Option<usize> {
         if input.starts_with(b"\r\n") {
             self.scan = HeadScan::default();
             self.empty_lines += 1;
@@ -350,7 +377,7 @@ impl<F> Connection<F> {
         Some(end)
     }
 
-    fn read_content<S: Service<File = F>>(
+    fn read_content<S: Responder<File = F>>(
         &mut self,
         mut incoming: Box<Incoming>,
         input: &[u8],
@@ -373,7 +400,12 @@ impl<F> Connection<F> {
     }
 
     /// Deals with a complete head: answers it, or goes on to read its content.
-    fn request<S: Service<File = F>>(&mut self, head: &[u8], content: Content<'_>, cx: &mut Context<'_, S>) {
+    fn request<S: Responder<File = F>>(
+        &mut self,
+        head: &[u8],
+        content: Content<'_>,
+        cx: &mut Context<'_, S>,
+    ) {
         // Whatever comes next has a time of its own.
         self.awaiting = Awaiting::Nothing;
         let outcome = match self.try_request::<FEW_FIELDS, S>(head, &content, cx) {
@@ -385,7 +417,7 @@ impl<F> Connection<F> {
         }
     }
 
-    fn try_request<const FIELDS: usize, S: Service<File = F>>(
+    fn try_request<const FIELDS: usize, S: Responder<File = F>>(
         &mut self,
         bytes: &[u8],
         content: &Content<'_>,
@@ -403,24 +435,30 @@ impl<F> Connection<F> {
                     cx.counts.responses_100_continue += 1;
                 }
             }
-            Content::Unread { .. } => self.answer(&head.request, head.persistent, cx),
+            Content::Unread { .. } => self.answer(bytes, &head.request, head.persistent, cx),
             Content::Read(body) => {
                 head.request.body = body;
-                self.answer(&head.request, head.persistent, cx);
+                self.answer(bytes, &head.request, head.persistent, cx);
             }
         }
         Ok(())
     }
 
-    fn answer<S: Service<File = F>>(
+    /// Answers, or keeps the request until the responder can.
+    fn answer<S: Responder<File = F>>(
         &mut self,
+        head: &[u8],
         request: &Request<'_>,
         client_persists: bool,
         cx: &mut Context<'_, S>,
     ) {
+        let Some(response) = cx.service.respond_or_wait(request, cx.now) else {
+            self.deferred = true;
+            self.incoming = Some(Box::new(Incoming::complete(head, request.body)));
+            return;
+        };
         cx.counts.requests += 1;
         self.requests += 1;
-        let response = cx.service.respond(request, cx.now);
         let may_serve_more = cx.settings.limits.requests_per_connection.allows(u64::from(self.requests) + 1);
         if !may_serve_more {
             cx.counts.limit_requests_per_connection += 1;
@@ -441,7 +479,7 @@ impl<F> Connection<F> {
 
     /// Answers what cannot be served, and ends the connection: where the next request begins is unknown, or
     /// the peer is not worth knowing. `head` is what there is of the request.
-    fn refuse<S: Service<File = F>>(&mut self, status: Status, head: &[u8], cx: &mut Context<'_, S>) {
+    fn refuse<S: Responder<File = F>>(&mut self, status: Status, head: &[u8], cx: &mut Context<'_, S>) {
         cx.counts.refusal(status);
         self.stage = Stage::Last { linger: true };
         let record = cx.log.is_some().then(|| Record::new(None, status, self.started));
@@ -449,7 +487,7 @@ impl<F> Connection<F> {
         self.queue(Response::error(status), is_head, Persistence::Close, record, cx);
     }
 
-    fn queue<S: Service<File = F>>(
+    fn queue<S: Responder<File = F>>(
         &mut self,
         mut response: Response<F>,
         without_body: bool,
@@ -485,7 +523,7 @@ impl<F> Connection<F> {
     }
 
     /// Moves on to the next stage where this one is over, and sets the deadline of what comes next.
-    fn settle<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if self.outbox.is_empty() {
             self.next_stage(cx);
         }
@@ -493,6 +531,7 @@ impl<F> Connection<F> {
             Stage::Closed => return,
             Stage::ShutDown | Stage::Lingering => Awaiting::PeersEnd,
             Stage::Open | Stage::Last { .. } if !self.outbox.is_empty() => Awaiting::Write,
+            Stage::Open if self.deferred => Awaiting::Responder,
             Stage::Open if self.incoming.is_some() => Awaiting::Body,
             Stage::Open if !self.inbox.is_empty() => Awaiting::Head,
             // Also after an empty line, in however many pieces it came.
@@ -505,6 +544,7 @@ impl<F> Connection<F> {
         self.awaiting = awaiting;
         let timeouts = &cx.settings.timeouts;
         self.deadline = cx.now.saturating_add(match awaiting {
+            Awaiting::Responder => Nanos::MAX,
             Awaiting::FirstByte | Awaiting::Head => timeouts.header,
             Awaiting::Request => timeouts.idle,
             Awaiting::Body => timeouts.body,
@@ -514,9 +554,10 @@ impl<F> Connection<F> {
     }
 
     /// Everything queued has been sent.
-    fn next_stage<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    fn next_stage<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         let between_requests = self.inbox.is_empty() && self.incoming.is_none();
         match self.stage {
+            _ if self.deferred => {}
             _ if self.peer_ended => self.close(cx),
             Stage::Last { linger: false } => self.close(cx),
             Stage::Last { linger: true } => self.stage = Stage::ShutDown,
@@ -527,7 +568,7 @@ impl<F> Connection<F> {
     }
 
     /// Ends the connection and gives back all that it holds.
-    fn close<S: Service<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    fn close<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if !self.outbox.is_empty() {
             cx.counts.incomplete_responses += 1;
         }
@@ -540,6 +581,7 @@ impl<F> Connection<F> {
         self.outbox.clear(cx.buffers);
         self.inbox.clear(cx.buffers);
         self.incoming = None;
+        self.deferred = false;
         self.stage = Stage::Closed;
         self.awaiting = Awaiting::Nothing;
         self.deadline = Nanos::MAX;

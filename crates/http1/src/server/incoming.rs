@@ -1,5 +1,5 @@
-//! A request whose content is still arriving. Rare on a static server, so it alone pays for a copy of
-//! its head.
+//! A request whose content is still arriving, or whose answer is waited for. Rare on a static server, so it
+//! alone pays for a copy of its head.
 
 use super::Limits;
 use crate::chunked::{ChunkError, Chunked};
@@ -31,6 +31,11 @@ impl Incoming {
             Framing::Chunked => Decoder::Chunked(Chunked::new(limits.body_bytes)),
         };
         Ok(Incoming { head: head.into(), content: Vec::new(), decoder })
+    }
+
+    /// A request that has arrived and waits for its answer.
+    pub(super) fn complete(head: &[u8], content: &[u8]) -> Incoming {
+        Incoming { head: head.into(), content: content.to_vec(), decoder: Decoder::Sized { left: 0 } }
     }
 
     /// Takes what belongs to the content and says how much that was.

@@ -10,6 +10,7 @@
 //!         Receive             => receive(bytes), or receive_end() at the peer's end
 //!         Transmit            => send or sendfile what transmit() gives, then transmitted(count)
 //!         ShutdownThenReceive => shutdown(WR), then shut_down()
+//!         Resume              => wait for what the responder waits for, then resume()
 //!         Close               => close the socket; nothing is left in here
 //!     }
 //!     at deadline(): expire()          when the transport fails: abort()
@@ -30,8 +31,8 @@ mod settings;
 
 use base::Nanos;
 
-use crate::Service;
 use crate::date::HttpDate;
+use crate::{Request, Response, Service};
 
 pub use buffers::Buffers;
 pub use connection::{Connection, Wants};
@@ -40,8 +41,27 @@ pub use log::{Entry, Log};
 pub use outbox::{COPIED_BODY_BYTES, Transmit};
 pub use settings::{Limits, MOST_FIELDS, Settings, Timeouts};
 
+/// Who answers a connection's requests: a [`Service`], which can at once, or whoever may have to wait for
+/// something first, such as a file that has to be read from a disk.
+pub trait Responder {
+    /// The handle of an open file, cheap to clone.
+    type File: Clone;
+
+    /// The answer to one complete request, or nothing where it has to be waited for. The connection then
+    /// keeps the request, takes no other, and asks again at [`Connection::resume`].
+    fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<Self::File>>;
+}
+
+impl<S: Service> Responder for S {
+    type File = S::File;
+
+    fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<S::File>> {
+        Some(self.respond(request, now))
+    }
+}
+
 /// What the connections of one loop share, lent for a call.
-pub struct Context<'a, S: Service> {
+pub struct Context<'a, S: Responder> {
     /// Answers the requests.
     pub service: &'a mut S,
     /// Limits and time-outs.

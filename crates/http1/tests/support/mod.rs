@@ -5,8 +5,10 @@
 use base::{Clock, Nanos, SimulatedClock, WallTime};
 use bytes::Bytes;
 use http1::client::{Malformed, Reader, Reply};
-use http1::server::{Buffers, Connection, Context, Counts, Entry, Limits, Log, Settings, Transmit, Wants};
-use http1::{Body, FileRange, HttpDate, Method, Part, Request, Response, Service, Status};
+use http1::server::{
+    Buffers, Connection, Context, Counts, Entry, Limits, Log, Responder, Settings, Transmit, Wants,
+};
+use http1::{Body, FileRange, HttpDate, Method, Part, Request, Response, Status};
 
 /// A file of so many bytes; byte `n` of it is `file_byte(n)`.
 #[derive(Clone, Copy, Debug)]
@@ -20,13 +22,27 @@ pub fn file_byte(offset: u64) -> u8 {
 #[derive(Default)]
 pub struct Echo {
     pub served: u64,
+    /// How often it is asked for an answer in vain.
+    pub waits: u32,
+    waited: u32,
 }
 
-impl Service for Echo {
+impl Responder for Echo {
     type File = File;
 
-    fn respond(&mut self, request: &Request<'_>, _: Nanos) -> Response<File> {
+    fn respond_or_wait(&mut self, request: &Request<'_>, _: Nanos) -> Option<Response<File>> {
+        if self.waited < self.waits {
+            self.waited += 1;
+            return None;
+        }
+        self.waited = 0;
         self.served += 1;
+        Some(self.answer(request))
+    }
+}
+
+impl Echo {
+    fn answer(&self, request: &Request<'_>) -> Response<File> {
         let plain = Bytes::from_static(b"Content-Type: text/plain\r\n");
         let range = |offset, length| Body::File(FileRange { file: File, offset, length });
         let number = |prefix: &str| request.path().strip_prefix(prefix).and_then(|n| n.parse::<u64>().ok());
@@ -140,13 +156,16 @@ impl Peer {
     /// Hands over bytes as a well-behaved driver does: not while there is something to send.
     pub fn send(&mut self, bytes: &[u8]) {
         self.drain_output(usize::MAX);
-        if self.connection.wants() == Wants::Receive {
+        if matches!(self.connection.wants(), Wants::Receive | Wants::Resume) {
             self.with(|connection, cx| connection.receive(bytes, cx));
         }
     }
 
-    /// Takes what is sent, at most `piece` bytes at a time, until nothing is left; shuts down if asked.
+    /// Takes what is sent, at most `piece` bytes at a time, until nothing is left; asks once for an answer that is
+    /// waited for; shuts down if asked.
     pub fn drain_output(&mut self, piece: usize) {
+        while self.transmit_once(piece) {}
+        self.with(|connection, cx| connection.resume(cx));
         while self.transmit_once(piece) {}
         if self.connection.wants() == Wants::ShutdownThenReceive {
             assert!(!self.shut_down, "shuts down once");
@@ -217,12 +236,26 @@ pub fn exchange<P: AsRef<[u8]>>(
     reads: usize,
     settings: &Settings,
 ) -> Outcome {
+    exchange_waiting(pieces, reads, 0, settings)
+}
+
+/// The same, where each answer is asked for `waits` times in vain.
+pub fn exchange_waiting<P: AsRef<[u8]>>(
+    pieces: impl IntoIterator<Item = P>,
+    reads: usize,
+    waits: u32,
+    settings: &Settings,
+) -> Outcome {
     let mut peer = Peer::new(settings.clone());
+    peer.service.waits = waits;
     for piece in pieces {
         peer.drain_output(reads);
         peer.send(piece.as_ref());
     }
     peer.drain_output(reads);
+    while peer.connection.is_deferred() {
+        peer.drain_output(reads);
+    }
     peer.outcome()
 }
 
