@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::accept::LiveLimit;
 use crate::access_log::LogSender;
 use crate::aside::{answer, not_allowed};
-use crate::counters::{Board, Counters, WorkerFigures};
+use crate::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
 use crate::driver::readiness::SocketService;
 
 const HELP: &str = "GET /status\nGET /metrics\nGET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n";
@@ -47,6 +47,10 @@ struct Figures {
     queue: Queue,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     workers: Vec<WorkerFigures>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stages: Vec<StageFigures>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admission: Option<AdmissionFigures>,
     counters: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -84,6 +88,8 @@ impl From<&Counters> for Figures {
                 drops: counters.queue.drops,
             },
             workers: counters.workers.clone(),
+            stages: counters.stages.clone(),
+            admission: counters.admission.clone(),
             counters: counters.named().map(|(name, count)| (name.to_owned(), count.into())).collect(),
         }
     }
@@ -143,6 +149,7 @@ impl Admin {
         worker_metric(&mut text, "worker_throughput_per_s", &total.workers, throughput);
         let connections = |worker: &WorkerFigures| f64::from(worker.connections);
         worker_metric(&mut text, "worker_connections", &total.workers, connections);
+        stage_metrics(&mut text, &total);
         answer(Status::OK, "text/plain; version=0.0.4; charset=utf-8", text)
     }
 
@@ -182,6 +189,28 @@ fn worker_metric(
     for worker in workers {
         let place = worker.place;
         writeln!(text, "inrush_{name}{{worker=\"{place}\"}} {}", value(worker)).expect("writing to a string");
+    }
+}
+
+/// A series for each stage, and what its admission does.
+fn stage_metrics(text: &mut String, total: &Counters) {
+    type Value = fn(&StageFigures) -> u64;
+    let series: [(&str, &str, Value); 3] = [
+        ("queue", "gauge", |stage| stage.queued),
+        ("threads", "gauge", |stage| stage.threads),
+        ("processed_total", "counter", |stage| stage.processed),
+    ];
+    for (name, kind, value) in series.into_iter().filter(|_| !total.stages.is_empty()) {
+        writeln!(text, "# TYPE inrush_stage_{name} {kind}").expect("writing to a string");
+        for stage in &total.stages {
+            writeln!(text, "inrush_stage_{name}{{stage=\"{}\"}} {}", stage.name, value(stage))
+                .expect("writing to a string");
+        }
+    }
+    if let Some(admission) = &total.admission {
+        metric(text, "admission_rate_per_s", "gauge", admission.rate_per_s.unwrap_or(f64::INFINITY));
+        metric(text, "admission_response_time_p90_s", "gauge", admission.response_time_p90_s);
+        metric(text, "admission_refused_total", "counter", admission.refused as f64);
     }
 }
 

@@ -6,6 +6,7 @@ mod knot;
 mod mp;
 mod mt;
 mod per_core;
+mod seda;
 mod smped;
 mod sped;
 mod tux;
@@ -28,6 +29,7 @@ pub const ALL: &[&Architecture] = &[
     &mt::MT,
     &knot::KNOT_C,
     &knot::KNOT_A,
+    &seda::SEDA,
 ];
 
 /// One way to place the work.
@@ -74,6 +76,7 @@ impl Architecture {
             (Choice::Spares, config.spares.map(|spares| spares.to_string())),
             (Choice::Smped, config.smped.as_ref().map(SmpedSettings::to_string)),
             (Choice::Schedule, config.schedule.map(|schedule| schedule.to_string())),
+            (Choice::Seda, config.seda.map(|seda| seda.to_string())),
         ];
         for (choice, value) in given {
             let Some(value) = value.filter(|_| !self.uses.contains(&choice)) else { continue };

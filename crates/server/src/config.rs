@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use base::{Limit, Nanos};
 
-use crate::choices::{Batch, Schedule, SmpedSettings, Spares, Threads, Wake};
+use crate::choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Threads, Wake};
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct ServeConfig {
     pub smped: Option<SmpedSettings>,
     /// By what the dispatcher chooses the worker of a new connection.
     pub schedule: Option<Schedule>,
+    /// The controllers of a staged server.
+    pub seda: Option<SedaSettings>,
     /// Connections accepted each time the listener is ready (Brecht 2004); the architecture's choice where
     /// absent.
     pub accept_limit: Option<Limit>,

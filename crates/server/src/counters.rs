@@ -103,6 +103,32 @@ pub struct WorkerFigures {
     pub connections: u32,
 }
 
+/// One stage of a staged server, at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageFigures {
+    /// What it does.
+    pub name: &'static str,
+    /// Events that wait.
+    pub queued: u64,
+    /// The most that have waited at once since the start.
+    pub longest_queue: u64,
+    /// Threads of its pool.
+    pub threads: u64,
+    /// Events that a thread has taken since the start.
+    pub processed: u64,
+}
+
+/// Admission by response time, at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AdmissionFigures {
+    /// Requests let in a second; nothing while there is no limit.
+    pub rate_per_s: Option<f64>,
+    /// The smoothed 90th percentile of the response time; 0 before the first sample.
+    pub response_time_p90_s: f64,
+    /// Requests answered 503 since the start.
+    pub refused: u64,
+}
+
 /// Everything one loop knows, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -120,6 +146,10 @@ pub struct Counters {
     pub workers: Vec<WorkerFigures>,
     /// What its dispatcher decided.
     pub decisions: Option<Decisions>,
+    /// Its stages, where it has any.
+    pub stages: Vec<StageFigures>,
+    /// Its admission, where it is controlled.
+    pub admission: Option<AdmissionFigures>,
 }
 
 impl Counters {
@@ -135,6 +165,8 @@ impl Counters {
         if let Some(decisions) = &other.decisions {
             self.decisions.get_or_insert_default().add(decisions);
         }
+        self.stages.extend_from_slice(&other.stages);
+        self.admission = self.admission.take().or_else(|| other.admission.clone());
         if self.service.is_empty() {
             self.service.clone_from(&other.service);
         } else {

@@ -4,8 +4,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::{Bytes, Nanos, RealClock};
-use http1::{Request, Response, Service};
+use base::{Nanos, RealClock};
+use bytes::Bytes;
+use http1::server::Responder;
+use http1::{Request, Response, Service, Status};
 use site::{File, Options, Root, Site};
 
 use crate::driver::readiness::SocketService;
@@ -22,14 +24,15 @@ pub struct Costly<S> {
     pub burn: Nanos,
 }
 
-impl<S: Service> Service for Costly<S> {
+impl<S: Responder> Responder for Costly<S> {
     type File = S::File;
 
-    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<S::File> {
-        if self.burn != Nanos::ZERO {
+    fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<S::File>> {
+        let response = self.site.respond_or_wait(request, now);
+        if self.burn != Nanos::ZERO && response.is_some() {
             sys::cpu::burn(self.burn);
         }
-        self.site.respond(request, now)
+        response
     }
 }
 
@@ -43,6 +46,12 @@ impl SocketService for Site {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Site::counts(self).named().collect()
     }
+}
+
+/// 503, with the advice to come back in a second.
+pub fn unavailable() -> Response<File> {
+    let fields = b"Content-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n";
+    Response { fields: Bytes::from_static(fields), ..Response::error(Status::SERVICE_UNAVAILABLE) }
 }
 
 /// One site for many threads: its cache is striped by path, each stripe under a lock of its own, so
@@ -66,7 +75,7 @@ impl SharedSite {
 
     fn striped(root: &Arc<Root>, options: &Options, stripes: usize) -> SharedSite {
         let mut each = options.clone();
-        each.cache.bytes = Bytes(options.cache.bytes.0 / stripes as u64);
+        each.cache.bytes = base::Bytes(options.cache.bytes.0 / stripes as u64);
         each.cache.entries = options.cache.entries.div_ceil(stripes);
         each.cache.absent = options.cache.absent.div_ceil(stripes);
         each.cache.open_files = options.cache.open_files.div_ceil(stripes);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::{Bytes, Limit, Nanos};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
-use server::{Batch, Schedule, SmpedSettings, Threads, Wake};
+use server::{Batch, Schedule, SedaSettings, SmpedSettings, Threads, Wake};
 
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
@@ -148,6 +148,10 @@ pub struct ServeFlags {
     /// least-connections, round-robin, random
     #[arg(long, value_name = "BY")]
     pub schedule: Option<Schedule>,
+
+    /// The controllers of seda: target=100ms,max-threads=20,queue-threshold=16 if not given, or some of them
+    #[arg(long, value_name = "K=V,...")]
+    pub seda: Option<SedaSettings>,
 
     /// Read from a connection as soon as it is accepted, instead of in the next turn
     #[arg(long)]

@@ -15,4 +15,5 @@ mod rereading;
 mod serving;
 mod shutdown;
 mod smped;
+mod stages;
 mod workers;

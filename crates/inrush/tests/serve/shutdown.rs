@@ -79,8 +79,8 @@ fn who_asks_twice_does_not_want_to_wait() {
 fn who_has_not_finished_in_time_is_cut_off_and_counted() {
     let files = Files::new();
     let length = files.write_endless("/endless.bin");
-    for arch in ["--arch=sped", "--arch=per-core"] {
-        let mut server = Server::start(&files.root(), &[arch, "--workers=1", "--drain-timeout=100ms"]);
+    for arch in [&["--arch=sped"][..], &["--arch=per-core", "--workers=1"], &["--arch=seda"]] {
+        let mut server = Server::start(&files.root(), &[arch, &["--drain-timeout=100ms"]].concat());
         let mut deaf: Vec<Client> = (0..2).map(|_| server.client()).collect();
         for client in &mut deaf {
             client.send_get("/endless.bin", "");

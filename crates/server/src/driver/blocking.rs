@@ -124,7 +124,7 @@ impl<S: SocketService> Common<S> {
     }
 
     /// Begins a turn of a connection: reads the time, and lends what its machine works in.
-    fn turn(&mut self, arrived: &Arrived) -> (Context<'_, S>, &mut [u8]) {
+    pub(super) fn turn(&mut self, arrived: &Arrived) -> (Context<'_, S>, &mut [u8]) {
         self.now = self.clock.now();
         self.settings.refresh();
         self.unpublished = true;
@@ -170,6 +170,7 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
             Wants::Close => break,
             Wants::Receive => Interest::Read,
             Wants::Transmit => Interest::Write,
+            Wants::Resume => unreachable!("who answers a thread's connection waits by itself"),
             Wants::ShutdownThenReceive => {
                 // The peer may have gone: then the next read says so.
                 let _ = rustix::net::shutdown(socket, Shutdown::Write);

@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use base::{Clock, Key, Nanos, RealClock, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
-use http1::server::Buffers;
-use http1::{HttpDate, Service};
+use http1::HttpDate;
+use http1::server::{Buffers, Responder};
 
 use super::Stop;
 use crate::accept::Accepted;
@@ -51,8 +51,8 @@ pub(super) const DATE_EVERY: Nanos = Nanos::from_millis(100);
 /// Not a connection's token: connections have odd generations.
 pub(super) const STOP: Token = Token(u32::MAX as u64);
 
-/// A service whose files can be sent, and which counts.
-pub trait SocketService: Service<File = Arc<OwnedFd>> {
+/// Answers with files that can be sent, and counts.
+pub trait SocketService: Responder<File = Arc<OwnedFd>> {
     /// Its totals, by name.
     fn counts(&self) -> Vec<(&'static str, u64)>;
 }

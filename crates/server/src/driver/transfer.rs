@@ -76,7 +76,7 @@ pub fn move_bytes<S: SocketService>(
 }
 
 /// How many bytes came, 0 at the end of the stream; or how moving bytes ends for want of them.
-fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Result<usize, Moved> {
+pub fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Result<usize, Moved> {
     loop {
         match rustix::net::recv(socket, &mut *scratch, RecvFlags::empty()) {
             Ok((_, count)) => return Ok(count),

@@ -105,6 +105,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             Wants::Close => return self.close(token),
             Wants::Receive => Interest::Read,
             Wants::Transmit => Interest::Write,
+            Wants::Resume => Interest::None,
             Wants::ShutdownThenReceive => {
                 // The peer may have gone: then the next read says so.
                 let _ = rustix::net::shutdown(&peer.socket, Shutdown::Write);

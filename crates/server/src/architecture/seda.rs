@@ -1,0 +1,99 @@
+//! SEDA, staged event-driven architecture (Welsh, Culler and Brewer, SOSP 2001; SMPED, section 2).
+//!
+//! ```text
+//!           ┌─────────┐   ┌──────┐   ┌───────┐   ┌──────┐   ┌───────┐
+//!   queue ─>│ accept  │   │ read │──>│ parse │──>│ file │──>│ write │   each a queue of events,
+//!           └────┬────┘   └──^───┘   └───────┘   └──────┘   └──┬────┘   a thread pool, and a
+//!                v           │        admits,                  │        controller of its size
+//!           ┌────────────────┴────────or refuses───────────────v────┐
+//!           │ source: waits for sockets, keeps what is idle         │
+//!           └───────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A stage whose queue passes the threshold gets a thread, an idle one loses one. Where the smoothed 90th
+//! percentile of the response time passes its target, fewer requests are let in, and the others get 503
+//! with `Retry-After`. So it wins where load comes in surges and a late answer is worth no more than a
+//! refusal, and where files come from a disk: the file stage's threads wait, nobody else does. It loses
+//! where requests are cheap: each pays for five queues and as many switches, and moves between processors.
+//!
+//! Deviations: read and write stages get their events from one `source` thread, on any event mechanism.
+//! Stages have the five names of SMPED; the page cache of Haboob is the file stage's. Large files leave by
+//! sendfile from the write stage, which then may wait for the disk. The rest is in `driver/stages`.
+
+use std::io;
+use std::sync::Arc;
+
+use base::Limit;
+
+use super::Architecture;
+use crate::accept::Acceptor;
+use crate::choices::Choice;
+use crate::counters::Board;
+use crate::driver::Stop;
+use crate::driver::readiness::SocketService;
+use crate::driver::stages::{Parts, Pipeline};
+use crate::error::{ServeError, system};
+use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::service::{Costly, SharedSite};
+
+pub const SEDA: Architecture = Architecture {
+    name: "seda",
+    summary: "stages with a queue and a thread pool each, which refuse what would be late",
+    accept_limit: Limit::AtMost(10),
+    descriptors: |config| config.site.cache.open_files,
+    uses: &[Choice::Dispatch, Choice::Seda],
+    start,
+    work: None,
+};
+
+fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+    let config = plan.config();
+    if let Some(workers) = config.workers {
+        return Err(ServeError::Setting {
+            setting: "--workers",
+            given: workers.to_string(),
+            accepted: "seda's pools size themselves; --seda max-threads=N bounds them".to_owned(),
+        });
+    }
+    let listeners = plan.listen(1)?.remove(0);
+    let addresses = addresses(&listeners);
+    let pipeline = Pipeline::new(Parts {
+        listeners,
+        acceptor: Acceptor::new(plan.limit()).map_err(system("keep a reserve descriptor"))?,
+        service: Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn },
+        settings: plan.settings(),
+        max_connections: config.max_connections,
+        log: plan.log(),
+        mechanism: config.mechanism,
+        drain_timeout: config.drain_timeout,
+        seda: config.seda.unwrap_or_default(),
+    });
+    let pipeline = Arc::new(pipeline.map_err(system("make an eventfd"))?);
+    // The board outlives the pipeline, and must not keep its listeners open.
+    let gauges = Arc::downgrade(&pipeline);
+    let board = Board::with_live(move |counters| {
+        if let Some(pipeline) = gauges.upgrade() {
+            pipeline.add_gauges(counters);
+        }
+    });
+    let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let (dispatch, asked, published) = (plan.dispatch(), stop.clone(), board.clone());
+    let body = move || run_on(dispatch, &pipeline, &asked, &published);
+    Ok(vec![start_thread("seda".to_owned(), &config.cpus, stop, board, addresses, body)?])
+}
+
+/// Runs the stages on the mechanism of a name.
+fn run_on<S>(dispatch: &str, pipeline: &Pipeline<S>, stop: &Stop, board: &Board) -> io::Result<()>
+where
+    S: SocketService + Clone + Send + Sync,
+{
+    macro_rules! by_name {
+        ($($name:literal => $mechanism:ty,)*) => {
+            match dispatch {
+                $($name => pipeline.run::<$mechanism>(stop, board),)*
+                other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
+            }
+        };
+    }
+    dispatch::for_each_mechanism!(by_name)
+}

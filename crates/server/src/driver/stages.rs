@@ -1,0 +1,328 @@
+//! The staged driver: a connection is an event that goes from queue to queue (SEDA, sections 3 and 4).
+//!
+//! ```text
+//!             accept <── listener ready ──┐
+//!               | connections             |
+//!               v                         |
+//!   ┌────── the source: one thread, get-events, deadlines, ends ──────┐
+//!   | readable or late      ^ nothing to do      | writable           |
+//!   v                       |                    v                    |
+//!  read ──bytes──> parse ──request──> file ──answer──> write ─────────┘
+//!     └─ none ────────────────────────────────────────^ ^
+//!                     └─ refused, or not whole ─────────┘
+//! ```
+//!
+//! A connection is in one place at a time: with the source, in a queue, or in a thread's hands. So an idle one
+//! costs its place in a table and no thread, and nothing of it is locked. Stages do not call each other: they
+//! queue. How many threads each has, and how many requests are let in, is the controllers' work (`control`).
+//!
+//! Requests are let in where they are parsed. What a connection has pipelined behind one that was let in is
+//! answered with it. A response time begins when the source finds the connection ready and ends when its
+//! first bytes are handed to the kernel: how fast a peer reads is not the server's load.
+//!
+//! Owns the stages, their threads and the way between them. Does not parse, and does not know files.
+//!
+//! Invariants: only the source waits for sockets, and only it ends connections; every connection that leaves
+//! it comes back or is counted as cut off.
+
+mod control;
+mod mail;
+mod source;
+mod stage;
+mod work;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope};
+
+use base::{Clock, Key, Nanos, RealClock};
+use dispatch::Mechanism;
+use http1::server::Connection;
+
+use super::Stop;
+use super::readiness::SocketService;
+use crate::accept::{Acceptor, Arrived};
+use crate::access_log::{LogSender, LoopLog};
+use crate::choices::SedaSettings;
+use crate::counters::{Board, Counters};
+use crate::listener::Listener;
+use crate::plan::EndsTheServer;
+use crate::settings::LiveSettings;
+use crate::slots::Slots;
+use control::{AdmissionController, PoolController};
+use mail::Mailbox;
+use source::Source;
+use stage::{Pushed, Stage};
+
+/// Connections that a thread takes from a queue at once: enough to pay for the lock.
+const BATCH: usize = 16;
+/// A thread that may wait for a disk takes one, so that it delays no other.
+const FILE_BATCH: usize = 1;
+/// What a thread needs at most, several times over; the default of 2 MiB a thread adds up.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What a staged server is made of.
+pub struct Parts<S> {
+    /// Where connections come from.
+    pub listeners: Vec<Listener>,
+    /// How they are accepted.
+    pub acceptor: Acceptor,
+    /// Who answers, cloned for each thread of the file stage.
+    pub service: S,
+    /// Limits and time-outs of the protocol.
+    pub settings: LiveSettings,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// The access log, if it is kept.
+    pub log: Option<LogSender>,
+    /// Settings of the event mechanism.
+    pub mechanism: dispatch::Settings,
+    /// How long it may take to end.
+    pub drain_timeout: Nanos,
+    /// Settings of the controllers.
+    pub seda: SedaSettings,
+}
+
+/// How far a connection is towards the end of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// The server is not going down, as far as it knows.
+    No,
+    /// What has arrived is answered before it is told.
+    LastLook,
+    /// It has been told.
+    Told,
+}
+
+/// A connection, wherever it is.
+struct Peer {
+    key: Key,
+    arrived: Arrived,
+    http: Connection<Arc<OwnedFd>>,
+    /// What was read and is still to be parsed.
+    received: Vec<u8>,
+    /// When the source found it ready.
+    ready_at: Nanos,
+    /// A request was let in on this way through the stages.
+    admitted: bool,
+    /// A read has shown that there is no more to read.
+    drained: bool,
+    ending: Ending,
+}
+
+/// The stages that a connection goes through.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Read,
+    Parse,
+    File,
+    Write,
+}
+
+/// What the accept stage is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// One accept phase.
+    One,
+    /// All that waits; then the listeners are shut down.
+    Last,
+}
+
+/// What all threads of a staged server share.
+pub struct Pipeline<S> {
+    service: S,
+    settings: LiveSettings,
+    log: Option<LogSender>,
+    listeners: Vec<Listener>,
+    slots: Arc<Slots>,
+    acceptor: Mutex<Acceptor>,
+    accept: Stage<Phase>,
+    steps: [Stage<Box<Peer>>; 4],
+    admission: Mutex<AdmissionController>,
+    mailbox: Mailbox,
+    mechanism: dispatch::Settings,
+    drain_timeout: Nanos,
+    clock: RealClock,
+}
+
+impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
+    /// Stages without threads yet.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn new(parts: Parts<S>) -> io::Result<Pipeline<S>> {
+        let clock = RealClock::new();
+        let pool = || PoolController::new(parts.seda.queue_threshold, parts.seda.max_threads);
+        let step = |name, batch| Stage::new(name, batch, pool(), clock);
+        Ok(Pipeline {
+            accept: Stage::new("accept", 1, pool(), clock),
+            steps: [
+                step("read", BATCH),
+                step("parse", BATCH),
+                step("file", FILE_BATCH),
+                step("write", BATCH),
+            ],
+            service: parts.service,
+            settings: parts.settings,
+            log: parts.log,
+            listeners: parts.listeners,
+            slots: Slots::new(parts.max_connections),
+            acceptor: Mutex::new(parts.acceptor),
+            admission: Mutex::new(AdmissionController::new(parts.seda.target)),
+            mailbox: Mailbox::new()?,
+            mechanism: parts.mechanism,
+            drain_timeout: parts.drain_timeout,
+            clock,
+        })
+    }
+
+    /// Adds what only the moment tells: stages, admission, and the totals of what the threads share.
+    pub fn add_gauges(&self, counters: &mut Counters) {
+        counters.stages.push(self.accept.figures());
+        counters.stages.extend(self.steps.iter().map(Stage::figures));
+        counters.admission = Some(self.admission().figures());
+        counters.service = self.service.counts();
+    }
+
+    /// Runs until it is told to stop and its connections have ended, or the drain time-out has. Blocks.
+    ///
+    /// # Errors
+    /// The event mechanism or the first thread of a stage cannot be set up.
+    pub fn run<M: Mechanism>(&self, stop: &Stop, board: &Board) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let crew = Crew { scope, pipeline: self, stop, board };
+            let _guard = Closes(self);
+            let mut source = Source::<M, S>::new(crew)?;
+            crew.start()?;
+            source.run()
+        })
+    }
+
+    fn step(&self, step: Step) -> &Stage<Box<Peer>> {
+        &self.steps[step as usize]
+    }
+
+    fn admission(&self) -> MutexGuard<'_, AdmissionController> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every thread has ended. Blocks.
+    fn wait_for_threads(&self) {
+        self.accept.wait_for_threads();
+        self.steps.iter().for_each(Stage::wait_for_threads);
+    }
+
+    /// Has every thread end, and gives the connections that were on their way.
+    fn close(&self) -> VecDeque<Box<Peer>> {
+        self.accept.close();
+        self.steps.iter().flat_map(Stage::close).collect()
+    }
+}
+
+/// Ends the threads of a pipeline whatever happens, so that they can be waited for.
+struct Closes<'a, S: SocketService + Clone + Send + Sync>(&'a Pipeline<S>);
+
+impl<S: SocketService + Clone + Send + Sync> Drop for Closes<'_, S> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The threads of a pipeline, to be passed around among them.
+struct Crew<'scope, 'env, S> {
+    scope: &'scope Scope<'scope, 'env>,
+    pipeline: &'env Pipeline<S>,
+    stop: &'env Stop,
+    board: &'env Board,
+}
+
+impl<S> Clone for Crew<'_, '_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Crew<'_, '_, S> {}
+
+impl<'scope, 'env, S: SocketService + Clone + Send + Sync> Crew<'scope, 'env, S> {
+    /// Starts the first thread of each stage.
+    fn start(self) -> io::Result<()> {
+        self.start_acceptor()?;
+        [Step::Read, Step::Parse, Step::File, Step::Write]
+            .into_iter()
+            .try_for_each(|step| self.start_worker(step))
+    }
+
+    fn log(self) -> Option<LoopLog> {
+        self.pipeline.log.clone().map(LoopLog::new)
+    }
+
+    /// Queues a connection for a stage, and starts another thread there if one is due.
+    fn send(self, step: Step, peer: Box<Peer>) {
+        match self.pipeline.step(step).push(peer, self.pipeline.clock.now()) {
+            Pushed::Queued => {}
+            Pushed::ThreadWanted => {
+                if self.start_worker(step).is_err() {
+                    self.without_thread();
+                }
+            }
+            // The server ends; the source counts what comes back.
+            Pushed::Refused(peer) => self.pipeline.mailbox.send([mail::Mail::Idle(peer)], None),
+        }
+    }
+
+    /// Asks for connections.
+    fn ask_for_connections(self, phase: Phase) {
+        if self.pipeline.accept.push(phase, self.pipeline.clock.now()) == Pushed::ThreadWanted
+            && self.start_acceptor().is_err()
+        {
+            self.without_thread();
+        }
+    }
+
+    fn without_thread(self) {
+        let mut counters = Counters::default();
+        counters.loops.no_thread = 1;
+        self.pipeline.mailbox.send([], Some(counters));
+    }
+
+    fn start_acceptor(self) -> io::Result<()> {
+        self.start_thread(&self.pipeline.accept, move || work::accept(self))
+    }
+
+    fn start_worker(self, step: Step) -> io::Result<()> {
+        self.start_thread(self.pipeline.step(step), move || work::work(self, step))
+    }
+
+    /// Starts a thread that its stage has counted, and that the server cannot do without.
+    fn start_thread<E: Send>(
+        self,
+        stage: &'env Stage<E>,
+        body: impl FnOnce() + Send + 'scope,
+    ) -> io::Result<()> {
+        let stop = self.stop;
+        let body = move || {
+            let _lost = LostOnPanic { stage, stop };
+            body();
+        };
+        let named = Builder::new().name(format!("seda-{}", stage.name())).stack_size(STACK_BYTES);
+        named.spawn_scoped(self.scope, body).map(drop).inspect_err(|_| stage.thread_lost())
+    }
+}
+
+/// A stage must not wait for a thread that has panicked, and the server ends.
+struct LostOnPanic<'a, E> {
+    stage: &'a Stage<E>,
+    stop: &'a Stop,
+}
+
+impl<E> Drop for LostOnPanic<'_, E> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.stage.thread_lost();
+            drop(EndsTheServer(self.stop.clone()));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The two controllers of a staged server (SEDA, section 3.4; SMPED, section 2): how many threads a stage has,
+//! and how many requests a second are admitted. Pure: time is handed in.
+//!
+//! ```text
+//!   threads:    queue above the threshold ──> one more      idle for a while ──> one less, never below 1
+//!   admission:  p90 <- 0.7 p90 + 0.3 p90(sample)      a sample: 100 responses, or 1 s
+//!               p90 < 0.9 target ──> rate + 0.5/s     p90 > 1.2 target ──> rate / 2
+//! ```
+//!
+//! Deviations: a pool grows when an event finds the queue too long, at most once a period, instead of being
+//! looked at by a timer. The rate has no limit until the target is missed for the first time, and is
+//! then half of what was answered a second in that sample; SEDA begins at a rate that somebody has to know.
+//! After a halving the percentile begins anew, with requests that came since: the others would have the rate
+//! halved again for what has been dealt with. Requests are admitted by a bucket that holds a tenth of a second
+//! of them.
+
+use base::Nanos;
+
+use crate::counters::AdmissionFigures;
+
+/// Between two threads that a pool is given: as long as a new one needs to show what it changes.
+const GROW_EVERY: Nanos = Nanos::from_millis(100);
+/// Responses in a sample [SMPED, 2].
+const SAMPLE: usize = 100;
+/// The longest sample [SMPED, 2].
+const SAMPLE_TIME: Nanos = Nanos::SECOND;
+/// Weight of the past in the smoothed response time [SMPED, 2].
+const PAST: f64 = 0.7;
+/// Below this share of the target the rate grows [SMPED, 2].
+const COMFORTABLE: f64 = 0.9;
+/// By so many a second [SMPED, 2].
+const STEP_PER_S: f64 = 0.5;
+/// Above this multiple of the target the rate is halved [SMPED, 2].
+const OVERLOADED: f64 = 1.2;
+/// The lowest rate: without a response now and then nothing would say that the overload is over.
+const LEAST_PER_S: f64 = 1.0;
+/// What the bucket holds: requests come in clusters, and a response to each is sampled.
+const BUCKET_S: f64 = 0.1;
+
+/// When a stage gets another thread.
+#[derive(Debug)]
+pub struct PoolController {
+    threshold: usize,
+    most: usize,
+    last_grown: Option<Nanos>,
+}
+
+impl PoolController {
+    /// A pool of at most `most` threads, which grows while more than `threshold` events are queued.
+    pub fn new(threshold: usize, most: usize) -> PoolController {
+        PoolController { threshold, most, last_grown: None }
+    }
+
+    /// Whether to add a thread to those there are, now that so many events are queued.
+    pub fn grows(&mut self, queued: usize, threads: usize, now: Nanos) -> bool {
+        let lately = self.last_grown.is_some_and(|last| now.saturating_sub(last) < GROW_EVERY);
+        let grows = queued > self.threshold && threads < self.most && !lately;
+        if grows {
+            self.last_grown = Some(now);
+        }
+        grows
+    }
+}
+
+/// How many requests a second are let in.
+#[derive(Debug)]
+pub struct AdmissionController {
+    target: Nanos,
+    /// Response times since the last decision.
+    sample: Vec<Nanos>,
+    sampled_since: Option<Nanos>,
+    /// The percentile so far, in ns; nothing before the first sample of a rate.
+    smoothed: Option<f64>,
+    /// The same at the last decision.
+    decided_on: f64,
+    /// Requests a second; unlimited until the target is missed.
+    rate_per_s: Option<f64>,
+    bucket: f64,
+    filled: Nanos,
+    /// When the rate was halved last.
+    halved_at: Nanos,
+    refused: u64,
+}
+
+impl AdmissionController {
+    /// Keeps the smoothed 90th percentile of the response time below `target`.
+    pub fn new(target: Nanos) -> AdmissionController {
+        AdmissionController {
+            target,
+            sample: Vec::with_capacity(SAMPLE),
+            sampled_since: None,
+            smoothed: None,
+            decided_on: 0.0,
+            rate_per_s: None,
+            bucket: 0.0,
+            filled: Nanos::ZERO,
+            halved_at: Nanos::ZERO,
+            refused: 0,
+        }
+    }
+
+    /// Whether a request that comes now is let in.
+    pub fn admits(&mut self, now: Nanos) -> bool {
+        let Some(rate) = self.rate_per_s else { return true };
+        let since = now.saturating_sub(self.filled).as_secs_f64();
+        self.filled = now.max(self.filled);
+        self.bucket = (self.bucket + since * rate).min(depth(rate));
+        let admitted = self.bucket >= 1.0;
+        if admitted {
+            self.bucket -= 1.0;
+        } else {
+            self.refused += 1;
+        }
+        admitted
+    }
+
+    /// A request that was let in was answered after so long. One that came before the rate was halved says
+    /// nothing about what that has changed.
+    pub fn answered(&mut self, response_time: Nanos, now: Nanos) {
+        if now.saturating_sub(response_time) < self.halved_at {
+            return;
+        }
+        let since = *self.sampled_since.get_or_insert(now);
+        self.sample.push(response_time);
+        if self.sample.len() >= SAMPLE || now.saturating_sub(since) >= SAMPLE_TIME {
+            self.sampled_since = Some(now);
+            self.decide(now.saturating_sub(since), now);
+        }
+    }
+
+    /// How it is now.
+    pub fn figures(&self) -> AdmissionFigures {
+        AdmissionFigures {
+            rate_per_s: self.rate_per_s,
+            response_time_p90_s: self.decided_on / 1e9,
+            refused: self.refused,
+        }
+    }
+
+    fn decide(&mut self, took: Nanos, now: Nanos) {
+        let count = self.sample.len();
+        self.sample.sort_unstable();
+        let percentile = self.sample[(count * 9).div_ceil(10) - 1].0 as f64;
+        self.sample.clear();
+        let smoothed = self.smoothed.map_or(percentile, |past| PAST * past + (1.0 - PAST) * percentile);
+        (self.smoothed, self.decided_on) = (Some(smoothed), smoothed);
+        let load = smoothed / self.target.0 as f64;
+        if load > OVERLOADED {
+            let answered_per_s = count as f64 / took.as_secs_f64().max(0.001);
+            let half = self.rate_per_s.unwrap_or(answered_per_s) / 2.0;
+            self.rate_per_s = Some(half.max(LEAST_PER_S));
+            (self.halved_at, self.smoothed) = (now, None);
+        } else if load < COMFORTABLE
+            && let Some(rate) = &mut self.rate_per_s
+        {
+            *rate += STEP_PER_S;
+        }
+    }
+}
+
+/// The most that the bucket holds at a rate.
+fn depth(rate_per_s: f64) -> f64 {
+    (rate_per_s * BUCKET_S).max(1.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The controllers against every sequence of what may happen, and against a server that is too slow.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    #[test]
+    fn a_pool_grows_one_at_a_time_and_never_beyond_its_bounds(
+        most in 1_usize..30,
+        threshold in 0_usize..50,
+        steps in vec((0_usize..100, 0_u64..60, any::<bool>()), 1..200),
+    ) {
+        let mut controller = PoolController::new(threshold, most);
+        let (mut threads, mut now, mut last) = (1, Nanos::ZERO, None::<Nanos>);
+        for (queued, passes_ms, one_ends) in steps {
+            now += Nanos::from_millis(passes_ms);
+            if controller.grows(queued, threads, now) {
+                prop_assert!(queued > threshold);
+                prop_assert!(last.is_none_or(|last| now - last >= GROW_EVERY));
+                last = Some(now);
+                threads += 1;
+            } else {
+                let lately = last.is_some_and(|last| now - last < GROW_EVERY);
+                prop_assert!(queued <= threshold || threads == most || lately);
+            }
+            prop_assert!(threads <= most);
+            if one_ends && threads > 1 {
+                threads -= 1;
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_is_admitted_than_the_rate_and_a_bucket(
+        response_ms in 121_u64..10_000,
+        steps_us in vec(0_u64..5_000, 1..2_000),
+    ) {
+        let mut controller = AdmissionController::new(Nanos::from_millis(100));
+        for number in 0..SAMPLE as u64 {
+            prop_assert!(controller.admits(Nanos::from_millis(number)));
+            controller.answered(Nanos::from_millis(response_ms), Nanos::from_millis(number));
+        }
+        let rate = controller.figures().rate_per_s.unwrap();
+        let (begin, mut admitted) = (Nanos::SECOND, 0);
+        let mut now = begin;
+        for step_us in steps_us {
+            now += Nanos::from_micros(step_us);
+            admitted += u64::from(controller.admits(now));
+        }
+        prop_assert!(admitted as f64 <= depth(rate) + rate * (now - begin).as_secs_f64() + 1e-6);
+    }
+
+    #[test]
+    fn the_rate_moves_as_the_smoothed_percentile_says(
+        samples in vec(1_u64..400, 1..60),
+    ) {
+        let target = Nanos::from_millis(100);
+        let mut controller = AdmissionController::new(target);
+        let (mut now, mut smoothed, mut rate) = (Nanos::SECOND, None::<f64>, None::<f64>);
+        // The first sample begins with the first response: of the others one answer is as good as a hundred.
+        controller.answered(Nanos::from_millis(samples[0]), now);
+        for (number, ms) in samples.into_iter().enumerate() {
+            now += Nanos::SECOND;
+            controller.answered(Nanos::from_millis(ms), now);
+            let sample = ms as f64 * 1e6;
+            smoothed = Some(smoothed.map_or(sample, |past| PAST * past + (1.0 - PAST) * sample));
+            let load = smoothed.unwrap() / target.0 as f64;
+            if load > 1.2 {
+                let answered = if number == 0 { 2.0 } else { 1.0 };
+                rate = Some((rate.unwrap_or(answered) / 2.0).max(LEAST_PER_S));
+                smoothed = None;
+            } else if load < 0.9 {
+                rate = rate.map(|rate| rate + 0.5);
+            }
+            prop_assert_eq!(controller.figures().rate_per_s, rate);
+        }
+    }
+}
+
+#[test]
+fn the_percentile_is_the_ninetieth() {
+    let mut controller = AdmissionController::new(Nanos::SECOND);
+    for number in 1..=100 {
+        controller.answered(Nanos::from_millis(number), Nanos::from_millis(number));
+    }
+    assert_eq!(controller.figures().response_time_p90_s, 0.09);
+    assert_eq!(controller.figures().rate_per_s, None, "nothing is limited while the target is met");
+}
+
+/// A server that answers `CAPACITY` requests a second in order, offered twice as many.
+#[test]
+fn under_twice_the_capacity_the_queue_is_bounded_and_the_server_busy() {
+    const CAPACITY: u64 = 1000;
+    let target = Nanos::from_millis(100);
+    let mut controller = AdmissionController::new(target);
+    let service = Nanos::SECOND / CAPACITY;
+    let (mut free_at, mut pending) = (Nanos::ZERO, std::collections::VecDeque::new());
+    let (mut answered_late, mut worst) = (0, Nanos::ZERO);
+    for number in 0..2 * CAPACITY * 300 {
+        let now = Nanos::SECOND + Nanos(number * (Nanos::SECOND.0 / (2 * CAPACITY)));
+        while pending.front().is_some_and(|(_, done)| *done <= now) {
+            let (came, done): (Nanos, Nanos) = pending.pop_front().unwrap();
+            controller.answered(done - came, done);
+            // The last hundred of three hundred seconds: the rate comes back slowly.
+            if number > 2 * CAPACITY * 200 {
+                answered_late += 1;
+                worst = worst.max(done - came);
+            }
+        }
+        if controller.admits(now) {
+            free_at = free_at.max(now) + service;
+            pending.push_back((now, free_at));
+        }
+    }
+    assert!(answered_late > 100 * CAPACITY / 3, "{answered_late} of {}", 100 * CAPACITY);
+    assert!(worst < target * 5, "{worst}");
+}

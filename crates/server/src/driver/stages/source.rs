@@ -1,0 +1,383 @@
+//! Where events come from: the one thread that waits for sockets, and keeps the connections that are idle.
+//!
+//! ```text
+//!   loop:  get_events ──> take_in (what the stages send back) ──> expire ──┐
+//!             ^────────────────────────────────────────────────────────────┘
+//!
+//!   accepting:  Watching ──listener ready──> Asked ──empty──> Watching
+//!                  ^                           ├──full───> Full      ──a connection ends──> Asked
+//!                  └──────delay over───────────└──short──> Paused
+//! ```
+//!
+//! While a connection is with a stage nothing is asked about its socket. An edge that comes in that time, or
+//! was on its way, is remembered: the connection goes back to the stages instead of being idle.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use base::{Clock, Key, Nanos, Slab};
+use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
+use http1::server::{Connection, Wants};
+
+use super::mail::Mail;
+use super::work::Gate;
+use super::{Crew, Ending, Peer, Phase, Step};
+use crate::accept::{Arrived, PhaseEnd};
+use crate::counters::Counters;
+use crate::driver::blocking::Common;
+use crate::driver::readiness::{STOP, SocketService, TIMER_SLOT, listener_token};
+use crate::listener::Listener;
+use crate::settings::LiveSettings;
+
+/// Not a connection's token, nor a listener's: connections have odd generations.
+const MAIL: Token = Token(STOP.0 - 1);
+
+/// A connection's place in the table.
+struct Place {
+    /// The connection while it is idle; otherwise it is with a stage.
+    idle: Option<Box<Peer>>,
+    /// Its earliest entry in the timers.
+    comes_up: Nanos,
+    /// Something was reported while it was with a stage.
+    reported: bool,
+}
+
+/// What is being done about new connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accepting {
+    /// The listeners are watched.
+    Watching,
+    /// The accept stage is at it. `again`: a listener was reported since.
+    Asked { again: bool },
+    /// The connection limit is reached.
+    Full,
+    /// There was nothing left to accept with.
+    Paused(Nanos),
+    /// The server is going down, and takes the last ones.
+    Last,
+    /// No more will come.
+    Over,
+}
+
+/// The thread's state, on the mechanism `M`.
+pub(super) struct Source<'scope, 'env, M, S: SocketService + Clone + Send + Sync> {
+    crew: Crew<'scope, 'env, S>,
+    dispatcher: Dispatcher<M>,
+    common: Common<Gate<'env, S>>,
+    settings: LiveSettings,
+    places: Slab<Place>,
+    events: Vec<Event>,
+    timers: Timers,
+    due: Vec<Token>,
+    accepting: Accepting,
+    drain_until: Option<Nanos>,
+    /// Everything that has been counted.
+    totals: Counters,
+    now: Nanos,
+}
+
+impl<'scope, 'env, M, S> Source<'scope, 'env, M, S>
+where
+    M: Mechanism,
+    S: SocketService + Clone + Send + Sync,
+{
+    const EDGE: bool = matches!(M::CAPABILITIES.trigger, Trigger::Edge);
+
+    /// Watches the listeners, the stages' mail, and the stop.
+    ///
+    /// # Errors
+    /// The mechanism cannot be set up.
+    pub(super) fn new(crew: Crew<'scope, 'env, S>) -> io::Result<Self> {
+        let pipeline = crew.pipeline;
+        let mut dispatcher = Dispatcher::configured(&pipeline.mechanism)?;
+        for (index, listener) in pipeline.listeners.iter().enumerate() {
+            dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
+        }
+        dispatcher.register_locked(pipeline.mailbox.as_fd(), MAIL, Interest::Read);
+        dispatcher.register(crew.stop.wake.as_fd(), STOP, Interest::Read);
+        let now = pipeline.clock.now();
+        let settings = pipeline.settings.clone();
+        Ok(Source {
+            common: Common::new(Gate(pipeline), settings.clone(), crew.log(), pipeline.clock, super::BATCH),
+            settings,
+            crew,
+            dispatcher,
+            places: Slab::new(),
+            events: Vec::new(),
+            timers: Timers::new(TIMER_SLOT, now),
+            due: Vec::new(),
+            accepting: Accepting::Watching,
+            drain_until: None,
+            totals: Counters::default(),
+            now,
+        })
+    }
+
+    /// Runs until the server is told to stop and its connections have ended, or the drain time-out has.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// The mechanism fails in a way that is our mistake.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        self.publish();
+        while !self.ended() {
+            self.get_events()?;
+            self.take_in();
+            self.expire();
+        }
+        self.finish();
+        Ok(())
+    }
+
+    fn ended(&self) -> bool {
+        let all_gone = self.places.is_empty() && self.accepting == Accepting::Over;
+        self.drain_until.is_some_and(|until| all_gone || self.now >= until)
+    }
+
+    /// Waits, and hands what is ready to the stages.
+    fn get_events(&mut self) -> io::Result<()> {
+        let paused = match self.accepting {
+            Accepting::Paused(until) => Some(until),
+            _ => None,
+        };
+        let next = [self.timers.next(), paused, self.drain_until, self.common.publish_due()];
+        let timeout = next.into_iter().flatten().min().map(|next| next.saturating_sub(self.now));
+        let mut events = std::mem::take(&mut self.events);
+        self.dispatcher.wait(&mut events, timeout)?;
+        self.now = self.crew.pipeline.clock.now();
+        let counts = self.common.counting();
+        counts.waits += 1;
+        counts.events += events.len() as u64;
+        for event in events.drain(..) {
+            match Key::from(event.token) {
+                _ if event.token == MAIL => self.crew.pipeline.mailbox.silence(),
+                _ if event.token == STOP => {}
+                key if key.generation == 0 => self.listener_ready(),
+                key => self.reported(key),
+            }
+        }
+        self.events = events;
+        if self.drain_until.is_none() && self.crew.stop.asked() {
+            self.begin_to_drain();
+        }
+        if let Accepting::Paused(until) = self.accepting
+            && until <= self.now
+        {
+            self.ask_for_connections();
+        }
+        Ok(())
+    }
+
+    fn listener_ready(&mut self) {
+        match &mut self.accepting {
+            Accepting::Watching => self.ask_for_connections(),
+            Accepting::Asked { again } => *again = true,
+            Accepting::Full | Accepting::Paused(_) | Accepting::Last | Accepting::Over => {}
+        }
+    }
+
+    fn ask_for_connections(&mut self) {
+        self.accepting = Accepting::Asked { again: false };
+        self.watch_listeners(Interest::None);
+        self.crew.ask_for_connections(Phase::One);
+    }
+
+    fn watch_listeners(&mut self, interest: Interest) {
+        for listener in &self.crew.pipeline.listeners {
+            self.dispatcher.modify(listener.socket.as_fd(), interest);
+        }
+    }
+
+    /// A connection may be ready.
+    fn reported(&mut self, key: Key) {
+        let Some(place) = self.places.get_mut(key) else {
+            self.common.counts.stale_events += 1;
+            return;
+        };
+        match place.idle.take() {
+            Some(peer) => self.hand_on(peer),
+            None => place.reported = true,
+        }
+    }
+
+    /// Gives a connection to the stages. Until it comes back nothing is asked about it.
+    fn hand_on(&mut self, mut peer: Box<Peer>) {
+        self.dispatcher.modify(peer.arrived.socket.as_fd(), Interest::None);
+        (peer.ready_at, peer.drained) = (self.now, false);
+        let first = if peer.http.wants() == Wants::Transmit { Step::Write } else { Step::Read };
+        self.crew.send(first, peer);
+    }
+
+    /// Takes in what the stages have sent.
+    fn take_in(&mut self) {
+        let post = self.crew.pipeline.mailbox.take();
+        self.totals.add(&post.totals);
+        for mail in post.mail {
+            match mail {
+                Mail::Accepted { phase, arrived, end } => self.accepted(phase, arrived, end),
+                Mail::Idle(peer) => self.idle(peer),
+                Mail::Broken(peer) => {
+                    self.common.counting().broken += 1;
+                    self.end(peer);
+                }
+                Mail::Ended(peer) => self.end(peer),
+            }
+        }
+    }
+
+    fn accepted(&mut self, phase: Phase, arrived: Vec<Arrived>, end: PhaseEnd) {
+        for arrived in arrived {
+            self.admit(arrived);
+        }
+        self.accepting = match (self.accepting, end) {
+            (Accepting::Last, _) if phase == Phase::Last => return self.tell_everybody(),
+            (Accepting::Last | Accepting::Over, _) => return,
+            (Accepting::Asked { again: true }, PhaseEnd::Empty) | (_, PhaseEnd::AtLimit) => {
+                return self.ask_for_connections();
+            }
+            // One may have ended since.
+            (_, PhaseEnd::Full) if self.crew.pipeline.slots.any_left() => return self.ask_for_connections(),
+            (_, PhaseEnd::Full) => Accepting::Full,
+            (_, PhaseEnd::Exhausted(until)) => Accepting::Paused(until),
+            (_, PhaseEnd::Empty) => {
+                self.watch_listeners(Interest::Read);
+                Accepting::Watching
+            }
+        };
+    }
+
+    fn admit(&mut self, arrived: Arrived) {
+        self.settings.refresh();
+        let http = Connection::new(arrived.at, &self.settings);
+        let place = Place { idle: None, comes_up: Nanos::MAX, reported: false };
+        let key = self.places.insert(place);
+        self.dispatcher.register(arrived.socket.as_fd(), Token::from(key), Interest::Read);
+        let ready_at = arrived.at;
+        let (received, ending) = (Vec::new(), Ending::No);
+        self.idle(Box::new(Peer {
+            key,
+            arrived,
+            http,
+            received,
+            ready_at,
+            admitted: false,
+            // Whatever has come already is reported.
+            drained: true,
+            ending,
+        }));
+    }
+
+    /// A connection that has nothing to do is kept, unless something has come up meanwhile.
+    fn idle(&mut self, mut peer: Box<Peer>) {
+        let going_down = self.accepting == Accepting::Over && peer.ending == Ending::No;
+        if going_down {
+            peer.ending = Ending::LastLook;
+        }
+        let Some(place) = self.places.get_mut(peer.key) else { return };
+        let unread = Self::EDGE && !peer.drained && peer.interest() == Interest::Read;
+        if std::mem::take(&mut place.reported) || going_down || unread {
+            return self.hand_on(peer);
+        }
+        self.dispatcher.modify(peer.arrived.socket.as_fd(), peer.interest());
+        let deadline = peer.http.deadline();
+        if deadline < place.comes_up {
+            place.comes_up = self.timers.schedule(Token::from(peer.key), deadline);
+        }
+        place.idle = Some(peer);
+    }
+
+    /// Ends a connection and makes room for another.
+    fn end(&mut self, mut peer: Box<Peer>) {
+        self.common.counting().closed += 1;
+        peer.http.abort(&mut self.common.turn(&peer.arrived).0);
+        self.dispatcher.closing(peer.arrived.socket.as_fd());
+        self.places.remove(peer.key);
+        let Arrived { socket, slot, .. } = peer.arrived;
+        // The descriptor before the slot: whoever gets the slot needs one.
+        drop(socket);
+        drop(slot);
+        if self.accepting == Accepting::Full {
+            self.ask_for_connections();
+        }
+    }
+
+    /// Hands on whose deadline has passed, and counters that have become old.
+    fn expire(&mut self) {
+        self.timers.expire(self.now, &mut self.due);
+        while let Some(token) = self.due.pop() {
+            // A connection that has ended leaves its entries behind.
+            let Some(place) = self.places.get_mut(Key::from(token)) else { continue };
+            if place.comes_up > self.now {
+                continue;
+            }
+            place.comes_up = Nanos::MAX;
+            // Where it is with a stage, it is looked at when it comes back.
+            let Some(peer) = place.idle.take() else { continue };
+            if peer.http.deadline() <= self.now {
+                self.hand_on(peer);
+            } else {
+                place.comes_up = self.timers.schedule(token, peer.http.deadline());
+                place.idle = Some(peer);
+            }
+        }
+        // Every wait counts something, so that this is due after each in time.
+        if self.common.publish_due().is_some_and(|due| due <= self.now) {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        self.totals.add(&self.common.take_totals(self.now));
+        self.totals.connections = self.places.len() as u64;
+        self.totals.queue = Listener::queues(&self.crew.pipeline.listeners);
+        let reconciled = self.dispatcher.reconciled();
+        self.totals.loops.interest_applied = reconciled.applied;
+        self.totals.loops.interest_taken_back = reconciled.taken_back;
+        self.totals.loops.event_queue_overflows = self.dispatcher.statistics().overflows;
+        self.crew.board.publish(self.totals.clone());
+    }
+
+    /// Has the accept stage take what still waits in the queues.
+    fn begin_to_drain(&mut self) {
+        self.drain_until = Some(self.now.saturating_add(self.crew.pipeline.drain_timeout));
+        self.dispatcher.deregister(self.crew.stop.wake.as_fd());
+        self.accepting = Accepting::Last;
+        self.watch_listeners(Interest::None);
+        self.crew.ask_for_connections(Phase::Last);
+    }
+
+    /// Nobody comes in any more: has every connection end when it has nothing more to do.
+    fn tell_everybody(&mut self) {
+        self.accepting = Accepting::Over;
+        for key in self.places.keys().collect::<Vec<_>>() {
+            if let Some(peer) = self.places.get_mut(key).and_then(|place| place.idle.take()) {
+                self.idle(peer);
+            }
+        }
+    }
+
+    /// Cuts off whoever has not finished in time, and leaves the last counters.
+    fn finish(&mut self) {
+        let on_their_way = self.crew.pipeline.close();
+        self.crew.pipeline.wait_for_threads();
+        let idle = self.places.keys().collect::<Vec<_>>();
+        let idle = idle.into_iter().filter_map(|key| self.places.get_mut(key)?.idle.take());
+        let mut unfinished: Vec<_> = idle.chain(on_their_way).collect();
+        let post = self.crew.pipeline.mailbox.take();
+        self.totals.add(&post.totals);
+        for mail in post.mail {
+            match mail {
+                Mail::Ended(peer) | Mail::Broken(peer) => self.end(peer),
+                Mail::Idle(peer) => unfinished.push(peer),
+                Mail::Accepted { arrived, .. } => {
+                    self.common.counting().cut_off_at_shutdown += arrived.len() as u64;
+                }
+            }
+        }
+        for peer in unfinished {
+            self.common.counting().cut_off_at_shutdown += 1;
+            self.end(peer);
+        }
+        self.publish();
+    }
+}

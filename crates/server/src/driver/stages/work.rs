@@ -1,0 +1,239 @@
+//! What the threads of a stage do with a connection before they queue it for the next.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use base::{Clock, Nanos};
+use dispatch::Interest;
+use http1::server::{Responder, Wants};
+use http1::{Request, Response};
+use rustix::net::Shutdown;
+
+use super::mail::Mail;
+use super::stage::Taken;
+use super::{Crew, Ending, Peer, Phase, Pipeline, Step};
+use crate::accept::PhaseEnd;
+use crate::counters::{Counters, LoopCounts};
+use crate::driver::blocking::Common;
+use crate::driver::readiness::SocketService;
+use crate::driver::transfer::{Moved, receive, send};
+use crate::service::unavailable;
+
+/// Lets a request in, to be answered by the file stage; or refuses it.
+pub(super) struct Gate<'a, S>(pub(super) &'a Pipeline<S>);
+
+impl<S: SocketService + Clone + Send + Sync> Responder for Gate<'_, S> {
+    type File = Arc<OwnedFd>;
+
+    fn respond_or_wait(&mut self, _request: &Request<'_>, now: Nanos) -> Option<Response<Arc<OwnedFd>>> {
+        if self.0.admission().admits(now) { None } else { Some(unavailable()) }
+    }
+}
+
+impl<S: SocketService + Clone + Send + Sync> SocketService for Gate<'_, S> {
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// A thread of the accept stage.
+pub(super) fn accept<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, S>) {
+    let pipeline = crew.pipeline;
+    let (mut phases, mut worked_at) = (Vec::new(), pipeline.clock.now());
+    while pipeline.accept.take(&mut phases, worked_at, true) == Taken::Events {
+        worked_at = pipeline.clock.now();
+        for phase in phases.drain(..) {
+            let mut acceptor = pipeline.acceptor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let (mut counts, mut arrived) = (LoopCounts::default(), Vec::new());
+            let end = loop {
+                let end = acceptor.phase(
+                    &pipeline.listeners,
+                    worked_at,
+                    &pipeline.slots,
+                    &mut counts,
+                    &mut arrived,
+                );
+                if phase == Phase::One || end != PhaseEnd::AtLimit {
+                    break end;
+                }
+            };
+            drop(acceptor);
+            if phase == Phase::Last {
+                for listener in &pipeline.listeners {
+                    // Who comes later is refused at once.
+                    let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
+                }
+            }
+            let totals = Counters { loops: counts, ..Counters::default() };
+            pipeline.mailbox.send([Mail::Accepted { phase, arrived, end }], Some(totals));
+        }
+    }
+}
+
+/// A thread of one of the other stages.
+pub(super) fn work<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, S>, step: Step) {
+    match step {
+        Step::Read => Worker::new(crew, step, Gate(crew.pipeline)).run(Worker::read),
+        Step::Parse => Worker::new(crew, step, Gate(crew.pipeline)).run(Worker::parse),
+        Step::File => Worker::new(crew, step, crew.pipeline.service.clone()).run(Worker::answer),
+        Step::Write => Worker::new(crew, step, Gate(crew.pipeline)).run(Worker::write),
+    }
+}
+
+/// Where a connection goes when a stage has done its part.
+enum Next {
+    Stage(Step, Box<Peer>),
+    Source(Mail),
+}
+
+impl Next {
+    /// Puts mail aside, and gives the rest.
+    fn step_or_mail(self, mail: &mut Vec<Mail>) -> Option<(Step, Box<Peer>)> {
+        match self {
+            Next::Stage(step, peer) => Some((step, peer)),
+            Next::Source(piece) => {
+                mail.push(piece);
+                None
+            }
+        }
+    }
+}
+
+/// A thread, and what its connections have in common. `R` answers, if anybody asks.
+struct Worker<'scope, 'env, S, R> {
+    crew: Crew<'scope, 'env, S>,
+    step: Step,
+    common: Common<R>,
+}
+
+impl<'scope, 'env, S, R> Worker<'scope, 'env, S, R>
+where
+    S: SocketService + Clone + Send + Sync,
+    R: SocketService,
+{
+    fn new(crew: Crew<'scope, 'env, S>, step: Step, responder: R) -> Self {
+        let pipeline = crew.pipeline;
+        let common =
+            Common::new(responder, pipeline.settings.clone(), crew.log(), pipeline.clock, super::BATCH);
+        Worker { crew, step, common }
+    }
+
+    /// Works on what the stage has, until the thread is to end.
+    fn run(mut self, handle: impl Fn(&mut Self, Box<Peer>) -> Next) {
+        let pipeline = self.crew.pipeline;
+        let stage = pipeline.step(self.step);
+        let (mut peers, mut worked_at) = (Vec::new(), pipeline.clock.now());
+        loop {
+            let all_published = self.common.publish_due().is_none();
+            match stage.take(&mut peers, worked_at, all_published) {
+                Taken::Events => {}
+                // Another thread has taken what there was.
+                Taken::Quiet => {
+                    pipeline.mailbox.send([], Some(self.common.take_totals(worked_at)));
+                    continue;
+                }
+                Taken::Over => return,
+            }
+            let next: Vec<Next> = peers.drain(..).map(|peer| handle(&mut self, peer)).collect();
+            worked_at = pipeline.clock.now();
+            // What was counted goes before what it was counted of.
+            let publishes = self.common.publish_due().is_some_and(|due| due <= worked_at) || stage.is_empty();
+            let totals = publishes.then(|| self.common.take_totals(worked_at));
+            let mut mail = Vec::new();
+            let steps: Vec<_> = next.into_iter().filter_map(|next| next.step_or_mail(&mut mail)).collect();
+            if !mail.is_empty() || totals.is_some() {
+                pipeline.mailbox.send(mail, totals);
+            }
+            steps.into_iter().for_each(|(step, peer)| self.crew.send(step, peer));
+        }
+    }
+
+    /// Receives once, if that is what the connection waits for.
+    fn read(&mut self, mut peer: Box<Peer>) -> Next {
+        let mut next = Step::Write;
+        let (mut context, scratch) = self.common.turn(&peer.arrived);
+        if peer.http.wants() == Wants::Receive {
+            match receive(peer.arrived.socket.as_fd(), scratch) {
+                Ok(0) => peer.http.receive_end(&mut context),
+                Ok(count) => {
+                    peer.received.extend_from_slice(&scratch[..count]);
+                    next = Step::Parse;
+                }
+                Err(Moved::AsFarAsPossible) => peer.drained = true,
+                Err(Moved::NoMemory) => self.common.counts.no_memory += 1,
+                Err(Moved::Broken | Moved::TurnOver) => return Next::Source(Mail::Broken(peer)),
+            }
+        }
+        Next::Stage(next, peer)
+    }
+
+    /// Hands what was read to the protocol machine.
+    fn parse(&mut self, mut peer: Box<Peer>) -> Next {
+        // An idle connection is not to keep the memory.
+        let received = std::mem::take(&mut peer.received);
+        peer.http.receive(&received, &mut self.common.turn(&peer.arrived).0);
+        Next::Stage(if peer.http.is_deferred() { Step::File } else { Step::Write }, peer)
+    }
+
+    /// Answers what was let in; may wait for a disk.
+    fn answer(&mut self, mut peer: Box<Peer>) -> Next {
+        peer.http.resume(&mut self.common.turn(&peer.arrived).0);
+        peer.admitted = true;
+        Next::Stage(Step::Write, peer)
+    }
+
+    /// Sends what there is, lets a deadline that has passed have its say, and finds where to go next.
+    fn write(&mut self, mut peer: Box<Peer>) -> Next {
+        let (mut context, _) = self.common.turn(&peer.arrived);
+        let socket = peer.arrived.socket.as_fd();
+        let mut moved = send(socket, &mut peer.http, &mut context);
+        if std::mem::take(&mut peer.admitted) {
+            let now = self.crew.pipeline.clock.now();
+            let response_time = now.saturating_sub(peer.ready_at);
+            self.crew.pipeline.admission().answered(response_time, now);
+        }
+        // Asked after the bytes: one that waited in a queue while its deadline passed is not at fault.
+        if !matches!(moved, Moved::Broken) && context.now >= peer.http.deadline() {
+            peer.http.expire(&mut context);
+            moved = send(socket, &mut peer.http, &mut context);
+        }
+        if peer.ending == Ending::LastLook && !peer.http.is_deferred() {
+            peer.ending = Ending::Told;
+            peer.http.drain(&mut context);
+        }
+        match moved {
+            Moved::Broken => Next::Source(Mail::Broken(peer)),
+            Moved::TurnOver => {
+                self.common.counts.limit_turn += 1;
+                Next::Stage(Step::Write, peer)
+            }
+            Moved::NoMemory => {
+                self.common.counts.no_memory += 1;
+                Next::Stage(Step::Write, peer)
+            }
+            Moved::AsFarAsPossible => settle(peer),
+        }
+    }
+}
+
+/// Finds who can do something about what a connection waits for.
+fn settle(mut peer: Box<Peer>) -> Next {
+    match peer.http.wants() {
+        _ if peer.http.is_deferred() => Next::Stage(Step::File, peer),
+        Wants::Close => Next::Source(Mail::Ended(peer)),
+        Wants::Receive | Wants::Transmit | Wants::Resume => Next::Source(Mail::Idle(peer)),
+        Wants::ShutdownThenReceive => {
+            // The peer may have gone: then the next read says so.
+            let _ = rustix::net::shutdown(&peer.arrived.socket, Shutdown::Write);
+            peer.http.shut_down();
+            Next::Stage(Step::Read, peer)
+        }
+    }
+}
+
+impl Peer {
+    /// What it waits for, for the event mechanism.
+    pub(super) fn interest(&self) -> Interest {
+        if self.http.wants() == Wants::Transmit { Interest::Write } else { Interest::Read }
+    }
+}
