@@ -20,7 +20,7 @@ pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
-pub use lab::{LabCommand, LabFlags, LabRunFlags};
+pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
 pub use load::{Client, Close, HandshakeKind, LoadFlags, Output, WatchFlags};
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable};

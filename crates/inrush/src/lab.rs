@@ -1,5 +1,7 @@
 //! `inrush lab`: experiments by file or by name, told on the terminal.
 
+mod compare;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +43,7 @@ pub fn run(flags: LabFlags) -> Result<(), Exit> {
             println!("report: {}", folder.join("report.html").display());
             Ok(())
         }
+        LabCommand::Compare(flags) => compare::run(&flags),
         LabCommand::Clean => clean(),
     }
 }

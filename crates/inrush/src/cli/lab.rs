@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// Controlled experiments: servers under loads, repeated, with records and a report.
 #[derive(Args, Debug)]
@@ -43,6 +43,8 @@ pub enum LabCommand {
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
+    /// Set a second run beside a first one: two builds of a server, two kernels; ends with 4 where something got worse
+    Compare(CompareFlags),
     /// Take away what a laboratory that was killed left behind
     Clean,
 }
@@ -61,4 +63,33 @@ pub struct LabRunFlags {
     /// Where records go: a folder for each experiment
     #[arg(long, value_name = "FOLDER", default_value = "inrush-lab")]
     pub out: PathBuf,
+}
+
+/// What is compared.
+#[derive(Args, Debug)]
+pub struct CompareFlags {
+    /// What lab run or lab paper wrote: the run that is compared with
+    #[arg(value_name = "FIRST")]
+    pub first: PathBuf,
+
+    /// The run that may be better or worse
+    #[arg(value_name = "SECOND")]
+    pub second: PathBuf,
+
+    /// Changes below this share count as none
+    #[arg(long, value_name = "SHARE", default_value = "2%")]
+    pub matters: ::wan::Share,
+
+    /// What is written to stdout
+    #[arg(long, value_enum, default_value = "text")]
+    pub output: CompareOutput,
+}
+
+/// What is written to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareOutput {
+    /// A table to read
+    Text,
+    /// An array with an object for each experiment
+    Json,
 }

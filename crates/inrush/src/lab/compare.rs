@@ -1,0 +1,29 @@
+//! `inrush lab compare`: two runs of an experiment, as a table or as JSON.
+
+use lab::report::compare::{of_folders, text};
+
+use crate::cli::{CompareFlags, CompareOutput};
+use crate::exit::Exit;
+
+/// Compares, prints, and ends with 4 where something got worse.
+pub fn run(flags: &CompareFlags) -> Result<(), Exit> {
+    let matters = flags.matters.probability();
+    let comparisons = of_folders(&flags.first, &flags.second, matters)
+        .map_err(|error| Exit::Failed(format!("{error:#}")))?;
+    match flags.output {
+        CompareOutput::Text => {
+            let tables: Vec<String> = comparisons.iter().map(text).collect();
+            print!("{}", tables.join("\n"));
+        }
+        CompareOutput::Json => {
+            let json = serde_json::to_string_pretty(&comparisons);
+            println!("{}", json.map_err(|error| Exit::Failed(format!("cannot write the rows: {error}")))?);
+        }
+    }
+    let worse: usize = comparisons.iter().map(|comparison| comparison.worse().count()).sum();
+    match worse {
+        0 => Ok(()),
+        1 => Err(Exit::Threshold("1 measure got worse".to_owned())),
+        _ => Err(Exit::Threshold(format!("{worse} measures got worse"))),
+    }
+}
