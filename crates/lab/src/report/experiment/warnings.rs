@@ -27,13 +27,6 @@ pub fn warnings(analysed: &Analysed) -> Vec<String> {
         }
     }
     warnings.extend(flaws(analysed));
-    for capacity in run.capacities.iter().filter(|capacity| capacity.lower_bound_only) {
-        warnings.push(format!(
-            "The load generator gave out before {} did under {}: multiples of its capacity are smaller than they \
-             say.",
-            capacity.server, capacity.load
-        ));
-    }
     warnings
 }
 
