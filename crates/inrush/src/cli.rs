@@ -21,7 +21,10 @@ pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
-pub use load::{Client, Close, HandshakeKind, LoadFlags, Output, WatchFlags};
+pub use load::{
+    Client, Close, HandshakeKind, LoadCommand, LoadCompareFlags, LoadCompareOutput, LoadFlags, Output,
+    WatchFlags,
+};
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable};
 pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};

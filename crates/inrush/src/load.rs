@@ -1,7 +1,9 @@
 //! `inrush load`: flags to configuration, the run, and its output.
 
 mod calibrate;
+mod compare;
 mod csv;
+mod dry_run;
 mod hdr_log;
 mod live;
 pub mod meters;
@@ -19,7 +21,7 @@ use base::PerSecond;
 use record::{LoadResult, Verdict};
 use sys::process::Program;
 
-use crate::cli::{Client, Close, HandshakeKind, LoadFlags, Output};
+use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output};
 use crate::exit::Exit;
 use watch::{Line, Watcher};
 
@@ -29,21 +31,39 @@ const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 /// Sessions a second where neither a rate nor arrivals with their own are given.
 const RATE: PerSecond = PerSecond(100.0);
 
-/// Offers load, prints the result, and judges it. The command line is for other processes of the run.
+/// What the flags ask for: a run, only its plan, a calibration, or two results beside each other. The command line
+/// is for other processes of a run.
 pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
+    if let Some(LoadCommand::Compare(flags)) = flags.command {
+        return compare::run(&flags);
+    }
     if flags.calibrate {
         return calibrate::run(&flags);
     }
     if let Some(part) = flags.part {
         return run_part(flags, part);
     }
+    check_rate(&flags)?;
+    if flags.dry_run { plan(flags) } else { offer(flags, arguments) }
+}
+
+fn plan(flags: LoadFlags) -> Result<(), Exit> {
+    let output = flags.output;
+    dry_run::check(output)?;
+    dry_run::print(&prepare(flags)?, output)
+}
+
+fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
+    let clean_rate = calibrate::kept(flags.threads.get()).map(|kept| PerSecond(kept.clean_per_s));
+    ::load::prepare(Config { clean_rate, ..configuration(flags) }).map_err(exit)
+}
+
+/// Offers load, prints the result, and judges it.
+fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let (output, thresholds) = (flags.output, flags.fail_if.clone());
     let watching = flags.watching.clone();
-    check_rate(&flags)?;
     let (title, populations) = (title(&flags), flags.population.len());
-    let clean_rate = calibrate::kept(flags.threads.get()).map(|kept| PerSecond(kept.clean_per_s));
-    let config = Config { clean_rate, ..configuration(flags) };
-    let plan = ::load::prepare(config).map_err(exit)?;
+    let plan = prepare(flags)?;
     for warning in plan.warnings() {
         eprintln!("inrush: {warning}");
     }
@@ -196,6 +216,7 @@ fn print(result: &LoadResult, output: Output) -> io::Result<()> {
             stdout.write_all(b"\n")
         }
         Output::Csv => csv::write(&mut stdout, result),
+        Output::Html => stdout.write_all(lab::report::run::html(result).as_bytes()),
         Output::Ndjson => watch::line(&mut stdout, &Line::Result(result)),
     }
 }

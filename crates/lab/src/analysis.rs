@@ -1,7 +1,8 @@
 //! What the records of an experiment say: points with intervals, and claims reproduced or refuted.
 //!
 //! Owns the way from trials to numbers. [`points`] groups trials into the points of a figure, [`claims`]
-//! measures what a claim is about and judges it, [`compare`] sets two runs of one experiment side by side.
+//! measures what a claim is about and judges it, [`compare`] sets two runs of one experiment side by side,
+//! [`two_runs`] two runs of the load generator.
 //! The estimates themselves are those of the `statistics` crate. Draws nothing, runs nothing.
 //!
 //! Invariants: a pure function of the records, whose randomness comes from the experiment's seed and the
@@ -15,5 +16,6 @@ mod measure;
 pub mod points;
 mod quantity;
 mod select;
+pub mod two_runs;
 
 pub use quantity::{Quantity, direction, quantity};

@@ -30,7 +30,7 @@ const PENDING_MARGIN: f64 = 1.05;
 const PENDING_MIN: f64 = 16.0;
 
 /// Descriptors that are not connections: standard streams, interest sets, what the caller has open.
-const DESCRIPTORS_ASIDE: u64 = 64;
+pub(crate) const DESCRIPTORS_ASIDE: u64 = 64;
 
 /// Connections a second that a closed client is taken for when source addresses are counted: more than
 /// one core makes.
@@ -50,6 +50,12 @@ pub struct Plan {
     pub(crate) pending_max_per_lane: u32,
     processes: u32,
     lanes: u32,
+    /// What a process may open; nothing where there is no limit.
+    pub(crate) descriptor_limit: Option<u64>,
+    /// How many connections may stand in TIME-WAIT at once.
+    pub(crate) time_wait_max: f64,
+    /// The ports that the kernel gives to connects from one address.
+    pub(crate) ports: RangeInclusive<u16>,
     warnings: Vec<String>,
 }
 
@@ -176,6 +182,9 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
         pending_max_per_lane: u32::try_from(pending.div_ceil(u64::from(lanes))).unwrap_or(u32::MAX),
         processes,
         lanes,
+        descriptor_limit: limit,
+        time_wait_max: connections,
+        ports,
         warnings: Vec::new(),
     };
     plan.warnings.extend(plan.arrivals_remark());
@@ -183,7 +192,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     plan.warnings.extend(processes_remark(&plan, pending + clients, limit));
     let limit = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
     plan.warnings.extend(descriptor_warning(plan.pending_max(), clients, limit, processes));
-    plan.warnings.extend(port_warning(&plan, connections, &ports));
+    plan.warnings.extend(port_warning(&plan, connections, &plan.ports));
     Ok(plan)
 }
 
@@ -247,7 +256,7 @@ fn check_conduct(config: &Config, workload: &Workload, target: SocketAddr) -> Re
 }
 
 /// The most sessions a second over any span of that length; nothing for a closed client.
-fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
+pub(crate) fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
     match &config.client {
         Client::SClient { rate, arrivals, .. } => Some(arrivals.peak(*rate, config.window().until, span)),
         Client::Closed { .. } => None,

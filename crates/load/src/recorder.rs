@@ -111,6 +111,8 @@ pub struct Interval {
     pub sent: u64,
     /// Complete replies of any status.
     pub replies: u64,
+    /// Of these, the correct ones that came in time.
+    pub good: u64,
     /// How requests ended, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
     /// From the intended time, of correct replies.
@@ -135,6 +137,7 @@ impl Interval {
             retries: 0,
             sent: 0,
             replies: 0,
+            good: 0,
             outcomes: [0; Outcome::ALL.len()],
             latency_intended: compact(),
             lateness: compact(),
@@ -149,6 +152,7 @@ impl Interval {
         self.retries += other.retries;
         self.sent += other.sent;
         self.replies += other.replies;
+        self.good += other.good;
         self.established += other.established;
         for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
             *sum += count;
@@ -251,6 +255,7 @@ impl Recorder {
     /// And it was a correct one; `measured` where its session was scheduled in the window.
     pub fn correct(&mut self, now: Nanos, reply: Correct, measured: bool) {
         self.interval.latency_intended.saturating_record(reply.latency_intended.0);
+        self.interval.good += u64::from(reply.in_time);
         if measured {
             self.totals.latency_intended.saturating_record(reply.latency_intended.0);
             self.totals.latency_sent.saturating_record(reply.latency_sent.0);
@@ -302,7 +307,8 @@ mod tests {
             in_time: true,
         };
         recorder.correct(Nanos::from_secs(2), reply, false);
-        recorder.correct(Nanos::from_secs(4), reply, true);
+        recorder.correct(Nanos::from_secs(4), Correct { in_time: false, ..reply }, true);
+        assert_eq!(recorder.close_interval(Nanos::from_secs(4), 0).good, 1);
         let totals = recorder.into_totals();
         assert_eq!((totals.good, totals.content_bytes), (1, 10));
         assert_eq!((totals.latency_intended.len(), totals.latency_sent.max()), (1, 1_000));

@@ -71,6 +71,7 @@ pub fn point(interval: &Interval) -> Point {
         retries: interval.retries,
         sent: interval.sent,
         replies: interval.replies,
+        good: interval.good,
         outcomes: ledger::named(&interval.outcomes),
         latency_intended_ns: Distribution::from(&interval.latency_intended),
         lateness_ns: Distribution::from(&interval.lateness),

@@ -186,6 +186,9 @@ pub struct Point {
     pub retries: u64,
     /// Complete replies of any status.
     pub replies: u64,
+    /// Of these, the correct ones that came in time.
+    #[serde(default)]
+    pub good: u64,
     /// How requests ended in it.
     pub outcomes: Outcomes,
     /// Latency from the intended time, of the correct replies of this interval.

@@ -40,8 +40,12 @@ pub struct Resampled {
 
 /// Draws the items again and again, as many as there are, and looks at a statistic of each draw.
 pub fn resampled<T: Copy>(items: &[T], rng: &mut Rng, statistic: impl Fn(&[T]) -> Option<f64>) -> Resampled {
-    let drawn = (0..RESAMPLES).filter_map(|_| statistic(&resample(items, rng)));
-    let mut values: Vec<f64> = drawn.collect();
+    drawn(|| statistic(&resample(items, rng)))
+}
+
+/// What many draws of a statistic come to.
+pub(crate) fn drawn(draw: impl FnMut() -> Option<f64>) -> Resampled {
+    let mut values: Vec<f64> = std::iter::repeat_with(draw).take(RESAMPLES).flatten().collect();
     values.sort_by(f64::total_cmp);
     Resampled {
         ci95: (!values.is_empty()).then(|| middle(&values)),

@@ -7,17 +7,22 @@
 //! same. A bootstrap knows no value it has not seen, so that few measurements give an interval that is too
 //! narrow: [`confidence_of_median`] says how sure one of so many can be at most.
 //!
+//! Neighbours in a time series are alike, so that one value more says less than its share; series are drawn
+//! again in blocks (Künsch, 1989, The Annals of Statistics 17).
+//!
 //! Owns arithmetic only: it knows nothing of trials and servers, and judges nothing.
 //!
 //! Invariants: the same values and the same seed give the same numbers; no function panics on values from a
 //! file, finite or not.
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod bootstrap;
 mod curve;
 mod paired;
 mod slope;
 
+pub use blocks::{block_length, ratio_of_series};
 pub use bootstrap::{Resampled, confidence_of_median, mean_with_interval, median_with_interval, resampled};
 pub use curve::{crossing, knee};
 pub use paired::{Ratio, paired_ratio};

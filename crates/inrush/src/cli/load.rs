@@ -9,7 +9,7 @@ use ::load::{
     Spec, Statuses, Think, Threshold, Url,
 };
 use base::{Bytes, Nanos, PerSecond, Seed};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::load::meters::Collector;
 
@@ -51,6 +51,8 @@ pub enum Output {
     Ndjson,
     /// The time series: a row for each interval
     Csv,
+    /// A page that needs no network: the run in figures and tables
+    Html,
 }
 
 fn content_length(text: &str) -> Result<u64, String> {
@@ -67,7 +69,16 @@ pub fn positive_time(text: &str) -> Result<Nanos, String> {
 
 /// Offer load to an HTTP server, whether it takes it or not.
 #[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
 pub struct LoadFlags {
+    /// Something else than a run.
+    #[command(subcommand)]
+    pub command: Option<LoadCommand>,
+
     /// What to ask for: one or more URLs of one server, chosen uniformly
     #[arg(required_unless_present = "calibrate", value_name = "URL")]
     pub urls: Vec<Url>,
@@ -231,6 +242,10 @@ pub struct LoadFlags {
     #[arg(long)]
     pub i_own_this_server: bool,
 
+    /// Send nothing; say what the run would do and need: schedule, descriptors, ports
+    #[arg(long)]
+    pub dry_run: bool,
+
     /// What to write to stdout
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
@@ -258,4 +273,38 @@ pub struct WatchFlags {
     /// An OpenTelemetry collector to tell of every interval, over HTTP in JSON: http://HOST[:PORT]
     #[arg(long, value_name = "URL")]
     pub otlp: Option<Collector>,
+}
+
+/// What is done with results.
+#[derive(Debug, Subcommand)]
+pub enum LoadCommand {
+    /// Set two results side by side, and say which differences are more than chance
+    Compare(LoadCompareFlags),
+}
+
+/// What a comparison is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadCompareOutput {
+    /// A table to read
+    Text,
+    /// One object: the comparison
+    Json,
+}
+
+/// Set two results side by side, and say which differences are more than chance within the runs. What differs from
+/// one run of the same server to the next is not in two results: repeat both in turn before you believe a small
+/// difference.
+#[derive(Args, Debug)]
+pub struct LoadCompareFlags {
+    /// What load --output json wrote
+    #[arg(value_name = "A.json")]
+    pub first: PathBuf,
+
+    /// What it wrote another time
+    #[arg(value_name = "B.json")]
+    pub second: PathBuf,
+
+    /// What to write to stdout
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: LoadCompareOutput,
 }

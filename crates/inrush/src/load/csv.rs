@@ -7,7 +7,7 @@ use record::{Distribution, LoadResult, Outcome, Point};
 /// Writes the header and a row for each point.
 pub fn write(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     let outcomes = Outcome::ALL.map(|outcome| outcome.name().to_owned());
-    let head = ["at_s", "interval_s", "offered", "retries", "sent", "replies"].map(str::to_owned);
+    let head = ["at_s", "interval_s", "offered", "retries", "sent", "replies", "good"].map(str::to_owned);
     let times = ["latency_intended", "lateness"].into_iter().flat_map(|times| {
         ["mean", "p50", "p90", "p99", "p999", "max"].map(|quantile| format!("{times}_{quantile}_ns"))
     });
@@ -16,7 +16,7 @@ pub fn write(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
 }
 
 fn cells(point: &Point) -> impl Iterator<Item = String> + '_ {
-    let counts = [point.offered, point.retries, point.sent, point.replies];
+    let counts = [point.offered, point.retries, point.sent, point.replies, point.good];
     let outcomes = point.outcomes.iter().map(|(_, count)| count.to_string());
     [format!("{:.3}", point.at_s), format!("{:.3}", point.interval_s)]
         .into_iter()
@@ -53,10 +53,10 @@ mod tests {
         let point =
             Point { at_s: 1.0, interval_s: 1.0, offered: 3, latency_intended_ns: busy, ..Point::default() };
         let cells: Vec<String> = cells(&point).collect();
-        assert_eq!(cells.len(), 6 + Outcome::ALL.len() + 12 + 1);
+        assert_eq!(cells.len(), 7 + Outcome::ALL.len() + 12 + 1);
         assert_eq!(cells[..3], ["1.000", "1.000", "3"]);
         assert_eq!(
-            cells[6 + Outcome::ALL.len()..][..7],
+            cells[7 + Outcome::ALL.len()..][..7],
             ["2", "1", "2", "2", "2", "2", ""],
             "no lateness, no number"
         );

@@ -61,7 +61,7 @@ impl Live {
     pub fn show(&mut self, snapshot: &Snapshot<'_>) {
         let point = snapshot.point;
         let per_s = |count: u64| count as f64 / point.interval_s.max(1e-9);
-        let rates = [per_s(point.offered), per_s(point.replies), per_s(point.outcomes.get(Outcome::Ok))];
+        let rates = [per_s(point.offered), per_s(point.replies), per_s(point.good)];
         for (curve, value) in self.curves.iter_mut().zip(rates) {
             curve.push_back(value.round() as u64);
             if curve.len() > HISTORY {

@@ -4,8 +4,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod comparing;
 mod fileset;
 mod mistakes;
+mod planning;
 mod processes;
 mod watching;
 
@@ -20,6 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Runs `inrush` and asks for an exit code.
 fn inrush(arguments: &[&str], code: i32) -> Assert {
     Command::new(env!("CARGO_BIN_EXE_inrush")).args(arguments).timeout(PATIENCE).assert().code(code)
+}
+
+/// What `inrush` writes to stdout, whether or not this machine keeps up.
+fn written(arguments: &[&str]) -> Vec<u8> {
+    Command::new(env!("CARGO_BIN_EXE_inrush")).args(arguments).timeout(PATIENCE).output().unwrap().stdout
 }
 
 /// What it said on stderr.

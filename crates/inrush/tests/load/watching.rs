@@ -8,7 +8,7 @@ use serde_json::Value;
 use sys::process::Program;
 
 use super::common::{Client, Files, Server};
-use super::{inrush, refused, said};
+use super::{inrush, refused, said, written};
 
 fn url(server: &Server) -> String {
     format!("http://{}/index.html", server.address)
@@ -120,4 +120,14 @@ fn watchers_that_cannot_be_are_refused_before_the_run() {
         &["--prometheus 198.51.100.1:1", "cannot listen"],
     );
     refused(&["load", target, "--otlp=localhost:4318"], 2, &["--otlp", "http://localhost:4318"]);
+}
+
+#[test]
+fn a_run_is_a_page() {
+    let files = Files::new();
+    let server = server(&files);
+    let flags = ["--rate=20", "--duration=1s", "--warmup=1s", "--output=html"];
+    let page = String::from_utf8(written(&[&["load", &url(&server)], &flags[..]].concat())).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"), "{page}");
+    assert!(page.contains("What became of requests") && page.contains("measured from here"));
 }

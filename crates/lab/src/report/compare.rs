@@ -111,6 +111,6 @@ fn push_aligned(out: &mut String, rows: &[Vec<String>]) {
 }
 
 /// Without control characters: a name from a record must not steer the terminal.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

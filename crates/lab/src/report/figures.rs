@@ -356,6 +356,7 @@ fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
         size,
         y_title: "requests/s".to_owned(),
         y_max: tallest,
+        column: "offered".to_owned(),
         bars: server.points.iter().map(|point| outcome_bar(point, &seen)).collect(),
     };
     let panels = measured().map(|(index, server)| Panel {
@@ -402,7 +403,7 @@ fn outcome_bar(point: &LoadPoint, seen: &[Ending]) -> Bar {
 }
 
 /// The class of an outcome's colour. Those that put the generator in the wrong share one.
-fn colour(ending: Ending) -> &'static str {
+pub(super) fn colour(ending: Ending) -> &'static str {
     match ending {
         Ending::Ended(Outcome::Ok) => "o-ok",
         Ending::Ended(Outcome::StatusError) => "o-status",

@@ -11,9 +11,10 @@ use serde::Serialize;
 pub const STYLE: &str = concat!(include_str!("assets/style.css"), include_str!("assets/chart.css"));
 const SCRIPT: &str = include_str!("assets/script.js");
 
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 6] = [
     ("frame.html", include_str!("assets/frame.html")),
     ("parts.html", include_str!("assets/parts.html")),
+    ("run.html", include_str!("assets/run.html")),
     ("study.html", include_str!("assets/study.html")),
     ("experiment.html", include_str!("assets/experiment.html")),
     ("paper.html", include_str!("assets/paper.html")),

@@ -1,4 +1,4 @@
-//! Records as pages to read: a demonstration's study, an experiment, all experiments of a run, and two runs
+//! Records as pages to read: a run of load, a demonstration's study, an experiment, all experiments of a run, and two runs
 //! compared.
 //!
 //! All are pure functions of the records: the same records give the same bytes. A page is one file
@@ -15,10 +15,12 @@ pub(crate) mod format;
 mod frame;
 mod page;
 pub mod paper;
+pub mod run;
 mod summary;
 pub mod svg;
 mod tables;
 mod text;
+pub mod two_runs;
 mod wording;
 
 pub use frame::STYLE;

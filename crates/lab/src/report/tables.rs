@@ -1,6 +1,6 @@
 //! The tables of the page: every trial, and where the results come from.
 
-use record::{Outcome, Study, Trial, Verdict};
+use record::{Manifest, Outcome, Study, Trial, Verdict};
 use serde::Serialize;
 
 use super::format::{date, multiple, number, rate, time};
@@ -103,11 +103,24 @@ fn trial(trial: &Trial) -> Vec<String> {
 
 /// Where the results come from: the machine, the settings, the servers' command lines.
 pub fn manifest(study: &Study) -> Table {
-    let manifest = &study.manifest;
+    let mut table = machine(&study.schema, &study.manifest);
+    for server in &study.servers {
+        let [low, high] = server.capacity_interval_per_s;
+        table.rows.push(vec![format!("{}: command", server.name), command_line(&server.command)]);
+        table.rows.push(vec![
+            format!("{}: capacity", server.name),
+            format!("{}, between {} and {}", rate(server.capacity_per_s), rate(low), rate(high)),
+        ]);
+    }
+    table
+}
+
+/// The machine and the settings.
+pub fn machine(schema: &str, manifest: &Manifest) -> Table {
     let seed = manifest.seed.map_or("none".to_owned(), |seed| seed.to_string());
     let limit = manifest.descriptor_limit.map_or("unknown".to_owned(), |limit| limit.to_string());
     let mut rows = vec![
-        ("schema".to_owned(), study.schema.clone()),
+        ("schema".to_owned(), schema.to_owned()),
         ("Inrush".to_owned(), manifest.version.clone()),
         ("started".to_owned(), date(manifest.started_unix_s)),
         ("kernel".to_owned(), manifest.kernel.clone()),
@@ -119,14 +132,6 @@ pub fn manifest(study: &Study) -> Table {
     ];
     rows.extend(manifest.sysctls.iter().map(|(name, value)| (name.clone(), value.clone())));
     rows.extend(manifest.config.iter().map(|(name, value)| (format!("setting {name}"), value.clone())));
-    for server in &study.servers {
-        let [low, high] = server.capacity_interval_per_s;
-        rows.push((format!("{}: command", server.name), command_line(&server.command)));
-        rows.push((
-            format!("{}: capacity", server.name),
-            format!("{}, between {} and {}", rate(server.capacity_per_s), rate(low), rate(high)),
-        ));
-    }
     Table {
         head: vec!["what".to_owned(), "value".to_owned()],
         rows: rows.into_iter().map(|(name, value)| vec![name, value]).collect(),

@@ -44,6 +44,8 @@ pub struct BarChart {
     pub y_title: String,
     /// The height the axis must reach, so that charts beside each other compare.
     pub y_max: f64,
+    /// What stands before a bar's place in words.
+    pub column: String,
     /// The bars, left to right.
     pub bars: Vec<Bar>,
 }
@@ -65,7 +67,7 @@ impl BarChart {
                 ("role", &"img"),
                 ("aria-labelledby", &format!("{title_id} {desc_id}")),
                 ("data-mode", &"column"),
-                ("data-column", &"offered"),
+                ("data-column", &self.column),
                 ("data-top", &Px(top)),
                 ("data-bottom", &Px(bottom)),
             ],
@@ -177,6 +179,7 @@ mod tests {
             size: (400.0, 246.0),
             y_title: "y".to_owned(),
             y_max: 10.0,
+            column: "offered".to_owned(),
             bars: vec![bar],
         }
         .draw()

@@ -1,0 +1,56 @@
+//! `inrush load --dry-run`: what a run would do, with nobody there who could be asked.
+
+use serde_json::Value;
+
+use super::{inrush, refused, said};
+
+/// Nobody listens on the discard port of this machine: a request would be refused and told.
+const URL: &str = "http://127.0.0.1:9/";
+
+fn plan(flags: &[&str]) -> (String, String) {
+    let run = inrush(&[&["load", URL, "--dry-run"], flags].concat(), 0);
+    (String::from_utf8(run.get_output().stdout.clone()).unwrap(), said(&run))
+}
+
+#[test]
+fn the_plan_is_told_and_nothing_is_sent() {
+    let (out, said) = plan(&["--rate=2k", "--duration=10s", "--population=idle:500"]);
+    assert_eq!(said, "");
+    for part in [
+        "nothing was sent; this run would go to 127.0.0.1:9",
+        "2000/s on average, 2000/s at most over a second",
+        "about 20000 measured, 30000 in all",
+        "1050 connects pending at once (D), 500 clients of populations",
+        "beside it    idle:500",
+        "sources ",
+    ] {
+        assert!(out.contains(part), "no {part:?} in: {out}");
+    }
+}
+
+#[test]
+fn the_plan_as_json_has_its_schema() {
+    let (out, _) = plan(&["--rate=50", "--arrivals=pareto:1.4", "--duration=60s", "--output=json"]);
+    let plan: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(plan["schema"], "inrush.load-plan/1");
+    assert_eq!(plan["descriptors"]["needed"], plan["descriptors"]["pending_max"].as_u64().unwrap() + 64);
+    assert!((plan["hurst"]["process"].as_f64().unwrap() - 0.8).abs() < 1e-9, "{out}");
+    assert_eq!(plan["first_s"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn a_closed_loop_has_clients_and_no_rate() {
+    let (out, _) = plan(&["--client=closed"]);
+    assert!(out.contains("closed loop, 64 clients"), "{out}");
+}
+
+#[test]
+fn limits_that_would_bite_are_in_the_plan() {
+    let (out, _) = plan(&["--rate=3M"]);
+    assert!(out.contains("warning: ") && out.contains("no_descriptor"), "{out}");
+}
+
+#[test]
+fn a_plan_has_no_series() {
+    refused(&["load", URL, "--dry-run", "--output=csv"], 2, &["--dry-run", "text and json"]);
+}
