@@ -54,7 +54,12 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         }
         let seconds = plan.expected_time(&probe).as_secs_f64();
         eprintln!("inrush: this takes about {:.0} s", (seconds / ROUND_S).ceil() * ROUND_S);
-        knee::conclude(knee::survey(&plan, &probe, &mut server)?, slo, manifest)
+        let (findings, ended) = knee::survey(&plan, &probe, &mut server);
+        match ended {
+            Ok(()) => knee::conclude(findings, slo, manifest),
+            Err(Ended::Interrupted) => knee::interrupted(findings, slo, manifest),
+            Err(Ended::Load(error)) => return Err(exit(error)),
+        }
     };
     print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
     match result.verdict {
@@ -62,6 +67,9 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         CapacityVerdict::GeneratorLimited => Err(Exit::GeneratorLimited(
             "the generator was the limit, so the result is a lower bound at most".to_owned(),
         )),
+        CapacityVerdict::Interrupted => {
+            Err(Exit::Failed("interrupted, so the result is of a part of the survey".to_owned()))
+        }
         CapacityVerdict::Holds | CapacityVerdict::Sags | CapacityVerdict::Collapses => Ok(()),
     }
 }
@@ -122,7 +130,7 @@ impl From<Ended> for Exit {
     fn from(ended: Ended) -> Exit {
         match ended {
             Ended::Load(error) => exit(error),
-            Ended::Interrupted => Exit::Failed("interrupted before the capacity was found".to_owned()),
+            Ended::Interrupted => Exit::Failed("interrupted before anything was measured".to_owned()),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! `inrush capacity` end to end: the real program against the real server, for its structure. How fast the
 //! machine is, and whether the generator keeps up on it, is not asked.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 
 use assert_cmd::Command;
+use base::Nanos;
 use serde_json::Value;
 use sys::process::{Child, Program};
 
@@ -129,4 +130,26 @@ fn mistakes_name_what_is_accepted() {
         assert_eq!((code, out.as_str()), (2, ""), "{flag}: {said}");
         assert!(said.contains(accepted), "{flag}: {said}");
     }
+}
+
+#[test]
+fn interrupted_it_has_what_it_found_until_then() {
+    let server = server();
+    let arguments = ["capacity", "--output=json", "--step-time=10s", &server.url];
+    let mut child = Program::new(PROGRAM).arguments(arguments).start().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    // The probe is over when it says how long the rest takes.
+    said.read_line(&mut line).unwrap();
+    assert!(line.starts_with("inrush: this takes about "), "{line}");
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let result: Value = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
+    assert_eq!(result["verdict"], "interrupted");
+    assert!(result["text"].as_str().unwrap().starts_with("It was interrupted after "), "{result}");
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "inrush: interrupted, so the result is of a part of the survey\n");
+    let exit = child.wait(Nanos::from_secs(PATIENCE.as_secs())).unwrap().expect("it has said everything");
+    assert_eq!(exit.status.code(), Some(1));
 }

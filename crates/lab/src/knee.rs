@@ -27,7 +27,7 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
-pub use judge::{conclude, unreachable};
+pub use judge::{conclude, interrupted, unreachable};
 pub use words::table;
 
 use base::{Nanos, Seed};
@@ -192,36 +192,25 @@ pub fn probe<T: Target>(target: &mut T, patience: Nanos) -> Result<Step, T::Erro
     target.offer(offer(patience.max(Nanos::SECOND)))
 }
 
-/// The survey, after a [`probe`] that was answered.
-///
-/// # Errors
-/// The target's; what was measured until then is lost.
-pub fn survey<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> Result<Findings, T::Error> {
+/// The survey, after a [`probe`] that was answered: what was found, and whether it came to its end.
+pub fn survey<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> (Findings, Result<(), T::Error>) {
+    let mut findings = Findings {
+        search: Vec::new(),
+        knee: Vec::new(),
+        estimate: Estimate { per_s: 0.0, interval_per_s: [0.0; 2], enclosed: false },
+        lower_bound_only: false,
+        past: Vec::new(),
+        back: Vec::new(),
+        recovery_s: None,
+    };
     let mut surveyor = Surveyor {
         plan,
         target,
         extra_warmup: warmup_for_latency(probe),
         served_per_s: probe.goodput_per_s.max(1.0),
     };
-    let (bracket, search) = surveyor.search()?;
-    let knee = surveyor.knee(&bracket)?;
-    let estimate = estimate::capacity(&knee, plan.seed.child("bootstrap"));
-    let generator_gave_out =
-        bracket.limited || (!estimate.enclosed && knee.iter().any(|step| step.generator_limited));
-    let mut findings = Findings {
-        search,
-        knee,
-        estimate,
-        lower_bound_only: generator_gave_out,
-        past: Vec::new(),
-        back: Vec::new(),
-        recovery_s: None,
-    };
-    if findings.lower_bound_only || findings.estimate.per_s <= 0.0 {
-        return Ok(findings);
-    }
-    surveyor.excursion(&mut findings)?;
-    Ok(findings)
+    let ended = surveyor.whole(&mut findings);
+    (findings, ended)
 }
 
 /// Twice what the slowest of a few replies took when nothing else was to do.
@@ -286,25 +275,37 @@ impl<T: Target> Surveyor<'_, T> {
         self.target.watch(&[trickle], &mut recovery::is_answered).map(drop)
     }
 
-    fn search(&mut self) -> Result<(Bracket, Vec<Step>), T::Error> {
+    /// All of it. What was found before an error stays in the findings.
+    fn whole(&mut self, findings: &mut Findings) -> Result<(), T::Error> {
+        let bracket = self.search(&mut findings.search)?;
+        let ended = self.knee(&bracket, &mut findings.knee);
+        findings.estimate = estimate::capacity(&findings.knee, self.plan.seed.child("bootstrap"));
+        ended?;
+        let generator_gave_out = findings.knee.iter().any(|step| step.generator_limited);
+        findings.lower_bound_only = bracket.limited || (!findings.estimate.enclosed && generator_gave_out);
+        if findings.lower_bound_only || findings.estimate.per_s <= 0.0 {
+            return Ok(());
+        }
+        self.excursion(findings)
+    }
+
+    fn search(&mut self, steps: &mut Vec<Step>) -> Result<Bracket, T::Error> {
         // A server that a probe is too much for would need long to get rid of more.
         let overloaded_by_probe = self.served_per_s < PROBE_PER_S * KEEPS_UP;
         let first_guess_per_s = if overloaded_by_probe { self.served_per_s } else { FIRST_GUESS_PER_S };
         let plan = Search { first_guess_per_s, narrowing_runs: NARROWING_RUNS };
         let coarse = self.plan.step / COARSE;
-        let mut steps = Vec::new();
-        let bracket = capacity::enclose(plan, &mut |per_s| {
+        capacity::enclose(plan, &mut |per_s| {
             let step = self.offer_and_settle(Phase::Search, per_s, coarse)?;
             let measured = measured(&step);
             steps.push(step);
             Ok(measured)
-        })?;
-        Ok((bracket, steps))
+        })
     }
 
     /// Loads around what the search found, in random order; then further ones while the knee is not
     /// between them.
-    fn knee(&mut self, bracket: &Bracket) -> Result<Vec<Step>, T::Error> {
+    fn knee(&mut self, bracket: &Bracket, steps: &mut Vec<Step>) -> Result<(), T::Error> {
         let trials = self.plan.trials;
         let mut loads: Vec<f64> = match (bracket.limited, bracket.high.is_finite()) {
             (true, _) | (_, false) => vec![bracket.low],
@@ -312,19 +313,18 @@ impl<T: Target> Surveyor<'_, T> {
         };
         loads = loads.repeat(trials);
         loads.shuffle(&mut self.plan.seed.child("order of loads").rng());
-        let mut steps = Vec::new();
         for per_s in loads {
             steps.push(self.offer_and_settle(Phase::Knee, per_s, self.plan.step)?);
         }
         for _ in 0..FURTHER_MOST {
-            let Some(per_s) = estimate::further_load(&steps, FURTHER).filter(|_| !bracket.limited) else {
+            let Some(per_s) = estimate::further_load(steps, FURTHER).filter(|_| !bracket.limited) else {
                 break;
             };
             for _ in 0..trials {
                 steps.push(self.offer_and_settle(Phase::Knee, per_s, self.plan.step)?);
             }
         }
-        Ok(steps)
+        Ok(())
     }
 
     /// Up, down, and until the server serves as before, in one run: clients that hang up between steps would
@@ -344,17 +344,24 @@ impl<T: Target> Surveyor<'_, T> {
             let after = points.partition_point(|point| intervals::begin_s(point) < overload_s);
             recovery::time_s(&points[after..], usual_p99_ns).map(|at_s| at_s - overload_s)
         };
-        let points = self.target.watch(&levels, &mut |points| recovered(points).is_some())?;
+        let mut points = Vec::new();
+        let watched = self.target.watch(&levels, &mut |so_far| {
+            points.extend_from_slice(&so_far[points.len()..]);
+            recovered(so_far).is_some()
+        });
         findings.recovery_s = recovered(&points);
         let mut steps = Vec::new();
         for (number, level) in levels[..levels.len() - 1].iter().enumerate() {
             let from = time * number as u64;
+            if watched.is_err() && !intervals::reach(&points, from + time) {
+                break;
+            }
             let mut step = intervals::step(&points, level.per_s, from + warmup, from + time);
             step.slo_held = self.target.slo_held(&step);
             steps.push(step);
         }
-        findings.back = steps.split_off(up.len());
+        findings.back = steps.split_off(up.len().min(steps.len()));
         findings.past = steps;
-        Ok(())
+        watched.map(drop)
     }
 }

@@ -85,6 +85,8 @@ pub enum CapacityVerdict {
     GeneratorLimited,
     /// No request was answered correctly, however few were offered.
     Unreachable,
+    /// It was ended by hand before this was known: what there is, is of the runs until then.
+    Interrupted,
 }
 
 /// The result of `inrush capacity`.
@@ -92,9 +94,11 @@ pub enum CapacityVerdict {
 pub struct CapacityResult {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The highest offered load that the server answers in full, the objective kept; requests a second.
+    /// The highest offered load that the server answers in full, the objective kept; requests a second. 0 where the
+    /// search was interrupted before it was found.
     pub capacity_per_s: f64,
-    /// Between which rates it lies: lower and upper bound, 95 % confidence.
+    /// Between which rates it lies: lower and upper bound, 95 % confidence. Where it was not found, the highest load
+    /// that was kept up with, and the lowest that was too much, or 0.
     pub interval_per_s: [f64; 2],
     /// What had to hold, as it was given.
     pub slo: Option<String>,

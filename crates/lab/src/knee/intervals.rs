@@ -20,6 +20,11 @@ pub fn begin_s(point: &Point) -> f64 {
     point.at_s - point.interval_s + EPSILON_S
 }
 
+/// Whether what was watched goes on until that time, but for an interval.
+pub fn reach(points: &[Point], until: Nanos) -> bool {
+    points.last().is_some_and(|last| last.at_s + last.interval_s + EPSILON_S >= until.as_secs_f64())
+}
+
 /// The step between two times, of the intervals that lie wholly in it. Whether the objective held is not
 /// known here.
 pub fn step(points: &[Point], asked_per_s: f64, from: Nanos, until: Nanos) -> Step {

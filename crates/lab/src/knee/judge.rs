@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use record::capacity::SCHEMA;
 use record::{CapacityResult, CapacityVerdict, Manifest, Outcome, Step};
 
-use super::{Findings, KEEPS_UP, words};
+use super::{Findings, KEEPS_UP, measured, words};
 
 /// Of its capacity, what a server still answers at the largest load if it holds. Event-driven servers
 /// with a bounded accept queue keep 80 to 90 % of their peak at 1.2 times their capacity (Brecht 2004,
@@ -40,6 +40,31 @@ pub fn conclude(findings: Findings, slo: Option<String>, manifest: Manifest) -> 
     };
     result.text = words::paragraph(&result);
     result
+}
+
+/// The record of a survey that was ended by hand.
+pub fn interrupted(findings: Findings, slo: Option<String>, manifest: Manifest) -> CapacityResult {
+    let was_found = findings.estimate.enclosed && findings.estimate.per_s > 0.0;
+    let mut result = conclude(findings, slo, manifest);
+    result.verdict = CapacityVerdict::Interrupted;
+    if !was_found {
+        let (kept_up_with, too_much) = bounds(&result);
+        result.capacity_per_s = 0.0;
+        result.interval_per_s = [kept_up_with, too_much.unwrap_or(0.0)];
+    }
+    result.text = words::paragraph(&result);
+    result
+}
+
+/// Of all single runs, the highest load that was kept up with below the lowest that was too much, and that one.
+pub(super) fn bounds(result: &CapacityResult) -> (f64, Option<f64>) {
+    let steps = || result.search.iter().chain(&result.knee);
+    let kept_up_with = |step: &&Step| measured(step).is_clear();
+    let lost = steps().filter(|step| !kept_up_with(step) && !step.generator_limited);
+    let too_much = lost.map(|step| step.asked_per_s).reduce(f64::min);
+    let below = |step: &&Step| too_much.is_none_or(|too_much| step.asked_per_s < too_much);
+    let kept = steps().filter(kept_up_with).filter(below).map(|step| step.asked_per_s).fold(0.0, f64::max);
+    (kept, too_much)
 }
 
 /// The record of a probe that nobody answered correctly.

@@ -10,7 +10,7 @@ fn plan(seed: Seed) -> Survey {
 
 fn surveyed(server: &mut Simulated, seed: Seed, slo: Option<&str>) -> CapacityResult {
     let Ok(probe) = probe(server, Nanos::from_secs(10));
-    let Ok(findings) = survey(&plan(seed), &probe, server);
+    let (findings, Ok(())) = survey(&plan(seed), &probe, server);
     conclude(findings, slo.map(str::to_owned), Manifest::default())
 }
 
@@ -177,4 +177,79 @@ fn the_table_has_a_line_for_each_load() {
     let table = table(&result);
     assert_eq!(table.lines().count(), 1 + 4 + 4 + 3 + 2, "{table}");
     assert!(table.ends_with(&format!("\n\n{}\n", result.text)));
+}
+
+/// A server in front of which somebody presses Ctrl-C after so many runs, or intervals of what is watched past its
+/// capacity.
+struct Impatient {
+    server: Simulated,
+    runs: usize,
+    intervals: usize,
+}
+
+#[derive(Debug)]
+struct Interrupted;
+
+impl Target for Impatient {
+    type Error = Interrupted;
+
+    fn offer(&mut self, offer: Offer) -> Result<Step, Interrupted> {
+        self.runs = self.runs.checked_sub(1).ok_or(Interrupted)?;
+        let Ok(step) = self.server.offer(offer);
+        Ok(step)
+    }
+
+    fn watch(
+        &mut self,
+        levels: &[Level],
+        enough: &mut dyn FnMut(&[Point]) -> bool,
+    ) -> Result<Vec<Point>, Interrupted> {
+        let most = if levels.len() > 1 { self.intervals } else { usize::MAX };
+        let Ok(points) = self.server.watch(levels, &mut |points| enough(points) || points.len() >= most);
+        if points.len() >= most { Err(Interrupted) } else { Ok(points) }
+    }
+
+    fn slo_held(&self, step: &Step) -> bool {
+        self.server.slo_held(step)
+    }
+}
+
+fn interrupted_after(runs: usize, intervals: usize) -> CapacityResult {
+    let mut server = Impatient { server: Simulated::new(1_000.0, Seed(1)), runs: usize::MAX, intervals };
+    let probe = probe(&mut server, Nanos::from_secs(10)).unwrap();
+    server.runs = runs;
+    let (findings, ended) = survey(&plan(Seed(1)), &probe, &mut server);
+    ended.unwrap_err();
+    interrupted(findings, None, Manifest::default())
+}
+
+#[test]
+fn a_survey_that_is_interrupted_says_what_it_has_found() {
+    let nothing = interrupted_after(0, 0);
+    assert_eq!((nothing.verdict, nothing.capacity_per_s), (CapacityVerdict::Interrupted, 0.0));
+    assert!(
+        nothing.text.ends_with("So far no load was kept up with, and nothing was too much."),
+        "{}",
+        nothing.text
+    );
+    let searching = interrupted_after(2, 0);
+    assert_eq!(searching.search.len(), 2);
+    assert_eq!(searching.interval_per_s, [400.0, 0.0]);
+    assert!(
+        searching.text.contains("after 2 runs, while the capacity was searched for"),
+        "{}",
+        searching.text
+    );
+}
+
+#[test]
+fn a_survey_that_is_interrupted_past_the_capacity_keeps_the_loads_that_were_over() {
+    // A load takes 2 s: two of them, and a part of the third.
+    let past = interrupted_after(usize::MAX, 45);
+    check_capacity(&past, 1_000.0, 0.93..=1.02);
+    assert_eq!((past.past.len(), past.back.len(), past.recovery_s), (2, 0, None));
+    assert!(past.text.contains("past the capacity. The capacity is"), "{}", past.text);
+    assert!(past.text.contains("At 1.73× the capacity it answers"), "{}", past.text);
+    let back = interrupted_after(usize::MAX, 130);
+    assert_eq!((back.past.len(), back.back.len()), (4, 2), "{}", back.text);
 }

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use record::{CapacityResult, CapacityVerdict, Outcome, Step};
 
-use super::judge::{IN_FLIGHT, after_effect, is_brought_about, largest_offered};
+use super::judge::{IN_FLIGHT, after_effect, bounds, is_brought_about, largest_offered};
 use super::{RECOVERY_LOAD, RECOVERY_MOST, answered_share, by_load, estimate, recovery};
-use crate::report::format::{multiple, percent, rate, time};
+use crate::report::format::{multiple, percent, plural, rate, time};
 
 /// Losses below this share are not worth a word: less than that is lost at the capacity, too.
 const WORTH_A_WORD: f64 = 0.01;
@@ -68,6 +68,10 @@ fn line(out: &mut String, name: &str, capacity_per_s: f64, steps: &[&Step]) {
 pub fn paragraph(result: &CapacityResult) -> String {
     let sentences = match result.verdict {
         CapacityVerdict::Unreachable => vec![unreachable(result)],
+        CapacityVerdict::Interrupted if result.capacity_per_s > 0.0 => {
+            vec![interrupted(result), capacity(result), behaviour_so_far(result), losses(result)]
+        }
+        CapacityVerdict::Interrupted => vec![interrupted(result), capacity_so_far(result)],
         CapacityVerdict::GeneratorLimited => vec![capacity(result), generator(result)],
         _ if result.past.is_empty() => vec![capacity(result)],
         _ => vec![
@@ -92,6 +96,39 @@ fn unreachable(result: &CapacityResult) -> String {
         result.loss.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
     let ends = if ends.is_empty() { "nothing was offered".to_owned() } else { ends.join(", ") };
     format!("No request was answered correctly, however few were offered: {ends}.")
+}
+
+fn interrupted(result: &CapacityResult) -> String {
+    let during = match (result.knee.is_empty(), result.past.is_empty()) {
+        (true, _) => "while the capacity was searched for",
+        (false, true) => "around the capacity",
+        (false, false) => "past the capacity",
+    };
+    let runs = result.search.len() + result.knee.len();
+    format!("It was interrupted after {}, {during}.", plural(runs, "run", "runs"))
+}
+
+fn capacity_so_far(result: &CapacityResult) -> String {
+    let (kept_up_with, too_much) = bounds(result);
+    let kept_up_with = match kept_up_with > 0.0 {
+        true => format!("the server kept up with {}", rate(kept_up_with)),
+        false => "no load was kept up with".to_owned(),
+    };
+    match too_much {
+        Some(too_much) => format!("So far {kept_up_with}, and {} was too much.", rate(too_much)),
+        None => format!("So far {kept_up_with}, and nothing was too much."),
+    }
+}
+
+fn behaviour_so_far(result: &CapacityResult) -> String {
+    largest_offered(&result.past).map_or(String::new(), |largest| {
+        format!(
+            "At {} the capacity it answers {}, {} of it.",
+            multiple(largest.asked_per_s / result.capacity_per_s),
+            rate(largest.goodput_per_s),
+            percent(largest.goodput_per_s / result.capacity_per_s)
+        )
+    })
 }
 
 fn capacity(result: &CapacityResult) -> String {
