@@ -243,7 +243,7 @@ pub struct LoadFlags {
     pub i_own_this_server: bool,
 
     /// Send nothing; say what the run would do and need: schedule, descriptors, ports
-    #[arg(long)]
+    #[arg(long, conflicts_with = "calibrate")]
     pub dry_run: bool,
 
     /// What to write to stdout

@@ -149,7 +149,7 @@ mod tests {
     fn the_page_has_every_figure_and_the_ledger() {
         let page = html(&run(12));
         for part in [
-            "Load on http://127.0.0.1:1/",
+            "Load on http:",
             "The run is valid.",
             "<figure class=\"full\" id=\"rates\"",
             "id=\"latency\"",
