@@ -15,7 +15,8 @@ use std::io::{self, Write};
 use std::num::NonZeroU32;
 
 use ::load::{
-    Config, Expected, Form, LoadError, Observer, Part, Plan, Sockets, Stop, Threshold, TlsOptions, Trust,
+    Config, Expected, Form, LoadError, Observer, Part, Plan, Processes, Sockets, Stop, Threshold, TlsOptions,
+    Trust,
 };
 use base::PerSecond;
 use record::{LoadResult, Verdict};
@@ -44,6 +45,7 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
         return run_part(flags, part);
     }
     check_rate(&flags)?;
+    check_processes(&flags)?;
     if flags.dry_run { plan(flags) } else { offer(flags, arguments) }
 }
 
@@ -54,7 +56,9 @@ fn plan(flags: LoadFlags) -> Result<(), Exit> {
 }
 
 fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
-    let clean_rate = calibrate::kept(flags.threads.get()).map(|kept| PerSecond(kept.clean_per_s));
+    // It was measured with one loop.
+    let calibrated = (flags.client == Client::Open).then(|| calibrate::kept(flags.threads.get())).flatten();
+    let clean_rate = calibrated.map(|kept| PerSecond(kept.clean_per_s));
     ::load::prepare(Config { clean_rate, ..configuration(flags) }).map_err(exit)
 }
 
@@ -84,7 +88,8 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
 /// Is one of the processes of a run.
 fn run_part(flags: LoadFlags, part: Part) -> Result<(), Exit> {
     let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
-    let stop = stop_at_signal()?;
+    // A handler ends with its establisher, or by the signal.
+    let stop = if part.is_handler() { Stop::new() } else { stop_at_signal()? };
     ::load::run_part(&plan, part, &mut io::stdout().lock(), &stop).map_err(exit)
 }
 
@@ -95,7 +100,7 @@ fn carry_out(
     observer: &mut dyn Observer,
     stop: &Stop,
 ) -> Result<LoadResult, Exit> {
-    if plan.processes() == 1 {
+    if plan.processes() == 1 && !plan.is_pair() {
         return ::load::run(plan, observer, stop).map_err(exit);
     }
     let program = sys::process::this_program()
@@ -114,12 +119,22 @@ fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
         Client::Closed => {
             "a closed loop has no rate, it waits for the server; accepted is --sockets".to_owned()
         }
-        Client::SClient if flags.arrivals.has_own_rate() => {
+        Client::Open | Client::Pair if flags.arrivals.has_own_rate() => {
             format!("{} has rates of its own; leave --rate out", flags.arrivals)
         }
-        Client::SClient => return Ok(()),
+        Client::Open | Client::Pair => return Ok(()),
     };
     Err(Exit::Usage(format!("--rate {rate}: {why}")))
+}
+
+/// A pair is two processes, whatever else is asked for.
+fn check_processes(flags: &LoadFlags) -> Result<(), Exit> {
+    match (flags.client, flags.processes) {
+        (Client::Pair, processes @ Processes::Count(_)) => Err(Exit::Usage(format!(
+            "--processes {processes}: s-client-pair is two, an establisher and a handler; leave --processes out"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn hurst_line(shown: Option<f64>, expected: f64) -> String {
@@ -138,8 +153,8 @@ fn title(flags: &LoadFlags) -> String {
     let more =
         if flags.urls.len() > 1 { format!(" and {} more", flags.urls.len() - 1) } else { String::new() };
     let how = match flags.client {
-        Client::SClient if flags.arrivals.has_own_rate() => flags.arrivals.to_string(),
-        Client::SClient => format!("{} {}", flags.rate.unwrap_or(RATE), flags.arrivals),
+        Client::Open | Client::Pair if flags.arrivals.has_own_rate() => flags.arrivals.to_string(),
+        Client::Open | Client::Pair => format!("{} {}", flags.rate.unwrap_or(RATE), flags.arrivals),
         Client::Closed => "closed loop".to_owned(),
     };
     format!("{}{more}  {how}", flags.urls[0])
@@ -147,7 +162,7 @@ fn title(flags: &LoadFlags) -> String {
 
 fn configuration(flags: LoadFlags) -> Config {
     let client = match (flags.client, flags.sockets) {
-        (Client::SClient, sockets) => {
+        (Client::Open | Client::Pair, sockets) => {
             let rate = flags.rate.unwrap_or(RATE);
             ::load::Client::SClient { rate, arrivals: flags.arrivals, sockets }
         }
@@ -180,7 +195,10 @@ fn configuration(flags: LoadFlags) -> Config {
         tls: TlsOptions { trust, resume: flags.handshakes == HandshakeKind::Resumed },
         seed: flags.seed,
         source: flags.source_ip,
-        processes: flags.processes,
+        processes: match flags.client {
+            Client::Pair => Processes::Pair,
+            Client::Open | Client::Closed => flags.processes,
+        },
         close: match flags.close {
             Close::Fin => ::load::Close::Fin,
             Close::Rst => ::load::Close::Reset,

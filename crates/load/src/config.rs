@@ -55,6 +55,9 @@ pub enum Processes {
     Auto,
     /// So many.
     Count(NonZeroU32),
+    /// The paper's pair: an establisher and a handler, of a thread each (Banga 1997, section 3). For the S-client in
+    /// plain HTTP with a request a connection and no retries.
+    Pair,
 }
 
 /// What decides when sessions begin.
@@ -203,6 +206,9 @@ impl Config {
             ("interval", self.interval.to_string()),
         ];
         settings.extend(self.client.describe());
+        if self.processes == Processes::Pair {
+            settings.push(("client", "s-client-pair".to_owned()));
+        }
         if let Some(length) = &self.requests_per_connection {
             settings.push(("requests_per_connection", length.to_string()));
         }
@@ -281,6 +287,7 @@ impl fmt::Display for Processes {
         match self {
             Processes::Auto => f.write_str("auto"),
             Processes::Count(count) => count.fmt(f),
+            Processes::Pair => f.write_str("2"),
         }
     }
 }

@@ -7,11 +7,12 @@
 //! ```
 //!
 //! The paper has two processes, an establisher and a handler, so that neither waits for the other. Here
-//! they are two interest sets in one loop, and each turn does a bounded amount of work for each: begin
-//! at most [`STARTS_PER_TURN`] sessions, handle one batch of connects, handle one batch of replies. The
-//! set of connecting sockets is edge-triggered, and each of its sockets is registered once and never
-//! taken out. It is waited for *inside* the set of established ones, so a turn that only reads replies
-//! makes one call for all of them. A session that is due takes over the socket of a connect whose time
+//! they are two interest sets in one loop, or the paper's two processes where they are asked for ([`pair`]).
+//! Each turn does a bounded amount of work for each: begin at most [`STARTS_PER_TURN`] sessions, handle one
+//! batch of connects, handle one batch of replies. The set of connecting sockets is edge-triggered, and each
+//! of its sockets is registered once and, unless it is given to another process, never taken out. It is
+//! waited for *inside* the set of established ones, so a turn that only reads replies makes one call for all
+//! of them. A session that is due takes over the socket of a connect whose time
 //! is over: an abandoned attempt costs two system calls (an improvement on the paper, which closes the
 //! socket and makes another).
 //!
@@ -27,6 +28,7 @@
 
 mod connect;
 mod exchange;
+mod pair;
 mod retries;
 mod session;
 
@@ -53,6 +55,7 @@ use crate::sources::Sources;
 use crate::tls::Tls;
 use crate::workload::Workload;
 pub(crate) use connect::connect_failure;
+use pair::{OTHER_HALF, Role};
 use session::Connection;
 
 /// Sessions begun in one turn: a millisecond's work, so that replies are read in between.
@@ -137,6 +140,7 @@ pub(crate) struct Engine<'a, C> {
     thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
     /// When the server last said something.
     heard: Nanos,
+    role: Role,
     books: Books,
     events: Vec<Event>,
     scratch: Box<[u8]>,
@@ -177,16 +181,18 @@ impl<'a, C: Clock> Engine<'a, C> {
             reply_deadlines: Deadlines::default(),
             thinking: BinaryHeap::new(),
             heard: Nanos::ZERO,
+            role: Role::Whole,
             books,
             events: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
         })
     }
 
-    /// Runs to the window's end or until it should stop, and tells of every interval.
+    /// Runs to the window's end or until it should stop, a handler until its establisher has ended, and tells of
+    /// every interval.
     ///
     /// # Errors
-    /// A wait that fails for a reason no peer can cause.
+    /// A wait that fails for a reason no peer can cause; the other half of a pair has ended.
     pub(crate) fn run(
         mut self,
         should_stop: &dyn Fn() -> bool,
@@ -195,7 +201,8 @@ impl<'a, C: Clock> Engine<'a, C> {
         let end = self.settings.window.until;
         loop {
             let now = self.now();
-            if now >= end || should_stop() {
+            if now >= end || should_stop() || self.other_half_is_over() {
+                self.receive_rest()?;
                 return Ok(self.finish(now.min(end), tell));
             }
             self.expire(now);
@@ -225,17 +232,21 @@ impl<'a, C: Clock> Engine<'a, C> {
 
     /// Handles one batch of connects that have completed or failed; does not wait.
     fn handle_connects(&mut self) -> Result<(), LoadError> {
-        if !std::mem::take(&mut self.connecting_waits) {
-            return Ok(());
+        // Once, unless connections were given away: those are forgotten by another wait, and closed.
+        while std::mem::take(&mut self.connecting_waits) {
+            let given_away = self.given_away();
+            let mut events = std::mem::take(&mut self.events);
+            let waited = self.connecting.wait(&mut events, Some(Nanos::ZERO));
+            drop(given_away);
+            self.note_whether_heard(&events);
+            for event in events.drain(..) {
+                self.connect_ready(Key::from(event.token));
+                self.hand_over()?;
+            }
+            self.events = events;
+            waited.map_err(LoadError::system("waiting for connections"))?;
         }
-        let mut events = std::mem::take(&mut self.events);
-        let waited = self.connecting.wait(&mut events, Some(Nanos::ZERO));
-        self.note_whether_heard(&events);
-        for event in events.drain(..) {
-            self.connect_ready(Key::from(event.token));
-        }
-        self.events = events;
-        waited.map(drop).map_err(LoadError::system("waiting for connections"))
+        Ok(())
     }
 
     /// Waits for replies, connects or the time-out, and handles one batch of replies.
@@ -246,6 +257,7 @@ impl<'a, C: Clock> Engine<'a, C> {
         for event in events.drain(..) {
             match event.token {
                 CONNECTING_SET => self.connecting_waits = true,
+                OTHER_HALF => self.attend_other_half()?,
                 token => self.exchange_ready(Key::from(token)),
             }
         }

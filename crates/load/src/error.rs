@@ -79,6 +79,12 @@ pub enum LoadError {
         /// The setting's name on the command line.
         setting: &'static str,
     },
+    /// Something that a pair of establisher and handler is not made for.
+    #[error("--client s-client-pair: {why}")]
+    Pair {
+        /// What, and what is accepted.
+        why: String,
+    },
     /// A source address of the wrong family.
     #[error("--source-ip {source_ip} cannot reach {target}: one is IPv4, the other IPv6")]
     SourceFamily {

@@ -1,6 +1,7 @@
 //! The threads of a run: a lane of the measured traffic, or a share of a population.
 
 use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 
 use base::{Nanos, PerSecond, RealClock};
 use rand::Rng as _;
@@ -26,11 +27,12 @@ pub(crate) struct Start {
     pub origin: Nanos,
 }
 
-/// One engine, in its own thread.
+/// One engine, in its own thread; where there is a socket, only the establisher of a pair.
 pub(crate) fn run_lane(
     plan: &Plan,
     lane: Lane,
     start: Start,
+    handler: Option<OwnedFd>,
     should_stop: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(Interval),
 ) -> Result<Report, LoadError> {
@@ -52,7 +54,26 @@ pub(crate) fn run_lane(
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
     let sources = plan.sources_of(lane.index);
     sleep_precisely()?;
-    Engine::new(start.clock, start.origin, settings, schedule, seeds, sources)?.run(should_stop, tell)
+    let engine = Engine::new(start.clock, start.origin, settings, schedule, seeds, sources)?;
+    let engine = match handler {
+        Some(socket) => engine.establishing(socket),
+        None => engine,
+    };
+    engine.run(should_stop, tell)
+}
+
+/// The handler of a pair, whose establisher is behind the socket.
+pub(crate) fn run_handler(
+    plan: &Plan,
+    start: Start,
+    establisher: OwnedFd,
+    tell: &mut dyn FnMut(Interval),
+) -> Result<Report, LoadError> {
+    let (nobody, unused) = (Schedule::closed(0, Nanos::ZERO), plan.config.seed.child("handler").rng());
+    sleep_precisely()?;
+    Engine::new(start.clock, start.origin, settings(plan), nobody, unused, plan.sources_of(0))?
+        .handling(establisher)
+        .run(&|| false, tell)
 }
 
 /// What is the same in all lanes.

@@ -46,6 +46,12 @@ pub struct Account {
 }
 
 impl Account {
+    /// The account of a session of one request that the ledger of another process has offered, and that this one
+    /// has to end. The other forgets its own.
+    pub fn taken_on(measured: bool) -> Account {
+        Account { left: 1, measured, retry: false }
+    }
+
     /// Requests that have not ended.
     pub fn left(&self) -> u32 {
         self.left

@@ -39,7 +39,7 @@ pub struct Outline {
     pub hurst: Option<Hurst>,
     /// The populations beside the measured traffic.
     pub populations: Vec<String>,
-    /// Engine threads, all processes together.
+    /// Engine threads, all processes together, the handler's of a pair among them.
     pub threads: u32,
     /// Processes.
     pub processes: u32,
@@ -126,8 +126,8 @@ impl Plan {
             rates: self.rates(),
             hurst: self.hurst().map(|(schedule, process)| Hurst { schedule, process }),
             populations: config.populations.iter().map(Population::to_string).collect(),
-            threads: self.lanes(),
-            processes: self.processes(),
+            threads: self.tellers(),
+            processes: self.processes() + u32::from(self.is_pair()),
             descriptors: self.descriptors(),
             sources: self.source_ports(),
             warnings: self.warnings().to_vec(),

@@ -16,6 +16,7 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::str::FromStr;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -28,6 +29,7 @@ use sys::process::{Child, Program};
 use crate::LoadError;
 use crate::lanes::Start;
 use crate::observer::Observer;
+use crate::pair;
 use crate::preflight::Plan;
 use crate::run::{Gathering, Reports, Told, carry_out};
 use crate::stop::Stop;
@@ -65,9 +67,29 @@ impl Share {
 /// What a process is told when it is to be a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    share: Share,
+    role: Role,
     /// When the run begins, on the clock that all processes of a machine share.
     origin: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Share(Share),
+    /// Of a pair, with its end of the socket under this number.
+    Handler(RawFd),
+}
+
+impl Part {
+    /// The handler of a pair.
+    pub(crate) fn handler(socket: RawFd, origin: Nanos) -> Part {
+        Part { role: Role::Handler(socket), origin }
+    }
+
+    /// Whether it goes on until its establisher ends, whatever else happens: a signal that is meant to end it has
+    /// to end its process.
+    pub fn is_handler(self) -> bool {
+        matches!(self.role, Role::Handler(_))
+    }
 }
 
 /// Not a part.
@@ -80,11 +102,14 @@ impl FromStr for Part {
 
     fn from_str(text: &str) -> Result<Part, NotAPart> {
         let parse = || {
-            let (share, origin) = text.split_once('@')?;
-            let (index, count) = share.split_once('/')?;
-            let share = Share { index: index.parse().ok()?, count: count.parse().ok()? };
+            let (role, origin) = text.split_once('@')?;
             let origin = Nanos(origin.parse().ok()?);
-            (share.index < share.count).then_some(Part { share, origin })
+            if let Some(socket) = role.strip_prefix("handler:") {
+                return Some(Part::handler(socket.parse().ok()?, origin));
+            }
+            let (index, count) = role.split_once('/')?;
+            let share = Share { index: index.parse().ok()?, count: count.parse().ok()? };
+            (share.index < share.count).then_some(Part { role: Role::Share(share), origin })
         };
         parse().ok_or_else(|| NotAPart(text.to_owned()))
     }
@@ -92,28 +117,27 @@ impl FromStr for Part {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}@{}", self.share.index, self.share.count, self.origin.0)
+        match self.role {
+            Role::Share(Share { index, count }) => write!(f, "{index}/{count}@{}", self.origin.0),
+            Role::Handler(socket) => write!(f, "handler:{socket}@{}", self.origin.0),
+        }
     }
 }
 
 /// A line from a part.
 #[derive(Serialize, Deserialize)]
-enum Line {
+pub(crate) enum Line {
     Told(Box<Told>),
     Reports(Box<Reports>),
 }
 
 /// Carries out a part of a run in this process, and writes what there is to tell to `out`. Blocks until
-/// the planned time is over or `stop` is raised.
+/// the planned time is over or `stop` is raised; a handler, until its establisher has ended.
 ///
 /// # Errors
 /// As [`crate::run`]; nobody reads `out`.
 pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> Result<(), LoadError> {
-    let clock = RealClock::new();
-    // The run's start in this process's own time; one that is late finds its sessions overdue.
-    let head_start = part.origin.saturating_sub(sys::clock::monotonic());
-    let late = sys::clock::monotonic().saturating_sub(part.origin);
-    let origin = (clock.now() + head_start).saturating_sub(late);
+    let start = start_at(part.origin);
     let mut failure = None;
     let mut write = |line: &Line| {
         let written = serde_json::to_writer(&mut *out, line).map_err(io::Error::from);
@@ -123,15 +147,24 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
             stop.request();
         }
     };
-    let reports =
-        carry_out(plan, part.share, Start { clock, origin }, &|| stop.is_requested(), &mut |told| {
-            write(&Line::Told(Box::new(told)));
-        })?;
+    let mut hear = |told| write(&Line::Told(Box::new(told)));
+    let reports = match part.role {
+        Role::Share(share) => carry_out(plan, share, start, None, &|| stop.is_requested(), &mut hear)?,
+        Role::Handler(socket) => pair::handle(plan, socket, start, &mut hear)?,
+    };
     write(&Line::Reports(Box::new(reports)));
     failure.map_or(Ok(()), |source| Err(LoadError::System { operation: "telling the parent", source }))
 }
 
-/// Carries out a planned run in as many processes as it needs; `program` says how to start this program as a
+/// A run's start in this process's own time; one that is late finds its sessions overdue.
+pub(crate) fn start_at(origin: Nanos) -> Start {
+    let clock = RealClock::new();
+    let head_start = origin.saturating_sub(sys::clock::monotonic());
+    let late = sys::clock::monotonic().saturating_sub(origin);
+    Start { clock, origin: (clock.now() + head_start).saturating_sub(late) }
+}
+
+/// Carries out a planned run in as many processes as it needs, or by a pair; `program` says how to start this program as a
 /// part. Blocks as [`crate::run`] does.
 ///
 /// # Errors
@@ -142,11 +175,14 @@ pub fn run_in_processes(
     observer: &mut dyn Observer,
     stop: &Stop,
 ) -> Result<LoadResult, LoadError> {
+    if plan.is_pair() {
+        return pair::run(plan, program, observer, stop);
+    }
     let count = plan.processes();
     let origin = sys::clock::monotonic() + HEAD_START + HEAD_START_EACH * u64::from(count);
     let mut gathering = Gathering::new(plan, Share { index: 0, count }, observer);
     let start = |index| {
-        let part = Part { share: Share { index, count }, origin };
+        let part = Part { role: Role::Share(Share { index, count }), origin };
         program(part).start().map_err(LoadError::system("starting a part of the generator"))
     };
     // By this thread, which stays: a child does not outlive the one that started it.
@@ -192,7 +228,7 @@ pub fn run_in_processes(
 }
 
 /// Hands on the lines of a part until it ends; what it says on its standard error is why it failed.
-fn read(
+pub(crate) fn read(
     index: u32,
     stdout: Option<impl Read>,
     stderr: Option<impl Read>,
@@ -219,10 +255,10 @@ mod tests {
 
     #[test]
     fn parts_parse_back() {
-        for text in ["0/1@0", "2/3@123456789"] {
+        for text in ["0/1@0", "2/3@123456789", "handler:7@5"] {
             assert_eq!(text.parse::<Part>().unwrap().to_string(), text);
         }
-        for text in ["", "3/3@1", "1@1", "1/3", "a/b@c"] {
+        for text in ["", "3/3@1", "1@1", "1/3", "a/b@c", "handler:@1", "handler:x@1"] {
             assert!(text.parse::<Part>().is_err(), "{text:?}");
         }
     }

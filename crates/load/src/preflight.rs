@@ -14,6 +14,7 @@ use crate::LoadError;
 use crate::config::{Client, Close, Config, PROCESSES_MAX, Processes, Sockets};
 use crate::ledger::Window;
 use crate::population::Population;
+use crate::retry::Retry;
 use crate::sources::{self, SourceRange, Sources, TIME_WAIT};
 use crate::target;
 use crate::tls::Tls;
@@ -70,7 +71,7 @@ impl Plan {
         u64::from(self.pending_max_per_lane) * u64::from(self.lanes)
     }
 
-    /// How many processes it is for.
+    /// How many processes share its threads; 1 for a pair, whose establisher has its one thread.
     pub fn processes(&self) -> u32 {
         self.processes
     }
@@ -78,6 +79,16 @@ impl Plan {
     /// Engine threads, all processes together: as many as were asked for, and at least one a process.
     pub(crate) fn lanes(&self) -> u32 {
         self.lanes
+    }
+
+    /// Whether an establisher and a handler carry it out.
+    pub fn is_pair(&self) -> bool {
+        self.config.processes == Processes::Pair
+    }
+
+    /// Threads that tell of the measured traffic: the lanes, and the handler of a pair.
+    pub(crate) fn tellers(&self) -> u32 {
+        self.lanes + u32::from(self.is_pair())
     }
 
     /// The sockets of one of its threads. Threads begin at different addresses, so that they do not search the same
@@ -153,6 +164,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let population_workloads = config.populations.iter().map(|population| of_population(&config, population));
     let population_workloads = population_workloads.collect();
     check_conduct(&config, &workload, target)?;
+    check_pair(&config, &workload)?;
     if let Some(setting) = config.expected.content_setting().filter(|_| workload.answers_head()) {
         return Err(LoadError::NoContent { setting });
     }
@@ -223,6 +235,30 @@ fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
     first.resolve()
 }
 
+/// What the halves of a pair do not tell each other.
+fn check_pair(config: &Config, workload: &Workload) -> Result<(), LoadError> {
+    let why = match config {
+        Config { processes: Processes::Auto | Processes::Count(_), .. } => return Ok(()),
+        Config { client: Client::Closed { .. }, .. } => {
+            "a closed loop has no pair; accepted is an open one".to_owned()
+        }
+        Config { threads, .. } if threads.get() > 1 => {
+            format!("--threads {threads}: establisher and handler have one thread each; leave --threads out")
+        }
+        Config { urls, .. } if urls.iter().any(|url| url.is_secure()) => {
+            "a TLS connection cannot change its process; accepted is http://".to_owned()
+        }
+        Config { retry, .. } if *retry != Retry::Never => {
+            format!("--retry {retry}: who reads the failure cannot connect again; leave --retry out")
+        }
+        _ if workload.mean_session_length() != 1.0 => {
+            "it makes one request a connection; accepted is --requests-per-connection 1".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(LoadError::Pair { why })
+}
+
 fn check_populations(config: &Config) -> Result<(), LoadError> {
     let names: Vec<String> = config.populations.iter().map(Population::to_string).collect();
     let twice = (1..names.len()).find(|number| names[..*number].contains(&names[*number]));
@@ -285,7 +321,7 @@ fn pending_max(config: &Config, session_length: f64) -> u64 {
 fn processes(asked: Processes, descriptors: u64, limit: Option<u64>) -> u32 {
     match (asked, limit) {
         (Processes::Count(count), _) => count.get(),
-        (Processes::Auto, None) => 1,
+        (Processes::Pair, _) | (Processes::Auto, None) => 1,
         (Processes::Auto, Some(limit)) => {
             let each = limit.saturating_sub(DESCRIPTORS_ASIDE).max(1);
             descriptors.div_ceil(each).clamp(1, u64::from(PROCESSES_MAX)) as u32

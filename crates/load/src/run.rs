@@ -5,6 +5,7 @@
 //! for. A target that refuses everything in the first second is not measured any longer. A run in several
 //! processes is the same, with the threads in others ([`crate::parts`]).
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -42,7 +43,7 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<Load
     let mut gathering = Gathering::new(plan, Share::ALL, observer);
     let given_up = gathering.given_up.clone();
     let stopped = || stop.is_requested() || given_up.is_requested();
-    let reports = carry_out(plan, Share::ALL, start, &stopped, &mut |told| gathering.hear(0, told))?;
+    let reports = carry_out(plan, Share::ALL, start, None, &stopped, &mut |told| gathering.hear(0, told))?;
     Ok(gathering.result(reports))
 }
 
@@ -83,11 +84,13 @@ impl Reports {
     }
 }
 
-/// Runs a process's share of a plan, each lane and each population in a thread, and hands on what they tell.
+/// Runs a process's share of a plan, each lane and each population in a thread, and hands on what they tell. The first
+/// lane is the establisher of a pair whose handler is behind the socket, where there is one.
 pub(crate) fn carry_out(
     plan: &Plan,
     share: Share,
     start: Start,
+    mut handler: Option<OwnedFd>,
     should_stop: &(dyn Fn() -> bool + Sync),
     hear: &mut dyn FnMut(Told),
 ) -> Result<Reports, LoadError> {
@@ -99,19 +102,22 @@ pub(crate) fn carry_out(
         populations.map(|(number, _)| Member::Population(number)).chain(lanes).collect();
     thread::scope(|scope| {
         let (sender, receiver) = channel();
-        let begin = |member: &Member| {
+        let mut begin = |member: &Member| {
             let (member, sender) = (*member, sender.clone());
+            let handler = if matches!(member, Member::Lane(_)) { handler.take() } else { None };
             // The receiver outlives the engines, unless who hears has panicked.
             let mut tell = move |interval: Interval| drop(sender.send((member, interval)));
             let run = move || match member {
-                Member::Lane(index) => run_lane(plan, Lane { index, count }, start, should_stop, &mut tell),
+                Member::Lane(index) => {
+                    run_lane(plan, Lane { index, count }, start, handler, should_stop, &mut tell)
+                }
                 Member::Population(number) => {
                     run_population(plan, number, share, start, should_stop, &mut tell)
                 }
             };
             (member, scope.spawn(run))
         };
-        let threads: Vec<_> = members.iter().map(begin).collect();
+        let threads: Vec<_> = members.iter().map(&mut begin).collect();
         drop(sender);
         receiver.into_iter().for_each(hear);
         let mut reports = Reports::of(plan);
@@ -143,7 +149,7 @@ impl<'a> Gathering<'a> {
         let config = &plan.config;
         Gathering {
             plan,
-            assembly: Assembly::new(plan.lanes(), share.count, config.window(), &config.populations),
+            assembly: Assembly::new(plan.tellers(), share.count, config.window(), &config.populations),
             observer,
             manifest: Manifest::of_this_machine(
                 RealClock::new().wall(),

@@ -80,7 +80,7 @@ impl WorkloadError {
 
 /// One request of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestId(u32);
+pub struct RequestId(pub(crate) u32);
 
 /// Where a request's two forms stand in the arena: the one that keeps the connection, then the one that
 /// ends it.

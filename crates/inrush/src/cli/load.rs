@@ -17,7 +17,11 @@ use crate::load::meters::Collector;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Client {
     /// Open loop: sessions begin when the arrival process says, whatever the server does
-    SClient,
+    #[value(name = "s-client")]
+    Open,
+    /// The same in two processes, to compare: one connects and sends, and gives connections to one that reads
+    #[value(name = "s-client-pair")]
+    Pair,
     /// Closed loop: each of --sockets clients begins a session when its last one has ended
     Closed,
 }

@@ -7,6 +7,7 @@ mod common;
 mod comparing;
 mod fileset;
 mod mistakes;
+mod pair;
 mod planning;
 mod processes;
 mod watching;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{PATIENCE, inrush, refused, said};
 
 /// Answers every request with 200, a thread a connection; ends with the test process.
-fn server() -> SocketAddr {
+pub fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serve = |mut stream: TcpStream| {

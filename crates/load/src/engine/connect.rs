@@ -108,7 +108,7 @@ impl<C: Clock> Engine<'_, C> {
                 self.books.connections.established += 1;
                 let measured = connection.session.account.measured();
                 self.books.recorder.established(now.saturating_sub(since), measured);
-                self.await_reply(key, now);
+                self.first_request_sent(key, now);
             }
             Err(error) => {
                 let outcome = connect_failure(&error);

@@ -1,0 +1,100 @@
+//! An establisher and a handler: one result, whatever ends the run.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use assert_cmd::Command as Checked;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::processes::server;
+use super::{PATIENCE, refused};
+
+const PAIR: [&str; 2] = ["--rate=400", "--client=s-client-pair"];
+
+fn assert_balanced(result: &Value) {
+    let outcomes = result["outcomes"].as_object().unwrap().values();
+    let ended: u64 = outcomes.map(|count| count.as_u64().unwrap()).sum();
+    let in_flight = result["in_flight_at_end"].as_u64().unwrap();
+    assert_eq!(result["offered"].as_u64().unwrap(), ended + in_flight, "{result:#}");
+}
+
+#[test]
+fn their_books_are_one() {
+    let url = format!("http://{}/", server());
+    let more = ["--duration=500ms", "--warmup=300ms", "--population=idle:5", "--connect-timeout=5s"];
+    let mut program = Checked::new(env!("CARGO_BIN_EXE_inrush"));
+    program.args(["load", &url, "--output=json"]).args(PAIR).args(more).timeout(PATIENCE);
+    // A busy machine makes the generator late, which is another exit code and the same books.
+    let result = serde_json::from_slice(&program.assert().code(&[0, 5][..]).get_output().stdout).unwrap();
+    assert_balanced(&result);
+    assert_eq!((&result["offered"], &result["lateness_ns"]["count"]), (&200.into(), &200.into()));
+    assert!(result["outcomes"]["ok"].as_u64().unwrap() > 0, "{result:#}");
+    assert_eq!(result["latency_intended_ns"]["count"], result["outcomes"]["ok"]);
+    assert_eq!(result["populations"]["idle:5"]["offered"], 5);
+    let points = result["series"].as_array().unwrap().iter();
+    assert_eq!(points.map(|point| point["offered"].as_u64().unwrap()).sum::<u64>(), 320);
+}
+
+/// A run of an hour that is under way, what it has still to say, and its handler's number.
+fn long_run() -> (Child, BufReader<ChildStdout>, Pid) {
+    let url = format!("http://{}/", server());
+    #[allow(clippy::disallowed_methods, reason = "a run that is interfered with from outside")]
+    let mut program = Command::new(env!("CARGO_BIN_EXE_inrush"));
+    program.args(["load", &url, "--output=ndjson"]).args(PAIR);
+    program.args(["--duration=1h", "--warmup=0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = program.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut point = String::new();
+    stdout.read_line(&mut point).unwrap();
+    assert!(point.contains(r#""type":"point""#), "{point}");
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let handler = children.trim().parse().unwrap();
+    (child, stdout, Pid::from_raw(handler).unwrap())
+}
+
+/// Its exit code, the result if it has one, and what it said on its standard error.
+fn end(child: Child, stdout: BufReader<ChildStdout>) -> (Option<i32>, Option<Value>, String) {
+    let lines = stdout.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let result = lines.filter(|line| line["type"] == "result").last();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), result, said)
+}
+
+#[test]
+fn a_run_that_is_interrupted_is_whole() {
+    let (child, stdout, _) = long_run();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let (code, result, said) = end(child, stdout);
+    assert!(matches!(code, Some(0 | 5)), "{code:?}: {said}");
+    let result = result.unwrap();
+    assert!(result["offered"].as_u64().unwrap() > 0, "{result:#}");
+    assert_balanced(&result);
+}
+
+#[test]
+fn a_handler_that_is_killed_is_named() {
+    let (child, stdout, handler) = long_run();
+    kill_process(handler, Signal::KILL).unwrap();
+    let (code, result, said) = end(child, stdout);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the handler of the pair: it ended before the run did (signal: 9"), "{said}");
+    assert_eq!(result, None);
+}
+
+#[test]
+fn settings_that_make_no_sense_with_it_are_refused() {
+    let pair = ["load", "http://127.0.0.1:9/", "--client=s-client-pair"];
+    for (setting, expected) in [
+        ("--processes=3", "--processes 3: s-client-pair is two"),
+        ("--threads=2", "leave --threads out"),
+        ("--retry=fixed:1s,2", "leave --retry out"),
+        ("--requests-per-connection=5", "--requests-per-connection 1"),
+        ("--workload=specweb99", "--requests-per-connection 1"),
+    ] {
+        refused(&[&pair[..], &[setting]].concat(), 2, &[expected]);
+    }
+    refused(&["load", "https://127.0.0.1:9/", "--client=s-client-pair"], 2, &["accepted is http://"]);
+}

@@ -1,0 +1,264 @@
+//! A run by the paper's pair of processes (Banga 1997, section 3): this one connects, another reads replies.
+//!
+//! ```text
+//!   this process: establisher, populations ==connections==> handler
+//!         |                                                    |
+//!         +---------- one ledger, one series, one verdict <----+  its lines (crate::parts)
+//! ```
+//!
+//! The handler is this program once more. It goes on until the establisher has ended, which it learns by the
+//! socket between them, and then accounts for all that it was given: so whatever ends the run, and whenever, the
+//! two ledgers add up to one that balances. A handler that ends earlier makes the run fail.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use base::Nanos;
+use record::LoadResult;
+use sys::process::{Child, Program};
+
+use crate::LoadError;
+use crate::handover;
+use crate::lanes::{Start, run_handler};
+use crate::observer::Observer;
+use crate::parts::{Line, Part, Share, read, start_at};
+use crate::preflight::Plan;
+use crate::run::{Gathering, Member, Reports, Told, carry_out};
+use crate::stop::Stop;
+
+/// From now to the run's start: for the handler to be there when the first connection is.
+const HEAD_START: Nanos = Nanos::from_millis(200);
+
+/// How long a handler that has closed its output may take to end.
+const END_PATIENCE: Nanos = Nanos::SECOND;
+
+const HANDLER: &str = "the handler of the pair";
+
+/// The handler's lines, with an error where one is no line or it has complained.
+type Lines = Receiver<(u32, io::Result<Line>)>;
+
+/// Carries out a planned run; `program` starts this program as the handler.
+pub(crate) fn run(
+    plan: &Plan,
+    program: &dyn Fn(Part) -> Program<'static>,
+    observer: &mut dyn Observer,
+    stop: &Stop,
+) -> Result<LoadResult, LoadError> {
+    let (ours, theirs) = handover::pair().map_err(LoadError::system("a socket to the handler"))?;
+    let origin = sys::clock::monotonic() + HEAD_START;
+    let part = Part::handler(theirs.as_raw_fd(), origin);
+    let started = program(part).inheriting(&[theirs.as_fd()]).start();
+    let mut handler = started.map_err(LoadError::system("starting the handler of the pair"))?;
+    // From here on its end of the socket closes with it.
+    drop(theirs);
+    let mut gathering = Gathering::new(plan, Share::ALL, observer);
+    let (given_up, handler_ended) = (gathering.given_up.clone(), Stop::new());
+    let should_stop = || stop.is_requested() || given_up.is_requested() || handler_ended.is_requested();
+    let reports = thread::scope(|scope| {
+        let (sender, lines) = channel();
+        let (stdout, stderr, to_gather) = (handler.stdout.take(), handler.stderr.take(), sender.clone());
+        let handler_ended = &handler_ended;
+        scope.spawn(move || {
+            read(0, stdout, stderr, &to_gather);
+            handler_ended.request();
+        });
+        let should_stop = &should_stop;
+        let establisher = scope.spawn(move || {
+            // The receiver outlives the establisher, unless who hears has panicked.
+            let mut tell = |told| drop(sender.send((0, Ok(Line::Told(Box::new(told))))));
+            carry_out(plan, Share::ALL, start_at(origin), Some(ours), should_stop, &mut tell)
+        });
+        let handled = gather(&lines, &mut gathering);
+        let established = establisher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // An establisher without its handler fails too; why is known of the handler.
+        let handled = handled.and_then(|reports| reports.map_or_else(|| Err(how_it_ended(&mut handler)), Ok));
+        let mut reports = handled.map_err(LoadError::system(HANDLER))?;
+        reports.merge(&established?);
+        Ok(reports)
+    });
+    Ok(gathering.result(*reports?))
+}
+
+/// Hears both halves until both have ended; returns what the handler has reported, if it has.
+fn gather(lines: &Lines, gathering: &mut Gathering<'_>) -> io::Result<Option<Box<Reports>>> {
+    let (mut reports, mut failure) = (None, None);
+    for (process, line) in lines {
+        match line {
+            Ok(Line::Told(told)) => gathering.hear(process, *told),
+            Ok(Line::Reports(of_handler)) => reports = Some(of_handler),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    failure.map_or(Ok(reports), Err)
+}
+
+/// Why there is no report.
+fn how_it_ended(handler: &mut Child) -> io::Error {
+    io::Error::other(match handler.wait(END_PATIENCE) {
+        Ok(Some(exit)) => format!("it ended before the run did ({})", exit.status),
+        Ok(None) => "it says nothing more".to_owned(),
+        Err(error) => return error,
+    })
+}
+
+/// Is the handler, whose end of the socket is open under this number.
+pub(crate) fn handle(
+    plan: &Plan,
+    socket: RawFd,
+    start: Start,
+    hear: &mut dyn FnMut(Told),
+) -> Result<Reports, LoadError> {
+    let socket =
+        sys::process::inherited(socket).map_err(LoadError::system("the socket to the establisher"))?;
+    report(plan, socket, start, hear)
+}
+
+fn report(
+    plan: &Plan,
+    establisher: OwnedFd,
+    start: Start,
+    hear: &mut dyn FnMut(Told),
+) -> Result<Reports, LoadError> {
+    let lane = Member::Lane(plan.lanes());
+    let lanes = run_handler(plan, start, establisher, &mut |interval| hear((lane, interval)))?;
+    Ok(Reports { lanes, ..Reports::of(plan) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use base::PerSecond;
+    use record::Outcome;
+
+    use super::*;
+    use crate::arrivals::Process;
+    use crate::config::{Client, Config, Processes, Sockets};
+    use crate::observer::Snapshot;
+    use crate::preflight::prepare;
+
+    const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+    /// 400 sessions a second for a quarter of a second, after a twentieth, to a server that answers with these
+    /// bytes, if with any.
+    fn config(reply: &'static [u8]) -> Config {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    while matches!(stream.read(&mut [0; 1024]), Ok(1..)) {
+                        // The client may have ended.
+                        let _ = stream.write_all(reply);
+                    }
+                });
+            }
+        });
+        let (rate, arrivals, sockets) = (PerSecond(400.0), Process::Constant, Sockets::Auto);
+        Config {
+            warmup: Nanos::from_millis(50),
+            duration: Nanos::from_millis(250),
+            interval: Nanos::from_millis(50),
+            connect_timeout: Nanos::from_secs(5),
+            processes: Processes::Pair,
+            ..Config::new(vec![url], Client::SClient { rate, arrivals, sockets })
+        }
+    }
+
+    /// Both halves in threads of this process; how long the handler is kept from beginning is up to the caller.
+    fn run_both(plan: &Plan, before_handling: impl FnOnce() + Send) -> LoadResult {
+        let (ours, theirs) = handover::pair().unwrap();
+        // Room for a few connections, so that some have to wait.
+        rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
+        let origin = sys::clock::monotonic();
+        let mut ignore = |_: &Snapshot<'_>| {};
+        let mut gathering = Gathering::new(plan, Share::ALL, &mut ignore);
+        let (sender, receiver) = channel();
+        let reports = thread::scope(|scope| {
+            let to_gather = sender.clone();
+            let handler = scope.spawn(move || {
+                before_handling();
+                report(plan, theirs, start_at(origin), &mut |told| to_gather.send(told).unwrap()).unwrap()
+            });
+            let establisher = scope.spawn(move || {
+                let mut tell = |told| sender.send(told).unwrap();
+                carry_out(plan, Share::ALL, start_at(origin), Some(ours), &|| false, &mut tell).unwrap()
+            });
+            receiver.into_iter().for_each(|told| gathering.hear(0, told));
+            let mut reports = establisher.join().unwrap();
+            let handled = handler.join().unwrap();
+            assert_eq!(handled.lanes.ledger.all().offered(), 0, "who offers is the establisher");
+            assert_eq!(reports.lanes.totals.replies, 0, "who reads is the handler");
+            reports.merge(&handled);
+            reports
+        });
+        let result = gathering.result(reports);
+        result.balance().unwrap();
+        assert_eq!(result.offered, 100, "400/s for 250 ms, whatever the server and the handler do");
+        result
+    }
+
+    #[test]
+    fn the_ledger_of_both_is_that_of_one() {
+        let result = run_both(&prepare(config(REPLY)).unwrap(), || {});
+        assert!(result.outcomes.get(Outcome::Ok) > 0, "{:?}", result.outcomes);
+        assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
+        assert_eq!(result.latency_intended_ns.count, result.outcomes.get(Outcome::Ok));
+        assert_eq!(result.lateness_ns.count, 100);
+        assert_eq!(result.manifest.config["client"], "s-client-pair");
+    }
+
+    /// Waits for what nobody sends.
+    fn pass_time(time: Nanos) {
+        let (_sender, receiver) = channel::<()>();
+        assert!(receiver.recv_timeout(time.into()).is_err());
+    }
+
+    #[test]
+    fn connections_wait_for_a_slow_handler_and_the_establisher_does_not() {
+        let result = run_both(&prepare(config(REPLY)).unwrap(), || pass_time(Nanos::from_millis(150)));
+        assert!(result.outcomes.get(Outcome::Ok) > 0, "{:?}", result.outcomes);
+        assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
+    }
+
+    #[test]
+    fn what_the_handler_has_not_seen_at_the_end_was_in_flight() {
+        let mut slow = config(REPLY);
+        slow.populations = vec!["idle:3".parse().unwrap()];
+        let until = slow.window().until;
+        let result = run_both(&prepare(slow).unwrap(), || pass_time(until));
+        assert_eq!(result.in_flight_at_end, 100, "{:?}", result.outcomes);
+        assert!(result.connections.established > 0);
+        assert_eq!(result.populations["idle:3"].offered, 3);
+    }
+
+    #[test]
+    fn a_reply_that_does_not_come_is_given_up_by_the_handler() {
+        let mut impatient = config(b"");
+        impatient.request_timeout = Nanos::from_millis(30);
+        let result = run_both(&prepare(impatient).unwrap(), || {});
+        assert!(result.outcomes.get(Outcome::ResponseTimeout) > 0, "{:?}", result.outcomes);
+        assert_eq!(result.outcomes.get(Outcome::ResponseTimeout), result.outcomes.total());
+    }
+
+    #[test]
+    fn what_a_pair_is_not_made_for_is_refused() {
+        let refused = |change: fn(&mut Config), expected: &str| {
+            let mut config = config(REPLY);
+            change(&mut config);
+            let error = prepare(config).unwrap_err().to_string();
+            assert!(error.starts_with("--client s-client-pair: ") && error.contains(expected), "{error}");
+        };
+        refused(|config| config.threads = "2".parse().unwrap(), "leave --threads out");
+        refused(|config| config.retry = "fixed:1ms,3".parse().unwrap(), "leave --retry out");
+        refused(|config| config.workload = "hot".parse().unwrap(), "--requests-per-connection 1");
+        refused(|config| config.urls = vec!["https://127.0.0.1/".parse().unwrap()], "http://");
+        refused(
+            |config| config.client = Client::Closed { clients: std::num::NonZeroU32::MIN },
+            "accepted is an open one",
+        );
+    }
+}
