@@ -113,6 +113,7 @@ fn print(result: &CapacityResult, output: CapacityOutput) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match output {
         CapacityOutput::Text => stdout.write_all(knee::table(result).as_bytes()),
+        CapacityOutput::Html => stdout.write_all(lab::report::capacity::html(result).as_bytes()),
         CapacityOutput::Json => {
             serde_json::to_writer_pretty(&mut stdout, result)?;
             stdout.write_all(b"\n")

@@ -236,7 +236,7 @@ fn answered_share(step: &Step) -> f64 {
 }
 
 /// The steps at each load, loads ascending.
-fn by_load(steps: &[Step]) -> Vec<Vec<&Step>> {
+pub(crate) fn by_load(steps: &[Step]) -> Vec<Vec<&Step>> {
     let mut sorted: Vec<&Step> = steps.iter().collect();
     sorted.sort_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s));
     sorted.chunk_by(|one, other| one.asked_per_s == other.asked_per_s).map(<[&Step]>::to_vec).collect()

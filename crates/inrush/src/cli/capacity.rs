@@ -20,6 +20,8 @@ pub enum CapacityOutput {
     Text,
     /// One object: the result
     Json,
+    /// A page that needs no network: the survey in figures and tables
+    Html,
 }
 
 fn multiple(text: &str) -> Result<f64, String> {

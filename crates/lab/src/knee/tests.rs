@@ -253,3 +253,16 @@ fn a_survey_that_is_interrupted_past_the_capacity_keeps_the_loads_that_were_over
     let back = interrupted_after(usize::MAX, 130);
     assert_eq!((back.past.len(), back.back.len()), (4, 2), "{}", back.text);
 }
+
+#[test]
+fn a_survey_is_a_page_however_far_it_came() {
+    let whole = surveyed(&mut Simulated::new(1_000.0, Seed(1)), Seed(1), None);
+    let page = crate::report::capacity::html(&whole);
+    for part in
+        ["The server holds.", "id=\"goodput\"", "id=\"latency\"", "every request answered", "p99, back"]
+    {
+        assert!(page.contains(part), "no {part}");
+    }
+    let nothing = crate::report::capacity::html(&interrupted_after(0, 0));
+    assert!(nothing.contains("Interrupted.") && !nothing.contains("<figure class"));
+}

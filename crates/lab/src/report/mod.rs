@@ -1,4 +1,4 @@
-//! Records as pages to read: a run of load, a demonstration's study, an experiment, all experiments of a run, and two runs
+//! Records as pages to read: a run of load, a survey of a server, a demonstration's study, an experiment, all experiments of a run, and two runs
 //! compared.
 //!
 //! All are pure functions of the records: the same records give the same bytes. A page is one file
@@ -8,6 +8,7 @@
 //! analysis's. Does not run anything, and does not judge one server against another: it shows them side by
 //! side.
 
+pub mod capacity;
 pub mod compare;
 pub mod experiment;
 mod figures;

@@ -13,22 +13,27 @@ use super::format::{number, percent, rate, time};
 use super::frame::render;
 use super::tables::{Table, command_line, machine};
 
+/// What the template of a single record shows.
 #[derive(Serialize)]
-struct Page {
-    title: String,
-    version: String,
-    verdict: &'static str,
-    lede: String,
-    warnings: Vec<String>,
-    figures: Vec<Figure>,
+pub(super) struct Page {
+    pub title: String,
+    pub version: String,
+    pub verdict: &'static str,
+    pub lede: String,
+    pub warnings: Vec<String>,
+    pub figures: Vec<Figure>,
     /// The most lines of a figure.
-    lines_most: usize,
-    ledger: Table,
-    latency: Table,
-    populations: Table,
-    connections: Table,
-    manifest: Table,
-    again: String,
+    pub lines_most: usize,
+    pub tables: Vec<Part>,
+    pub folded: Vec<Part>,
+    pub again: String,
+}
+
+/// A table under a heading.
+#[derive(Serialize)]
+pub(super) struct Part {
+    pub heading: &'static str,
+    pub table: Table,
 }
 
 /// The run as one self-contained HTML file.
@@ -50,11 +55,18 @@ pub fn html(result: &LoadResult) -> String {
         warnings: result.reasons.clone(),
         lines_most: figures.iter().map(|figure| figure.keys.len()).max().unwrap_or(0),
         figures,
-        ledger: tables::ledger(result),
-        latency: tables::latency(result),
-        populations: tables::populations(result),
-        connections: tables::connections(result),
-        manifest: machine(&result.schema, manifest),
+        tables: [
+            Part { heading: "What became of all that was offered", table: tables::ledger(result) },
+            Part { heading: "Times", table: tables::latency(result) },
+            Part { heading: "Beside the measured traffic", table: tables::populations(result) },
+        ]
+        .into_iter()
+        .filter(|part| !part.table.rows.is_empty())
+        .collect(),
+        folded: vec![
+            Part { heading: "Connections and the generator", table: tables::connections(result) },
+            Part { heading: "Where this comes from", table: machine(&result.schema, manifest) },
+        ],
         again: command_line(&manifest.command),
     };
     render("run.html", &page)
