@@ -225,7 +225,7 @@ pub struct Handshakes {
     pub resumed_per_s: f64,
 }
 
-/// The connections behind the requests.
+/// The connections behind the requests, those of the warm-up included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
     /// Connection attempts made, SYN sent.

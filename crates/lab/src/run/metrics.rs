@@ -24,8 +24,10 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>, run_s: f64) -> Metrics 
     put("replies_per_s", load.replies_per_s);
     put("goodput_per_s", load.goodput_per_s);
     put("content_bytes_per_s", load.content_bytes_per_s);
-    put("connects_attempted_per_s", per_s(load.connections.attempted));
-    put("connects_established_per_s", per_s(load.connections.established));
+    // Connections are counted from the start of the run.
+    let of_the_run = |count: u64| count as f64 / run_s.max(f64::MIN_POSITIVE);
+    put("connects_attempted_per_s", of_the_run(load.connections.attempted));
+    put("connects_established_per_s", of_the_run(load.connections.established));
     put("sockets_peak", load.connections.sockets_peak as f64);
     if let Some(capacity) = capacity_per_s {
         put("capacity_per_s", capacity);
