@@ -15,7 +15,7 @@ use lru::LruCache;
 use crate::counts::Counts;
 use crate::encoding::{Coding, PerCoding, Preferences};
 use crate::representation::{Contents, Representation};
-use crate::root::{Directory, LookupError, Stamp};
+use crate::root::{Directory, LookupError, Reach, Stamp};
 use crate::validators::Asked;
 
 /// Bounds of the cache of one loop.
@@ -61,8 +61,8 @@ impl Survey {
     /// Looks at a file and at its siblings; nothing is opened for reading. A sibling is on offer where it
     /// is a regular file and not older than the original by whole seconds (compressors copy the time, and
     /// some of them only its seconds).
-    pub(crate) fn of(directory: &Directory, name: &[u8]) -> Result<Survey, LookupError> {
-        let original = directory.examine(name)?;
+    pub(crate) fn of(directory: &Directory, name: &[u8], reach: Reach) -> Result<Survey, LookupError> {
+        let original = directory.examine(name, reach)?;
         let mut survey = Survey { stamps: PerCoding([Some(original), None, None, None]), outdated: 0 };
         let siblings = &Coding::ALL[1..];
         let ending = name.rsplit(|&byte| byte == b'.').next();
@@ -71,13 +71,13 @@ impl Survey {
         }
         for &coding in siblings {
             let stored = sibling(name, coding);
-            if directory.is_absent(&stored) {
+            if directory.is_absent(&stored, reach) {
                 continue;
             }
-            match directory.examine(&stored) {
+            match directory.examine(&stored, reach) {
                 Ok(stamp) if stamp.modified.0 < original.modified.0 => survey.outdated += 1,
                 Ok(stamp) => survey.stamps[coding] = Some(stamp),
-                Err(LookupError::Exhausted) => return Err(LookupError::Exhausted),
+                Err(error @ (LookupError::Exhausted | LookupError::Cold)) => return Err(error),
                 Err(_) => {}
             }
         }

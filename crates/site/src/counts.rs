@@ -7,6 +7,8 @@ base::counts! {
         hits,
         /// Names looked up that were not cached.
         misses,
+        /// Times that an answer was asked of memory alone, which did not have it.
+        cold,
         /// Cached files that were looked at again and found unchanged.
         revalidations,
         /// Cached files that were found changed.

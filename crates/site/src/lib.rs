@@ -62,7 +62,7 @@ use cache::{Cache, Entry, Slot, Survey};
 use encoding::Coding;
 use path::{PathError, SitePath};
 use representation::{Facts, MediaType, Representation};
-use root::{Directory, LookupError};
+use root::{Directory, LookupError, Reach};
 use validators::Asked;
 
 /// How often the root's own path is looked at: a root that is replaced is picked up within this time.
@@ -119,7 +119,23 @@ impl<C: Clock> Site<C> {
         &self.counts
     }
 
-    fn get(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
+    /// The answer, if it can be given from what this cache and the kernel have in memory: the names, the small
+    /// files. A larger file is opened, and nothing is said about its contents. Where the answer is nothing,
+    /// [`Service::respond`] by anybody makes the kernel fetch what is missing.
+    pub fn respond_from_memory(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
+        self.answer(request, now, Reach::Memory)
+    }
+
+    /// Nothing where the reach was too short.
+    fn answer(&mut self, request: &Request<'_>, now: Nanos, reach: Reach) -> Option<Response<File>> {
+        match request.method {
+            Method::Get | Method::Head => self.get(request, now, reach),
+            Method::Options => Some(respond::options()),
+            other => Some(respond::other_method(other)),
+        }
+    }
+
+    fn get(&mut self, request: &Request<'_>, now: Nanos, reach: Reach) -> Option<Response<File>> {
         if now >= self.root_due {
             self.root_due = now + ROOT_CHECKED_EVERY;
             self.check_root();
@@ -129,8 +145,8 @@ impl<C: Clock> Site<C> {
         let path = memchr::memchr(b'?', target.as_bytes()).map_or(target, |at| &target[..at]);
         let asked = Asked::of(request);
         match self.cached(path, request, asked, now) {
-            Some(response) => response,
-            None => self.look_up(path, request, asked, now),
+            Some(response) => Some(response),
+            None => self.look_up(path, request, asked, now, reach),
         }
     }
 
@@ -163,30 +179,44 @@ impl<C: Clock> Site<C> {
     }
 
     /// The answer where memory under the path as it arrived has none.
-    fn look_up(&mut self, raw: &str, request: &Request<'_>, asked: Asked, now: Nanos) -> Response<File> {
+    fn look_up(
+        &mut self,
+        raw: &str,
+        request: &Request<'_>,
+        asked: Asked,
+        now: Nanos,
+        reach: Reach,
+    ) -> Option<Response<File>> {
         let path = match path::normalise(raw, self.options.show_dot_files) {
             Ok(path) => path,
-            Err(error) => return self.refuse_path(error),
+            Err(error) => return Some(self.refuse_path(error)),
         };
         let Some(directory) = self.directory.clone() else {
             self.counts.root_missing += 1;
-            return respond::unavailable();
+            return Some(respond::unavailable());
         };
         if path.canonical != raw
             && let Some(response) = self.cached(&path.canonical, request, asked, now)
         {
-            return response;
+            return Some(response);
         }
         if let Some(error) = self.cache.absent(&path.canonical, now) {
             self.counts.hits += 1;
-            return self.refuse(error, &path, request);
+            return Some(self.refuse(error, &path, request));
         }
-        self.find(&directory, &path, request, asked, now).unwrap_or_else(|error| {
-            if !matches!(error, LookupError::Exhausted | LookupError::Failed) {
-                self.cache.put_absent(&path.canonical, error, now, &mut self.counts);
+        match self.find(&directory, &path, request, asked, now, reach) {
+            Ok(response) => Some(response),
+            Err(LookupError::Cold) => {
+                self.counts.cold += 1;
+                None
             }
-            self.refuse(error, &path, request)
-        })
+            Err(error) => {
+                if !matches!(error, LookupError::Exhausted | LookupError::Failed) {
+                    self.cache.put_absent(&path.canonical, error, now, &mut self.counts);
+                }
+                Some(self.refuse(error, &path, request))
+            }
+        }
     }
 
     /// The answer from the file system, which is remembered.
@@ -197,6 +227,7 @@ impl<C: Clock> Site<C> {
         request: &Request<'_>,
         asked: Asked,
         now: Nanos,
+        reach: Reach,
     ) -> Result<Response<File>, LookupError> {
         let mut name = path.relative.clone();
         if path.directory {
@@ -205,8 +236,8 @@ impl<C: Clock> Site<C> {
             }
             name.extend_from_slice(self.options.index.as_bytes());
         }
-        let mut entry = self.surveyed(directory, &path.canonical, &name, now)?;
-        let response = self.serve(directory, &mut entry, &name, request, asked);
+        let mut entry = self.surveyed(directory, &path.canonical, &name, now, reach)?;
+        let response = self.serve(directory, &mut entry, &name, request, asked, reach);
         self.cache.put(&path.canonical, entry, &mut self.counts);
         response
     }
@@ -218,17 +249,24 @@ impl<C: Clock> Site<C> {
         key: &str,
         name: &[u8],
         now: Nanos,
+        reach: Reach,
     ) -> Result<Entry, LookupError> {
         let known = match self.cache.take(key) {
             Some(entry) if !self.cache.is_stale(&entry, now) => return Ok(entry),
             known => known,
         };
-        let found = Survey::of(directory, name);
+        let found = Survey::of(directory, name, reach);
         match (known, found) {
             (Some(entry), Ok(survey)) if survey == entry.survey => {
                 self.counts.revalidations += 1;
                 return Ok(Entry { checked: now, ..entry });
             }
+            (Some(entry), Err(LookupError::Cold)) => {
+                // Looked at again when its name has been fetched.
+                self.cache.put(key, entry, &mut self.counts);
+                return Err(LookupError::Cold);
+            }
+            (None, Err(LookupError::Cold)) => return Err(LookupError::Cold),
             (Some(entry), Err(LookupError::Exhausted)) => {
                 self.counts.revalidations_skipped += 1;
                 return Ok(Entry { checked: now, ..entry });
@@ -249,6 +287,7 @@ impl<C: Clock> Site<C> {
         name: &[u8],
         request: &Request<'_>,
         asked: Asked,
+        reach: Reach,
     ) -> Result<Response<File>, LookupError> {
         loop {
             let Some(coding) = entry.choose(request, asked) else {
@@ -264,15 +303,14 @@ impl<C: Clock> Site<C> {
                 wall: self.clock.wall(),
             };
             let stored = cache::sibling(name, coding);
-            match Representation::load(directory, &stored, facts, self.options.small_file.0) {
+            match Representation::load(directory, &stored, facts, self.options.small_file.0, reach) {
                 Ok(loaded) => {
                     self.counts.unstable_reads += u64::from(loaded.unstable);
                     entry.survey.stamps[coding] = Some(loaded.stamp);
                     entry.slots[coding] = Slot::Loaded(loaded.representation);
                 }
-                Err(error) if coding == Coding::Identity || error == LookupError::Exhausted => {
-                    return Err(error);
-                }
+                Err(error @ (LookupError::Exhausted | LookupError::Cold)) => return Err(error),
+                Err(error) if coding == Coding::Identity => return Err(error),
                 Err(_) => entry.slots[coding] = Slot::Unreadable,
             }
         }
@@ -302,6 +340,7 @@ impl<C: Clock> Site<C> {
             LookupError::Escapes => (&mut self.counts.refused_escapes, Response::error(Status::NOT_FOUND)),
             LookupError::Forbidden => (&mut self.counts.forbidden, Response::error(Status::FORBIDDEN)),
             LookupError::Exhausted => (&mut self.counts.descriptors_exhausted, respond::unavailable()),
+            LookupError::Cold => unreachable!("a reach that is too short is no refusal"),
             LookupError::Failed => {
                 (&mut self.counts.open_errors, Response::error(Status::INTERNAL_SERVER_ERROR))
             }
@@ -315,10 +354,6 @@ impl<C: Clock> Service for Site<C> {
     type File = File;
 
     fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
-        match request.method {
-            Method::Get | Method::Head => self.get(request, now),
-            Method::Options => respond::options(),
-            other => respond::other_method(other),
-        }
+        self.answer(request, now, Reach::Disk).expect("nothing is out of reach")
     }
 }

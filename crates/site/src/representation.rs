@@ -16,10 +16,10 @@ use std::time::{Duration, SystemTime};
 use base::WallTime;
 use bytes::Bytes;
 use http1::{Body, FileRange};
-use rustix::io::{Errno, pread, retry_on_intr};
+use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, pread, preadv2, retry_on_intr};
 
 use crate::encoding::Coding;
-use crate::root::{Directory, LookupError, Stamp};
+use crate::root::{Directory, LookupError, Reach, Stamp};
 use crate::validators::Validators;
 
 /// How often a small file is read again because it changed meanwhile.
@@ -78,11 +78,12 @@ impl Representation {
         name: &[u8],
         facts: Facts,
         small: u64,
+        reach: Reach,
     ) -> Result<Loaded, LookupError> {
-        let (descriptor, mut stamp) = directory.open_file(name)?;
+        let (descriptor, mut stamp) = directory.open_file(name, reach)?;
         let mut attempts = 0;
         while stamp.length <= small && attempts < READS_TOLERATED {
-            let whole = read_whole(&descriptor, stamp.length)?;
+            let whole = read_whole(&descriptor, stamp.length, reach)?;
             let after = Stamp::of(&descriptor)?;
             if let Some(bytes) = whole
                 && after == stamp
@@ -188,18 +189,30 @@ fn etag(stamp: Stamp, coding: Coding) -> String {
 
 /// The file's bytes; nothing where it is no longer so long. One `pread` where the kernel has it all, and
 /// one for its end.
-fn read_whole(file: &OwnedFd, length: u64) -> Result<Option<Bytes>, Errno> {
+fn read_whole(file: &OwnedFd, length: u64, reach: Reach) -> Result<Option<Bytes>, LookupError> {
     // One byte more than the file should have: growth shows as well as truncation.
     let mut buffer = vec![0; length as usize + 1];
     let mut filled = 0;
     while filled < buffer.len() {
-        match retry_on_intr(|| pread(file, &mut buffer[filled..], filled as u64))? {
-            0 => break,
-            read => filled += read,
+        match retry_on_intr(|| read_at(file, &mut buffer[filled..], filled as u64, reach)) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::AGAIN) if reach == Reach::Memory => return Err(LookupError::Cold),
+            Err(errno) => return Err(errno.into()),
         }
     }
     buffer.truncate(filled);
     Ok((filled as u64 == length).then(|| Bytes::from(buffer.into_boxed_slice())))
+}
+
+/// Reads once, from memory only where that is the reach. A file system that cannot tell what it has in memory
+/// (EOPNOTSUPP) is taken to have nothing.
+fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64, reach: Reach) -> Result<usize, Errno> {
+    match reach {
+        Reach::Disk => pread(file, buffer, offset),
+        Reach::Memory => preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)
+            .map_err(|errno| if errno == Errno::OPNOTSUPP { Errno::AGAIN } else { errno }),
+    }
 }
 
 /// A media type, and whether it is text, which is served as UTF-8.
@@ -231,9 +244,9 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, b"12345").unwrap();
         let file = OwnedFd::from(file);
-        assert_eq!(read_whole(&file, 4), Ok(None));
-        assert_eq!(read_whole(&file, 5), Ok(Some(Bytes::from_static(b"12345"))));
-        assert_eq!(read_whole(&file, 6), Ok(None));
+        assert_eq!(read_whole(&file, 4, Reach::Disk), Ok(None));
+        assert_eq!(read_whole(&file, 5, Reach::Disk), Ok(Some(Bytes::from_static(b"12345"))));
+        assert_eq!(read_whole(&file, 6, Reach::Disk), Ok(None));
     }
 
     #[test]

@@ -65,6 +65,25 @@ pub(crate) struct Stamp {
     pub(crate) length: u64,
 }
 
+/// How far a look-up may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// To what the kernel has in memory, and no further: [`LookupError::Cold`] where that is not enough.
+    Memory,
+    /// To the disk, and it may wait for it.
+    Disk,
+}
+
+impl Reach {
+    /// What an errno means: from memory alone, EAGAIN is that it does not suffice.
+    fn error(self, errno: Errno) -> LookupError {
+        match (self, errno) {
+            (Reach::Memory, Errno::AGAIN) => LookupError::Cold,
+            _ => errno.into(),
+        }
+    }
+}
+
 /// Why there is no file to serve. Every errno of the look-up is one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookupError {
@@ -78,6 +97,8 @@ pub(crate) enum LookupError {
     Forbidden,
     /// No descriptor or no memory left.
     Exhausted,
+    /// The kernel would have to ask the disk, and was told not to.
+    Cold,
     /// The file system failed, or kept changing.
     Failed,
 }
@@ -113,7 +134,9 @@ impl Root {
         // The working directory may change later; the path must keep naming the same place.
         let path = std::path::absolute(given).map_err(failed)?;
         let directory = Directory::open(&path).map_err(|errno| failed(errno.into()))?;
-        directory.openat2(b".", OFlags::PATH).map_err(|errno| RootError::NoOpenat2(errno.into()))?;
+        directory
+            .openat2(b".", OFlags::PATH, Reach::Disk)
+            .map_err(|errno| RootError::NoOpenat2(errno.into()))?;
         Ok(Root { path, open: Mutex::new(Some(Arc::new(directory))) })
     }
 
@@ -154,32 +177,40 @@ impl Directory {
     }
 
     /// What a name stands for now, without opening it for reading. `openat2`, `fstat`, `close`.
-    pub(crate) fn examine(&self, name: &[u8]) -> Result<Stamp, LookupError> {
-        Stamp::of(self.openat2(name, OFlags::PATH)?)
+    pub(crate) fn examine(&self, name: &[u8], reach: Reach) -> Result<Stamp, LookupError> {
+        Stamp::of(self.openat2(name, OFlags::PATH, reach).map_err(|errno| reach.error(errno))?)
     }
 
     /// Whether there is certainly nothing under a name: cheaper than [`Directory::examine`], which is to be
     /// asked where this says no. `fstatat`.
-    pub(crate) fn is_absent(&self, name: &[u8]) -> bool {
+    pub(crate) fn is_absent(&self, name: &[u8], reach: Reach) -> bool {
+        if reach == Reach::Memory {
+            // fstatat has no way to be told not to wait.
+            return false;
+        }
         // A name that leads outside may be reported either way; it is not served in either case.
         let stat = rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
         stat.is_err_and(|errno| errno == Errno::NOENT)
     }
 
     /// Opens for reading what has been examined and found to be a regular file. `openat2`, `fstat`.
-    pub(crate) fn open_file(&self, name: &[u8]) -> Result<(OwnedFd, Stamp), LookupError> {
+    pub(crate) fn open_file(&self, name: &[u8], reach: Reach) -> Result<(OwnedFd, Stamp), LookupError> {
         // O_NONBLOCK: the name may have become a FIFO since it was examined.
-        let descriptor = self.openat2(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let descriptor = self.openat2(name, flags, reach).map_err(|errno| reach.error(errno))?;
         let stamp = Stamp::of(&descriptor)?;
         Ok((descriptor, stamp))
     }
 
-    fn openat2(&self, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    fn openat2(&self, name: &[u8], flags: OFlags, reach: Reach) -> Result<OwnedFd, Errno> {
+        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        // RESOLVE_CACHED (Linux 5.12) fails with EAGAIN where a name is not in the kernel's cache of names.
+        resolve.set(ResolveFlags::CACHED, reach == Reach::Memory);
         let flags = flags | OFlags::CLOEXEC;
         let mut last = Errno::AGAIN;
         for _ in 0..RACES_TOLERATED {
             match rustix::fs::openat2(&self.descriptor, name, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN) if reach == Reach::Memory => return Err(Errno::AGAIN),
                 Err(errno @ (Errno::AGAIN | Errno::INTR)) => last = errno,
                 result => return result,
             }
@@ -254,12 +285,12 @@ mod tests {
             ("dir/..", Err(LookupError::IsDirectory)),
             ("nul\0", Err(LookupError::NotFound)),
         ] {
-            let examined = directory.examine(name.as_bytes()).map(|stamp| stamp.length);
+            let examined = directory.examine(name.as_bytes(), Reach::Disk).map(|stamp| stamp.length);
             assert_eq!(examined, expected, "{name}");
-            let opened = directory.open_file(name.as_bytes()).map(|(_, stamp)| stamp.length);
+            let opened = directory.open_file(name.as_bytes(), Reach::Disk).map(|(_, stamp)| stamp.length);
             assert_eq!(opened, expected, "{name}");
         }
-        assert_eq!(directory.examine(&[b'x'; 300]), Err(LookupError::NotFound));
+        assert_eq!(directory.examine(&[b'x'; 300], Reach::Disk), Err(LookupError::NotFound));
     }
 
     #[test]
@@ -270,8 +301,8 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(place.path().join("root/socket")).unwrap();
         let directory = root.current().unwrap();
         for name in [&b"fifo"[..], b"socket"] {
-            assert_eq!(directory.examine(name), Err(LookupError::NotFound));
-            assert_eq!(directory.open_file(name).unwrap_err(), LookupError::NotFound);
+            assert_eq!(directory.examine(name, Reach::Disk), Err(LookupError::NotFound));
+            assert_eq!(directory.open_file(name, Reach::Disk).unwrap_err(), LookupError::NotFound);
         }
     }
 
@@ -289,7 +320,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let second = root.current().unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        assert_eq!(second.examine(b"dir/file"), Err(LookupError::NotFound));
+        assert_eq!(second.examine(b"dir/file", Reach::Disk), Err(LookupError::NotFound));
     }
 
     #[test]
@@ -303,7 +334,7 @@ mod tests {
         symlink("root/dir", &current).unwrap();
         let second = root.current().unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        assert!(second.examine(b"file").is_ok());
+        assert!(second.examine(b"file", Reach::Disk).is_ok());
     }
 
     #[test]

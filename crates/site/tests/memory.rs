@@ -1,0 +1,89 @@
+//! Answers from memory alone: what is there is served, what is not is said to be missing, and another's
+//! look-up makes the difference.
+
+mod common;
+
+use std::fs::File;
+use std::sync::Arc;
+
+use base::SimulatedClock;
+use common::Fixture;
+use http1::{Body, Method, Request, Response, Service, Status, Version};
+use rustix::fs::{Advice, fadvise, fsync};
+use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
+use site::Site;
+
+fn get(target: &str) -> Request<'_> {
+    Request { method: Method::Get, target, version: Version::Http11, host: "h", fields: &[], body: b"" }
+}
+
+fn from_memory(
+    site: &mut Site<SimulatedClock>,
+    fixture_now: base::Nanos,
+    target: &str,
+) -> Option<Response<site::File>> {
+    site.respond_from_memory(&get(target), fixture_now)
+}
+
+/// Has the kernel forget a file's contents.
+fn evict(file: &File) {
+    fsync(file).unwrap();
+    fadvise(file, 0, None, Advice::DontNeed).unwrap();
+}
+
+/// Whether the kernel forgets what it is told to, and says so; shown by a file of its own, because to look makes
+/// the kernel read.
+fn forgets(fixture: &Fixture) -> bool {
+    fixture.write("shown.txt", "content");
+    let file = File::open(fixture.path("shown.txt")).unwrap();
+    evict(&file);
+    let mut byte = [0];
+    preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
+}
+
+#[test]
+fn what_the_kernel_has_is_served_and_what_is_not_there_is_absent() {
+    let mut fixture = Fixture::new();
+    fixture.write("small.txt", "content");
+    // The other one's look-up puts the names into the kernel's cache, those that do not exist among them.
+    for target in ["/small.txt", "/nothing.txt"] {
+        fixture.get(target);
+    }
+    let root = Arc::new(site::Root::open(fixture.path("")).unwrap());
+    let mut site = Site::new(
+        root,
+        site::Options::default(),
+        SimulatedClock::new(base::WallTime { seconds: common::TODAY }),
+    );
+    let found = from_memory(&mut site, fixture.now, "/small.txt").expect("it has just been read");
+    assert!(matches!(found.body, Body::Bytes(bytes) if &bytes[..] == b"content"));
+    let absent =
+        from_memory(&mut site, fixture.now, "/nothing.txt").expect("its absence has just been found");
+    assert_eq!(absent.status, Status::NOT_FOUND);
+    assert_eq!(site.counts().cold, 0);
+}
+
+#[test]
+fn contents_that_are_not_in_memory_are_not_waited_for() {
+    let mut fixture = Fixture::new();
+    fixture.write("small.txt", "content");
+    fixture.get("/small.txt");
+    if !forgets(&fixture) {
+        println!("skipped: this file system keeps what it is told to forget, or cannot tell what it has");
+        return;
+    }
+    evict(&File::open(fixture.path("small.txt")).unwrap());
+    let root = Arc::new(site::Root::open(fixture.path("")).unwrap());
+    let clock = SimulatedClock::new(base::WallTime { seconds: common::TODAY });
+    let mut site = Site::new(Arc::clone(&root), site::Options::default(), clock.clone());
+    assert!(from_memory(&mut site, fixture.now, "/small.txt").is_none());
+    assert_eq!((site.counts().cold, site.counts().hits), (1, 0));
+    let mut helper = Site::new(root, site::Options::default(), clock);
+    assert_eq!(helper.respond(&get("/small.txt"), fixture.now).status, Status::OK);
+    let found = from_memory(&mut site, fixture.now, "/small.txt").expect("a helper has read it");
+    assert!(matches!(found.body, Body::Bytes(bytes) if &bytes[..] == b"content"));
+    // From here on it is in the site's own memory.
+    evict(&File::open(fixture.path("small.txt")).unwrap());
+    assert!(from_memory(&mut site, fixture.now, "/small.txt").is_some());
+    assert_eq!(site.counts().hits, 1);
+}
