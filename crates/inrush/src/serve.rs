@@ -186,6 +186,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         spares: spares(flags.min_spare, flags.max_spare),
         smped: flags.smped,
         schedule: flags.schedule,
+        helpers: flags.helpers.map(|helpers| helpers as usize),
         seda: flags.seda,
         accept_limit: flags.live.accept_limit,
         read_after_accept: flags.read_after_accept,

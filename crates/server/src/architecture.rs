@@ -2,6 +2,7 @@
 //!
 //! To add one: a file here with a constant of type [`Architecture`], and its name in [`ALL`].
 
+mod amped;
 mod knot;
 mod mp;
 mod mt;
@@ -24,6 +25,7 @@ pub const ALL: &[&Architecture] = &[
     &per_core::PER_CORE,
     &sped::SPED,
     &tux::TUX,
+    &amped::AMPED,
     &mp::MP,
     &smped::SMPED,
     &mt::MT,
@@ -76,6 +78,7 @@ impl Architecture {
             (Choice::Spares, config.spares.map(|spares| spares.to_string())),
             (Choice::Smped, config.smped.as_ref().map(SmpedSettings::to_string)),
             (Choice::Schedule, config.schedule.map(|schedule| schedule.to_string())),
+            (Choice::Helpers, config.helpers.map(|helpers| helpers.to_string())),
             (Choice::Seda, config.seda.map(|seda| seda.to_string())),
         ];
         for (choice, value) in given {

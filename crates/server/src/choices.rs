@@ -176,6 +176,8 @@ pub enum Choice {
     Smped,
     /// `--schedule`
     Schedule,
+    /// `--helpers`
+    Helpers,
     /// `--seda`
     Seda,
 }
@@ -192,6 +194,7 @@ impl Choice {
             Choice::Spares => "--min-spare and --max-spare",
             Choice::Smped => "--smped",
             Choice::Schedule => "--schedule",
+            Choice::Helpers => "--helpers",
             Choice::Seda => "--seda",
         }
     }
@@ -207,6 +210,7 @@ impl Choice {
             Choice::Spares => "does not keep processes in reserve",
             Choice::Smped => "has no dispatcher",
             Choice::Schedule => "has no dispatcher that would choose a worker",
+            Choice::Helpers => "waits for the disk itself",
             Choice::Seda => "has no stages to control",
         }
     }

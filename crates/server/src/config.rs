@@ -47,6 +47,8 @@ pub struct ServeConfig {
     pub smped: Option<SmpedSettings>,
     /// By what the dispatcher chooses the worker of a new connection.
     pub schedule: Option<Schedule>,
+    /// How many helper processes wait for the disk, 1 to 30: what so many have to say is taken in at one look.
+    pub helpers: Option<usize>,
     /// The controllers of a staged server.
     pub seda: Option<SedaSettings>,
     /// Connections accepted each time the listener is ready (Brecht 2004); the architecture's choice where

@@ -2,12 +2,15 @@
 //! threads share it.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Nanos, RealClock};
 use bytes::Bytes;
+use dispatch::Token;
 use http1::server::Responder;
-use http1::{Request, Response, Service, Status};
+use http1::{FileRange, Request, Response, Service, Status};
 use site::{File, Options, Root, Site};
 
 use crate::driver::readiness::SocketService;
@@ -39,6 +42,26 @@ impl<S: Responder> Responder for Costly<S> {
 impl<S: SocketService> SocketService for Costly<S> {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         self.site.counts()
+    }
+
+    fn sendable(&mut self, range: &FileRange<File>, most: u64) -> u64 {
+        self.site.sendable(range, most)
+    }
+
+    fn waits(&mut self, token: Token) -> bool {
+        self.site.waits(token)
+    }
+
+    fn notices(&self) -> Option<BorrowedFd<'_>> {
+        self.site.notices()
+    }
+
+    fn due_in(&self) -> Option<Nanos> {
+        self.site.due_in()
+    }
+
+    fn arrived(&mut self, tokens: &mut Vec<Token>) -> io::Result<()> {
+        self.site.arrived(tokens)
     }
 }
 

@@ -149,6 +149,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "BY")]
     pub schedule: Option<Schedule>,
 
+    /// Helper processes of amped, which wait for the disk; 8 if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=30))]
+    pub helpers: Option<u32>,
+
     /// The controllers of seda: target=100ms,max-threads=20,queue-threshold=16 if not given, or some of them
     #[arg(long, value_name = "K=V,...")]
     pub seda: Option<SedaSettings>,

@@ -16,6 +16,7 @@ fn on_every_architecture(test: impl Fn(&[&str])) {
             "per-core" => "--workers=2",
             "mp" | "mt" | "knot-c" => "--workers=12",
             "smped" => "--smped=initial=3,p-min=3,p-max=3",
+            "amped" => "--helpers=3",
             _ => {
                 test(&[&arch]);
                 continue;
@@ -39,7 +40,7 @@ fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
         let mut server = Server::start(&files.root(), flags);
         let processes = match flags[0] {
             "--arch=mp" => 12,
-            "--arch=smped" => 3,
+            "--arch=smped" | "--arch=amped" => 3,
             _ => 0,
         };
         // A worker process has what it inherits when it has its name.
@@ -47,7 +48,9 @@ fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
             |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         server.eventually_of("all workers", |server| {
             let children = server.children();
-            children.len() == processes && children.iter().all(|child| named(*child).contains(" worker "))
+            let begun =
+                |child: &u32| [" worker ", " helper "].iter().any(|noun| named(*child).contains(noun));
+            children.len() == processes && children.iter().all(begun)
         });
         let before = server.sockets();
         many_at_once(&mut server);

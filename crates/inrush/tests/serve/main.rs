@@ -5,6 +5,7 @@ mod common;
 
 mod accepting;
 mod admin;
+mod amped;
 mod architectures;
 mod descriptors;
 mod faults;

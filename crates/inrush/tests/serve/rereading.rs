@@ -39,11 +39,12 @@ impl Reread {
 }
 
 /// Every way in which limits reach whoever serves.
-const ARCHITECTURES: [&[&str]; 4] = [
+const ARCHITECTURES: [&[&str]; 5] = [
     &["--arch=sped"],
     &["--arch=mt", "--workers=3"],
     &["--arch=knot-c", "--workers=3"],
     &["--arch=mp", "--workers=3"],
+    &["--arch=amped", "--helpers=2"],
 ];
 
 #[test]

@@ -25,13 +25,13 @@ mod turn;
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use base::{Clock, Key, Nanos, RealClock, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
-use http1::HttpDate;
 use http1::server::{Buffers, Responder};
+use http1::{FileRange, HttpDate};
 
 use super::Stop;
 use crate::accept::Accepted;
@@ -51,10 +51,47 @@ pub(super) const DATE_EVERY: Nanos = Nanos::from_millis(100);
 /// Not a connection's token: connections have odd generations.
 pub(super) const STOP: Token = Token(u32::MAX as u64);
 
+/// The token of [`SocketService::notices`].
+const NOTICES: Token = Token(u32::MAX as u64 - 1);
+
 /// Answers with files that can be sent, and counts.
+///
+/// What comes after [`SocketService::counts`] is for a service that has to wait for something, such as a file that
+/// is read from a disk by somebody else. For others it costs nothing. Only the readiness loop asks for it, and
+/// [`SocketService::sendable`] whoever sends.
 pub trait SocketService: Responder<File = Arc<OwnedFd>> {
     /// Its totals, by name.
     fn counts(&self) -> Vec<(&'static str, u64)>;
+
+    /// How many bytes at the beginning of a range, `most` at most, can be sent without waiting for a disk; none
+    /// where that has to be waited for.
+    fn sendable(&mut self, _range: &FileRange<Arc<OwnedFd>>, most: u64) -> u64 {
+        most
+    }
+
+    /// The turn of a connection is over: it waits for whatever was not there in this turn. Says whether that
+    /// is what it is to send next, so that there is no point in waiting for room in its socket.
+    fn waits(&mut self, _token: Token) -> bool {
+        false
+    }
+
+    /// Readable when [`SocketService::arrived`] has something to tell.
+    fn notices(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// How long until [`SocketService::arrived`] is to be called although nothing is readable.
+    fn due_in(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Adds the connections for which something has come that they waited for. Never blocks.
+    ///
+    /// # Errors
+    /// A mistake of ours, which ends the loop.
+    fn arrived(&mut self, _tokens: &mut Vec<Token>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What a loop is made of.
@@ -81,6 +118,27 @@ pub struct Parts<S, A = Listeners> {
     pub drain_timeout: Nanos,
 }
 
+impl<S, A> Parts<S, A> {
+    /// The same with another service, made of this one.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn serving<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Parts<T, A>> {
+        Ok(Parts {
+            arrivals: self.arrivals,
+            service: make(self.service)?,
+            settings: self.settings,
+            max_connections: self.max_connections,
+            read_after_accept: self.read_after_accept,
+            log: self.log,
+            board: self.board,
+            mechanism: self.mechanism,
+            stop: self.stop,
+            drain_timeout: self.drain_timeout,
+        })
+    }
+}
+
 /// The state of a loop on the mechanism `M` under the discipline `D`.
 pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
     parts: Parts<S, A>,
@@ -93,6 +151,8 @@ pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
     due: Vec<Token>,
     /// Connections whose turn ended early, to be continued without an event.
     unfinished: Vec<Token>,
+    /// Connections for which something has come that they waited for.
+    arrived: Vec<Token>,
     /// The work-pending list, its head at the end; used under [`UntilEmpty`] alone.
     pending: Vec<Token>,
     /// Nothing was pending before the last get-events.
@@ -146,6 +206,9 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             dispatcher.register_locked(source, listener_token(index), Interest::Read);
         }
         dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
+        if let Some(notices) = parts.service.notices() {
+            dispatcher.register_locked(notices, NOTICES, Interest::Read);
+        }
         Ok(ReadinessLoop {
             dispatcher,
             clock,
@@ -155,6 +218,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             timers: Timers::new(TIMER_SLOT, now),
             due: Vec::new(),
             unfinished: Vec::new(),
+            arrived: Vec::new(),
             pending: Vec::new(),
             emptied: true,
             scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
@@ -193,14 +257,19 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             self.tell_time();
         }
         let (ready, sources) = (&mut self.ready, self.parts.arrivals.sources().len());
+        let mut noticed = self.parts.service.due_in() == Some(Nanos::ZERO);
         self.events.retain(|event| {
             let key = Key::from(event.token);
             let source = key.generation == 0 && (key.index as usize) < sources;
             if source && !ready.contains(&(key.index as usize)) {
                 ready.push(key.index as usize);
             }
+            noticed |= event.token == NOTICES;
             key.generation != 0
         });
+        if noticed {
+            self.parts.service.arrived(&mut self.arrived)?;
+        }
         if self.drain_until.is_none() && self.parts.stop.asked() {
             self.begin_to_drain();
         }
@@ -223,7 +292,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             return Some(Nanos::ZERO);
         }
         let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);
-        [self.timers.next(), self.paused_until, publish, self.drain_until, heard]
+        let service = self.parts.service.due_in().map(|left| self.now.saturating_add(left));
+        [self.timers.next(), self.paused_until, publish, self.drain_until, heard, service]
             .into_iter()
             .flatten()
             .min()
@@ -309,6 +379,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// The third phase: works on the connections that this get-events reported, and on those whose
     /// last turn ended early; or on what is pending, as the discipline has it.
     fn work(&mut self) {
+        self.resume_arrived();
         if D::UNTIL_EMPTY {
             return self.work_on_pending();
         }
@@ -317,6 +388,9 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         }
         for index in 0..self.events.len() {
             let event = self.events[index];
+            if event.failed && self.waits_in_vain(event.token) {
+                continue;
+            }
             self.turn(event.token, event.readable);
         }
     }

@@ -115,7 +115,10 @@ pub fn send<S: SocketService>(
             }
             Transmit::File { range, .. } => {
                 let mut offset = range.offset;
-                let count = range.length.min(left) as usize;
+                let count = context.service.sendable(range, range.length.min(left)) as usize;
+                if count == 0 {
+                    return Moved::AsFarAsPossible;
+                }
                 match rustix::fs::sendfile(socket, &*range.file, Some(&mut offset), count) {
                     Ok(0) => {
                         http.truncated(context);

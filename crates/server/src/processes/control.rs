@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::cmsg_space;
@@ -15,6 +15,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use sys::poll::{self, PollFd};
 
 /// The most bytes of a message: a path, and then some.
 pub const MOST_BYTES: usize = 16 * 1024;
@@ -145,6 +146,12 @@ impl Control {
             }
             Received::Message(Kind::Start, _) => Err(garbled()),
         }
+    }
+
+    /// Sleeps until there is something to receive; a signal ends it early. Blocks.
+    pub fn wait(&self) {
+        // The socket is tried again in any case.
+        let _ = poll::wait(&mut [PollFd::new(self.0.as_raw_fd(), poll::bits::IN)], None);
     }
 
     pub(super) fn receive_any(&self) -> io::Result<Received> {

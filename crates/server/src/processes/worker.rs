@@ -2,10 +2,9 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
-use sys::poll::{self, PollFd};
 use sys::process::inherited;
 use sys::signal;
 
@@ -79,7 +78,7 @@ impl Worker {
                     Ok(Heard::Message(message)) => said(message),
                     Ok(Heard::Changed(text)) => reconfigure(&text),
                     Ok(Heard::Drain) => drain(),
-                    Ok(Heard::Nothing) => wait(&control),
+                    Ok(Heard::Nothing) => control.wait(),
                     Ok(Heard::Gone) => orphaned(),
                     Err(error) => {
                         eprintln!("inrush: a worker process does not understand its parent: {error}");
@@ -98,12 +97,6 @@ pub fn orphaned() -> ! {
     std::process::exit(1)
 }
 
-/// Sleeps until there is something to receive; a signal ends it early.
-fn wait(control: &Control) {
-    // The socket is tried again in any case.
-    let _ = poll::wait(&mut [PollFd::new(control.as_fd().as_raw_fd(), poll::bits::IN)], None);
-}
-
 /// Is a worker process, from its first to its last message: the standard input is the control socket. Blocks.
 ///
 /// # Errors
@@ -116,7 +109,7 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     let message = loop {
         match control.receive_any() {
             Ok(Received::Message(Kind::Start, message)) => break message,
-            Ok(Received::Nothing) => wait(&control),
+            Ok(Received::Nothing) => control.wait(),
             _ => return Err(ServeError::NoParent),
         }
     };

@@ -61,6 +61,7 @@ impl Variant {
             smped: None,
             schedule: None,
             spares: None,
+            helpers: None,
             seda: None,
             accept_limit: Some(Limit::AtMost(1)),
             read_after_accept: false,

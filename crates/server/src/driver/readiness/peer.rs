@@ -16,6 +16,8 @@ pub struct Peer {
     pub comes_up: Nanos,
     /// It is in the work-pending list.
     pub pending: bool,
+    /// It waits for something else than its peer.
+    pub waits: bool,
     /// It is among those whose last turn ended early.
     pub unfinished: bool,
 }
@@ -24,6 +26,6 @@ impl Peer {
     /// A connection that was accepted now.
     pub fn new(socket: OwnedFd, address: Option<SocketAddr>, now: Nanos, settings: &Settings) -> Peer {
         let http = Connection::new(now, settings);
-        Peer { socket, http, address, comes_up: Nanos::MAX, pending: false, unfinished: false }
+        Peer { socket, http, address, comes_up: Nanos::MAX, pending: false, waits: false, unfinished: false }
     }
 }

@@ -48,6 +48,28 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.settle(token, moved);
     }
 
+    /// Goes on with the connections for which something has come that they waited for.
+    pub(super) fn resume_arrived(&mut self) {
+        for token in std::mem::take(&mut self.arrived) {
+            // One that has ended meanwhile is no longer waited for by anybody.
+            let Some((peer, mut context, _)) = self.connection(token) else { continue };
+            peer.http.resume(&mut context);
+            // Under edges what came meanwhile has been reported already.
+            self.turn(token, Self::EDGE);
+        }
+    }
+
+    /// A connection has failed: ends it, where it waits for something else than its peer. Without interest in a
+    /// descriptor some mechanisms report its failure again and again.
+    pub(super) fn waits_in_vain(&mut self, token: Token) -> bool {
+        let waits = self.peers.get(Key::from(token)).is_some_and(|peer| peer.waits);
+        if waits {
+            self.counts.broken += 1;
+            self.close(token);
+        }
+        waits
+    }
+
     /// The connections whose last turn ended early, each once.
     pub(super) fn take_unfinished(&mut self) -> Vec<Token> {
         let unfinished = std::mem::take(&mut self.unfinished);
@@ -93,6 +115,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
 
     /// Registers what the machine waits for next, or closes.
     pub(super) fn settle(&mut self, token: Token, moved: Moved) {
+        let nothing_to_send = self.parts.service.waits(token);
         let Some(peer) = self.peers.get_mut(Key::from(token)) else { return };
         let mut unfinished = matches!(moved, Moved::TurnOver | Moved::NoMemory);
         self.counts.limit_turn += u64::from(moved == Moved::TurnOver);
@@ -104,6 +127,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             }
             Wants::Close => return self.close(token),
             Wants::Receive => Interest::Read,
+            Wants::Transmit if nothing_to_send => Interest::None,
             Wants::Transmit => Interest::Write,
             Wants::Resume => Interest::None,
             Wants::ShutdownThenReceive => {
@@ -115,6 +139,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
                 Interest::Read
             }
         };
+        peer.waits = interest == Interest::None;
         if !Self::EDGE {
             self.dispatcher.modify(peer.socket.as_fd(), interest);
         }

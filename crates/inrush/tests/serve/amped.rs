@@ -1,0 +1,194 @@
+//! `--arch amped`: what is not in memory is fetched by helper processes, and the main process waits for nothing.
+
+use std::fs::File;
+
+use rustix::fs::{Advice, fadvise, fsync};
+use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
+
+fn amped(files: &Files, flags: &[&str]) -> Server {
+    Server::start(&files.root(), &[&["--arch=amped"], flags].concat())
+}
+
+/// Has the kernel forget the contents of files that nobody has been sent yet; says, and prints, where it does not
+/// do so. To look whether a file has been forgotten makes the kernel read it: another one has to show it.
+fn forget(files: &Files, paths: &[&str]) -> bool {
+    files.write("/shown.bin", pattern(Files::SMALL.1));
+    for path in paths.iter().chain(&["/shown.bin"]) {
+        let file = File::open(files.path(path)).unwrap();
+        fsync(&file).unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+    let shown = File::open(files.path("/shown.bin")).unwrap();
+    let read = preadv2(&shown, &mut [IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT);
+    let forgets = read == Err(Errno::AGAIN);
+    if !forgets {
+        println!("skipped: this file system keeps what it is told to forget, or cannot tell what it has");
+    }
+    forgets
+}
+
+fn kill(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+/// The main process has not waited for a disk.
+fn never_waited(status: &Status) {
+    assert_eq!(status.count("main_waits"), 0, "{status:?}");
+}
+
+#[test]
+fn what_is_in_memory_is_answered_without_helpers() {
+    let files = Files::new();
+    let mut server = amped(&files, &["--helpers=2"]);
+    let mut client = server.client();
+    for (path, length) in [Files::SMALL, Files::MEDIUM, Files::LARGE].repeat(5) {
+        assert!(client.get(path).body == pattern(length));
+    }
+    let before = server.eventually("counted", |status| status.count("requests") == 15);
+    for (path, length) in [Files::SMALL, Files::LARGE].repeat(5) {
+        assert!(client.get(path).body == pattern(length));
+    }
+    let after = server.eventually("counted", |status| status.count("requests") == 25);
+    assert!(after.count("hits") >= before.count("hits"));
+    never_waited(&after);
+    drop(client);
+    server.stop_well();
+}
+
+#[test]
+fn cold_files_are_fetched_by_helpers_and_the_main_process_waits_for_none() {
+    let all = [Files::SMALL, Files::MEDIUM, Files::LARGE];
+    on_every_mechanism(|mechanism| {
+        // New ones, of which the kernel does not know yet either which others there are not beside them.
+        let files = Files::new();
+        let dispatch = format!("--dispatch={mechanism}");
+        let mut server = amped(&files, &["--helpers=2", &dispatch]);
+        if !forget(&files, &all.map(|(path, _)| path)) {
+            return server.stop_well();
+        }
+        let mut clients: Vec<Client> = (0..12).map(|_| server.client()).collect();
+        for (client, (path, _)) in clients.iter_mut().zip(all.iter().cycle()) {
+            client.send_get(path, "");
+        }
+        for (client, (_, length)) in clients.iter_mut().zip(all.iter().cycle()) {
+            assert!(client.response().body == pattern(*length));
+        }
+        let status = server.eventually("counted", |status| status.count("requests") == 12);
+        never_waited(&status);
+        // Each is looked for, and the large one is read besides.
+        assert!(status.count("helper_fetches") >= 4, "{status:?}");
+        assert!(status.count("helper_waits") >= status.count("helper_fetches"));
+        drop(clients);
+        server.stop_well();
+    });
+}
+
+#[test]
+fn pipelined_requests_for_cold_files_are_answered_in_order() {
+    let files = Files::new();
+    let all = [Files::LARGE, Files::SMALL, Files::MEDIUM, Files::LARGE];
+    let mut server = amped(&files, &["--helpers=2"]);
+    if !forget(&files, &all.map(|(path, _)| path)) {
+        return server.stop_well();
+    }
+    let mut client = server.client();
+    client.send(all.map(|(path, _)| format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).concat());
+    client.send("GET /missing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    for (_, length) in all {
+        assert!(client.response().body == pattern(length));
+    }
+    assert_eq!(client.response().status, 404);
+    assert!(client.ends());
+    never_waited(&server.eventually("counted", |status| status.count("requests") == 5));
+    server.stop_well();
+}
+
+#[test]
+fn those_who_ask_for_what_is_in_memory_do_not_wait_for_those_who_do_not() {
+    let files = Files::new();
+    let mut server = amped(&files, &["--helpers=1"]);
+    let mut hot = server.client();
+    assert!(hot.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+    if !forget(&files, &[Files::MEDIUM.0]) {
+        return server.stop_well();
+    }
+    // A helper that does not run is a disk that takes for ever.
+    let helper = server.children()[0];
+    kill(helper, Signal::STOP);
+    let mut cold: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for client in &mut cold {
+        client.send_get(Files::MEDIUM.0, "");
+    }
+    server.eventually("all wait", |status| status.count("helper_waits") >= 5);
+    for _ in 0..100 {
+        assert!(hot.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+    }
+    // One that gives up while it waits is noticed.
+    drop(cold.pop());
+    kill(helper, Signal::CONT);
+    for client in &mut cold {
+        assert!(client.response().body == pattern(Files::MEDIUM.1));
+    }
+    let status = server.eventually("gone", |status| status.connections() == 5);
+    never_waited(&status);
+    assert_eq!(status.count("worker_deaths"), 0);
+    drop((hot, cold));
+    server.stop_well();
+}
+
+#[test]
+fn what_a_helper_had_when_it_died_is_fetched_by_another() {
+    let files = Files::new();
+    let mut server = amped(&files, &["--helpers=2"]);
+    if !forget(&files, &[Files::SMALL.0, Files::MEDIUM.0, Files::LARGE.0]) {
+        return server.stop_well();
+    }
+    let helpers = server.children();
+    helpers.iter().for_each(|helper| kill(*helper, Signal::STOP));
+    let mut clients: Vec<Client> = (0..6).map(|_| server.client()).collect();
+    let all = [Files::SMALL, Files::MEDIUM, Files::LARGE];
+    for (client, (path, _)) in clients.iter_mut().zip(all.iter().cycle()) {
+        client.send_get(path, "");
+    }
+    server.eventually("all wait", |status| status.count("helper_waits") >= 6);
+    helpers.iter().for_each(|helper| kill(*helper, Signal::KILL));
+    for (client, (_, length)) in clients.iter_mut().zip(all.iter().cycle()) {
+        assert!(client.response().body == pattern(*length));
+    }
+    let status = server.eventually("replaced", |status| status.count("workers_started") == 4);
+    assert_eq!((status.count("worker_deaths"), status.connections()), (2, 6));
+    assert!(status.count("helper_fetches_repeated") >= 2, "{status:?}");
+    never_waited(&status);
+    drop(clients);
+    let children = server.children();
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0));
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(said.lines().all(|line| line.starts_with("inrush: amped helper ")), "{said}");
+    assert!(children.into_iter().chain(helpers).all(has_ended));
+}
+
+#[test]
+fn going_down_waits_for_what_helpers_fetch() {
+    let files = Files::new();
+    let mut server = amped(&files, &["--helpers=1", "--drain-timeout=60s"]);
+    if !forget(&files, &[Files::LARGE.0]) {
+        return server.stop_well();
+    }
+    let helper = server.children()[0];
+    kill(helper, Signal::STOP);
+    let mut client = server.client();
+    client.send_get(Files::LARGE.0, "");
+    server.eventually("it waits", |status| status.count("helper_waits") >= 1);
+    server.signal(Signal::TERM);
+    server.refuses_connections();
+    kill(helper, Signal::CONT);
+    assert!(client.response().body == pattern(Files::LARGE.1));
+    assert!(client.ends());
+    drop(client);
+    assert_eq!(server.wait(), (Some(0), String::new()));
+    assert!(has_ended(helper));
+}

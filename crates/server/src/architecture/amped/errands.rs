@@ -1,0 +1,173 @@
+//! Who waits for what, and which helper fetches it: bookkeeping without processes.
+//!
+//! Invariants: equal needs are one errand, however many wait for it; an errand is in the queue or with one helper;
+//! one that was with a helper that died comes before all others, so that nothing is lost.
+
+use std::collections::{HashMap, VecDeque};
+
+use dispatch::Token;
+
+use super::need::Need;
+
+/// How often something is fetched for those who then find it missing again. Memory may have been taken away
+/// meanwhile, which is worth a second fetch; or this file system cannot tell what it has in memory.
+const MOST_FETCHES: u32 = 2;
+
+/// What is to be fetched, and for whom.
+#[derive(Debug)]
+struct Errand {
+    need: Need,
+    waiters: Vec<Token>,
+    /// Which fetch of the same in a row.
+    time: u32,
+}
+
+/// All errands that are not done.
+#[derive(Debug)]
+pub struct Errands {
+    errands: HashMap<u64, Errand>,
+    ids: HashMap<Need, u64>,
+    queue: VecDeque<u64>,
+    /// What each helper has been given: one thing, so that nothing waits behind a slow disk while another
+    /// helper has nothing to do.
+    given: Vec<Option<u64>>,
+    next_id: u64,
+    /// What was fetched just now, and how often in a row.
+    fetched: HashMap<Need, u32>,
+}
+
+impl Errands {
+    /// None, for so many helpers.
+    pub fn new(helpers: usize) -> Errands {
+        Errands {
+            errands: HashMap::new(),
+            ids: HashMap::new(),
+            queue: VecDeque::new(),
+            given: vec![None; helpers],
+            next_id: 0,
+            fetched: HashMap::new(),
+        }
+    }
+
+    /// Whether there is a point in fetching: what was fetched just now, and is missing again, will be missing
+    /// once more.
+    pub fn has_a_point(&self, need: &Need) -> bool {
+        self.fetched.get(need).is_none_or(|times| *times < MOST_FETCHES)
+    }
+
+    /// A connection waits for a need to be in memory. Says whether that is a new errand.
+    pub fn add(&mut self, need: Need, waiter: Token) -> bool {
+        if let Some(errand) = self.ids.get(&need).and_then(|id| self.errands.get_mut(id)) {
+            if !errand.waiters.contains(&waiter) {
+                errand.waiters.push(waiter);
+            }
+            return false;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let time = self.fetched.get(&need).map_or(1, |times| times + 1);
+        self.ids.insert(need.clone(), id);
+        self.errands.insert(id, Errand { need, waiters: vec![waiter], time });
+        self.queue.push_back(id);
+        true
+    }
+
+    /// Whether a helper has nothing to do.
+    pub fn is_free(&self, helper: usize) -> bool {
+        self.given[helper].is_none()
+    }
+
+    /// What is to be given to a helper next.
+    pub fn first(&self) -> Option<(u64, &Need)> {
+        let id = self.queue.front()?;
+        Some((*id, &self.errands.get(id)?.need))
+    }
+
+    /// The first has been given to a helper that is free.
+    pub fn give(&mut self, helper: usize) {
+        self.given[helper] = self.queue.pop_front();
+    }
+
+    /// A helper has died. Says whether something has to be fetched by another now.
+    pub fn take_back(&mut self, helper: usize) -> bool {
+        let given = self.given[helper].take();
+        if let Some(id) = given {
+            self.queue.push_front(id);
+        }
+        given.is_some()
+    }
+
+    /// From here on only what is fetched now was fetched just now.
+    pub fn forget_fetched(&mut self) {
+        self.fetched.clear();
+    }
+
+    /// A helper has fetched what it was given. Gives those who wait for it.
+    pub fn finish(&mut self, helper: usize, id: u64) -> Vec<Token> {
+        if self.given[helper] != Some(id) {
+            return Vec::new();
+        }
+        self.given[helper] = None;
+        let Some(errand) = self.errands.remove(&id) else { return Vec::new() };
+        self.ids.remove(&errand.need);
+        self.fetched.insert(errand.need, errand.time);
+        errand.waiters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::need::tests::look;
+    use super::*;
+
+    fn first(errands: &Errands) -> Option<Need> {
+        errands.first().map(|(_, need)| need.clone())
+    }
+
+    #[test]
+    fn equal_needs_are_fetched_once_for_all_who_wait() {
+        let mut errands = Errands::new(1);
+        assert!(errands.add(look("/a"), Token(1)));
+        assert!(!errands.add(look("/a"), Token(2)));
+        assert!(!errands.add(look("/a"), Token(2)));
+        errands.give(0);
+        assert!(!errands.is_free(0) && errands.first().is_none());
+        assert!(!errands.add(look("/a"), Token(3)), "it is under way");
+        assert!(errands.finish(0, 99).is_empty(), "nobody gave it that");
+        assert_eq!(errands.finish(0, 0), [Token(1), Token(2), Token(3)]);
+        assert!(errands.is_free(0));
+    }
+
+    #[test]
+    fn what_a_dead_helper_had_is_given_to_the_next_before_all_others() {
+        let mut errands = Errands::new(2);
+        for path in ["/a", "/b", "/c"] {
+            errands.add(look(path), Token(1));
+        }
+        errands.give(0);
+        errands.give(1);
+        assert!(errands.take_back(0));
+        assert!(!errands.take_back(0), "it had one");
+        assert_eq!(first(&errands), Some(look("/a")));
+        assert_eq!(errands.finish(1, 1), [Token(1)]);
+        errands.give(1);
+        assert_eq!(first(&errands), Some(look("/c")));
+        assert!(errands.finish(0, 0).is_empty(), "the dead one's word comes too late");
+        assert_eq!(errands.finish(1, 0), [Token(1)]);
+    }
+
+    #[test]
+    fn what_stays_missing_is_fetched_twice_in_a_row_at_most() {
+        let mut errands = Errands::new(1);
+        for (id, has_a_point) in [(0, true), (1, false)] {
+            assert!(errands.has_a_point(&look("/a")));
+            errands.add(look("/a"), Token(1));
+            errands.give(0);
+            errands.forget_fetched();
+            errands.finish(0, id);
+            assert_eq!(errands.has_a_point(&look("/a")), has_a_point);
+        }
+        errands.forget_fetched();
+        assert!(errands.has_a_point(&look("/a")), "later it is worth another try");
+    }
+}

@@ -1,0 +1,117 @@
+//! A helper process: does what may wait for a disk, so that the main process does not have to.
+//!
+//! It answers the request for itself, with a site that keeps nothing, and throws the answer away: what the kernel
+//! has read for it is in memory then, names and contents alike.
+
+use std::io;
+
+use base::{Clock, Nanos, RealClock};
+use http1::{Header, Method, Request, Service, Version};
+use rustix::io::{pread, retry_on_intr};
+use site::Site;
+
+use super::need::{Need, TOUCH_BYTES};
+use crate::error::{ServeError, system};
+use crate::processes::{Control, Heard, Message, Sent, Worker, orphaned};
+
+/// Fetches what the parent asks for, until it is told to end. Blocks.
+pub fn work(worker: Worker) -> Result<(), ServeError> {
+    let mut options = worker.plan.config().site.clone();
+    options.cache.entries = 0;
+    options.cache.fresh_for = Nanos::ZERO;
+    let clock = RealClock::new();
+    let site = Site::new(worker.plan.root(), options, clock);
+    let mut helper = Helper { site, clock, scratch: vec![0; TOUCH_BYTES].into_boxed_slice() };
+    let reconfigure = worker.reconfigurer();
+    loop {
+        match worker.control.receive().map_err(system("understand the parent"))? {
+            Heard::Message(message) => {
+                helper.serve(message, &worker.control).map_err(system("answer the parent"))?;
+            }
+            Heard::Changed(text) => reconfigure(&text),
+            Heard::Drain => return Ok(()),
+            Heard::Nothing => worker.control.wait(),
+            Heard::Gone => orphaned(),
+        }
+    }
+}
+
+struct Helper {
+    site: Site,
+    clock: RealClock,
+    scratch: Box<[u8]>,
+}
+
+impl Helper {
+    /// Fetches, and gives notice.
+    fn serve(&mut self, message: Message, control: &Control) -> io::Result<()> {
+        let (id, need) = Need::read(message).ok_or(io::ErrorKind::InvalidData)?;
+        match need {
+            Some(Need::Look { path, encodings }) => self.look(&path, &encodings),
+            Some(Need::Touch { file, offset }) => {
+                // What cannot be read, the main process finds out as well.
+                let _ = retry_on_intr(|| pread(&*file.0, &mut *self.scratch, offset));
+            }
+            // The main process finds it missing once more.
+            None => {}
+        }
+        match control.send(&id.to_ne_bytes(), &[])? {
+            Sent::Yes => Ok(()),
+            Sent::Gone => orphaned(),
+            Sent::Full => Err(io::Error::other("the parent has given more than one thing to do")),
+        }
+    }
+
+    fn look(&mut self, path: &str, encodings: &[u8]) {
+        let fields = [Header { name: "Accept-Encoding", value: encodings }];
+        let request = Request {
+            method: Method::Get,
+            target: path,
+            version: Version::Http11,
+            host: "",
+            fields: &fields,
+            body: b"",
+        };
+        self.site.respond(&request, self.clock.now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+
+    use super::super::need::tests::look;
+    use super::super::need::{SameFile, read_notice};
+    use super::*;
+
+    #[test]
+    fn each_fetch_is_answered_by_its_id_whatever_comes_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), b"content").unwrap();
+        let site = Site::new(
+            Arc::new(site::Root::open(folder.path()).unwrap()),
+            site::Options::default(),
+            RealClock::new(),
+        );
+        let mut helper = Helper { site, clock: RealClock::new(), scratch: vec![0; TOUCH_BYTES].into() };
+        let (main, control) = Control::pair().unwrap();
+        let open = Arc::new(File::open(folder.path().join("file")).unwrap().into());
+        let touch = Need::Touch { file: SameFile(open), offset: 0 };
+        let needs = [look("/file"), look("/missing"), look("/../escape"), look("/%zz"), touch.clone()];
+        for (id, need) in (5..).zip(needs) {
+            let (bytes, file) = need.message(id);
+            main.send(&bytes, file.as_slice()).unwrap();
+            let Heard::Message(message) = control.receive().unwrap() else { panic!() };
+            helper.serve(message, &control).unwrap();
+            let Heard::Message(notice) = main.receive().unwrap() else { panic!() };
+            assert_eq!(read_notice(&notice.bytes), Some(id));
+        }
+        assert!(helper.site.counts().misses > 0);
+        // Its descriptor has got lost on the way.
+        let (bytes, _) = touch.message(9);
+        helper.serve(Message { bytes, ..Message::default() }, &control).unwrap();
+        assert!(matches!(main.receive().unwrap(), Heard::Message(_)));
+        assert!(helper.serve(Message::default(), &control).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! What the main process needs to be in memory, and how it is said to a helper.
+//!
+//! ```text
+//!   fetch, to a helper:  id (8 bytes) | 'l' | length of the path (4 bytes) | path | Accept-Encoding
+//!                        id (8 bytes) | 't' | offset (8 bytes)          and the open file beside it
+//!   notice, from it:     id (8 bytes)
+//! ```
+//!
+//! Both ends are the same program, so numbers are as the processor has them.
+
+use std::hash::{Hash, Hasher};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use http1::Request;
+
+use crate::processes::Message;
+
+/// So much of a file is touched at once: the kernel's usual read-ahead, and a quarter of what a connection may
+/// send in a turn.
+pub const TOUCH_BYTES: usize = 128 * 1024;
+/// The most text of a fetch: with the rest it fits into a message.
+const MOST_TEXT_BYTES: usize = 15 * 1024;
+const LOOK: u8 = b'l';
+const TOUCH: u8 = b't';
+
+/// Something that is to be in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// The names on the way to a file, the file itself opened, and its contents where it is small.
+    Look {
+        /// As it was asked for, without the query.
+        path: Box<str>,
+        /// `Accept-Encoding`, by which one of several stored forms is chosen.
+        encodings: Box<[u8]>,
+    },
+    /// [`TOUCH_BYTES`] of an open file.
+    Touch {
+        /// The file.
+        file: SameFile,
+        /// Where they begin.
+        offset: u64,
+    },
+}
+
+/// An open file, equal to itself alone.
+#[derive(Clone, Debug)]
+pub struct SameFile(pub Arc<OwnedFd>);
+
+impl PartialEq for SameFile {
+    fn eq(&self, other: &SameFile) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SameFile {}
+
+impl Hash for SameFile {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl Need {
+    /// What a request needs; nothing where that is too long to be said.
+    pub fn of(request: &Request<'_>) -> Option<Need> {
+        let encodings = request.values("accept-encoding").collect::<Vec<_>>().join(&b","[..]);
+        let path = request.path();
+        (path.len() + encodings.len() <= MOST_TEXT_BYTES)
+            .then(|| Need::Look { path: path.into(), encodings: encodings.into() })
+    }
+
+    /// The fetch as it is sent, and the file that goes with it.
+    pub fn message(&self, id: u64) -> (Vec<u8>, Option<BorrowedFd<'_>>) {
+        let id = &id.to_ne_bytes()[..];
+        match self {
+            Need::Look { path, encodings } => {
+                let length = (path.len() as u32).to_ne_bytes();
+                ([id, &[LOOK], &length, path.as_bytes(), encodings].concat(), None)
+            }
+            Need::Touch { file, offset } => {
+                ([id, &[TOUCH], &offset.to_ne_bytes()].concat(), Some(file.0.as_fd()))
+            }
+        }
+    }
+
+    /// A fetch as it was received: its id, and what is to be fetched; the latter is nothing where the file did not
+    /// come along, because this process has no descriptor left. Nothing at all is our mistake.
+    pub fn read(message: Message) -> Option<(u64, Option<Need>)> {
+        let (id, rest) = message.bytes.split_first_chunk::<8>()?;
+        let (kind, rest) = rest.split_first()?;
+        let need = match *kind {
+            LOOK => {
+                let (length, texts) = rest.split_first_chunk::<4>()?;
+                let (path, encodings) = texts.split_at_checked(u32::from_ne_bytes(*length) as usize)?;
+                Some(Need::Look { path: std::str::from_utf8(path).ok()?.into(), encodings: encodings.into() })
+            }
+            TOUCH => {
+                let offset = u64::from_ne_bytes(*rest.first_chunk::<8>()?);
+                let file = message.descriptors.into_iter().next();
+                file.map(|file| Need::Touch { file: SameFile(Arc::new(file)), offset })
+            }
+            _ => return None,
+        };
+        Some((u64::from_ne_bytes(*id), need))
+    }
+}
+
+/// The id in a notice.
+pub fn read_notice(bytes: &[u8]) -> Option<u64> {
+    <[u8; 8]>::try_from(bytes).ok().map(u64::from_ne_bytes)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use http1::{Header, Method, Version};
+
+    use super::*;
+    use crate::processes::{Control, Heard};
+
+    pub fn look(path: &str) -> Need {
+        Need::Look { path: path.into(), encodings: Box::default() }
+    }
+
+    fn asked<'a>(target: &'a str, fields: &'a [Header<'a>]) -> Request<'a> {
+        Request { method: Method::Get, target, version: Version::Http11, host: "h", fields, body: b"" }
+    }
+
+    #[test]
+    fn what_is_sent_is_what_is_received() {
+        let (main, helper) = Control::pair().unwrap();
+        let received = || match helper.receive().unwrap() {
+            Heard::Message(message) => Need::read(message).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let value = |value| Header { name: "ACCEPT-encoding", value };
+        let fields = [value(&b"gzip"[..]), value(b"br;q=0.5")];
+        let need = Need::of(&asked("/a/%20b?query", &fields)).unwrap();
+        let (bytes, file) = need.message(7);
+        assert!(file.is_none());
+        main.send(&bytes, &[]).unwrap();
+        assert_eq!(received(), (7, Some(need.clone())));
+        let expected = Need::Look { path: "/a/%20b".into(), encodings: b"gzip,br;q=0.5"[..].into() };
+        assert_eq!(need, expected);
+
+        let (file, _) = std::io::pipe().unwrap();
+        let need = Need::Touch { file: SameFile(Arc::new(file.into())), offset: 1 << 40 };
+        let (bytes, file) = need.message(8);
+        main.send(&bytes, &[file.unwrap()]).unwrap();
+        let (8, Some(Need::Touch { offset, .. })) = received() else { panic!() };
+        assert_eq!(offset, 1 << 40);
+        main.send(&bytes, &[]).unwrap();
+        assert_eq!(received(), (8, None), "its file is missing");
+    }
+
+    #[test]
+    fn what_is_too_long_or_garbled_is_nothing() {
+        let long = format!("/{}", "x".repeat(MOST_TEXT_BYTES));
+        assert_eq!(Need::of(&asked(&long, &[])), None);
+        let message = |bytes: &[u8]| Message { bytes: bytes.to_vec(), ..Message::default() };
+        for garbled in [&b""[..], b"12345678", b"12345678x", b"12345678t123", b"12345678l\xff\xff\0\0path"] {
+            assert_eq!(Need::read(message(garbled)), None);
+        }
+        assert_eq!((read_notice(b"123"), read_notice(&[0; 8])), (None, Some(0)));
+    }
+}

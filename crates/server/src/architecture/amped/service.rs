@@ -1,0 +1,116 @@
+//! The site as the main process serves it: from memory, or not yet.
+//!
+//! Of a small file memory is the site's own cache or the kernel's. Of a large one, which leaves by sendfile, the
+//! next part is looked for each time before it is sent, by reading it without waiting (preadv2, RWF_NOWAIT).
+//! Flash asked mincore of a mapping; today that tells the truth only to who owns the file or may write to it.
+//!
+//! Invariant: what may wait for a disk is done here only where helpers have tried and could not help, and then
+//! it is counted.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use base::Nanos;
+use dispatch::Token;
+use http1::server::Responder;
+use http1::{FileRange, Request, Response, Service};
+use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2, retry_on_intr};
+use site::{File, Site};
+
+use super::helpers::Helpers;
+use super::need::{Need, SameFile, TOUCH_BYTES};
+use crate::driver::readiness::SocketService;
+
+/// A site, and helpers for what is not in memory.
+pub struct AmpedSite {
+    site: Site,
+    helpers: Rc<RefCell<Helpers>>,
+    notices: OwnedFd,
+    /// What the connection whose turn it is found missing.
+    missing: Vec<Need>,
+    scratch: Box<[u8]>,
+}
+
+impl AmpedSite {
+    /// A site with these helpers.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn new(site: Site, helpers: Rc<RefCell<Helpers>>) -> io::Result<AmpedSite> {
+        let notices = helpers.borrow().ready()?;
+        let scratch = vec![0; TOUCH_BYTES].into_boxed_slice();
+        Ok(AmpedSite { site, helpers, notices, missing: Vec::new(), scratch })
+    }
+
+    /// Whether what is missing is to be waited for. Where not, whoever asks does it, and it is counted.
+    fn is_waited_for(&mut self, need: Option<Need>) -> bool {
+        let mut helpers = self.helpers.borrow_mut();
+        match need.filter(|need| helpers.can_help(need)) {
+            Some(need) => self.missing.push(need),
+            None => {
+                helpers.counts.main_waits += 1;
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Responder for AmpedSite {
+    type File = File;
+
+    fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
+        match self.site.respond_from_memory(request, now) {
+            None if self.is_waited_for(Need::of(request)) => None,
+            None => Some(self.site.respond(request, now)),
+            response => response,
+        }
+    }
+}
+
+impl SocketService for AmpedSite {
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.site.counts().named().chain(self.helpers.borrow().counts.named()).collect()
+    }
+
+    fn sendable(&mut self, range: &FileRange<File>, most: u64) -> u64 {
+        let length = most.min(TOUCH_BYTES as u64);
+        let part = &mut self.scratch[..length as usize];
+        let read = retry_on_intr(|| {
+            preadv2(&*range.file, &mut [IoSliceMut::new(&mut *part)], range.offset, ReadWriteFlags::NOWAIT)
+        });
+        match read {
+            // A file system that cannot tell what it has in memory is taken to have nothing.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP) => {
+                let need = Need::Touch { file: SameFile(range.file.clone()), offset: range.offset };
+                if self.is_waited_for(Some(need)) { 0 } else { length }
+            }
+            // Of an error, or that the file has become shorter, sending will tell.
+            Err(_) | Ok(0) => most,
+            Ok(count) => count as u64,
+        }
+    }
+
+    fn waits(&mut self, token: Token) -> bool {
+        let mut to_send = false;
+        for need in self.missing.drain(..) {
+            to_send |= matches!(need, Need::Touch { .. });
+            self.helpers.borrow_mut().fetch(need, token);
+        }
+        to_send
+    }
+
+    fn notices(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.notices.as_fd())
+    }
+
+    fn due_in(&self) -> Option<Nanos> {
+        self.helpers.borrow().due_in()
+    }
+
+    fn arrived(&mut self, tokens: &mut Vec<Token>) -> io::Result<()> {
+        self.helpers.borrow_mut().attend(tokens)
+    }
+}
