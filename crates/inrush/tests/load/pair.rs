@@ -1,12 +1,14 @@
 //! An establisher and a handler: one result, whatever ends the run.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::ChildStdout;
 
-use assert_cmd::Command as Checked;
+use assert_cmd::Command;
+use base::Nanos;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sys::process::{Child, Program};
 
 use super::processes::server;
 use super::{PATIENCE, refused};
@@ -24,7 +26,7 @@ fn assert_balanced(result: &Value) {
 fn their_books_are_one() {
     let url = format!("http://{}/", server());
     let more = ["--duration=500ms", "--warmup=300ms", "--population=idle:5", "--connect-timeout=5s"];
-    let mut program = Checked::new(env!("CARGO_BIN_EXE_inrush"));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_inrush"));
     program.args(["load", &url, "--output=json"]).args(PAIR).args(more).timeout(PATIENCE);
     // A busy machine makes the generator late, which is another exit code and the same books.
     let result = serde_json::from_slice(&program.assert().code(&[0, 5][..]).get_output().stdout).unwrap();
@@ -40,11 +42,9 @@ fn their_books_are_one() {
 /// A run of an hour that is under way, what it has still to say, and its handler's number.
 fn long_run() -> (Child, BufReader<ChildStdout>, Pid) {
     let url = format!("http://{}/", server());
-    #[allow(clippy::disallowed_methods, reason = "a run that is interfered with from outside")]
-    let mut program = Command::new(env!("CARGO_BIN_EXE_inrush"));
-    program.args(["load", &url, "--output=ndjson"]).args(PAIR);
-    program.args(["--duration=1h", "--warmup=0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = program.spawn().unwrap();
+    let arguments = ["load", &url, "--output=ndjson", "--duration=1h", "--warmup=0"];
+    let program = Program::new(env!("CARGO_BIN_EXE_inrush")).arguments(arguments).arguments(PAIR);
+    let mut child = program.start().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut point = String::new();
     stdout.read_line(&mut point).unwrap();
@@ -55,18 +55,19 @@ fn long_run() -> (Child, BufReader<ChildStdout>, Pid) {
 }
 
 /// Its exit code, the result if it has one, and what it said on its standard error.
-fn end(child: Child, stdout: BufReader<ChildStdout>) -> (Option<i32>, Option<Value>, String) {
+fn end(mut child: Child, stdout: BufReader<ChildStdout>) -> (Option<i32>, Option<Value>, String) {
     let lines = stdout.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     let result = lines.filter(|line| line["type"] == "result").last();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    (output.status.code(), result, said)
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let exit = child.wait(Nanos::from_secs(PATIENCE.as_secs())).unwrap().unwrap();
+    (exit.status.code(), result, said)
 }
 
 #[test]
 fn a_run_that_is_interrupted_is_whole() {
     let (child, stdout, _) = long_run();
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    child.signal(Signal::INT).unwrap();
     let (code, result, said) = end(child, stdout);
     assert!(matches!(code, Some(0 | 5)), "{code:?}: {said}");
     let result = result.unwrap();
