@@ -128,6 +128,15 @@ pub struct Topology {
 }
 
 impl Topology {
+    /// A program that will offer load from the client's side. Where that side has its CPUs to itself, it runs before
+    /// everything else there: otherwise the kernel threads that do its own packet work take turns with it, and
+    /// sessions begin late by milliseconds.
+    pub fn generator(&self, path: impl Into<PathBuf>) -> Program<'_> {
+        let program = self.client.program(path);
+        let apart = self.client.cpus.iter().all(|cpu| !self.server.cpus.contains(cpu));
+        if apart { program.real_time() } else { program }
+    }
+
     /// Two namespaces with steered packets where the machine allows it, else loopback with a warning.
     ///
     /// # Errors

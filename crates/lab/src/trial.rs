@@ -126,8 +126,9 @@ impl Conductor<'_> {
     ) -> Result<Seen, LoadError> {
         let status_before = server.status(self.topology);
         let client = &self.topology.client;
-        let program = client
-            .program(sys::process::this_program()?)
+        let program = self
+            .topology
+            .generator(sys::process::this_program()?)
             .arguments(arguments)
             .arguments(["--source-ip".to_owned(), source_range(&client.addresses)])
             .arguments(["--threads".to_owned(), client.cpus.len().min(THREADS_MAX).to_string()]);

@@ -271,7 +271,9 @@ mod tests {
     fn what_was_left_behind_is_killed() {
         let Some(namespace) = namespace() else { return };
         let script = "sleep 1000 >&- 2>&- & sleep 1000 >&- 2>&- & echo $!";
-        let program = Program::new("sh").arguments(["-c", script]).in_namespace(Some(namespace.as_fd()));
+        // In a session of their own, for what stays in the program's group ends with it.
+        let program = Program::new("setsid").arguments(["--wait", "sh", "-c", script]);
+        let program = program.in_namespace(Some(namespace.as_fd()));
         let output = program.start().unwrap().output(base::Nanos::MILLISECOND, || true).unwrap();
         let left: i32 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
         let found = namespace.processes().unwrap();

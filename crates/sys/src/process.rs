@@ -23,7 +23,7 @@ use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
 };
 
-use crate::{check, cpu, signal, timespec};
+use crate::{check, cpu, signal, thread, timespec};
 
 /// What a child's standard input, output and error are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,7 @@ pub struct Program<'a> {
     input: Option<BorrowedFd<'a>>,
     environment: Vec<(OsString, OsString)>,
     cgroup: Option<BorrowedFd<'a>>,
+    real_time: bool,
 }
 
 impl<'a> Program<'a> {
@@ -68,6 +69,7 @@ impl<'a> Program<'a> {
             input: None,
             environment: Vec::new(),
             cgroup: None,
+            real_time: false,
         }
     }
 
@@ -126,6 +128,13 @@ impl<'a> Program<'a> {
         self
     }
 
+    /// Has all its threads run before those that are not real-time, where we may ask for that: without
+    /// CAP_SYS_NICE it starts as it would otherwise.
+    pub fn real_time(mut self) -> Program<'a> {
+        self.real_time = true;
+        self
+    }
+
     /// The command line, word by word, as a person would have to type it.
     pub fn command_line(&self) -> Vec<String> {
         let words = std::iter::once(self.path.as_os_str()).chain(self.arguments.iter().map(|word| &**word));
@@ -153,11 +162,18 @@ impl<'a> Program<'a> {
         let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
         let parent = rustix::process::getpid();
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
-        let cgroup = self.cgroup.map(|fd| fd.as_raw_fd());
+        let (cgroup, real_time) = (self.cgroup.map(|fd| fd.as_raw_fd()), self.real_time);
         // SAFETY: the closure runs in the child of a process that may have many threads, where only
         // async-signal-safe work is allowed: it makes system calls on values prepared before the fork,
         // and neither allocates nor takes a lock.
-        unsafe { command.pre_exec(move || prepare_child(&cpus, namespace, parent, &inherited, cgroup)) };
+        unsafe {
+            command.pre_exec(move || {
+                if real_time {
+                    thread::set_real_time_with_children();
+                }
+                prepare_child(&cpus, namespace, parent, &inherited, cgroup)
+            })
+        };
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         Ok(Child {
@@ -555,6 +571,18 @@ mod tests {
         let started = std::thread::spawn(|| Program::new("sleep").arguments(["1000"]).start().unwrap());
         let mut child = started.join().unwrap();
         assert_eq!(child.wait(LONG).unwrap().unwrap().status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_child_is_real_time_where_that_is_allowed() {
+        if std::thread::spawn(thread::set_real_time).join().unwrap().is_err() {
+            return println!("skipped: real-time threads need CAP_SYS_NICE");
+        }
+        let output = Program::new("cat").arguments(["/proc/self/stat"]).real_time().start().unwrap();
+        let output = output.output(Nanos::from_millis(1), || true).unwrap();
+        // The policy is field 41; the name, field 2, is cat's.
+        let stat = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(stat.split_whitespace().nth(40).unwrap(), libc::SCHED_RR.to_string());
     }
 
     #[test]
