@@ -1,9 +1,12 @@
 //! What an idle keep-alive connection costs a server in user memory.
 //!
 //! Connections are opened one after another, each asks for the file once, reads the reply and stays. The
-//! cost is the growth of the server's anonymous memory (RssAnon), divided by their number; a few
-//! connections before the first look have it allocate what it allocates once. Kernel memory is not in
-//! it: that is the same for all.
+//! cost is the growth of the server's anonymous memory (RssAnon), that of its worker processes included, divided
+//! by their number; a few connections before the first look have it allocate what it allocates once. Kernel memory
+//! is not in it: that is the same for all.
+//!
+//! Beside others, inrush is one event loop; after them come its architectures that hold so many connections, with
+//! room for them. Those with a process a connection do not: 10,000 are not what they are for.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,7 +18,7 @@ use serde::Serialize;
 use super::{Common, FILE_LENGTH, Ground, Promise, allow_descriptors};
 use crate::proc;
 use crate::responder::AfterReply;
-use crate::rivals::servers::{self, INRUSH, LIMIT, Server};
+use crate::rivals::servers::{self, CONNECTIONS, INRUSH, LIMIT, Running};
 use crate::table;
 
 /// Connections before the first look.
@@ -23,6 +26,18 @@ const FIRST: u32 = 100;
 /// What we have open beside connections.
 const OTHER_DESCRIPTORS: u32 = 64;
 const FILE_NAME: &str = "1k.html";
+
+/// The architectures, by the name in the table: what makes room for the connections.
+const ARCHITECTURES: [(&str, &[(&str, &str)]); 8] = [
+    ("inrush, per-core", &[("--arch", "per-core")]),
+    ("inrush, tux", &[("--arch", "tux")]),
+    ("inrush, amped", &[("--arch", "amped")]),
+    ("inrush, smped", &[("--arch", "smped"), ("--smped", "c-max=1000")]),
+    ("inrush, seda", &[("--arch", "seda")]),
+    ("inrush, knot-c", &[("--arch", "knot-c"), ("--workers", "14200")]),
+    ("inrush, knot-a", &[("--arch", "knot-a")]),
+    ("inrush, mt", &[("--arch", "mt"), ("--threads", "per-connection")]),
+];
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -52,12 +67,23 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     let mut measured = Vec::new();
     // The readiness limit keeps nothing of a connection but its place: there is nothing to compare.
     for server in servers::ALL.iter().filter(|server| server.name != LIMIT) {
-        match measure(options, ground, folder.path(), server) {
-            Ok(Some(cost)) => measured.push(cost),
-            Ok(None) => println!("skipped: {} is not installed", server.name),
+        let cost = match server.start(ground, folder.path(), AfterReply::Keep) {
+            Ok(Some(running)) => measure(options, ground, server.name, running),
+            Ok(None) => {
+                println!("skipped: {} is not installed", server.name);
+                continue;
+            }
+            Err(error) => Err(error),
+        };
+        match cost {
+            Ok(cost) => measured.push(cost),
             Err(error) if server.name == INRUSH => return Err(error),
             Err(error) => println!("skipped: {error:#}"),
         }
+    }
+    for (name, settings) in ARCHITECTURES {
+        let running = servers::start_architecture(ground, folder.path(), CONNECTIONS, settings)?;
+        measured.push(measure(options, ground, name, running)?);
     }
     let mut rows = vec![["server", "bytes a connection"].map(str::to_owned)];
     rows.extend(
@@ -76,31 +102,30 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     ground.conclude(&options.common, "memory", &measured, &promises)
 }
 
-/// Measures one server; nothing where it is not installed. Blocks.
+/// Measures one server. Blocks.
 fn measure(
     options: &Options,
     ground: &Ground,
-    root: &std::path::Path,
-    server: &Server,
-) -> anyhow::Result<Option<Measured>> {
-    let Some(running) = server.start(ground, root, AfterReply::Keep)? else { return Ok(None) };
+    server: &'static str,
+    running: Running,
+) -> anyhow::Result<Measured> {
     let open = |count| {
         ground.topology.client.enter(|| (0..count).map(|_| idle_connection(running.address)).collect())
     };
-    let failed = || format!("{} does not take so many connections", server.name);
+    let failed = || format!("{server} does not take so many connections");
     let first: Vec<TcpStream> = open(FIRST).with_context(failed)?;
-    let before = proc::anonymous_memory(running.pid())?;
+    let before = proc::anonymous_memory_of_all(running.pid())?;
     let rest: Vec<TcpStream> = open(options.connections).with_context(failed)?;
-    let after = proc::anonymous_memory(running.pid())?;
+    let after = proc::anonymous_memory_of_all(running.pid())?;
     drop((first, rest));
     running.stop()?;
-    Ok(Some(Measured {
-        server: server.name,
+    Ok(Measured {
+        server,
         connections: options.connections,
         before_bytes: before.0,
         after_bytes: after.0,
         bytes_per_connection: (after.0 as f64 - before.0 as f64) / f64::from(options.connections),
-    }))
+    })
 }
 
 /// A connection that has asked once, has its whole reply, and stays open.

@@ -97,7 +97,7 @@ impl Control {
         self.0.try_clone().map(Control)
     }
 
-    /// Sends a message of the architecture's own, of at most [`MOST_BYTES`] and [`MOST_DESCRIPTORS`]. Never
+    /// Sends a message of the architecture's own, of at most `MOST_BYTES` and `MOST_DESCRIPTORS`. Never
     /// blocks.
     ///
     /// # Errors
