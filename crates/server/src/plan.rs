@@ -135,13 +135,24 @@ impl Plan {
     /// [`ServeError::Setting`].
     pub fn only_one_loop(&self, architecture: &str) -> Result<(), ServeError> {
         match self.config.workers {
-            None | Some(1) => Ok(()),
-            Some(workers) => Err(ServeError::Setting {
+            Some(1) => Ok(()),
+            _ => self.no_workers(&format!("{architecture} is one loop; --arch per-core has many")),
+        }
+    }
+
+    /// Refuses a number of workers to an architecture that has none, or its own way of having some; `accepted` says
+    /// so.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`].
+    pub fn no_workers(&self, accepted: &str) -> Result<(), ServeError> {
+        self.config.workers.map_or(Ok(()), |workers| {
+            Err(ServeError::Setting {
                 setting: "--workers",
                 given: workers.to_string(),
-                accepted: format!("{architecture} is one loop; --arch per-core has many"),
-            }),
-        }
+                accepted: accepted.to_owned(),
+            })
+        })
     }
 
     /// Listens on every address: `queues` sets of listeners, each with accept queues of its own.

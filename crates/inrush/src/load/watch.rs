@@ -4,7 +4,8 @@
 //! a collector. None of them can end the run: what went wrong is told when it is over.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::load::{Observer, Snapshot};
 use base::{Clock, RealClock};
@@ -39,20 +40,22 @@ pub struct Watcher {
     output: Output,
     live: Option<Live>,
     hdr: Option<HdrLog>,
-    meters: Meters,
-    page: Option<(Page, Arc<Mutex<String>>)>,
+    meters: Arc<Mutex<Meters>>,
+    /// Shows the meters until it is dropped.
+    page: Option<Page>,
     exporter: Option<Exporter>,
 }
 
 impl Watcher {
     /// Opens what was asked for.
     pub fn new(output: Output, title: &str, populations: usize, flags: WatchFlags) -> Result<Watcher, Exit> {
-        let page = flags.prometheus.map(open_page).transpose()?;
+        let meters = Arc::default();
+        let page = flags.prometheus.map(|address| open_page(address, &meters)).transpose()?;
         let exporter = flags.otlp.map(Exporter::start).transpose();
         let exporter = exporter.map_err(|cause| Exit::Failed(format!("cannot start a thread: {cause}")))?;
         let hdr = flags.hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
         let live = io::stderr().is_terminal().then(|| Live::new(title, populations)).flatten();
-        Ok(Watcher { output, live, hdr, meters: Meters::default(), page, exporter })
+        Ok(Watcher { output, live, hdr, meters, page, exporter })
     }
 
     /// Closes everything.
@@ -70,17 +73,20 @@ impl Watcher {
     }
 }
 
-/// The page that Prometheus reads, and the text that it shows.
-fn open_page(address: std::net::SocketAddr) -> Result<(Page, Arc<Mutex<String>>), Exit> {
-    let text = Arc::new(Mutex::new(meters::page(&Meters::default())));
-    let shown = Arc::clone(&text);
-    let read = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+/// The page that Prometheus reads.
+fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, Exit> {
+    let shown = Arc::clone(meters);
+    let read = move || meters::page(&lock(&shown));
     let page = Page::open(address, "/metrics", "text/plain; version=0.0.4; charset=utf-8", read)
         .map_err(|error| Exit::Usage(format!("--prometheus {address}: {error}")))?;
     if let Some(address) = page.address() {
         eprintln!("inrush: metrics on http://{address}/metrics");
     }
-    Ok((page, text))
+    Ok(page)
+}
+
+fn lock(meters: &Mutex<Meters>) -> MutexGuard<'_, Meters> {
+    meters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer for Watcher {
@@ -95,12 +101,12 @@ impl Observer for Watcher {
         if let Some(hdr) = &mut self.hdr {
             hdr.interval(snapshot);
         }
-        self.meters.add(snapshot);
-        if let Some((_, text)) = &self.page {
-            *text.lock().unwrap_or_else(PoisonError::into_inner) = meters::page(&self.meters);
-        }
-        if let Some(exporter) = &self.exporter {
-            exporter.tell(&self.meters);
+        if self.page.is_some() || self.exporter.is_some() {
+            let mut meters = lock(&self.meters);
+            meters.add(snapshot);
+            if let Some(exporter) = &self.exporter {
+                exporter.tell(&meters);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The engine against servers that behave, fail and misbehave, on loopback. Whatever they do, the
 //! ledger balances; nothing here depends on how fast anything is.
 
+mod identity;
 mod populations;
 mod retries;
 mod servers;

@@ -1,37 +1,15 @@
 //! The engine over TLS: the same books, and handshakes told apart.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use load::{Config, Trust};
 use record::Outcome;
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
 
+use super::identity::{Identity, identity};
 use super::servers::Server;
 use super::{assert_all, config, run};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-
-struct Identity {
-    config: Arc<ServerConfig>,
-    pem: tempfile::NamedTempFile,
-}
-
-/// A server's certificate for localhost, and the file that a client may believe it by.
-fn identity() -> Identity {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let mut pem = tempfile::NamedTempFile::new().unwrap();
-    pem.write_all(made.cert.pem().as_bytes()).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    Identity { config: Arc::new(config), pem }
-}
 
 fn secure(server: &Server, identity: &Identity) -> Config {
     let mut secure = config(server);

@@ -69,13 +69,7 @@ fn helpers(config: &ServeConfig) -> usize {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    if let Some(workers) = config.workers {
-        return Err(ServeError::Setting {
-            setting: "--workers",
-            given: workers.to_string(),
-            accepted: "amped is one loop; --helpers is how many processes wait for the disk".to_owned(),
-        });
-    }
+    plan.no_workers("amped is one loop; --helpers is how many processes wait for the disk")?;
     let role = Role {
         architecture: AMPED.name,
         noun: "helper",

@@ -48,13 +48,7 @@ pub const SEDA: Architecture = Architecture {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    if let Some(workers) = config.workers {
-        return Err(ServeError::Setting {
-            setting: "--workers",
-            given: workers.to_string(),
-            accepted: "seda's pools size themselves; --seda max-threads=N bounds them".to_owned(),
-        });
-    }
+    plan.no_workers("seda's pools size themselves; --seda max-threads=N bounds them")?;
     let listeners = plan.listen(1)?.remove(0);
     let addresses = addresses(&listeners);
     let pipeline = Pipeline::new(Parts {

@@ -66,14 +66,7 @@ fn places(config: &ServeConfig) -> usize {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    if let Some(workers) = config.workers {
-        return Err(ServeError::Setting {
-            setting: "--workers",
-            given: workers.to_string(),
-            accepted: "smped has as many as it needs; --smped initial=N,p-min=N,p-max=N bounds them"
-                .to_owned(),
-        });
-    }
+    plan.no_workers("smped has as many as it needs; --smped initial=N,p-min=N,p-max=N bounds them")?;
     let settings = config.smped.clone().unwrap_or_default();
     let listeners = plan.listen(1)?.remove(0);
     let addresses = addresses(&listeners);

@@ -1,0 +1,90 @@
+//! One connection's TLS, over a pair of sockets.
+
+#[path = "../../tests/engine/identity.rs"]
+mod identity;
+
+use super::*;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use identity::{Identity, identity};
+use rustls::{ServerConnection, StreamOwned};
+
+fn trusting(identity: &Identity, resume: bool) -> Tls {
+    let trust = Trust::Roots(identity.pem.path().to_owned());
+    Tls::new("localhost", &TlsOptions { trust, resume }).unwrap()
+}
+
+/// Asks an echoing server once, and says how the handshake went and what came back.
+fn ask(tls: &Tls, identity: &Identity) -> io::Result<(Handshake, Vec<u8>)> {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let config = Arc::clone(&identity.config);
+    let server = thread::spawn(move || -> io::Result<()> {
+        let session = ServerConnection::new(config).unwrap();
+        let mut stream = StreamOwned::new(session, theirs);
+        let mut bytes = [0; 5];
+        stream.read_exact(&mut bytes)?;
+        stream.write_all(&bytes)?;
+        stream.conn.send_close_notify();
+        stream.flush()
+    });
+    let socket = OwnedFd::from(ours);
+    let mut connection = TlsConnection::new(tls);
+    let exchange = || -> io::Result<(Handshake, Vec<u8>)> {
+        assert_eq!(connection.send(&socket, b"hello")?, 5);
+        let (mut handshake, mut got) = (None, Vec::new());
+        let mut buffer = [0; 1024];
+        loop {
+            let received = connection.receive(&socket, &mut buffer);
+            handshake = handshake.or(connection.handshake_ended());
+            match received {
+                Ok(0) => return Ok((handshake.unwrap(), got)),
+                Ok(count) => got.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let result = { exchange }();
+    drop(socket);
+    let _ = server.join().unwrap();
+    result
+}
+
+#[test]
+fn the_second_connection_resumes_the_first_unless_told_otherwise() {
+    let identity = identity();
+    let resuming = trusting(&identity, true);
+    assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Full, b"hello".to_vec()));
+    assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Resumed, b"hello".to_vec()));
+    let full = trusting(&identity, false);
+    assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
+    assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
+}
+
+#[test]
+fn strangers_are_refused_unless_anybody_is_trusted() {
+    let (identity, stranger) = (identity(), identity());
+    let error = ask(&trusting(&identity, true), &stranger).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    let anybody = Tls::new("localhost", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
+    assert_eq!(ask(&anybody, &stranger).unwrap().1, b"hello");
+}
+
+#[test]
+fn a_socket_that_is_not_connected_takes_nothing() {
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
+    assert!(TlsConnection::new(&anybody).send(&socket, b"hello").is_err());
+}
+
+#[test]
+fn what_is_wrong_with_the_roots_is_named() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let options = TlsOptions { trust: Trust::Roots(empty.path().to_owned()), resume: true };
+    let error = Tls::new("localhost", &options).unwrap_err().to_string();
+    assert!(error.contains("it has no certificate; accepted is a PEM file"), "{error}");
+    let error = Tls::new("a b", &TlsOptions::default()).unwrap_err().to_string();
+    assert_eq!(error, "TLS: no certificate can name 'a b'");
+}

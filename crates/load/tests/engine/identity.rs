@@ -1,0 +1,30 @@
+//! A server's certificate for localhost, of its own making: for the tests of the engine and of the crate itself.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+
+/// A certificate.
+pub struct Identity {
+    /// The server's.
+    pub config: Arc<ServerConfig>,
+    /// The file that a client may believe it by.
+    pub pem: tempfile::NamedTempFile,
+}
+
+/// A new one.
+pub fn identity() -> Identity {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let mut pem = tempfile::NamedTempFile::new().unwrap();
+    pem.write_all(made.cert.pem().as_bytes()).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    Identity { config: Arc::new(config), pem }
+}

@@ -1,0 +1,203 @@
+//! A child that runs: waiting for it with a deadline, reading what it writes, ending it, and what it cost.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, ChildStdout, ExitStatus};
+
+use base::Nanos;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
+
+use crate::{check, timespec};
+
+/// How a process ended and what it cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit {
+    /// Its exit code or the signal that ended it.
+    pub status: ExitStatus,
+    /// CPU time, user and system, its own and that of children it waited for.
+    pub cpu_time: Nanos,
+}
+
+/// What a process wrote, and how it ended.
+#[derive(Debug)]
+pub struct Output {
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: Vec<u8>,
+    /// Its end.
+    pub exit: Exit,
+}
+
+/// A running child. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub struct Child {
+    pub(super) pid: Pid,
+    pub(super) pidfd: OwnedFd,
+    /// The reading end of its standard output, until taken.
+    pub stdout: Option<ChildStdout>,
+    /// The reading end of its standard error, until taken.
+    pub stderr: Option<ChildStderr>,
+    pub(super) exit: Option<Exit>,
+}
+
+impl Child {
+    /// Its process number.
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// Readable when it has ended.
+    pub fn end(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Waits for its end, at most so long. Blocks. Asking again after the end gives the same answer.
+    ///
+    /// # Errors
+    /// Those of poll(2) and wait4(2), none of which an intact child causes.
+    pub fn wait(&mut self, timeout: Nanos) -> io::Result<Option<Exit>> {
+        if self.exit.is_none() && wait_readable(&[self.pidfd.as_fd()], timeout)? {
+            self.exit = Some(reap(self.pid)?);
+        }
+        Ok(self.exit)
+    }
+
+    /// Asks it to end (SIGTERM), and does not wait for it.
+    ///
+    /// # Errors
+    /// Those of pidfd_send_signal(2), but not that it has ended already.
+    pub fn ask_to_end(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// Asks it to end (SIGTERM), and makes it end (SIGKILL) when it has not within `patience`. Blocks.
+    ///
+    /// # Errors
+    /// Those of [`Child::wait`].
+    pub fn terminate(&mut self, patience: Nanos) -> io::Result<Exit> {
+        self.signal(Signal::TERM)?;
+        if let Some(exit) = self.wait(patience)? {
+            return Ok(exit);
+        }
+        self.signal(Signal::KILL)?;
+        loop {
+            if let Some(exit) = self.wait(Nanos::SECOND)? {
+                return Ok(exit);
+            }
+        }
+    }
+
+    /// Makes it end at once (SIGKILL). It is still to be waited for.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn kill(&self) -> io::Result<()> {
+        self.signal(Signal::KILL)
+    }
+
+    /// Reads all it writes until it ends. Calls `meanwhile` about every `tick`, and ends the child when
+    /// that returns false. Blocks.
+    ///
+    /// # Errors
+    /// Those of reading a pipe and of [`Child::wait`].
+    pub fn output(mut self, tick: Nanos, mut meanwhile: impl FnMut() -> bool) -> io::Result<Output> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        while self.stdout.is_some() || self.stderr.is_some() {
+            let pipes: Vec<BorrowedFd<'_>> =
+                [self.stdout.as_ref().map(AsFd::as_fd), self.stderr.as_ref().map(AsFd::as_fd)]
+                    .into_iter()
+                    .flatten()
+                    .collect();
+            wait_readable(&pipes, tick)?;
+            read_some(&mut self.stdout, &mut stdout)?;
+            read_some(&mut self.stderr, &mut stderr)?;
+            if !meanwhile() {
+                self.terminate(Nanos::SECOND)?;
+            }
+        }
+        loop {
+            if let Some(exit) = self.wait(tick)? {
+                return Ok(Output { stdout, stderr, exit });
+            }
+            if !meanwhile() {
+                self.terminate(Nanos::SECOND)?;
+            }
+        }
+    }
+
+    /// Sends it a signal; nothing happens where it has ended.
+    ///
+    /// # Errors
+    /// EPERM where it has become another user's.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(&self.pidfd, signal) {
+            // It has ended already, which is what a signal of ours is for.
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            // Both can only fail when it has ended and been reaped, and then there is nothing to do.
+            let _ = self.signal(Signal::KILL);
+            let _ = reap(self.pid);
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable or at its end, at most so long.
+fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<bool> {
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let timeout = timespec(timeout);
+    let timeout = rustix::event::Timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
+    match rustix::event::poll(&mut polled, Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Reads what a pipe holds now; at its end it becomes `None`.
+fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Result<()> {
+    let Some(open) = pipe else { return Ok(()) };
+    if !wait_readable(&[open.as_fd()], Nanos::ZERO)? {
+        return Ok(());
+    }
+    let mut buffer = [0; 64 * 1024];
+    match open.read(&mut buffer)? {
+        0 => *pipe = None,
+        length => into.extend_from_slice(&buffer[..length]),
+    }
+    Ok(())
+}
+
+/// Kills what else is in a child's process group, waits for its end and takes its costs.
+fn reap(pid: Pid) -> io::Result<Exit> {
+    // Until it is reaped, nobody else can have its number, as process or as group. It fails where the
+    // group is empty but for the child, which has ended.
+    let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+    let mut status = 0;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: both are valid for writing through the call.
+        let waited =
+            check(unsafe { libc::wait4(pid.as_raw_nonzero().get(), &mut status, 0, usage.as_mut_ptr()) });
+        match waited {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // SAFETY: rusage is made of integers, for which zero is a value, and wait4 has filled it in.
+    let usage = unsafe { usage.assume_init() };
+    let time =
+        |value: libc::timeval| Nanos(value.tv_sec as u64 * 1_000_000_000 + value.tv_usec as u64 * 1_000);
+    Ok(Exit { status: ExitStatus::from_raw(status), cpu_time: time(usage.ru_utime) + time(usage.ru_stime) })
+}
