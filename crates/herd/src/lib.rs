@@ -36,8 +36,8 @@ use std::path::PathBuf;
 
 use base::{Nanos, Seed};
 use rand::seq::SliceRandom;
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
-use sys::clock;
+use rustix::process::Pid;
+use sys::{clock, descriptors};
 
 pub use error::HerdError;
 pub use point::{Point, Settle};
@@ -193,15 +193,13 @@ fn choose_count(config: &Config) -> Result<(CountedBy, Option<String>), HerdErro
 fn raise_descriptor_limit(config: &Config) -> Result<(), HerdError> {
     let most = config.waiters.iter().max().copied().unwrap_or(0) as u64;
     let needed = most * 5 + 256;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return Ok(());
+    match descriptors::raise_limit(needed) {
+        Some(allowed) if allowed < needed => Err(HerdError::Descriptors { needed, allowed }),
+        _ => {
+            descriptors::make_room(needed);
+            Ok(())
+        }
     }
-    if let Some(allowed) = limit.maximum.filter(|allowed| *allowed < needed) {
-        return Err(HerdError::Descriptors { needed, allowed });
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
-        .map_err(|errno| error::system("raise the descriptor limit")(errno.into()))
 }
 
 #[cfg(test)]

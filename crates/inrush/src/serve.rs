@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use server::{LogTarget, Reread, ServeConfig, ServeError, Server, Spares};
+use sys::descriptors;
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
 use crate::config_file;
@@ -24,7 +24,7 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let mut text = config_file::effective(arguments)?;
     let config = configuration(flags);
     let needed = config.max_connections + architecture.descriptors(&config) + OTHER_DESCRIPTORS;
-    let warning = raise_descriptor_limit(needed as u64);
+    let warning = provide_descriptors(needed as u64);
     let server = Server::start(architecture, config, Some(text.clone())).map_err(exit)?;
     if let Some(warning) = warning {
         eprintln!("inrush: {warning}");
@@ -146,22 +146,15 @@ fn exit(error: ServeError) -> Exit {
     }
 }
 
-/// Raises the soft limit as far as is needed and allowed, and says where that is not far enough: the
-/// server then turns connections away instead of failing.
-fn raise_descriptor_limit(needed: u64) -> Option<String> {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return None;
-    }
-    limit.current = Some(limit.maximum.map_or(needed, |most| most.min(needed)));
-    // What could not be raised is reported below like what is not enough.
-    let _ = setrlimit(Resource::Nofile, limit);
-    let now = getrlimit(Resource::Nofile).current?;
-    (now < needed).then(|| {
-        format!(
-            "{now} descriptors are fewer than the {needed} that --max-connections may need; see ulimit -n"
-        )
-    })
+/// Gets the descriptors that are needed, as far as is allowed, and says where that is not far enough: the server
+/// then turns connections away instead of failing.
+fn provide_descriptors(needed: u64) -> Option<String> {
+    let limit = descriptors::raise_limit(needed).filter(|limit| *limit < needed);
+    descriptors::make_room(needed);
+    let limit = limit?;
+    Some(format!(
+        "{limit} descriptors are fewer than the {needed} that --max-connections may need; see ulimit -n"
+    ))
 }
 
 fn configuration(flags: ServeFlags) -> ServeConfig {

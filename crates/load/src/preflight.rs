@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use base::{Nanos, PerSecond};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sys::descriptors;
 
 use crate::LoadError;
 use crate::config::{Client, Close, Config, PROCESSES_MAX, Processes, Sockets};
@@ -179,7 +179,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let sources = config.source.or_else(|| sources::automatic(target, connections, &ports));
     let secure = config.urls.iter().find(|url| url.is_secure());
     let tls = secure.map(|url| Tls::new(url.host(), &config.tls)).transpose()?;
-    let limit = raise_descriptor_limit();
+    let limit = descriptors::raise_limit(u64::MAX);
     let clients = config.populations.iter().map(|population| u64::from(population.clients())).sum();
     let pending = pending_max(&config, workload.mean_session_length());
     let processes = processes(config.processes, pending + clients, limit);
@@ -353,16 +353,6 @@ fn port_range() -> RangeInclusive<u16> {
         (Some(Ok(low)), Some(Ok(high))) => low..=high,
         // The kernel's default.
         _ => 32_768..=60_999,
-    }
-}
-
-/// Returns the limit in force afterwards; `None` is no limit.
-fn raise_descriptor_limit() -> Option<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
     }
 }
 

@@ -11,6 +11,7 @@ use std::thread;
 
 use base::{Clock, Nanos, RealClock};
 use record::{LoadResult, Manifest};
+use sys::descriptors;
 
 use crate::LoadError;
 use crate::arrivals::Lane;
@@ -94,6 +95,7 @@ pub(crate) fn carry_out(
     should_stop: &(dyn Fn() -> bool + Sync),
     hear: &mut dyn FnMut(Told),
 ) -> Result<Reports, LoadError> {
+    descriptors::make_room(u64::MAX);
     let count = plan.lanes();
     let lanes = share.range(count).map(Member::Lane);
     let populations = plan.config.populations.iter().enumerate();

@@ -9,6 +9,7 @@
 
 pub mod clock;
 pub mod cpu;
+pub mod descriptors;
 pub mod epoll;
 pub mod errno;
 pub mod netlink;
