@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::leftovers;
 
 /// In which the quota is given out: short against every latency that is measured, and long enough for the
-/// kernel's smallest quota of 1 ms to be a tenth of it.
-const PERIOD_US: u64 = 10_000;
+/// kernel's smallest quota of 1 ms to be a twentieth of it.
+const PERIOD_US: u64 = 20_000;
 /// The kernel's smallest quota.
 const QUOTA_US_MIN: u64 = 1_000;
 

@@ -32,26 +32,26 @@ impl Thread {
     }
 }
 
-/// Has the calling thread run whenever it can, before every thread that is not real-time (`sched_setscheduler`,
-/// SCHED_FIFO at its lowest priority). What it starts later is not. The kernel leaves the others a twentieth
-/// of the time (`kernel.sched_rt_runtime_us`).
+/// Has the calling thread run whenever it can, before every thread that is not real-time and before those of a
+/// program that is (`sched_setscheduler`, SCHED_FIFO). What it starts later is not. The kernel leaves the others a
+/// twentieth of the time (`kernel.sched_rt_runtime_us`).
 ///
 /// # Errors
 /// EPERM without CAP_SYS_NICE and RLIMIT_RTPRIO.
 pub fn set_real_time() -> io::Result<()> {
-    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK)
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 2)
 }
 
-/// The same for what the calling thread will start and execute; threads of that kind take turns (SCHED_RR). Where
-/// it is not allowed, nothing changes. Safe between fork and exec.
+/// Has what the calling thread will start and execute run before every thread that is not real-time; threads of
+/// that kind take turns (SCHED_RR). Where it is not allowed, nothing changes. Safe between fork and exec.
 pub(crate) fn set_real_time_with_children() {
-    let _ = schedule(libc::SCHED_RR);
+    let _ = schedule(libc::SCHED_RR, 1);
 }
 
-fn schedule(policy: libc::c_int) -> io::Result<()> {
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     // SAFETY: an all-zero sched_param is valid: it is made of integers.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
-    parameters.sched_priority = 1;
+    parameters.sched_priority = priority;
     // SAFETY: `parameters` lives through the call.
     check(unsafe { libc::sched_setscheduler(0, policy, &parameters) }).map(drop)
 }
