@@ -3,6 +3,7 @@
 //! No time decides whether a benchmark succeeds: it prints what it measured. `--check` compares that
 //! with what the project promises, and is for a machine that does nothing else.
 
+mod accuracy;
 mod adaptive;
 mod dispatch;
 mod idle;
@@ -42,6 +43,8 @@ pub enum Bench {
     Serve(serve::Options),
     /// Connections offered to a listener that never accepts, beside other generators
     Load(load::Options),
+    /// Latencies and rates of `inrush load`, beside what they really are; half a minute
+    Accuracy(accuracy::Options),
     /// Memory of an idle keep-alive connection, beside other servers
     Memory(memory::Options),
     /// What the event mechanisms cost by themselves: waits and changes of interest
@@ -117,6 +120,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Serve(options) => serve::run(options, &ground),
         Bench::Load(options) => load::run(options, &ground),
+        Bench::Accuracy(options) => accuracy::run(options, &ground),
         Bench::Memory(options) => memory::run(options, &ground),
         Bench::Dispatch(options) => dispatch::run(options, &ground),
         Bench::Idle(options) => idle::run(options, &ground),

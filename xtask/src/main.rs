@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask bench serve|load|memory|dispatch|idle|adaptive|smped` and
+//! The project's own chores: `cargo xtask bench serve|load|accuracy|memory|dispatch|idle|adaptive|wan|smped` and
 //! `cargo xtask check-report`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
@@ -11,7 +11,6 @@ mod proc;
 mod report;
 mod responder;
 mod rivals;
-mod statistics;
 mod table;
 
 use std::net::SocketAddr;

@@ -5,6 +5,7 @@ mod compare;
 mod csv;
 mod dry_run;
 mod hdr_log;
+mod keys;
 mod live;
 pub mod meters;
 mod summary;
@@ -18,7 +19,7 @@ use ::load::{
     Config, Expected, Form, LoadError, Observer, Part, Plan, Processes, Sockets, Stop, Threshold, TlsOptions,
     Trust,
 };
-use base::PerSecond;
+use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
 use sys::process::Program;
 
@@ -68,7 +69,8 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let watching = flags.watching.clone();
     let (title, populations) = (title(&flags), flags.population.len());
     let plan = prepare(flags)?;
-    for warning in plan.warnings() {
+    let too_early = ::load::round_trip_warning(&plan, &RealClock::new());
+    for warning in plan.warnings().iter().chain(&too_early) {
         eprintln!("inrush: {warning}");
     }
     if let Some((shown, expected)) = plan.hurst() {
@@ -76,7 +78,8 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     }
     // Before any thread: what they do not block, they would die of.
     let stop = stop_at_signal()?;
-    let mut watcher = Watcher::new(output, &title, populations, watching)?;
+    let tempo = plan.has_tempo().then(|| plan.tempo());
+    let mut watcher = Watcher::new(output, &title, populations, tempo, watching)?;
     let result = carry_out(&plan, arguments, &mut watcher, &stop)?;
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;

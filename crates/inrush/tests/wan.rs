@@ -117,6 +117,18 @@ fn a_server_is_reached_over_the_path_and_the_code_of_the_command_is_ours() {
 }
 
 #[test]
+fn a_connect_time_out_below_the_round_trip_is_told() {
+    if !possible() {
+        return;
+    }
+    let load = [env!("CARGO_BIN_EXE_inrush"), "load", "http://10.79.0.1:9/", "--rate=10", "--duration=100ms"];
+    let output =
+        wan(&[&["run", "--delay=15ms", "--"], &load[..], &["--warmup=0", "--connect-timeout=20ms"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--connect-timeout 20ms is below the round trip"), "{said}");
+}
+
+#[test]
 fn the_commands_streams_are_left_to_it() {
     if !possible() {
         return;

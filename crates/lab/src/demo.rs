@@ -145,7 +145,8 @@ pub fn run(options: &DemoOptions, clock: &dyn Clock, progress: &Progress) -> any
     let content = Content::of(options, pace.directories)?;
     let settings = Settings { root: content.root.clone(), backlog: BACKLOG, connections: CONNECTIONS };
     let manifest = manifest(options, &topology, &settings, &content, clock)?;
-    topology.attend().context("cannot move to the client's CPUs")?;
+    // We are part of the client: what we do must not take time from the server.
+    sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
     let observer = Observer::of(&topology).context("cannot look at the server's side")?;
     let stop = Cell::new(false);
     let interrupted = || {

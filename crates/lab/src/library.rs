@@ -18,6 +18,7 @@ macro_rules! known {
 /// All of them.
 pub const ALL: &[Known] = known![
     "brecht-userver",
+    "brecht-select",
     "brecht-knot",
     "brecht-tux",
     "brecht-tuned",

@@ -107,7 +107,8 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
     }
     let run = run_record(options, &experiment, &topology, plan.len(), surroundings.clock)?;
     let store = Store::open(options.out.clone(), run)?;
-    topology.attend().context("cannot move to the client's CPUs")?;
+    // We are part of the client: what we do must not take time from the server.
+    sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
     drop(topology);
     let settings = Settings {
         root: served.root.clone(),

@@ -133,25 +133,8 @@ impl Topology {
     /// sessions begin late by milliseconds.
     pub fn generator(&self, path: impl Into<PathBuf>) -> Program<'_> {
         let program = self.client.program(path);
-        if self.sides_are_apart() { program.real_time() } else { program }
-    }
-
-    /// Moves the calling thread to the client's CPUs, from where it may watch: what it does takes no time from the
-    /// server, and a generator that has all it can do does not keep it from looking.
-    ///
-    /// # Errors
-    /// Those of sched_setaffinity(2).
-    pub fn attend(&self) -> io::Result<()> {
-        sys::cpu::pin(&self.client.cpus)?;
-        if self.sides_are_apart() {
-            // Without the privilege the generator is not real-time either.
-            let _ = sys::thread::set_real_time();
-        }
-        Ok(())
-    }
-
-    fn sides_are_apart(&self) -> bool {
-        self.client.cpus.iter().all(|cpu| !self.server.cpus.contains(cpu))
+        let apart = self.client.cpus.iter().all(|cpu| !self.server.cpus.contains(cpu));
+        if apart { program.real_time() } else { program }
     }
 
     /// Two namespaces with steered packets where the machine allows it, else loopback with a warning.

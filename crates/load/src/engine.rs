@@ -106,6 +106,8 @@ pub(crate) struct Settings<'a> {
     pub retry: Retry,
     /// The most connects pending at once in this thread.
     pub pending_max: u32,
+    /// Whether that was worked out from the rate, and grows with it.
+    pub pending_follows_rate: bool,
     /// The most sessions a second in this thread, where they have a rate.
     pub rate_peak: Option<PerSecond>,
     /// The measured window.
@@ -224,6 +226,7 @@ impl<'a, C: Clock> Engine<'a, C> {
 
     /// Begins the sessions that are due, the longest overdue first.
     fn start_sessions(&mut self, now: Nanos) {
+        self.schedule.follow(now);
         for _ in 0..STARTS_PER_TURN {
             let Some(intended) = self.schedule.take(now) else { break };
             self.start_session(intended);
@@ -299,6 +302,12 @@ impl<'a, C: Clock> Engine<'a, C> {
     /// How long an overdue connect's socket waits for a session to take it over.
     fn takeover_time(&self) -> Nanos {
         self.settings.connect_timeout / TAKEOVER_PART
+    }
+
+    /// The most connects pending at once.
+    fn pending_max(&self) -> usize {
+        let share = if self.settings.pending_follows_rate { self.schedule.share().max(1.0) } else { 1.0 };
+        (f64::from(self.settings.pending_max) * share) as usize
     }
 
     fn held(&self) -> Held {

@@ -10,7 +10,7 @@ use rustix::thread::set_current_timer_slack;
 use crate::LoadError;
 use crate::arrivals::Lane;
 use crate::books::Report;
-use crate::config::Client;
+use crate::config::{Client, Sockets};
 use crate::draws::Draws;
 use crate::engine::{Engine, Settings};
 use crate::ledger::Window;
@@ -42,7 +42,8 @@ pub(crate) fn run_lane(
         Client::SClient { rate, arrivals, .. } => {
             let peak = arrivals.peak(*rate, until, Nanos::SECOND);
             let share = PerSecond(peak.0 / f64::from(lane.count));
-            (Schedule::open(arrivals.arrivals(*rate, until, lane, config.seed)), Some(share))
+            let arrivals = arrivals.arrivals(*rate, until, lane, config.seed);
+            (Schedule::open(arrivals, plan.tempo()), Some(share))
         }
         Client::Closed { clients } => {
             let clients = clients.get();
@@ -88,6 +89,7 @@ fn settings(plan: &Plan) -> Settings<'_> {
         expected: &config.expected,
         retry: config.retry,
         pending_max: plan.pending_max_per_lane,
+        pending_follows_rate: matches!(config.client, Client::SClient { sockets: Sockets::Auto, .. }),
         rate_peak: None,
         window: config.window(),
         counted: config.window(),
@@ -115,6 +117,7 @@ pub(crate) fn run_population(
     let settings = Settings {
         workload: &plan.population_workloads[number],
         pending_max: clients,
+        pending_follows_rate: false,
         rate_peak: None,
         counted: Window { from: Nanos::ZERO, until: config.window().until },
         ..settings(plan)

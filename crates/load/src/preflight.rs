@@ -1,7 +1,9 @@
 //! What a run needs, worked out before it begins: the target's address, how many connects may be
 //! pending, where connections come from - and which limits will bite.
 //!
-//! Also the one question of conduct: overload is for one's own servers.
+//! What is refused is in [`refusals`].
+
+mod refusals;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,14 +16,12 @@ use crate::LoadError;
 use crate::config::{Client, Close, Config, PROCESSES_MAX, Processes, Sockets};
 use crate::ledger::Window;
 use crate::population::Population;
-use crate::retry::Retry;
 use crate::sources::{self, SourceRange, Sources, TIME_WAIT};
-use crate::target;
+use crate::tempo::Tempo;
 use crate::tls::Tls;
 use crate::workload::{Length, Think, Workload};
-
-/// Requests a second that go to a public address without its owner's word.
-pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
+pub use refusals::RATE_UNASKED;
+use refusals::{check_conduct, check_pair, check_populations, check_times, single_target};
 
 /// Added to rate x time-out: a stall of the generator makes late sessions pending together with the
 /// punctual ones behind them, rate x stall of them. 5 % of 500 ms is a stall of 25 ms.
@@ -57,6 +57,7 @@ pub struct Plan {
     pub(crate) time_wait_max: f64,
     /// The ports that the kernel gives to connects from one address.
     pub(crate) ports: RangeInclusive<u16>,
+    tempo: Tempo,
     warnings: Vec<String>,
 }
 
@@ -69,6 +70,16 @@ impl Plan {
     /// The most connects pending at once, all threads together.
     pub fn pending_max(&self) -> u64 {
         u64::from(self.pending_max_per_lane) * u64::from(self.lanes)
+    }
+
+    /// Changes the rate while the run goes on, where it is one process that offers one.
+    pub fn tempo(&self) -> Tempo {
+        self.tempo.clone()
+    }
+
+    /// Whether there is a rate that can be changed by hand: a closed loop has none, and other processes are not told.
+    pub fn has_tempo(&self) -> bool {
+        self.processes == 1 && !self.is_pair() && matches!(self.config.client, Client::SClient { .. })
     }
 
     /// How many processes share its threads; 1 for a pair, whose establisher has its one thread.
@@ -197,6 +208,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
         descriptor_limit: limit,
         time_wait_max: connections,
         ports,
+        tempo: Tempo::default(),
         warnings: Vec::new(),
     };
     plan.warnings.extend(plan.arrivals_remark());
@@ -208,87 +220,11 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     Ok(plan)
 }
 
-fn check_times(config: &Config) -> Result<(), LoadError> {
-    let times = [
-        ("duration", config.duration),
-        ("connect-timeout", config.connect_timeout),
-        ("request-timeout", config.request_timeout),
-        ("interval", config.interval),
-        ("deadline", config.expected.deadline.unwrap_or(Nanos::MAX)),
-    ];
-    match times.into_iter().find(|(_, time)| *time == Nanos::ZERO) {
-        Some((setting, _)) => Err(LoadError::Zero { setting }),
-        None => Ok(()),
-    }
-}
-
-fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
-    let first = config.urls.first().ok_or(LoadError::NoUrl)?;
-    for other in &config.urls {
-        if other.authority() != first.authority() || other.is_secure() != first.is_secure() {
-            return Err(LoadError::TwoServers { first: first.authority(), other: other.authority() });
-        }
-    }
-    if config.workload.has_own_paths() && config.urls.len() > 1 {
-        return Err(LoadError::TwoRoots { workload: config.workload.to_string() });
-    }
-    first.resolve()
-}
-
-/// What the halves of a pair do not tell each other.
-fn check_pair(config: &Config, workload: &Workload) -> Result<(), LoadError> {
-    let why = match config {
-        Config { processes: Processes::Auto | Processes::Count(_), .. } => return Ok(()),
-        Config { client: Client::Closed { .. }, .. } => {
-            "a closed loop has no pair; accepted is an open one".to_owned()
-        }
-        Config { threads, .. } if threads.get() > 1 => {
-            format!("--threads {threads}: establisher and handler have one thread each; leave --threads out")
-        }
-        Config { urls, .. } if urls.iter().any(|url| url.is_secure()) => {
-            "a TLS connection cannot change its process; accepted is http://".to_owned()
-        }
-        Config { retry, .. } if *retry != Retry::Never => {
-            format!("--retry {retry}: who reads the failure cannot connect again; leave --retry out")
-        }
-        _ if workload.mean_session_length() != 1.0 => {
-            "it makes one request a connection; accepted is --requests-per-connection 1".to_owned()
-        }
-        _ => return Ok(()),
-    };
-    Err(LoadError::Pair { why })
-}
-
-fn check_populations(config: &Config) -> Result<(), LoadError> {
-    let names: Vec<String> = config.populations.iter().map(Population::to_string).collect();
-    let twice = (1..names.len()).find(|number| names[..*number].contains(&names[*number]));
-    twice.map_or(Ok(()), |number| Err(LoadError::TwoPopulations { population: names[number].clone() }))
-}
-
 /// The measured traffic's requests in a population's sessions. Holders have a request a session.
 fn of_population(config: &Config, population: &Population) -> Workload {
     let (length, think) = population.sessions().unwrap_or((Length::ONE, Think::NONE));
     let sessions = Config { requests_per_connection: Some(length), think: Some(think), ..config.clone() };
     Workload::new(&sessions)
-}
-
-fn check_conduct(config: &Config, workload: &Workload, target: SocketAddr) -> Result<(), LoadError> {
-    // A closed client has no rate of its own: it takes what it gets.
-    if config.own_this_server || target::is_private(target.ip()) {
-        return Ok(());
-    }
-    if !config.populations.is_empty() {
-        return Err(LoadError::PopulationNotYours { target: target.ip().to_string() });
-    }
-    let peak = sessions_peak(config, Nanos::SECOND);
-    // Without a single answer, and with none of the time-outs that slow retries down.
-    let attempts = config.retry.attempts_max(config.window().until, Nanos(1));
-    let length = workload.mean_session_length();
-    let modest = peak.is_some_and(|peak| peak.0 * length * attempts <= RATE_UNASKED.0);
-    if modest {
-        return Ok(());
-    }
-    Err(LoadError::NotYours { target: target.ip().to_string(), allowed: RATE_UNASKED })
 }
 
 /// The most sessions a second over any span of that length; nothing for a closed client.
@@ -402,7 +338,7 @@ mod tests {
     use crate::arrivals::Process;
     use std::num::NonZeroU32;
 
-    fn open(url: &str, rate: f64) -> Config {
+    pub(super) fn open(url: &str, rate: f64) -> Config {
         let client =
             Client::SClient { rate: PerSecond(rate), arrivals: Process::Constant, sockets: Sockets::Auto };
         Config::new(vec![url.parse().unwrap()], client)
@@ -463,54 +399,6 @@ mod tests {
         };
         config.threads = NonZeroU32::new(4).unwrap();
         assert_eq!(prepare(config).unwrap().pending_max(), 100);
-    }
-
-    #[test]
-    fn public_targets_need_their_owners_word() {
-        let refused = prepare(open("http://203.0.114.1/", 101.0)).unwrap_err().to_string();
-        assert!(refused.contains("--i-own-this-server"), "{refused}");
-        assert!(prepare(open("http://203.0.114.1/", 100.0)).is_ok());
-        let mut own = open("http://203.0.114.1/", 1e5);
-        own.own_this_server = true;
-        assert!(prepare(own).is_ok());
-    }
-
-    #[test]
-    fn populations_are_each_given_once_and_to_ones_own_server() {
-        let mut config = open("http://127.0.0.1:80/", 1.0);
-        config.populations =
-            vec!["idle:5".parse().unwrap(), "hot:5".parse().unwrap(), "idle:5".parse().unwrap()];
-        let refused = prepare(config.clone()).unwrap_err().to_string();
-        assert_eq!(refused, "--population idle:5 is given twice; give their sum");
-        config.populations.pop();
-        assert_eq!(prepare(config.clone()).unwrap().population_clients(), 10);
-        config.urls = vec!["http://203.0.114.1/".parse().unwrap()];
-        assert!(matches!(prepare(config), Err(LoadError::PopulationNotYours { .. })));
-    }
-
-    #[test]
-    fn times_that_make_no_sense_are_refused() {
-        let mut config = open("http://127.0.0.1:80/", 1.0);
-        config.interval = Nanos::ZERO;
-        let refused = prepare(config).unwrap_err().to_string();
-        assert_eq!(refused, "--interval is 0; accepted is a time above 0 such as 500ms or 10s");
-    }
-
-    #[test]
-    fn one_run_has_one_server_and_one_family() {
-        let mut two = open("http://127.0.0.1:80/", 1.0);
-        two.urls.push("http://127.0.0.1:81/".parse().unwrap());
-        assert!(matches!(prepare(two), Err(LoadError::TwoServers { .. })));
-        let mut roots = open("http://127.0.0.1:80/", 1.0);
-        roots.urls.push("http://127.0.0.1:80/other".parse().unwrap());
-        roots.workload = "specweb99".parse().unwrap();
-        assert!(matches!(prepare(roots), Err(LoadError::TwoRoots { .. })));
-        let mut none = open("http://127.0.0.1:80/", 1.0);
-        none.urls.clear();
-        assert!(matches!(prepare(none), Err(LoadError::NoUrl)));
-        let mut mixed = open("http://127.0.0.1:80/", 1.0);
-        mixed.source = Some("::1".parse().unwrap());
-        assert!(matches!(prepare(mixed), Err(LoadError::SourceFamily { .. })));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         above_clean_rate: plan.above_clean_rate(),
     });
     reasons.extend(reports.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
+    let changes = plan.tempo().changes();
+    reasons.extend((changes > 0).then(|| format!("The rate was changed by hand, {changes} times.")));
     let beside = plan.config.populations.iter().zip(&reports.populations);
     reasons.extend(beside.filter_map(|(population, report)| population.missing(report.open[0])));
     LoadResult {
@@ -56,7 +58,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
             full_per_s: rate(totals.handshakes_full),
             resumed_per_s: rate(totals.handshakes_resumed),
         }),
-        target_per_s: plan.requests_per_s(),
+        target_per_s: plan.requests_per_s().filter(|_| changes == 0),
         offered_per_s: rate(all.offered()),
         sent_per_s: rate(totals.sent),
         replies_per_s: rate(totals.replies),

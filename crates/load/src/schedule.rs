@@ -4,6 +4,8 @@
 //! closed one has a place for each client, which is due again when its session has ended and it has
 //! thought (Banga 1997, section 2: the simple client, which can never offer more than the server takes).
 //!
+//! An open schedule is carried out as fast as the run's [`Tempo`] says.
+//!
 //! Invariant: every intended time before the end is yielded exactly once, late or not; nothing is
 //! skipped, and nothing is yielded before its time.
 
@@ -14,19 +16,20 @@ use std::iter::Peekable;
 use base::Nanos;
 
 use crate::arrivals::Arrivals;
+use crate::tempo::{Passage, Tempo};
 
 /// The sessions to come of one thread. All times are since the run's start.
 pub enum Schedule {
     /// By an arrival process, up to the run's end.
-    Open(Peekable<Arrivals>),
+    Open { arrivals: Peekable<Arrivals>, tempo: Tempo, passage: Passage },
     /// By the clients that have none in progress, each with the time it is due.
     Closed(BinaryHeap<Reverse<Nanos>>),
 }
 
 impl Schedule {
     /// The schedule of an arrival process.
-    pub fn open(arrivals: Arrivals) -> Schedule {
-        Schedule::Open(arrivals.peekable())
+    pub fn open(arrivals: Arrivals, tempo: Tempo) -> Schedule {
+        Schedule::Open { arrivals: arrivals.peekable(), tempo, passage: Passage::AS_ASKED }
     }
 
     /// The schedule of so many clients, due for the first time evenly over a span from the start.
@@ -35,21 +38,37 @@ impl Schedule {
         Schedule::Closed((0..clients).map(|client| Reverse(first(client))).collect())
     }
 
-    /// When the next session is due; none where every client is busy, or the arrivals are over.
+    /// Has a change of the tempo count from now on.
+    pub fn follow(&mut self, now: Nanos) {
+        if let Schedule::Open { tempo, passage, .. } = self {
+            passage.follow(tempo.share(), now);
+        }
+    }
+
+    /// How many times the rate that was asked for is offered at the moment.
+    pub fn share(&self) -> f64 {
+        match self {
+            Schedule::Open { passage, .. } => passage.share(),
+            Schedule::Closed(_) => 1.0,
+        }
+    }
+
+    /// When the next session is due; none where every client is busy, the arrivals are over, or pause.
     pub fn next(&mut self) -> Option<Nanos> {
         match self {
-            Schedule::Open(arrivals) => arrivals.peek().copied(),
+            Schedule::Open { arrivals, passage, .. } => passage.on_the_clock(*arrivals.peek()?),
             Schedule::Closed(free) => free.peek().map(|due| due.0),
         }
     }
 
     /// Takes the next session if it is due; returns its intended time.
     pub fn take(&mut self, now: Nanos) -> Option<Nanos> {
-        self.next().filter(|due| *due <= now)?;
+        let due = self.next().filter(|due| *due <= now)?;
         match self {
-            Schedule::Open(arrivals) => arrivals.next(),
-            Schedule::Closed(free) => free.pop().map(|due| due.0),
+            Schedule::Open { arrivals, .. } => drop(arrivals.next()),
+            Schedule::Closed(free) => drop(free.pop()),
         }
+        Some(due)
     }
 
     /// A session has ended; a closed client is due again at the given time.
@@ -69,6 +88,22 @@ mod tests {
 
     const ALONE: Lane = Lane { index: 0, count: 1 };
 
+    #[test]
+    fn a_pause_and_a_doubled_rate_are_carried_out() {
+        let (tempo, mut now) = (Tempo::default(), Nanos::ZERO);
+        let arrivals = Process::Constant.arrivals(PerSecond(1000.0), Nanos::SECOND * 3, ALONE, Seed(1));
+        let mut schedule = Schedule::open(arrivals, tempo.clone());
+        let mut second = |share| {
+            tempo.set(share);
+            schedule.follow(now);
+            now += Nanos::SECOND;
+            let taken: Vec<Nanos> = std::iter::from_fn(|| schedule.take(now - Nanos(1))).collect();
+            assert!(taken.is_sorted() && taken.iter().all(|due| (now - Nanos::SECOND..now).contains(due)));
+            taken.len()
+        };
+        assert_eq!([1.0, 0.0, 2.0, 0.5].map(&mut second), [1000, 0, 2000, 500]);
+    }
+
     proptest! {
         /// However irregularly the loop gets around to it, every arrival is taken once, in order, and
         /// not before its time.
@@ -79,7 +114,7 @@ mod tests {
             let clock = SimulatedClock::new(WallTime::default());
             let origin = clock.now();
             let arrivals = || Process::Poisson.arrivals(PerSecond(10_000.0), Nanos::SECOND, ALONE, Seed(seed));
-            let (mut schedule, mut taken) = (Schedule::open(arrivals()), Vec::new());
+            let (mut schedule, mut taken) = (Schedule::open(arrivals(), Tempo::default()), Vec::new());
             for pause in pauses_us {
                 clock.advance(Nanos::from_micros(pause));
                 let now = clock.now() - origin;

@@ -21,12 +21,14 @@ mod bootstrap;
 mod curve;
 mod paired;
 mod slope;
+mod spread;
 
 pub use blocks::{block_length, ratio_of_series};
 pub use bootstrap::{Resampled, confidence_of_median, mean_with_interval, median_with_interval, resampled};
 pub use curve::{crossing, knee};
 pub use paired::{Ratio, paired_ratio};
 pub use slope::{log_slope, log_slope_through};
+pub use spread::Spread;
 
 use serde::{Deserialize, Serialize};
 

@@ -24,10 +24,10 @@ use base::Nanos;
 use dispatch::locality::PRICE;
 use rand::seq::SliceRandom;
 use serde::Serialize;
+use statistics::Spread;
 
 use super::stand::{self, Load, Sample, Stand};
 use super::{Common, Ground, Promise};
-use crate::statistics::{Spread, spread};
 
 /// Requests of a session where connections come and go.
 const REQUESTS: u32 = 20;
@@ -182,7 +182,7 @@ fn cost(sample: &Sample) -> Option<f64> {
 
 impl Point {
     fn spread(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
-        spread(&self.samples.iter().filter_map(of).collect::<Vec<_>>())
+        Spread::of(self.samples.iter().filter_map(of))
     }
 
     fn cost(&self) -> Option<Spread> {
@@ -195,7 +195,7 @@ impl Point {
             let same = other.samples.iter().find(|other| other.round == sample.round)?;
             Some(of(sample)? / of(same)?)
         });
-        spread(&ratios.collect::<Vec<_>>())
+        Spread::of(ratios)
     }
 }
 

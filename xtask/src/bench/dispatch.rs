@@ -27,10 +27,10 @@ use rand::seq::SliceRandom;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use serde::Serialize;
+use statistics::Spread;
 use sys::cpu::thread_time;
 
 use super::{Common, Ground, Mechanisms, allow_descriptors};
-use crate::statistics::{Spread, spread};
 
 /// How many descriptors are registered.
 const REGISTERED: [usize; 4] = [10, 100, 1000, 5000];
@@ -204,11 +204,11 @@ fn summarise(sizes: &[usize], contenders: &[Contender], measured: &[Measured]) -
     for (Contender { name: mechanism, .. }, measured) in contenders.iter().zip(measured) {
         for (registered, costs) in sizes.iter().zip(&measured.turns) {
             let points = READY.iter().zip(costs).filter_map(|(ready, costs)| {
-                Some(Wait { mechanism, registered: *registered, ready: *ready, ns: spread(costs)? })
+                Some(Wait { mechanism, registered: *registered, ready: *ready, ns: Spread::of(costs)? })
             });
             results.waits.extend(points);
         }
-        let [register, modify, deregister] = measured.changes.each_ref().map(|costs| spread(costs));
+        let [register, modify, deregister] = measured.changes.each_ref().map(Spread::of);
         if let (Some(register_ns), Some(modify_ns), Some(deregister_ns)) = (register, modify, deregister) {
             results.changes.push(Change { mechanism, register_ns, modify_ns, deregister_ns });
         }

@@ -17,10 +17,10 @@ use anyhow::{Context, ensure};
 use base::{Nanos, PerSecond};
 use rand::seq::SliceRandom;
 use serde::Serialize;
+use statistics::Spread;
 
 use super::stand::{self, Load, Sample, Stand};
 use super::{Common, Ground, Mechanisms, Promise};
-use crate::statistics::{Spread, spread};
 
 /// Requests of a session.
 const REQUESTS: u32 = 20;
@@ -80,7 +80,7 @@ struct Results {
 
 impl Point {
     fn spread(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
-        spread(&self.samples.iter().filter_map(of).collect::<Vec<_>>())
+        Spread::of(self.samples.iter().filter_map(of))
     }
 
     fn replies_per_s(&self) -> Option<Spread> {
@@ -225,7 +225,7 @@ fn ratio(own: &Point, other: &Point) -> Option<f64> {
         let same = other.samples.iter().find(|other| other.round == sample.round)?;
         Some(sample.cpu_us_per_request? / same.cpu_us_per_request?)
     });
-    spread(&ratios.collect::<Vec<_>>()).map(|ratio| ratio.median)
+    Spread::of(ratios).map(|ratio| ratio.median)
 }
 
 #[cfg(test)]

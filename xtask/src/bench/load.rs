@@ -14,11 +14,11 @@ use rand::seq::SliceRandom;
 use record::LoadResult;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
+use statistics::Spread;
 
 use super::{Common, Ground, Promise, TICK};
 use crate::proc::{self, SocketCounters};
 use crate::rivals::generators::{self, Generator, INRUSH, REFERENCE, Task};
-use crate::statistics::{Spread, spread};
 use crate::table;
 
 /// The connect time-out of `inrush load` unless it is told otherwise.
@@ -100,7 +100,7 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
         options.rate, options.seconds
     );
     print!("{}", table(options, &generators));
-    let most_syns_per_s = spread(&most);
+    let most_syns_per_s = Spread::of(&most);
     if let Some(most) = most_syns_per_s {
         println!(
             "\n{INRUSH}, one core, connect time-out {SHORT_CONNECT_TIMEOUT}: {:.0} SYN/s ({:.0}..{:.0})\n",
@@ -198,7 +198,7 @@ fn table(options: &Options, generators: &[Measured]) -> String {
 }
 
 fn median(samples: &[Sample], of: fn(&Sample) -> f64) -> Option<f64> {
-    spread(&samples.iter().map(of).collect::<Vec<_>>()).map(|spread| spread.median)
+    Spread::of(samples.iter().map(of)).map(|spread| spread.median)
 }
 
 /// What the project promises of offering load.

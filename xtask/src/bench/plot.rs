@@ -5,9 +5,9 @@
 use anyhow::Context;
 use lab::report::STYLE;
 use lab::report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
+use statistics::Spread;
 
 use super::Common;
-use crate::statistics::Spread;
 
 const SIZE: (f64, f64) = (840.0, 430.0);
 

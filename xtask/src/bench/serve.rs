@@ -13,12 +13,12 @@ use anyhow::{Context, ensure};
 use lab::kernel::Observer;
 use rand::seq::SliceRandom;
 use serde::Serialize;
+use statistics::Spread;
 use sys::process::find_program;
 
 use super::{Common, FILE_LENGTH, Ground, Promise, TICK};
 use crate::responder::AfterReply;
 use crate::rivals::servers::{self, INRUSH, LIMIT, REFERENCE, Running};
-use crate::statistics::{Spread, spread};
 use crate::table;
 
 const FILE_NAME: &str = "1k.html";
@@ -201,9 +201,9 @@ fn summarise(names: &[&'static str], samples: Vec<Vec<Sample>>) -> Vec<Measured>
         let costs: Vec<f64> = samples.iter().filter_map(|sample| sample.cpu_us_per_request).collect();
         Measured {
             server,
-            requests_per_s: spread(own),
-            cpu_us_per_request: spread(&costs),
-            ratio: spread(&ratios),
+            requests_per_s: Spread::of(own),
+            cpu_us_per_request: Spread::of(&costs),
+            ratio: Spread::of(&ratios),
             samples,
         }
     });

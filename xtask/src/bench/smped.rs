@@ -19,10 +19,10 @@ use rand::seq::SliceRandom;
 use record::LoadResult;
 use record::load::Verdict;
 use serde::Serialize;
+use statistics::Spread;
 
 use super::{Common, Ground, Promise, TICK, allow_descriptors};
 use crate::rivals::servers::{CONNECTIONS, open_folder, start_architecture};
-use crate::statistics::{Spread, spread};
 
 const FILE_NAME: &str = "page.html";
 /// Sessions of hot clients last some 60 ms.
@@ -127,11 +127,11 @@ struct Results {
 
 impl Point {
     fn replies_per_s(&self) -> Option<Spread> {
-        spread(&self.samples.iter().map(|sample| sample.replies_per_s).collect::<Vec<_>>())
+        Spread::of(self.samples.iter().map(|sample| sample.replies_per_s))
     }
 
     fn response_ms(&self) -> Option<Spread> {
-        spread(&self.samples.iter().map(|sample| sample.response_ms_p50).collect::<Vec<_>>())
+        Spread::of(self.samples.iter().map(|sample| sample.response_ms_p50))
     }
 }
 
@@ -294,7 +294,7 @@ fn ratio(own: &Point, other: &Point) -> Option<f64> {
         let same = other.samples.iter().find(|other| other.round == sample.round)?;
         Some(sample.replies_per_s / same.replies_per_s)
     });
-    spread(&ratios.collect::<Vec<_>>()).map(|ratio| ratio.median)
+    Spread::of(ratios).map(|ratio| ratio.median)
 }
 
 #[cfg(test)]

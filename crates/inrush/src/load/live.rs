@@ -8,12 +8,14 @@
 //!                  ▇▇█▇▇█▇▇               max    11.9 ms
 //!
 //! idle:6000        6000 open         0 replies   reset 12
+//!
+//! 1.10 x the rate   space: pause or go on   + or -: a tenth more or less
 //! ```
 
 use std::collections::VecDeque;
 use std::io::{Stderr, stderr};
 
-use ::load::{Snapshot, Standing};
+use ::load::{Snapshot, Standing, Tempo};
 use ratatui::Terminal;
 use ratatui::TerminalOptions;
 use ratatui::Viewport;
@@ -24,6 +26,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline};
 use record::Outcome;
 
+use super::keys::{self, Keys};
 use super::summary::{rate, time};
 
 /// Lines that the view takes, without populations.
@@ -41,6 +44,8 @@ pub struct Live {
     populations: u16,
     colour: bool,
     curves: [VecDeque<u64>; 3],
+    /// What the keys change, where there are keys; they are let go of with the view.
+    tempo: Option<(Tempo, Keys)>,
 }
 
 /// The curves: what is drawn for each.
@@ -48,13 +53,23 @@ const CURVES: [(&str, Color); 3] =
     [("offered", Color::Blue), ("replies", Color::Cyan), ("goodput", Color::Green)];
 
 impl Live {
-    /// A view on stderr; `None` where the terminal does not let itself be drawn on.
-    pub fn new(title: &str, populations: usize) -> Option<Live> {
+    /// A view on stderr, and keys for a rate that can be changed; `None` where the terminal does not let itself be
+    /// drawn on.
+    pub fn new(title: &str, populations: usize, tempo: Option<Tempo>) -> Option<Live> {
         let populations = POPULATIONS_MAX.min(u16::try_from(populations).unwrap_or(u16::MAX));
-        let options = TerminalOptions { viewport: Viewport::Inline(HEIGHT + populations) };
+        let tempo = tempo.and_then(|tempo| Some((tempo.clone(), Keys::listen(tempo)?)));
+        let lines = HEIGHT + populations + 2 * u16::from(tempo.is_some());
+        let options = TerminalOptions { viewport: Viewport::Inline(lines) };
         let terminal = Terminal::with_options(CrosstermBackend::new(stderr()), options).ok()?;
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Some(Live { terminal, title: title.to_owned(), populations, colour, curves: Default::default() })
+        Some(Live {
+            terminal,
+            title: title.to_owned(),
+            populations,
+            colour,
+            curves: Default::default(),
+            tempo,
+        })
     }
 
     /// Shows an interval.
@@ -69,16 +84,20 @@ impl Live {
             }
         }
         let (title, colour, curves, populations) = (&self.title, self.colour, &self.curves, self.populations);
+        let share = self.tempo.as_ref().map(|(tempo, _)| tempo.share());
         // A terminal that has gone away must not end the run.
         let _ = self.terminal.draw(|frame| {
-            let [head, _, body, foot] = Layout::vertical([
+            let [head, _, body, others, _, foot] = Layout::vertical([
                 Constraint::Length(1),
                 Constraint::Length(1),
                 Constraint::Min(0),
                 Constraint::Length(populations),
+                Constraint::Length(u16::from(share.is_some())),
+                Constraint::Length(u16::from(share.is_some())),
             ])
             .areas(frame.area());
-            frame.render_widget(Paragraph::new(beside(snapshot)), foot);
+            frame.render_widget(Paragraph::new(beside(snapshot)), others);
+            frame.render_widget(Paragraph::new(share.map(by_hand).unwrap_or_default()), foot);
             draw_head(frame, head, title, snapshot, colour);
             let [left, middle, right] =
                 Layout::horizontal([Constraint::Fill(1), Constraint::Length(26), Constraint::Length(30)])
@@ -153,6 +172,12 @@ fn latency(snapshot: &Snapshot<'_>) -> Vec<Line<'static>> {
             retries => row("retries", retries.to_string()),
         },
     ]
+}
+
+/// What the keys have made of the rate, and what they do.
+fn by_hand(share: f64) -> Line<'static> {
+    let state = if share == 0.0 { "paused".to_owned() } else { format!("{share:.2} x the rate") };
+    Line::from(vec![Span::raw(format!("{state:<18}")).bold(), Span::raw(keys::HELP).dim()])
 }
 
 /// A line for each population: what is open, what was answered, what else became of it.

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ::load::{Observer, Snapshot};
+use ::load::{Observer, Snapshot, Tempo};
 use base::{Clock, RealClock};
 use record::LoadResult;
 use serde::Serialize;
@@ -48,13 +48,19 @@ pub struct Watcher {
 
 impl Watcher {
     /// Opens what was asked for.
-    pub fn new(output: Output, title: &str, populations: usize, flags: WatchFlags) -> Result<Watcher, Exit> {
+    pub fn new(
+        output: Output,
+        title: &str,
+        populations: usize,
+        tempo: Option<Tempo>,
+        flags: WatchFlags,
+    ) -> Result<Watcher, Exit> {
         let meters = Arc::default();
         let page = flags.prometheus.map(|address| open_page(address, &meters)).transpose()?;
         let exporter = flags.otlp.map(Exporter::start).transpose();
         let exporter = exporter.map_err(|cause| Exit::Failed(format!("cannot start a thread: {cause}")))?;
         let hdr = flags.hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
-        let live = io::stderr().is_terminal().then(|| Live::new(title, populations)).flatten();
+        let live = io::stderr().is_terminal().then(|| Live::new(title, populations, tempo)).flatten();
         Ok(Watcher { output, live, hdr, meters, page, exporter })
     }
 

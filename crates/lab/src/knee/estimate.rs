@@ -15,6 +15,7 @@
 use base::{Rng, Seed};
 use rand::RngExt;
 use record::Step;
+use statistics::Spread;
 
 use super::{KEEPS_UP, answered_share, by_load};
 
@@ -73,14 +74,7 @@ impl Load {
 
 /// The median; 0 of nothing.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
+    Spread::of(values).map_or(0.0, |spread| spread.median)
 }
 
 /// The capacity that the steps show.

@@ -6,9 +6,10 @@
 
 use record::Outcome;
 use serde::Serialize;
+use statistics::Spread;
 
 use super::format::{count, multiple, number, percent, rate, time};
-use super::summary::{Ending, LoadPoint, ServerSummary, Spread};
+use super::summary::{Ending, LoadPoint, ServerSummary};
 use super::svg::{
     AxisKind, AxisSpec, Bar, BarChart, Guide, LineChart, Look, Mark, Segment, Series, Unit, swatch,
 };

@@ -3,38 +3,7 @@
 //! Owns every number a report shows that is not in a record itself.
 
 use record::{Outcome, ServerEntry, Study, Trial, Verdict};
-
-/// A quantity over the repetitions of one load.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// The median.
-    pub median: f64,
-    /// The least.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-}
-
-impl Spread {
-    /// The spread of what is there and finite; nothing of nothing.
-    pub fn of(values: impl Iterator<Item = f64>) -> Option<Spread> {
-        let mut sorted: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len().is_multiple_of(2) {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        } else {
-            sorted[middle]
-        };
-        Some(Spread { median, min, max })
-    }
-
-    /// The same quantity in another unit.
-    pub fn map(self, change: impl Fn(f64) -> f64) -> Spread {
-        Spread { median: change(self.median), min: change(self.min), max: change(self.max) }
-    }
-}
+use statistics::Spread;
 
 /// One server under one load.
 #[derive(Clone, Debug)]

@@ -44,7 +44,7 @@ impl<C: Clock> Engine<'_, C> {
         if let Some(key) = self.connect_deadlines.pop_due(now) {
             return self.replace(key, session, now);
         }
-        if self.connect_deadlines.len() >= self.settings.pending_max as usize {
+        if self.connect_deadlines.len() >= self.pending_max() {
             self.end_session(session, Outcome::NoDescriptor, now);
             return false;
         }

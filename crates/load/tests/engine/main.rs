@@ -56,6 +56,22 @@ fn replies_are_counted_and_timed() {
     assert_eq!(result.lateness_ns.count, 100);
 }
 
+/// A closed loop would see one slow request a client.
+#[test]
+fn a_stall_of_the_server_shows_in_full() {
+    let server = Server::stalling(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 20, Nanos::SECOND);
+    let mut stalled = config(&server);
+    stalled.client =
+        Client::SClient { rate: PerSecond(100.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+    (stalled.warmup, stalled.duration) = (Nanos::ZERO, Nanos::from_secs(2));
+    let result = run(stalled);
+    let latency = result.latency_intended_ns;
+    assert!(latency.max >= 1_000_000_000, "{latency:?}");
+    // A hundred of the 200 come while it stalls, the first fifty of them half a second before it ends.
+    let more_than = |share: f64| Nanos::from_secs_f64(share).0;
+    assert!(latency.p90 >= more_than(0.78) && latency.p99 >= more_than(0.95), "{latency:?}");
+}
+
 #[test]
 fn a_session_makes_its_requests_on_one_connection() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");

@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use base::Nanos;
 use load::Url;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -36,6 +37,24 @@ impl Server {
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = StreamOwned::new(session, stream);
             while read_request(&mut stream) {
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
+    /// Answers one request at a time over all connections, and before the one of this number, from 1, nobody for so
+    /// long.
+    pub fn stalling(reply: &'static [u8], before: usize, pause: Nanos) -> Server {
+        let answered = Arc::new(Mutex::new(0));
+        Server::accepting(move |mut stream| {
+            while read_request(&mut stream) {
+                let mut answered = answered.lock().unwrap();
+                *answered += 1;
+                if *answered == before {
+                    sys::poll::wait(&mut [], Some(pause)).unwrap();
+                }
                 if stream.write_all(reply).is_err() {
                     break;
                 }

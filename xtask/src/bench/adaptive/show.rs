@@ -1,7 +1,8 @@
 //! What the contenders cost, as a text table.
 
+use statistics::Spread;
+
 use super::{Counter, Point, Results, cost, in_the_setting_of};
-use crate::statistics::Spread;
 use crate::table;
 
 const HEADINGS: [&str; 9] = [

@@ -1,11 +1,11 @@
 //! The costs of the mechanisms as text tables and as a page of plots.
 
 use lab::report::svg::{AxisKind, Unit};
+use statistics::Spread;
 
 use super::{READY, Results, Wait};
 use crate::bench::Common;
 use crate::bench::plot::{self, Along, Figure};
-use crate::statistics::Spread;
 use crate::table;
 
 const LEDE: &str = "CPU time of the waiting thread, on Unix socket pairs in one process. A turn is as many \

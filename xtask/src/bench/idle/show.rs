@@ -2,11 +2,11 @@
 
 use lab::report::svg::{AxisKind, Unit};
 use serde::Serialize;
+use statistics::Spread;
 
 use super::{COLLAPSED, Point, Results};
 use crate::bench::Common;
 use crate::bench::plot::{self, Along, Figure};
-use crate::statistics::Spread;
 use crate::table;
 
 const LEDE: &str = "One event loop on one CPU serves a file of 1 KiB on persistent connections, beside others \
@@ -120,7 +120,7 @@ fn mechanisms(results: &Results) -> Vec<&'static str> {
 /// Writes the page: for each number of idle connections cost, reply rate and response time against the
 /// rate, and for each rate the cost against idle connections.
 pub fn draw(common: &Common, results: &Results, text: &str) -> anyhow::Result<()> {
-    let cpu_ns = |point: &Point| point.cpu_us().map(|us| scaled(us, 1e3));
+    let cpu_ns = |point: &Point| point.cpu_us().map(|spread| spread.map(|us| us * 1e3));
     let mut figures = Vec::new();
     for idle in distinct(results, |point| f64::from(point.idle)) {
         let figure = |what: &str, caption, y, value: fn(&Point) -> Option<Spread>| Figure {
@@ -139,7 +139,7 @@ pub fn draw(common: &Common, results: &Results, text: &str) -> anyhow::Result<()
         let response = ("median response time", AxisKind::Log, Unit::Time);
         let caption = "From when a request was meant to be sent; lower is better.";
         figures.push(figure("Response time", caption, response, |point| {
-            point.response_ms().map(|ms| scaled(ms, 1e6))
+            point.response_ms().map(|spread| spread.map(|ms| ms * 1e6))
         }));
     }
     for rate in distinct(results, |point| point.rate_per_s) {
@@ -154,10 +154,6 @@ pub fn draw(common: &Common, results: &Results, text: &str) -> anyhow::Result<()
         });
     }
     plot::write(common, "idle", "Serving beside idle connections", LEDE, &figures, text)
-}
-
-fn scaled(spread: Spread, by: f64) -> Spread {
-    Spread { median: spread.median * by, min: spread.min * by, max: spread.max * by }
 }
 
 fn distinct(results: &Results, of: impl Fn(&Point) -> f64) -> Vec<f64> {

@@ -1,11 +1,11 @@
 //! How architectures do under more and more clients, as a text table and as a page of plots.
 
 use lab::report::svg::{AxisKind, Unit};
+use statistics::Spread;
 
 use super::{Knee, Point, Results};
 use crate::bench::Common;
 use crate::bench::plot::{self, Along, Figure};
-use crate::statistics::Spread;
 use crate::table;
 
 const LEDE: &str = "Servers on one CPU, their event loops waiting by select; clients in a closed loop on another. \

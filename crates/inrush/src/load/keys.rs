@@ -1,0 +1,97 @@
+//! The keys that change the rate of a run while it goes on.
+//!
+//! They are read from the terminal as they are pressed, without the line discipline's editing and echo; it keeps its
+//! signals, so that Ctrl-C ends the run as ever. Dropping [`Keys`] gives the terminal back as it was.
+
+use std::io::Read;
+
+use ::load::Tempo;
+use rustix::process::getpgrp;
+use rustix::stdio::stdin;
+use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr};
+
+/// What they do, for the foot of the live view.
+pub const HELP: &str = "space: pause or go on   + or -: a tenth more or less";
+
+/// A step up or down is this factor.
+const STEP: f64 = 1.1;
+
+/// The shares of the asked rate that can be reached.
+const SHARES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+
+/// The terminal, as it was.
+pub struct Keys(Termios);
+
+/// What the keys have asked for.
+struct Wanted {
+    share: f64,
+    paused: bool,
+}
+
+impl Keys {
+    /// Has keys change a rate; nothing where there is no terminal to press them on, or it is another's.
+    pub fn listen(tempo: Tempo) -> Option<Keys> {
+        let terminal = stdin();
+        // In the background, setting the terminal would stop us.
+        if !isatty(terminal) || tcgetpgrp(terminal).ok()? != getpgrp() {
+            return None;
+        }
+        let before = tcgetattr(terminal).ok()?;
+        let mut modes = before.clone();
+        modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        tcsetattr(terminal, OptionalActions::Now, &modes).ok()?;
+        let keys = Keys(before);
+        // It waits for keys until the process ends.
+        std::thread::Builder::new().name("keys".into()).spawn(move || read(&tempo)).ok()?;
+        Some(keys)
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        // There is nobody left to tell.
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+fn read(tempo: &Tempo) {
+    let mut wanted = Wanted { share: 1.0, paused: false };
+    for key in std::io::stdin().lock().bytes().map_while(Result::ok) {
+        if wanted.press(key) {
+            tempo.set(if wanted.paused { 0.0 } else { wanted.share });
+        }
+    }
+}
+
+impl Wanted {
+    /// Says whether the key means something.
+    fn press(&mut self, key: u8) -> bool {
+        match key {
+            b' ' => self.paused = !self.paused,
+            // The plus sign without its shift key, too.
+            b'+' | b'=' => self.share *= STEP,
+            b'-' => self.share /= STEP,
+            _ => return false,
+        }
+        self.share = self.share.clamp(*SHARES.start(), *SHARES.end());
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_raise_lower_and_pause() {
+        let mut wanted = Wanted { share: 1.0, paused: false };
+        assert!(wanted.press(b'+') && wanted.press(b'='));
+        assert!((wanted.share - 1.21).abs() < 1e-9 && !wanted.paused);
+        assert!(wanted.press(b' ') && wanted.paused);
+        assert!(!wanted.press(b'x'));
+        (0..100).for_each(|_| assert!(wanted.press(b'-')));
+        assert_eq!(wanted.share, 0.1);
+        (0..100).for_each(|_| assert!(wanted.press(b'+')));
+        assert_eq!(wanted.share, 10.0);
+    }
+}

@@ -1,0 +1,152 @@
+//! What cannot be run, or is not to be, and why: settings that make no sense together, and the one question of
+//! conduct: overload is for one's own servers.
+
+use std::net::SocketAddr;
+
+use base::{Nanos, PerSecond};
+
+use super::sessions_peak;
+use crate::LoadError;
+use crate::config::{Client, Config, Processes};
+use crate::population::Population;
+use crate::retry::Retry;
+use crate::target;
+use crate::workload::Workload;
+
+/// Requests a second that go to a public address without its owner's word.
+pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
+
+pub(super) fn check_times(config: &Config) -> Result<(), LoadError> {
+    let times = [
+        ("duration", config.duration),
+        ("connect-timeout", config.connect_timeout),
+        ("request-timeout", config.request_timeout),
+        ("interval", config.interval),
+        ("deadline", config.expected.deadline.unwrap_or(Nanos::MAX)),
+    ];
+    match times.into_iter().find(|(_, time)| *time == Nanos::ZERO) {
+        Some((setting, _)) => Err(LoadError::Zero { setting }),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
+    let first = config.urls.first().ok_or(LoadError::NoUrl)?;
+    for other in &config.urls {
+        if other.authority() != first.authority() || other.is_secure() != first.is_secure() {
+            return Err(LoadError::TwoServers { first: first.authority(), other: other.authority() });
+        }
+    }
+    if config.workload.has_own_paths() && config.urls.len() > 1 {
+        return Err(LoadError::TwoRoots { workload: config.workload.to_string() });
+    }
+    first.resolve()
+}
+
+/// What the halves of a pair do not tell each other.
+pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), LoadError> {
+    let why = match config {
+        Config { processes: Processes::Auto | Processes::Count(_), .. } => return Ok(()),
+        Config { client: Client::Closed { .. }, .. } => {
+            "a closed loop has no pair; accepted is an open one".to_owned()
+        }
+        Config { threads, .. } if threads.get() > 1 => {
+            format!("--threads {threads}: establisher and handler have one thread each; leave --threads out")
+        }
+        Config { urls, .. } if urls.iter().any(|url| url.is_secure()) => {
+            "a TLS connection cannot change its process; accepted is http://".to_owned()
+        }
+        Config { retry, .. } if *retry != Retry::Never => {
+            format!("--retry {retry}: who reads the failure cannot connect again; leave --retry out")
+        }
+        _ if workload.mean_session_length() != 1.0 => {
+            "it makes one request a connection; accepted is --requests-per-connection 1".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(LoadError::Pair { why })
+}
+
+pub(super) fn check_populations(config: &Config) -> Result<(), LoadError> {
+    let names: Vec<String> = config.populations.iter().map(Population::to_string).collect();
+    let twice = (1..names.len()).find(|number| names[..*number].contains(&names[*number]));
+    twice.map_or(Ok(()), |number| Err(LoadError::TwoPopulations { population: names[number].clone() }))
+}
+
+pub(super) fn check_conduct(
+    config: &Config,
+    workload: &Workload,
+    target: SocketAddr,
+) -> Result<(), LoadError> {
+    // A closed client has no rate of its own: it takes what it gets.
+    if config.own_this_server || target::is_private(target.ip()) {
+        return Ok(());
+    }
+    if !config.populations.is_empty() {
+        return Err(LoadError::PopulationNotYours { target: target.ip().to_string() });
+    }
+    let peak = sessions_peak(config, Nanos::SECOND);
+    // Without a single answer, and with none of the time-outs that slow retries down.
+    let attempts = config.retry.attempts_max(config.window().until, Nanos(1));
+    let length = workload.mean_session_length();
+    let modest = peak.is_some_and(|peak| peak.0 * length * attempts <= RATE_UNASKED.0);
+    if modest {
+        return Ok(());
+    }
+    Err(LoadError::NotYours { target: target.ip().to_string(), allowed: RATE_UNASKED })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prepare;
+    use super::super::tests::open;
+    use super::*;
+
+    #[test]
+    fn public_targets_need_their_owners_word() {
+        let refused = prepare(open("http://203.0.114.1/", 101.0)).unwrap_err().to_string();
+        assert!(refused.contains("--i-own-this-server"), "{refused}");
+        assert!(prepare(open("http://203.0.114.1/", 100.0)).is_ok());
+        let mut own = open("http://203.0.114.1/", 1e5);
+        own.own_this_server = true;
+        assert!(prepare(own).is_ok());
+    }
+
+    #[test]
+    fn populations_are_each_given_once_and_to_ones_own_server() {
+        let mut config = open("http://127.0.0.1:80/", 1.0);
+        config.populations =
+            vec!["idle:5".parse().unwrap(), "hot:5".parse().unwrap(), "idle:5".parse().unwrap()];
+        let refused = prepare(config.clone()).unwrap_err().to_string();
+        assert_eq!(refused, "--population idle:5 is given twice; give their sum");
+        config.populations.pop();
+        assert_eq!(prepare(config.clone()).unwrap().population_clients(), 10);
+        config.urls = vec!["http://203.0.114.1/".parse().unwrap()];
+        assert!(matches!(prepare(config), Err(LoadError::PopulationNotYours { .. })));
+    }
+
+    #[test]
+    fn times_that_make_no_sense_are_refused() {
+        let mut config = open("http://127.0.0.1:80/", 1.0);
+        config.interval = Nanos::ZERO;
+        let refused = prepare(config).unwrap_err().to_string();
+        assert_eq!(refused, "--interval is 0; accepted is a time above 0 such as 500ms or 10s");
+    }
+
+    #[test]
+    fn one_run_has_one_server_and_one_family() {
+        let mut two = open("http://127.0.0.1:80/", 1.0);
+        two.urls.push("http://127.0.0.1:81/".parse().unwrap());
+        assert!(matches!(prepare(two), Err(LoadError::TwoServers { .. })));
+        let mut roots = open("http://127.0.0.1:80/", 1.0);
+        roots.urls.push("http://127.0.0.1:80/other".parse().unwrap());
+        roots.workload = "specweb99".parse().unwrap();
+        assert!(matches!(prepare(roots), Err(LoadError::TwoRoots { .. })));
+        let mut none = open("http://127.0.0.1:80/", 1.0);
+        none.urls.clear();
+        assert!(matches!(prepare(none), Err(LoadError::NoUrl)));
+        let mut mixed = open("http://127.0.0.1:80/", 1.0);
+        mixed.source = Some("::1".parse().unwrap());
+        assert!(matches!(prepare(mixed), Err(LoadError::SourceFamily { .. })));
+    }
+}

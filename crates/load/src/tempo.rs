@@ -1,0 +1,147 @@
+//! The rate of a run, changed by hand while it goes on.
+//!
+//! The schedule of an open run is drawn before it begins and stays as it is: its time passes faster or slower than
+//! the clock's from the moment of a change on, or not at all. So bursts stay bursts, and the same seed has the same
+//! sessions in the same order.
+//!
+//! Invariant: both times never go back, and an intended time is the clock's when the schedule's was reached.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use base::Nanos;
+
+/// How fast the schedule passes, as a share of the rate that was asked for. All copies are one.
+#[derive(Clone, Debug)]
+pub struct Tempo(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// The bits of a float.
+    share: AtomicU64,
+    changes: AtomicU32,
+}
+
+impl Default for Tempo {
+    fn default() -> Tempo {
+        Tempo(Arc::new(Shared { share: AtomicU64::new(1.0_f64.to_bits()), changes: AtomicU32::new(0) }))
+    }
+}
+
+impl Tempo {
+    /// From now on so many times the rate that was asked for; 0 is a pause. The engines notice within a twentieth
+    /// of a second.
+    pub fn set(&self, share: f64) {
+        self.0.share.store(share.max(0.0).to_bits(), Ordering::Relaxed);
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was last set; 1 before.
+    pub fn share(&self) -> f64 {
+        f64::from_bits(self.0.share.load(Ordering::Relaxed))
+    }
+
+    /// How often it was set.
+    pub fn changes(&self) -> u32 {
+        self.0.changes.load(Ordering::Relaxed)
+    }
+}
+
+/// How the schedule's time passes at the moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Passage {
+    /// The clock's time and the schedule's at the last change.
+    clock: Nanos,
+    schedule: Nanos,
+    /// How fast it has passed since, and did before.
+    share: f64,
+    share_before: f64,
+}
+
+impl Passage {
+    /// As asked for, from the start.
+    pub const AS_ASKED: Passage =
+        Passage { clock: Nanos::ZERO, schedule: Nanos::ZERO, share: 1.0, share_before: 1.0 };
+
+    /// The share in force.
+    pub fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// Takes over a share that has changed.
+    pub fn follow(&mut self, share: f64, now: Nanos) {
+        if share != self.share {
+            let passed = scaled(now.saturating_sub(self.clock), self.share);
+            *self = Passage { clock: now, schedule: self.schedule + passed, share, share_before: self.share };
+        }
+    }
+
+    /// When the clock shows a time of the schedule; never, while it pauses before it.
+    pub fn on_the_clock(&self, at: Nanos) -> Option<Nanos> {
+        match at.0.checked_sub(self.schedule.0) {
+            Some(to_come) if self.share > 0.0 => {
+                Some(self.clock.saturating_add(scaled(Nanos(to_come), 1.0 / self.share)))
+            }
+            Some(_) => None,
+            // What was not taken in time before the change is as late as it was.
+            None if self.share_before > 0.0 => {
+                let overdue = scaled(self.schedule - at, 1.0 / self.share_before);
+                Some(self.clock.saturating_sub(overdue))
+            }
+            None => Some(self.clock),
+        }
+    }
+}
+
+/// Exact while the factor is 1.
+fn scaled(time: Nanos, factor: f64) -> Nanos {
+    if factor == 1.0 { time } else { Nanos((time.0 as f64 * factor) as u64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn all_copies_are_one() {
+        let (tempo, engines) = (Tempo::default(), Tempo::default());
+        let copy = tempo.clone();
+        tempo.set(0.5);
+        assert_eq!((copy.share(), copy.changes()), (0.5, 1));
+        assert_eq!((engines.share(), engines.changes()), (1.0, 0));
+    }
+
+    #[test]
+    fn what_was_overdue_at_a_change_stays_as_late() {
+        let mut passage = Passage::AS_ASKED;
+        passage.follow(2.0, Nanos(1000));
+        assert_eq!(passage.on_the_clock(Nanos(900)), Some(Nanos(900)));
+        assert_eq!(passage.on_the_clock(Nanos(1200)), Some(Nanos(1100)));
+        passage.follow(0.0, Nanos(1100));
+        assert_eq!(passage.on_the_clock(Nanos(1100)), Some(Nanos(1050)));
+        assert_eq!(passage.on_the_clock(Nanos(1200)), None);
+    }
+
+    proptest! {
+        /// Nothing but a change makes a difference, and neither time ever goes back.
+        #[test]
+        fn both_times_go_forward(changes in prop::collection::vec((1u64..1_000_000, 0u32..40), 1..50)) {
+            let (mut passage, mut now, mut reached) = (Passage::AS_ASKED, Nanos::ZERO, Nanos::ZERO);
+            prop_assert_eq!(passage.on_the_clock(Nanos(12_345)), Some(Nanos(12_345)));
+            for (after, tenths) in changes {
+                now += Nanos(after);
+                let share = f64::from(tenths) / 10.0;
+                if share == passage.share() {
+                    continue;
+                }
+                passage.follow(share, now);
+                prop_assert!(passage.schedule >= reached);
+                reached = passage.schedule;
+                // What lies behind the change is to come, and nothing comes in a pause.
+                prop_assert_eq!(passage.on_the_clock(reached), (tenths > 0).then_some(now));
+                prop_assert!(passage.on_the_clock(reached + Nanos(100)).is_none_or(|at| at > now));
+            }
+        }
+    }
+}
