@@ -2,10 +2,13 @@
 //!
 //! They are read from the terminal as they are pressed, without the line discipline's editing and echo; it keeps its
 //! signals, so that Ctrl-C ends the run as ever. Dropping [`Keys`] gives the terminal back as it was.
+//!
+//! Invariant: nobody but the terminal library reads the terminal, for its answers to the live view come the same way.
 
-use std::io::Read;
+use std::time::Duration;
 
 use ::load::Tempo;
+use ratatui::crossterm::event::{self, Event, KeyCode};
 use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr};
@@ -18,6 +21,9 @@ const STEP: f64 = 1.1;
 
 /// The shares of the asked rate that can be reached.
 const SHARES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+
+/// For so long the terminal is waited for at a time: the live view may have a question meanwhile.
+const TURN: Duration = Duration::from_millis(50);
 
 /// The terminal, as it was.
 pub struct Keys(Termios);
@@ -56,8 +62,16 @@ impl Drop for Keys {
 
 fn read(tempo: &Tempo) {
     let mut wanted = Wanted { share: 1.0, paused: false };
-    for key in std::io::stdin().lock().bytes().map_while(Result::ok) {
-        if wanted.press(key) {
+    // A terminal that has gone away has no more keys.
+    while let Ok(something) = event::poll(TURN) {
+        if !something {
+            continue;
+        }
+        let Ok(event) = event::read() else { return };
+        if let Event::Key(key) = event
+            && let KeyCode::Char(key) = key.code
+            && wanted.press(key)
+        {
             tempo.set(if wanted.paused { 0.0 } else { wanted.share });
         }
     }
@@ -65,12 +79,12 @@ fn read(tempo: &Tempo) {
 
 impl Wanted {
     /// Says whether the key means something.
-    fn press(&mut self, key: u8) -> bool {
+    fn press(&mut self, key: char) -> bool {
         match key {
-            b' ' => self.paused = !self.paused,
+            ' ' => self.paused = !self.paused,
             // The plus sign without its shift key, too.
-            b'+' | b'=' => self.share *= STEP,
-            b'-' => self.share /= STEP,
+            '+' | '=' => self.share *= STEP,
+            '-' => self.share /= STEP,
             _ => return false,
         }
         self.share = self.share.clamp(*SHARES.start(), *SHARES.end());
@@ -85,13 +99,13 @@ mod tests {
     #[test]
     fn keys_raise_lower_and_pause() {
         let mut wanted = Wanted { share: 1.0, paused: false };
-        assert!(wanted.press(b'+') && wanted.press(b'='));
+        assert!(wanted.press('+') && wanted.press('='));
         assert!((wanted.share - 1.21).abs() < 1e-9 && !wanted.paused);
-        assert!(wanted.press(b' ') && wanted.paused);
-        assert!(!wanted.press(b'x'));
-        (0..100).for_each(|_| assert!(wanted.press(b'-')));
+        assert!(wanted.press(' ') && wanted.paused);
+        assert!(!wanted.press('x'));
+        (0..100).for_each(|_| assert!(wanted.press('-')));
         assert_eq!(wanted.share, 0.1);
-        (0..100).for_each(|_| assert!(wanted.press(b'+')));
+        (0..100).for_each(|_| assert!(wanted.press('+')));
         assert_eq!(wanted.share, 10.0);
     }
 }
