@@ -1,7 +1,7 @@
 //! What a run needs, worked out before it begins: the target's address, how many connects may be
 //! pending, where connections come from - and which limits will bite.
 //!
-//! What is refused is in [`refusals`].
+//! What is refused, and why, is in `refusals`.
 
 mod refusals;
 
