@@ -106,16 +106,8 @@ fn held(options: &Options, ground: &Ground, hold: Nanos) -> anyhow::Result<Held>
     let times = Arc::default();
     let address = holding_server(ground, hold, &times)?;
     let clients = CLIENTS.to_string();
-    let flags = [
-        "--client",
-        "closed",
-        "--sockets",
-        &clients,
-        "--requests-per-connection",
-        "1000000",
-        "--warmup",
-        "200ms",
-    ];
+    let flags =
+        ["--client", "closed", "--sockets", &clients, "--requests-per-connection", "10000", "--warmup", "0"];
     let result = load(options, ground, address, "", &flags)?;
     let times = times.lock().unwrap_or_else(PoisonError::into_inner);
     let median = Spread::of(times.iter()).context("nobody asked the server")?.median;
