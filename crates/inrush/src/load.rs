@@ -78,8 +78,7 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     }
     // Before any thread: what they do not block, they would die of.
     let stop = stop_at_signal()?;
-    let tempo = plan.has_tempo().then(|| plan.tempo());
-    let mut watcher = Watcher::new(output, &title, populations, tempo, watching)?;
+    let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), watching)?;
     let result = carry_out(&plan, arguments, &mut watcher, &stop)?;
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;

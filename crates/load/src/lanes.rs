@@ -43,7 +43,7 @@ pub(crate) fn run_lane(
             let peak = arrivals.peak(*rate, until, Nanos::SECOND);
             let share = PerSecond(peak.0 / f64::from(lane.count));
             let arrivals = arrivals.arrivals(*rate, until, lane, config.seed);
-            (Schedule::open(arrivals, plan.tempo()), Some(share))
+            (Schedule::open(arrivals, plan.tempo.clone()), Some(share))
         }
         Client::Closed { clients } => {
             let clients = clients.get();

@@ -57,7 +57,7 @@ pub struct Plan {
     pub(crate) time_wait_max: f64,
     /// The ports that the kernel gives to connects from one address.
     pub(crate) ports: RangeInclusive<u16>,
-    tempo: Tempo,
+    pub(crate) tempo: Tempo,
     warnings: Vec<String>,
 }
 
@@ -72,14 +72,10 @@ impl Plan {
         u64::from(self.pending_max_per_lane) * u64::from(self.lanes)
     }
 
-    /// Changes the rate while the run goes on, where it is one process that offers one.
-    pub fn tempo(&self) -> Tempo {
-        self.tempo.clone()
-    }
-
-    /// Whether there is a rate that can be changed by hand: a closed loop has none, and other processes are not told.
-    pub fn has_tempo(&self) -> bool {
-        self.processes == 1 && !self.is_pair() && matches!(self.config.client, Client::SClient { .. })
+    /// Changes the rate while the run goes on. A closed loop has no rate, and processes of their own are not told.
+    pub fn tempo(&self) -> Option<Tempo> {
+        let has_rate = matches!(self.config.client, Client::SClient { .. });
+        (has_rate && self.processes == 1 && !self.is_pair()).then(|| self.tempo.clone())
     }
 
     /// How many processes share its threads; 1 for a pair, whose establisher has its one thread.

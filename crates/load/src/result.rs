@@ -40,7 +40,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         above_clean_rate: plan.above_clean_rate(),
     });
     reasons.extend(reports.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
-    let changes = plan.tempo().changes();
+    let changes = plan.tempo.changes();
     reasons.extend((changes > 0).then(|| format!("The rate was changed by hand, {changes} times.")));
     let beside = plan.config.populations.iter().zip(&reports.populations);
     reasons.extend(beside.filter_map(|(population, report)| population.missing(report.open[0])));

@@ -197,8 +197,7 @@ fn read_whole(file: &OwnedFd, length: u64, reach: Reach) -> Result<Option<Bytes>
         match retry_on_intr(|| read_at(file, &mut buffer[filled..], filled as u64, reach)) {
             Ok(0) => break,
             Ok(read) => filled += read,
-            Err(Errno::AGAIN) if reach == Reach::Memory => return Err(LookupError::Cold),
-            Err(errno) => return Err(errno.into()),
+            Err(errno) => return Err(reach.error(errno)),
         }
     }
     buffer.truncate(filled);

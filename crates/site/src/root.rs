@@ -76,7 +76,7 @@ pub(crate) enum Reach {
 
 impl Reach {
     /// What an errno means: from memory alone, EAGAIN is that it does not suffice.
-    fn error(self, errno: Errno) -> LookupError {
+    pub(crate) fn error(self, errno: Errno) -> LookupError {
         match (self, errno) {
             (Reach::Memory, Errno::AGAIN) => LookupError::Cold,
             _ => errno.into(),

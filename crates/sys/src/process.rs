@@ -19,9 +19,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, setrlimit};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use crate::{check, cpu, signal, thread};
+use crate::{check, cpu, descriptors, signal, thread};
 pub use child::{Child, Exit, Output};
 
 /// What a child's standard input, output and error are.
@@ -234,8 +234,7 @@ fn prepare_child(
         // SAFETY: takes numbers only, and changes a flag of a table that is this child's own.
         check(unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) })?;
     }
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    descriptors::raise_limit(u64::MAX);
     signal::unblock()
 }
 

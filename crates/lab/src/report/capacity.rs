@@ -4,11 +4,12 @@
 
 use record::{CapacityResult, CapacityVerdict, Step};
 
-use super::figures::{Figure, Key, Panel};
+use super::about::About;
+use super::figures::{Figure, Key};
 use super::format::{percent, rate, time};
 use super::frame::render;
 use super::run::{Page, Part};
-use super::svg::{AxisKind, AxisSpec, Guide, LineChart, Look, Mark, Series, Unit, swatch};
+use super::svg::{AxisKind, AxisSpec, Guide, LineChart, Look, Mark, Series, Unit};
 use super::tables::{Table, command_line, machine};
 use crate::knee::by_load;
 
@@ -17,17 +18,6 @@ const FORMS: [(&str, (f64, f64)); 2] = [("wide", (840.0, 380.0)), ("narrow", (40
 
 /// A line: its name, its steps, and its value of a step, where it has one.
 type Line<'a> = (&'static str, Vec<&'a Step>, fn(&Step) -> Option<f64>);
-
-/// What a figure says beside its lines.
-struct About {
-    id: &'static str,
-    heading: &'static str,
-    caption: &'static str,
-    title: &'static str,
-    unit: Unit,
-    kind: AxisKind,
-    show: fn(f64) -> String,
-}
 
 const GOODPUT: About = About {
     id: "goodput",
@@ -134,7 +124,7 @@ fn figure(about: &About, lines: &[Line<'_>], guide: Option<Guide>) -> Option<Fig
             title: format!("{} against offered load", about.heading),
             size: *size,
             x: AxisSpec::new("offered load (requests/s)", AxisKind::Tight, Unit::Count),
-            y: AxisSpec::new(about.title, about.kind, about.unit),
+            y: about.axis(),
             series: series.clone(),
             guide: guide.clone(),
             direct_labels: *form == "wide",
@@ -142,15 +132,8 @@ fn figure(about: &About, lines: &[Line<'_>], guide: Option<Guide>) -> Option<Fig
         }
         .draw()
     });
-    Some(Figure {
-        id: about.id,
-        heading: about.heading,
-        caption: about.caption.to_owned(),
-        width: "full",
-        panels: vec![Panel { heading: String::new(), class: String::new(), forms: forms.collect() }],
-        keys: series.iter().map(key).collect(),
-        table: table(about, &series),
-    })
+    let keys = series.iter().map(|series| Key::of_line(series.index, &series.name));
+    Some(about.figure(forms.collect(), keys.collect(), table(about, &series)))
 }
 
 fn series(about: &About, index: usize, (name, steps, value): &Line<'_>) -> Series {
@@ -169,15 +152,6 @@ fn series(about: &About, index: usize, (name, steps, value): &Line<'_>) -> Serie
     };
     let marks = steps.iter().filter_map(mark).collect();
     Series { name: (*name).to_owned(), index, look: Look::Measured, marks }
-}
-
-fn key(series: &Series) -> Key {
-    Key {
-        name: series.name.clone(),
-        series: Some(series.index),
-        class: format!("s{}", series.index),
-        swatch: swatch(series.index, Look::Measured),
-    }
 }
 
 fn table(about: &About, series: &[Series]) -> Table {

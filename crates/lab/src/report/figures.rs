@@ -59,6 +59,18 @@ pub struct Key {
     pub swatch: String,
 }
 
+impl Key {
+    /// A measured line's.
+    pub fn of_line(index: usize, name: &str) -> Key {
+        Key {
+            name: name.to_owned(),
+            series: Some(index),
+            class: format!("s{index}"),
+            swatch: swatch(index, Look::Measured),
+        }
+    }
+}
+
 /// What the x axis counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum View {
@@ -423,14 +435,7 @@ pub(super) fn colour(ending: Ending) -> &'static str {
 fn keys(servers: &[ServerSummary<'_>], shown: impl Fn(&ServerSummary<'_>) -> bool) -> Vec<Key> {
     let measured =
         servers.iter().enumerate().filter(|(_, server)| !server.points.is_empty() && shown(server));
-    measured
-        .map(|(index, server)| Key {
-            name: server.entry.name.clone(),
-            series: Some(index),
-            class: format!("s{index}"),
-            swatch: swatch(index, Look::Measured),
-        })
-        .collect()
+    measured.map(|(index, server)| Key::of_line(index, &server.entry.name)).collect()
 }
 
 /// Loads down, servers (and quantities) across.

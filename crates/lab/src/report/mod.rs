@@ -1,5 +1,5 @@
-//! Records as pages to read: a run of load, a survey of a server, a demonstration's study, an experiment, all experiments of a run, and two runs
-//! compared.
+//! Records as pages to read: a run of load, a survey of a server, a demonstration's study, an experiment, all
+//! experiments of a run, and two runs compared.
 //!
 //! All are pure functions of the records: the same records give the same bytes. A page is one file
 //! that needs no network; it is complete without JavaScript, which only adds values under the pointer.
@@ -8,6 +8,7 @@
 //! analysis's. Does not run anything, and does not judge one server against another: it shows them side by
 //! side.
 
+mod about;
 pub mod capacity;
 pub mod compare;
 pub mod experiment;

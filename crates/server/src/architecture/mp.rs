@@ -27,13 +27,13 @@
 mod spares;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Clock, Limit, Nanos};
 use rustix::net::Shutdown;
-use sys::poll::{self, PollFd, bits};
+use sys::poll::{PollFd, bits};
 
 use self::spares::{Adjustment, SpareServers};
 use super::Architecture;
@@ -46,7 +46,7 @@ use crate::driver::Stop;
 use crate::driver::blocking::Common;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::readiness::SocketService;
-use crate::driver::waiters::Waiters;
+use crate::driver::waiters::{Waiters, sleep};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
@@ -171,8 +171,9 @@ impl Parent {
         while !self.stop.asked() {
             let looks = self.spares.is_some().then_some(look);
             let next = [self.fleet.due(), looks].into_iter().flatten().min();
+            let watched = [self.stop.descriptor(), self.fleet.ready()];
             let timeout = next.map(|next| next.saturating_sub(clock.now()));
-            sleep(&[self.stop.descriptor(), self.fleet.ready()], timeout)?;
+            sleep(&mut watched.map(|descriptor| PollFd::new(descriptor.as_raw_fd(), bits::IN)), timeout)?;
             self.attend()?;
             if clock.now() >= look {
                 look = clock.now() + LOOK_EVERY;
@@ -186,11 +187,7 @@ impl Parent {
     fn attend(&mut self) -> io::Result<()> {
         let mut events = Vec::new();
         self.fleet.attend(&mut events)?;
-        for event in events {
-            if let Event::Died(place) | Event::Ended(place) = event {
-                self.waiters.bury(place);
-            }
-        }
+        events.iter().for_each(|event| bury(&self.waiters, event));
         Ok(())
     }
 
@@ -232,19 +229,8 @@ impl Parent {
             let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
         }
         self.pass_on(taken);
-        self.fleet.drain();
-        let clock = self.fleet.clock();
-        let until = clock.now().saturating_add(self.drain_timeout).saturating_add(PATIENCE);
-        while self.fleet.any_left() {
-            let left = until.saturating_sub(clock.now());
-            if left == Nanos::ZERO {
-                self.fleet.kill();
-            }
-            // A killed one ends soon.
-            sleep(&[self.fleet.ready()], Some(left.max(Nanos::MILLISECOND)))?;
-            self.attend()?;
-        }
-        Ok(())
+        let Parent { fleet, waiters, drain_timeout, .. } = &mut self;
+        fleet.end(drain_timeout.saturating_add(PATIENCE), |event| bury(waiters, &event))
     }
 
     fn take_the_queue(&self) -> io::Result<Vec<OwnedFd>> {
@@ -276,13 +262,10 @@ impl Parent {
     }
 }
 
-/// Sleeps until one of the descriptors is readable, at most so long; a signal ends it early.
-fn sleep(descriptors: &[BorrowedFd<'_>], timeout: Option<Nanos>) -> io::Result<()> {
-    let mut set: Vec<PollFd> =
-        descriptors.iter().map(|descriptor| PollFd::new(descriptor.as_raw_fd(), bits::IN)).collect();
-    match poll::wait(&mut set, timeout) {
-        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-        _ => Ok(()),
+/// Whoever is gone waits no longer.
+fn bury(waiters: &Waiters, event: &Event) {
+    if let Event::Died(place) | Event::Ended(place) = event {
+        waiters.bury(*place);
     }
 }
 

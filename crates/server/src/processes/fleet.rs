@@ -238,8 +238,12 @@ impl Fleet {
     /// # Errors
     /// Waiting fails, which is our mistake.
     pub fn attend(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        self.attend_within(Nanos::ZERO, events)
+    }
+
+    fn attend_within(&mut self, timeout: Nanos, events: &mut Vec<Event>) -> io::Result<()> {
         let mut ready = [epoll::Event::EMPTY; 64];
-        let count = match epoll::wait(&self.watched, &mut ready, Some(Nanos::ZERO)) {
+        let count = match epoll::wait(&self.watched, &mut ready, Some(timeout)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             other => other?,
         };
@@ -390,6 +394,27 @@ impl Fleet {
     pub fn drain(&mut self) {
         self.going_down = true;
         (0..self.places.len()).for_each(|place| self.retire(place));
+    }
+
+    /// Ends all workers: asks them to, kills those left after `within`, and tells what is heard of them until the last
+    /// one is gone. Blocks.
+    ///
+    /// # Errors
+    /// Waiting fails, which is our mistake.
+    pub fn end(&mut self, within: Nanos, mut hear: impl FnMut(Event)) -> io::Result<()> {
+        self.drain();
+        let until = self.clock.now().saturating_add(within);
+        let mut events = Vec::new();
+        while self.any_left() {
+            let left = until.saturating_sub(self.clock.now());
+            if left == Nanos::ZERO {
+                self.kill();
+            }
+            // A killed one ends soon.
+            self.attend_within(left.max(Nanos::MILLISECOND), &mut events)?;
+            events.drain(..).for_each(&mut hear);
+        }
+        Ok(())
     }
 
     /// Kills whoever is left. Their ends are to be attended to like others.

@@ -3,11 +3,12 @@
 use base::Nanos;
 use record::{Distribution, LoadResult, Outcome, Point};
 
+use crate::report::about::About;
 use crate::report::figures::{Figure, Key, Panel, colour};
 use crate::report::format::{count, number, percent, rate, time};
 use crate::report::summary::Ending;
 use crate::report::svg::{
-    AxisKind, AxisSpec, Bar, BarChart, Guide, LineChart, Look, Mark, Segment, Series, Unit, swatch,
+    AxisKind, AxisSpec, Bar, BarChart, Guide, LineChart, Look, Mark, Segment, Series, Unit,
 };
 use crate::report::tables::Table;
 use crate::report::wording;
@@ -46,17 +47,6 @@ fn per_s(point: &Point, count: u64) -> Option<f64> {
 
 fn of(times: &Distribution, value: fn(&Distribution) -> u64) -> Option<f64> {
     (times.count > 0).then(|| value(times) as f64)
-}
-
-/// What a figure of lines says beside its lines.
-struct About {
-    id: &'static str,
-    heading: &'static str,
-    caption: &'static str,
-    title: &'static str,
-    unit: Unit,
-    kind: AxisKind,
-    show: fn(f64) -> String,
 }
 
 const ABOUT_RATES: About = About {
@@ -123,7 +113,7 @@ fn lines(result: &LoadResult, about: &About, lines: &[Line]) -> Option<Figure> {
             title: format!("{} over time", about.heading),
             size: *size,
             x,
-            y: AxisSpec::new(about.title, about.kind, about.unit),
+            y: about.axis(),
             guide: end_of_warmup(result, about.kind, &series),
             series: series.clone(),
             direct_labels: *form == "wide",
@@ -131,15 +121,8 @@ fn lines(result: &LoadResult, about: &About, lines: &[Line]) -> Option<Figure> {
         }
         .draw()
     });
-    Some(Figure {
-        id: about.id,
-        heading: about.heading,
-        caption: about.caption.to_owned(),
-        width: "full",
-        panels: vec![Panel { heading: String::new(), class: String::new(), forms: forms.collect() }],
-        keys: lines.iter().enumerate().map(|(index, (name, _))| key(index, name)).collect(),
-        table: table(points, about, lines),
-    })
+    let keys = lines.iter().enumerate().map(|(index, (name, _))| Key::of_line(index, name));
+    Some(about.figure(forms.collect(), keys.collect(), table(points, about, lines)))
 }
 
 fn series(points: &[Point], about: &About, index: usize, (name, value): Line) -> Series {
@@ -153,15 +136,6 @@ fn series(points: &[Point], about: &About, index: usize, (name, value): Line) ->
         index,
         look: Look::Measured,
         marks: points.iter().filter_map(mark).collect(),
-    }
-}
-
-fn key(index: usize, name: &str) -> Key {
-    Key {
-        name: name.to_owned(),
-        series: Some(index),
-        class: format!("s{index}"),
-        swatch: swatch(index, Look::Measured),
     }
 }
 

@@ -3,11 +3,10 @@
 //! Nothing here blocks but to start a process, at the beginning and in place of one that died.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use base::{Clock, Nanos};
 use dispatch::Token;
-use sys::poll::{self, PollFd, bits};
 
 use super::errands::Errands;
 use super::need::{Need, read_notice};
@@ -123,20 +122,6 @@ impl Helpers {
     /// # Errors
     /// Waiting fails, which is our mistake.
     pub fn end(&mut self) -> io::Result<()> {
-        self.fleet.drain();
-        let until = self.fleet.clock().now() + PATIENCE;
-        while self.fleet.any_left() {
-            let left = until.saturating_sub(self.fleet.clock().now());
-            if left == Nanos::ZERO {
-                self.fleet.kill();
-            }
-            let mut ready = [PollFd::new(self.fleet.ready().as_fd().as_raw_fd(), bits::IN)];
-            // A killed one ends soon.
-            match poll::wait(&mut ready, Some(left.max(Nanos::MILLISECOND))) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => self.fleet.attend(&mut Vec::new())?,
-            }
-        }
-        Ok(())
+        self.fleet.end(PATIENCE, drop)
     }
 }
