@@ -1,26 +1,27 @@
 //! How true `inrush load` is: the latencies it reports of a server that holds each reply for a known time, and the
 //! rate it sends at against the one it was asked for.
 //!
-//! The server is a thread a connection in this process, on the server's CPU. It notes how long it really held each
-//! reply, which is what the median that is reported has to be near: within 2 % and the 50 us that two trips through
-//! the network and two wake-ups may take. Connections are kept, so that nothing but the requests is timed.
+//! The server is a thread of this process that never sleeps, on the server's CPU: it sees a request as soon as the
+//! kernel has it, and its replies leave when they are due. It notes how long it really held each of them, which is what
+//! the median that is reported has to be near: within 2 % and the 50 us that two trips through the network and the
+//! generator's wake-up may take. Connections are kept, so that nothing but the requests is timed.
 //!
 //! The rate is that of a thousand and more sessions a second against inrush itself, one request a connection.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use base::Nanos;
 use record::LoadResult;
-use rustix::thread::set_current_timer_slack;
+use record::load::Verdict;
 use serde::Serialize;
 use statistics::Spread;
 use sys::clock::monotonic;
 
 use super::{Common, FILE_LENGTH, Ground, Promise, TICK};
+use crate::rivals::generators::inrush_result;
 use crate::rivals::servers::{self, CONNECTIONS};
 use crate::table;
 
@@ -103,49 +104,77 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
 
 /// One hold. Blocks.
 fn held(options: &Options, ground: &Ground, hold: Nanos) -> anyhow::Result<Held> {
-    let times = Arc::default();
-    let address = holding_server(ground, hold, &times)?;
+    let side = &ground.topology.server;
+    let address = side.free_port()?;
+    let listener = side.enter(|| TcpListener::bind(address))?;
     let clients = CLIENTS.to_string();
     let flags =
         ["--client", "closed", "--sockets", &clients, "--requests-per-connection", "10000", "--warmup", "0"];
-    let result = load(options, ground, address, "", &flags)?;
-    let times = times.lock().unwrap_or_else(PoisonError::into_inner);
-    let median = Spread::of(times.iter()).context("nobody asked the server")?.median;
-    Ok(Held { asked_ns: hold.0, held_p50_ns: median as u64, reported_p50_ns: result.latency_sent_ns.p50 })
-}
-
-/// A server that holds each reply, and notes for how many nanoseconds. Its threads end with this process.
-fn holding_server(ground: &Ground, hold: Nanos, times: &Arc<Mutex<Vec<f64>>>) -> anyhow::Result<SocketAddr> {
-    let address = ground.topology.server.free_port()?;
-    let listener = ground.topology.server.enter(|| TcpListener::bind(address))?;
-    for _ in 0..CLIENTS {
-        let (listener, times) = (listener.try_clone()?, Arc::clone(times));
-        let cpus = ground.topology.server.cpus.clone();
-        std::thread::spawn(move || {
-            sys::cpu::pin(&cpus)?;
-            set_current_timer_slack(NonZeroU64::new(1))?;
-            loop {
-                // A client that goes away has had what it wanted.
-                let _ = answer(listener.accept()?.0, hold, &times);
-            }
-            #[expect(unreachable_code, reason = "says what the question marks return")]
-            anyhow::Ok(())
+    let over = AtomicBool::new(false);
+    let (result, times) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            sys::cpu::pin(&side.cpus)?;
+            hold_replies(&listener, hold, &over)
         });
-    }
-    Ok(address)
+        let result = load(options, ground, address, "", &flags);
+        over.store(true, Ordering::Relaxed);
+        (result, server.join())
+    });
+    let times = times.map_err(|_| anyhow!("the holding server panicked"))?.context("cannot hold replies")?;
+    let median = Spread::of(times.iter()).context("nobody asked the server")?.median;
+    let reported = result?.latency_sent_ns.p50;
+    Ok(Held { asked_ns: hold.0, held_p50_ns: median as u64, reported_p50_ns: reported })
 }
 
-fn answer(mut client: TcpStream, hold: Nanos, times: &Mutex<Vec<f64>>) -> std::io::Result<()> {
-    let mut request = [0; 1024];
-    // Requests of a few dozen bytes come whole.
-    while client.read(&mut request)? > 0 {
-        let asked = monotonic();
-        sys::poll::wait(&mut [], Some(hold))?;
-        let held = monotonic() - asked;
-        client.write_all(REPLY)?;
-        times.lock().unwrap_or_else(PoisonError::into_inner).push(held.0 as f64);
+/// Serves until it is over. Returns for how many nanoseconds each reply was held.
+fn hold_replies(listener: &TcpListener, hold: Nanos, over: &AtomicBool) -> io::Result<Vec<f64>> {
+    listener.set_nonblocking(true)?;
+    let (mut clients, mut times) = (Vec::new(), Vec::new());
+    while !over.load(Ordering::Relaxed) {
+        if let Some((stream, _)) = unless_it_would_block(listener.accept())? {
+            stream.set_nonblocking(true)?;
+            clients.push(Client { stream, asked: None });
+        }
+        // A client that goes away has had what it wanted.
+        clients.retain_mut(|client| client.turn(hold).map(|held| times.extend(held)).is_ok());
     }
-    Ok(())
+    Ok(times)
+}
+
+/// A connection to the holding server.
+struct Client {
+    stream: TcpStream,
+    /// When the request came that waits for its reply.
+    asked: Option<Nanos>,
+}
+
+impl Client {
+    /// Replies when it is time, or looks for a request. Returns how many nanoseconds a reply was held for.
+    fn turn(&mut self, hold: Nanos) -> io::Result<Option<f64>> {
+        if let Some(asked) = self.asked {
+            let held = monotonic() - asked;
+            if held < hold {
+                return Ok(None);
+            }
+            self.stream.write_all(REPLY)?;
+            self.asked = None;
+            return Ok(Some(held.0 as f64));
+        }
+        // Requests of a few dozen bytes come whole.
+        let read = unless_it_would_block(self.stream.read(&mut [0; 1024]))?;
+        if read == Some(0) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.asked = read.map(|_| monotonic());
+        Ok(None)
+    }
+}
+
+fn unless_it_would_block<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        outcome => outcome.map(Some),
+    }
 }
 
 /// What is sent at each rate. Blocks.
@@ -178,8 +207,9 @@ fn load(
         .arguments([format!("{}s", options.seconds)])
         .arguments(flags.iter().copied());
     let output = program.start()?.output(TICK, || true)?;
-    ensure!(output.exit.status.success(), "inrush load: {}", String::from_utf8_lossy(&output.stderr).trim());
-    serde_json::from_slice(&output.stdout).context("inrush load wrote no result")
+    let result = inrush_result(&output)?;
+    ensure!(result.verdict == Verdict::Valid, "inrush load was the limit, so that it says nothing");
+    Ok(result)
 }
 
 fn table(results: &Results) -> String {

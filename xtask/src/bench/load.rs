@@ -8,10 +8,9 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use base::{Bytes, Clock};
 use rand::seq::SliceRandom;
-use record::LoadResult;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
 use statistics::Spread;
@@ -27,8 +26,6 @@ const CONNECT_TIMEOUT_S: f64 = 0.5;
 const MOST_RATE_PER_S: u32 = 120_000;
 /// 12,000 connects are pending at that rate: below the hard descriptor limit of small machines.
 const SHORT_CONNECT_TIMEOUT: &str = "100ms";
-/// `inrush load` ends with this where it could not offer what it was asked to, as is the point here.
-const GENERATOR_LIMITED: i32 = 5;
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -166,13 +163,8 @@ fn measure_most(options: &Options, ground: &Ground) -> anyhow::Result<f64> {
     let deadline = ground.clock.now() + generators::patience(&task);
     let output = program.start()?.output(TICK, || ground.clock.now() < deadline)?;
     let sent = counters.attempts()?.opened - before.opened;
-    let code = output.exit.status.code();
-    ensure!(
-        matches!(code, Some(0 | GENERATOR_LIMITED)),
-        "{INRUSH} failed: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let result: LoadResult = serde_json::from_slice(&output.stdout).context("it wrote no result")?;
+    // That it could not offer so much is the point here.
+    let result = generators::inrush_result(&output)?;
     Ok(sent as f64 / result.duration_s)
 }
 

@@ -16,12 +16,12 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use base::{Bytes, Clock, Nanos};
 use rand::seq::SliceRandom;
-use record::LoadResult;
 use record::load::Verdict;
 use serde::Serialize;
 use statistics::Spread;
 
 use super::{Common, Ground, Promise, TICK, allow_descriptors};
+use crate::rivals::generators::inrush_result;
 use crate::rivals::servers::{CONNECTIONS, open_folder, start_architecture};
 
 const FILE_NAME: &str = "page.html";
@@ -31,8 +31,6 @@ const WARMUP: Nanos = Nanos::from_secs(1);
 const AROUND_A_RUN: Nanos = Nanos::from_millis(800);
 /// How long after its time a load generator may end.
 const PATIENCE: Nanos = Nanos::from_secs(30);
-/// `inrush load` ends with this where it could not offer what it was asked to.
-const GENERATOR_LIMITED: i32 = 5;
 /// What we and the server have open beside connections.
 const OTHER_DESCRIPTORS: u32 = 1024;
 /// The part of the best reply rate that makes a knee.
@@ -228,10 +226,7 @@ fn measure_point(
     let until = ground.clock.now() + WARMUP + Nanos::from_secs(u64::from(options.seconds)) + PATIENCE;
     let output = child.output(TICK, || ground.clock.now() < until)?;
     server.stop()?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let code = output.exit.status.code();
-    ensure!(matches!(code, Some(0 | GENERATOR_LIMITED)), "inrush load failed: {}", errors.trim());
-    let result: LoadResult = serde_json::from_slice(&output.stdout).context("it wrote no result")?;
+    let result = inrush_result(&output)?;
     let of_cold: f64 = result.populations.values().map(|population| population.replies_per_s).sum();
     Ok(Sample {
         round,

@@ -25,6 +25,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use super::{FILE_LENGTH, Ground, TICK, allow_descriptors};
+use crate::rivals::generators::inrush_result;
 use crate::rivals::servers::{self, Running};
 
 /// The file that is asked for.
@@ -35,8 +36,6 @@ const IDLE_TIMEOUT: &str = "1h";
 const OTHER_DESCRIPTORS: u32 = 64;
 /// How long after its time a load generator may end.
 const PATIENCE: Nanos = Nanos::from_secs(20);
-/// `inrush load` ends with this where it could not offer what it was asked to.
-const GENERATOR_LIMITED: i32 = 5;
 /// How long after its first reply a server may take until its status page is there.
 const READY_WITHIN: Nanos = Nanos::from_secs(5);
 /// The status page comes from a thread of its own.
@@ -202,10 +201,7 @@ impl<'a> Stand<'a> {
             }
             now < ends + PATIENCE
         })?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let code = output.exit.status.code();
-        ensure!(matches!(code, Some(0 | GENERATOR_LIMITED)), "inrush load failed: {}", errors.trim());
-        let result = serde_json::from_slice(&output.stdout).context("it wrote no result")?;
+        let result = inrush_result(&output)?;
         let (before, after) = before.zip(after).context("it ended before its time")?;
         Ok((result, before, after))
     }

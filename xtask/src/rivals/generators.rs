@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use anyhow::{Context, ensure};
 use base::Nanos;
-use sys::process::find_program;
+use record::LoadResult;
+use sys::process::{Output, find_program};
 
 use super::CommandLine;
 
@@ -44,6 +46,9 @@ pub const INRUSH: &str = "inrush load";
 /// The generator that we are to need less CPU than.
 pub const REFERENCE: &str = "h2load";
 
+/// `inrush load` ends with this where it could not offer what it was asked to.
+const GENERATOR_LIMITED: i32 = 5;
+
 /// All generators, in the order they are shown.
 pub const ALL: [Generator; 4] = [
     Generator { name: INRUSH, prepare: |task| Some(inrush(task)) },
@@ -58,6 +63,20 @@ pub fn inrush(task: &Task<'_>) -> CommandLine {
     let url = task.url();
     let arguments = ["load", &url, "--rate", &rate, "--duration", &duration, "--warmup", "0s"];
     CommandLine::new(task.inrush, arguments)
+}
+
+/// What `inrush load --output json` found, whether or not it could offer all that it was asked to.
+///
+/// # Errors
+/// It failed, or was broken off.
+pub fn inrush_result(output: &Output) -> anyhow::Result<LoadResult> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        matches!(output.exit.status.code(), Some(0 | GENERATOR_LIMITED)),
+        "{INRUSH} failed: {}",
+        said.trim()
+    );
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{INRUSH} wrote no result"))
 }
 
 /// A connection is given up after a second without activity: otherwise it waits for ever.

@@ -88,14 +88,13 @@ pub fn paragraph(result: &CapacityResult) -> String {
 }
 
 fn unreachable(result: &CapacityResult) -> String {
-    let reasons = result.search.iter().flat_map(|step| &step.reasons).cloned().collect::<Vec<_>>().join(" ");
-    if !reasons.is_empty() {
-        return reasons;
-    }
     let ends: Vec<String> =
         result.loss.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
     let ends = if ends.is_empty() { "nothing was offered".to_owned() } else { ends.join(", ") };
-    format!("No request was answered correctly, however few were offered: {ends}.")
+    let answered = format!("No request was answered correctly, however few were offered: {ends}.");
+    // Why nobody was reached is among them; that the generator was late as well is not why.
+    let reasons = result.search.iter().flat_map(|step| &step.reasons);
+    [&answered].into_iter().chain(reasons).map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
 fn interrupted(result: &CapacityResult) -> String {

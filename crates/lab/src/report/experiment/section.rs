@@ -5,7 +5,7 @@ use record::{Manifest, TopologyKind};
 use serde::Serialize;
 
 use super::super::format::{date, plural};
-use super::super::tables::{Table, command_line};
+use super::super::tables::{Table, command_line, machine};
 use super::claims::{self, ClaimRow, Score};
 use super::figures::{self, FigureView};
 use super::tables::{self, TrialTable};
@@ -69,7 +69,7 @@ impl Section {
             capacities: tables::capacities(run),
             trials: tables::trials(analysed, base),
             servers: tables::servers(run),
-            manifest: tables::manifest(run),
+            manifest: machine(&run.schema, &run.manifest),
             text: run.text.clone(),
             again: command_line(&run.manifest.command),
             base: base.to_owned(),

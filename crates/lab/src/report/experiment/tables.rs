@@ -3,7 +3,7 @@
 use record::experiment::{METRICS, RunRecord, TrialRecord, Unit};
 use serde::Serialize;
 
-use super::super::format::{count, date, number, percent, rate, time};
+use super::super::format::{count, number, percent, rate, time};
 use super::super::tables::{Table, command_line};
 use super::Analysed;
 use crate::analysis::claims::flaw;
@@ -109,28 +109,5 @@ pub fn servers(run: &RunRecord) -> Table {
     Table {
         head: ["server", "command line"].map(str::to_owned).to_vec(),
         rows: run.servers.iter().map(row).collect(),
-    }
-}
-
-/// Where the results come from.
-pub fn manifest(run: &RunRecord) -> Table {
-    let manifest = &run.manifest;
-    let limit = manifest.descriptor_limit.map_or("unknown".to_owned(), |limit| limit.to_string());
-    let mut rows = vec![
-        ("schema".to_owned(), run.schema.clone()),
-        ("Inrush".to_owned(), manifest.version.clone()),
-        ("started".to_owned(), date(manifest.started_unix_s)),
-        ("kernel".to_owned(), manifest.kernel.clone()),
-        ("processor".to_owned(), manifest.cpu.clone()),
-        ("CPUs online".to_owned(), manifest.cpus.to_string()),
-        ("CPUs allowed".to_owned(), manifest.cpus_allowed.clone()),
-        ("descriptor limit".to_owned(), limit),
-    ];
-    rows.extend(manifest.seed.map(|seed| ("seed".to_owned(), seed.to_string())));
-    rows.extend(manifest.sysctls.iter().map(|(name, value)| (name.clone(), value.clone())));
-    rows.extend(manifest.config.iter().map(|(name, value)| (format!("setting {name}"), value.clone())));
-    Table {
-        head: ["what", "value"].map(str::to_owned).to_vec(),
-        rows: rows.into_iter().map(|(name, value)| vec![name, value]).collect(),
     }
 }
