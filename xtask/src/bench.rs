@@ -11,6 +11,8 @@ mod load;
 mod mechanisms;
 mod memory;
 mod plot;
+mod race;
+mod requests;
 mod serve;
 mod smped;
 mod stand;
@@ -34,13 +36,15 @@ pub const FILE_LENGTH: usize = 1024;
 /// The accept queue of every server.
 pub const BACKLOG: u32 = 4096;
 /// How often a running program is looked after.
-const TICK: Nanos = Nanos::from_millis(5);
+pub const TICK: Nanos = Nanos::from_millis(5);
 
 /// The benchmarks.
 #[derive(Subcommand)]
 pub enum Bench {
     /// Requests a second on one CPU, beside other servers and the readiness limit
     Serve(serve::Options),
+    /// Requests a second that one CPU asks for, beside other closed clients; a minute
+    Requests(requests::Options),
     /// Connections offered to a listener that never accepts, beside other generators
     Load(load::Options),
     /// Latencies and rates of `inrush load`, beside what they really are; half a minute
@@ -119,6 +123,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
     let ground = Ground::prepare()?;
     match bench {
         Bench::Serve(options) => serve::run(options, &ground),
+        Bench::Requests(options) => requests::run(options, &ground),
         Bench::Load(options) => load::run(options, &ground),
         Bench::Accuracy(options) => accuracy::run(options, &ground),
         Bench::Memory(options) => memory::run(options, &ground),
@@ -143,8 +148,8 @@ impl Ground {
         Ok(Ground { topology, inrush, clock: RealClock::new() })
     }
 
-    /// Whether the server's side has CPUs of its own, so that their busy time is its cost.
-    fn server_has_own_cpus(&self) -> bool {
+    /// Whether each side has CPUs of its own, so that their busy time is its cost.
+    fn sides_have_own_cpus(&self) -> bool {
         self.topology.server.cpus.iter().all(|cpu| !self.topology.client.cpus.contains(cpu))
     }
 

@@ -1,6 +1,7 @@
 //! Who is compared: each rival is one small function that says how to start it.
 
 pub mod generators;
+pub mod readers;
 pub mod servers;
 
 use std::ffi::OsString;

@@ -112,7 +112,7 @@ pub(crate) struct Settings<'a> {
     pub rate_peak: Option<PerSecond>,
     /// The measured window.
     pub window: Window,
-    /// Sessions scheduled in it are in the ledger and in the latencies: the measured window, or for a
+    /// Sessions scheduled in it are in the ledger, and requests in the latencies: the measured window, or for a
     /// population the whole run.
     pub counted: Window,
     pub interval: Nanos,

@@ -252,7 +252,7 @@ impl Recorder {
         self.totals.replies += u64::from(self.window.contains(now));
     }
 
-    /// And it was a correct one; `measured` where its session was scheduled in the window.
+    /// And it was a correct one; `measured` where it was itself scheduled in the window, whenever its session began.
     pub fn correct(&mut self, now: Nanos, reply: Correct, measured: bool) {
         self.interval.latency_intended.saturating_record(reply.latency_intended.0);
         self.interval.good += u64::from(reply.in_time);

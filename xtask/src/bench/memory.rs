@@ -13,12 +13,14 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::Context;
+use lab::leftovers::temporary_folder;
+use lab::server_under_test::Running;
 use serde::Serialize;
 
 use super::{Common, FILE_LENGTH, Ground, Promise, allow_descriptors};
 use crate::proc;
 use crate::responder::AfterReply;
-use crate::rivals::servers::{self, CONNECTIONS, INRUSH, LIMIT, Running};
+use crate::rivals::servers::{self, CONNECTIONS, INRUSH, LIMIT};
 use crate::table;
 
 /// Connections before the first look.
@@ -62,11 +64,11 @@ struct Measured {
 /// Measures, prints and writes.
 pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     allow_descriptors("--connections", (options.connections + FIRST + OTHER_DESCRIPTORS) as usize)?;
-    let folder = servers::open_folder().context("cannot make a folder to serve")?;
+    let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
     let mut measured = Vec::new();
     // The readiness limit keeps nothing of a connection but its place: there is nothing to compare.
-    for server in servers::ALL.iter().filter(|server| server.name != LIMIT) {
+    for server in servers::ALL.iter().filter(|server| server.name != LIMIT.name) {
         let cost = match server.start(ground, folder.path(), AfterReply::Keep) {
             Ok(Some(running)) => measure(options, ground, server.name, running),
             Ok(None) => {

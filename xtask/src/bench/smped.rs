@@ -15,6 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use base::{Bytes, Clock, Nanos};
+use lab::leftovers::temporary_folder;
 use rand::seq::SliceRandom;
 use record::load::Verdict;
 use serde::Serialize;
@@ -22,7 +23,7 @@ use statistics::Spread;
 
 use super::{Common, Ground, Promise, TICK, allow_descriptors};
 use crate::rivals::generators::inrush_result;
-use crate::rivals::servers::{CONNECTIONS, open_folder, start_architecture};
+use crate::rivals::servers::{CONNECTIONS, start_architecture};
 
 const FILE_NAME: &str = "page.html";
 /// Sessions of hot clients last some 60 ms.
@@ -141,7 +142,7 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     let each = WARMUP + Nanos::from_secs(u64::from(options.seconds)) + AROUND_A_RUN;
     let runs = points.len() as u64 * u64::from(options.rounds);
     println!("{runs} runs, about {:.0} minutes", (each * runs).as_secs_f64() / 60.0);
-    let folder = open_folder().context("cannot make a folder to serve")?;
+    let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; options.file.0 as usize])?;
     let failed = measure(options, ground, folder.path(), &mut points);
     let results = Results { knees: knees(&points), points, failed };

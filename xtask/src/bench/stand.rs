@@ -11,14 +11,14 @@
 mod holders;
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use base::{Clock, Nanos};
 use lab::kernel::Observer;
+use lab::leftovers::temporary_folder;
+use lab::server_under_test::Running;
 use record::LoadResult;
 use record::load::Verdict;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use super::{FILE_LENGTH, Ground, TICK, allow_descriptors};
 use crate::rivals::generators::inrush_result;
-use crate::rivals::servers::{self, Running};
+use crate::rivals::servers;
 
 /// The file that is asked for.
 pub const FILE_NAME: &str = "1k.html";
@@ -36,10 +36,10 @@ const IDLE_TIMEOUT: &str = "1h";
 const OTHER_DESCRIPTORS: u32 = 64;
 /// How long after its time a load generator may end.
 const PATIENCE: Nanos = Nanos::from_secs(20);
-/// How long after its first reply a server may take until its status page is there.
-const READY_WITHIN: Nanos = Nanos::from_secs(5);
-/// The status page comes from a thread of its own.
-const STATUS_WITHIN: Duration = Duration::from_secs(5);
+/// Sockets of a server that has ended are gone in less.
+const GONE_WITHIN: Nanos = Nanos::SECOND;
+/// How often the server is asked for its status page, half a second each time.
+const STATUS_ATTEMPTS: u32 = 10;
 
 /// What one run of the load generator found.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -78,7 +78,7 @@ pub struct Load {
 /// # Errors
 /// Those of the file system.
 pub fn folder() -> anyhow::Result<tempfile::TempDir> {
-    let folder = servers::open_folder().context("cannot make a folder to serve")?;
+    let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
     Ok(folder)
 }
@@ -112,7 +112,6 @@ pub fn preparation(idle: u32) -> Nanos {
 pub struct Stand<'a> {
     ground: &'a Ground,
     server: Running,
-    admin: SocketAddr,
     observer: Observer,
     held: Vec<TcpStream>,
 }
@@ -130,22 +129,12 @@ impl<'a> Stand<'a> {
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Stand<'a>> {
         let observer = Observer::of(&ground.topology).context("cannot look at the server's side")?;
-        let admin = ground.topology.server.free_port().context("cannot find a free port")?;
-        let admin_flag = admin.to_string();
-        let more = [("--idle-timeout", IDLE_TIMEOUT), ("--admin", &admin_flag)];
-        let settings = [settings, &more].concat();
+        let settings = [settings, &[("--idle-timeout", IDLE_TIMEOUT)]].concat();
         let server = servers::start_inrush(ground, root, idle + others, &settings)?;
         let address = server.address;
         let held = ground.topology.client.enter(|| holders::hold(address, FILE_NAME, idle));
         let held = held.context("cannot open the idle connections")?;
-        let stand = Stand { ground, server, admin, observer, held };
-        // The server answers requests before it does questions about itself.
-        let deadline = ground.clock.now() + READY_WITHIN;
-        while let Err(error) = stand.overflows() {
-            ensure!(ground.clock.now() < deadline, "{error:#}");
-            sys::poll::wait(&mut [], Some(TICK))?;
-        }
-        Ok(stand)
+        Ok(Stand { ground, server, observer, held })
     }
 
     /// One run of the load generator. Blocks for its length.
@@ -158,7 +147,7 @@ impl<'a> Stand<'a> {
         let overflows = self.overflows()? - overflows;
         let elapsed = after.0.since(&before.0);
         let replies = result.goodput_per_s * elapsed.drops.over_s;
-        let measurable = self.ground.server_has_own_cpus() && replies > 0.0;
+        let measurable = self.ground.sides_have_own_cpus() && replies > 0.0;
         // A closed client means to send when it sends.
         let open = result.latency_intended_ns.count > 0;
         let response = if open { &result.latency_intended_ns } else { &result.latency_sent_ns };
@@ -208,9 +197,9 @@ impl<'a> Stand<'a> {
 
     /// How often the event mechanism's queue has been full.
     fn overflows(&self) -> anyhow::Result<u64> {
-        let admin = self.admin;
-        let page = self.ground.topology.client.enter(|| status(admin)).context("the server is silent")?;
-        let status: serde_json::Value = serde_json::from_str(&page).context("its status is no JSON")?;
+        // Its thread may have to wait for the loop, which has more to do than there is time for.
+        let mut attempts = (0..STATUS_ATTEMPTS).map(|_| self.server.status(&self.ground.topology));
+        let status = attempts.find_map(|status| status).context("the server says nothing about itself")?;
         let count = status["counters"]["event_queue_overflows"].as_u64();
         count.context("its status has no event_queue_overflows")
     }
@@ -219,11 +208,18 @@ impl<'a> Stand<'a> {
     ///
     /// # Errors
     /// When some of them are not.
-    pub fn end(mut self) -> anyhow::Result<()> {
-        let (open, held) = (self.observer.sockets_in_use()?, self.held.len());
-        ensure!(open >= held as u64, "only {open} of {held} idle connections are still open");
+    pub fn end(self) -> anyhow::Result<()> {
+        let Stand { ground, server, mut observer, held } = self;
+        let open = observer.sockets_in_use()?;
+        ensure!(open >= held.len() as u64, "only {open} of {} idle connections are still open", held.len());
         // Whoever closes first keeps the connection in TIME-WAIT: let that be the server that is gone.
-        self.server.stop()?;
+        server.stop()?;
+        drop(held);
+        // The next one counts from what there is when it begins, and these are not to go meanwhile.
+        let deadline = ground.clock.now() + GONE_WITHIN;
+        while observer.sockets_in_use()? > 0 && ground.clock.now() < deadline {
+            sys::poll::wait(&mut [], Some(TICK))?;
+        }
         Ok(())
     }
 }
@@ -235,15 +231,4 @@ type Look = (lab::kernel::Reading, Nanos);
 fn server_time(server: &Running) -> Option<Nanos> {
     let pid = Pid::from_raw(i32::try_from(server.pid()).ok()?)?;
     sys::cpu::process_time_of(pid).ok()
-}
-
-/// The status page of a server.
-fn status(admin: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&admin, STATUS_WITHIN)?;
-    stream.set_read_timeout(Some(STATUS_WITHIN))?;
-    write!(stream, "GET /status HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")?;
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply)?;
-    let (_, body) = reply.split_once("\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
-    Ok(body.to_owned())
 }

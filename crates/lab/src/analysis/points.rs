@@ -20,6 +20,8 @@ pub struct Plot {
     pub x: Scale,
     /// Along y.
     pub y: Scale,
+    /// What the quantities are called, of which each line has one.
+    pub quantities: Vec<String>,
     /// The lines, measured ones first.
     pub lines: Vec<Line>,
 }
@@ -42,6 +44,10 @@ pub struct Scale {
 pub struct Line {
     /// For the legend.
     pub name: String,
+    /// What it is of, whatever the quantity.
+    pub series: String,
+    /// The place of its quantity among the figure's.
+    pub quantity: usize,
     /// Where it comes from.
     pub source: Source,
     /// Ascending in x.
@@ -112,10 +118,12 @@ pub fn plot(experiment: &Experiment, figure: &Figure, trials: &[TrialRecord]) ->
     let words = words(experiment, &figure.x);
     let meant: Vec<&TrialRecord> = trials.iter().filter(|trial| figure.selection.matches(trial)).collect();
     let mut lines = Vec::new();
-    for metric in &figure.y {
+    for (quantity, metric) in figure.y.iter().enumerate() {
         for (place, group) in groups(experiment, figure, &meant) {
-            let name = line_name(experiment, figure, metric, &place);
-            let builder = Builder { experiment, figure, metric, words: &words, name: &name };
+            let series = series_name(experiment, figure, &place);
+            let name = line_name(experiment, figure, metric, &series);
+            let builder =
+                Builder { experiment, figure, metric, quantity, words: &words, name: &name, series: &series };
             lines.extend(builder.line(&group));
         }
     }
@@ -127,6 +135,7 @@ pub fn plot(experiment: &Experiment, figure: &Figure, trials: &[TrialRecord]) ->
     Plot {
         x: scale(experiment, &figure.x, figure.x_over.as_deref(), figure.x_title.as_deref(), words),
         y: scale(experiment, &figure.y[0], figure.y_over.as_deref(), figure.y_title.as_deref(), Vec::new()),
+        quantities: figure.y.iter().map(|metric| quantity(experiment, metric).title).collect(),
         lines,
     }
 }
@@ -193,8 +202,8 @@ fn in_the_file(experiment: &Experiment, name: &str, value: &Option<Value>) -> us
     place.map_or(usize::MAX, |place| place + 1)
 }
 
-/// `inf`, `inf, idle 1000`, `inf: replies/s`.
-fn line_name(experiment: &Experiment, figure: &Figure, metric: &str, place: &[Option<Value>]) -> String {
+/// `inf`, `inf, idle 1000`.
+fn series_name(experiment: &Experiment, figure: &Figure, place: &[Option<Value>]) -> String {
     let part = |(name, value): (&String, &Option<Value>)| {
         let value = value.as_ref()?;
         Some(match experiment.axis(name) {
@@ -203,12 +212,15 @@ fn line_name(experiment: &Experiment, figure: &Figure, metric: &str, place: &[Op
         })
     };
     let parts: Vec<String> = figure.series.iter().zip(place).filter_map(part).collect();
-    match (parts.join(", "), figure.y.len() > 1) {
-        (name, false) => name,
-        (name, true) if name.is_empty() || experiment.servers.len() == 1 => {
-            quantity(experiment, metric).title
-        }
-        (name, true) => format!("{name}: {}", quantity(experiment, metric).title),
+    parts.join(", ")
+}
+
+/// The same, with the quantity where there are several: `inf: replies/s`.
+fn line_name(experiment: &Experiment, figure: &Figure, metric: &str, series: &str) -> String {
+    match figure.y.len() > 1 {
+        false => series.to_owned(),
+        true if series.is_empty() || experiment.servers.len() == 1 => quantity(experiment, metric).title,
+        true => format!("{series}: {}", quantity(experiment, metric).title),
     }
 }
 
@@ -217,8 +229,10 @@ struct Builder<'a> {
     experiment: &'a Experiment,
     figure: &'a Figure,
     metric: &'a str,
+    quantity: usize,
     words: &'a [String],
     name: &'a str,
+    series: &'a str,
 }
 
 impl Builder<'_> {
@@ -227,7 +241,10 @@ impl Builder<'_> {
         let is_axis = self.experiment.axis(&self.figure.x).is_some();
         let (along, level): (Vec<&TrialRecord>, Vec<&TrialRecord>) =
             trials.iter().partition(|trial| !is_axis || trial.axes.contains_key(&self.figure.x));
-        let named = |source, points| Line { name: self.name.to_owned(), source, points };
+        let named = |source, points| {
+            let (name, series) = (self.name.to_owned(), self.series.to_owned());
+            Line { name, series, quantity: self.quantity, source, points }
+        };
         let level = self.point(&level, Some(0.0)).into_iter().collect::<Vec<_>>();
         [(Source::Measured, self.points(&along, is_axis)), (Source::Level, level)]
             .into_iter()
@@ -322,5 +339,6 @@ fn published_line(published: &Published, measured: &[Line], words: &[String]) ->
     let like = like.iter().filter(fits).max_by_key(|(_, line)| line.name.len()).map(|(place, _)| *place);
     let mut points: Vec<Point> = published.points.iter().filter_map(point).collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
-    Line { name: published.name.clone(), source: Source::Published { like }, points }
+    let name = published.name.clone();
+    Line { series: name.clone(), name, quantity: 0, source: Source::Published { like }, points }
 }

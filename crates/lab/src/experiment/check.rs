@@ -8,7 +8,7 @@ use record::experiment::{FAMILIES, METRICS, Value, metric};
 use super::claim::{Claim, Measure};
 use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
-use super::{Experiment, Figure, Rate, ServerKind, fill};
+use super::{Experiment, Figure, LogAxes, Rate, ServerKind, fill};
 
 /// Names in braces that the lab fills in of a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
@@ -260,6 +260,9 @@ impl<'a> Check<'a> {
             known.extend(self.axis_names());
             self.known(&format!("{place}: series"), series, known);
         }
+        self.require(!figure.stacked || (figure.log == LogAxes::None && figure.published.is_empty()), || {
+            format!("{place}: stacked bars have neither logarithmic axes nor published points")
+        });
         self.selection(&place, &figure.selection);
     }
 

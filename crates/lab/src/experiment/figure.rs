@@ -29,7 +29,7 @@ pub struct Published {
     pub points: Vec<[f64; 2]>,
 }
 
-/// A chart: a quantity against another, a line for each series.
+/// A chart: a quantity against another, a line for each series; or bars of several.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Figure {
@@ -62,6 +62,9 @@ pub struct Figure {
     /// Which axes are logarithmic.
     #[serde(default)]
     pub log: LogAxes,
+    /// Bars instead of lines: the quantities of `y` stand on each other, a bar for each series at each x.
+    #[serde(default)]
+    pub stacked: bool,
     /// The paper's own points.
     #[serde(default)]
     pub published: Vec<Published>,

@@ -93,6 +93,11 @@ fn what_does_not_fit_together_is_said() {
         ("name = \"inf\"", "name = \"one\"", "there are two servers called 'one'"),
         ("quick = [1.5]", "quick = [7]", "axis 'offered': the quick value 7 is none of its values"),
         ("flags = [\"--accept-limit\", \"1\"]", "kind = \"command\"", "server 'one': a command goes with"),
+        (
+            "y = \"goodput_per_s\"",
+            "y = \"goodput_per_s\"\nstacked = true\nlog = \"y\"",
+            "figure '2': stacked bars have",
+        ),
         ("[quick]\ntrials = 1", "[quick]\ntrials = 0", "trials: accepted are whole numbers from 1 to 1000"),
     ] {
         let wrong = mistake(from, to);

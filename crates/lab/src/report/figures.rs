@@ -368,6 +368,7 @@ fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
         title: format!("Outcomes of {}", server.entry.name),
         size,
         y_title: "requests/s".to_owned(),
+        unit: Unit::Count,
         y_max: tallest,
         column: "offered".to_owned(),
         bars: server.points.iter().map(|point| outcome_bar(point, &seen)).collect(),

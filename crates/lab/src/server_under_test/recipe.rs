@@ -142,11 +142,27 @@ impl Kitchen {
     }
 }
 
-/// nginx, one event loop.
+/// nginx, one event loop, as its operators set it up for files of all sizes.
 ///
 /// # Errors
 /// [`StartError`] where it is not installed or its configuration not written; so for those that follow.
 pub fn nginx(topology: &Topology, settings: &Settings, _: Option<u32>) -> Result<Recipe, StartError> {
+    nginx_sending("sendfile on; tcp_nopush on;", topology, settings)
+}
+
+/// nginx for small files alone: head and content leave in one call.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn nginx_no_sendfile(
+    topology: &Topology,
+    settings: &Settings,
+    _: Option<u32>,
+) -> Result<Recipe, StartError> {
+    nginx_sending("sendfile off;", topology, settings)
+}
+
+fn nginx_sending(how: &str, topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
     let kitchen = Kitchen::of("nginx", topology)?;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path \"~F/{kind}\";\n"))
@@ -164,8 +180,7 @@ events {{
 }}
 http {{
     access_log off;
-    sendfile on;
-    tcp_nopush on;
+    {how}
     keepalive_timeout 60s;
     keepalive_requests 1000000000;
     open_file_cache max=10000 inactive=60s;

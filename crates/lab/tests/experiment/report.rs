@@ -118,6 +118,17 @@ fn published_points_are_dashed_and_flawed_trials_hollow() {
 }
 
 #[test]
+fn a_stacked_figure_has_a_bar_for_each_series_at_each_place() {
+    let page = page(run());
+    let figure = page.split("id=\"fixture-bars\"").nth(1).unwrap().split("</figure>").next().unwrap();
+    // A part of each quantity in two forms, and one more in the legend.
+    for class in ["part c0", "part c1"] {
+        assert_eq!(figure.matches(&format!("class=\"bar {class}\"")).count(), 2 * 2 * 3 + 1, "{class}");
+    }
+    assert!(figure.contains("data-at=\"2, inf\"") && !figure.contains("class=\"series"));
+}
+
+#[test]
 fn a_hostile_record_stays_text() {
     let attack = "</script><script>alert(1)</script>\"'><img onerror=x>|`";
     let mut run = run();

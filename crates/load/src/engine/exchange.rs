@@ -132,7 +132,7 @@ impl<C: Clock> Engine<'_, C> {
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.books.recorder.correct(now, correct, session.account.measured());
+            self.books.recorder.correct(now, correct, self.settings.counted.contains(session.intended));
         }
         self.books.ledger.end_one(&mut session.account, outcome);
         self.books.recorder.ended(outcome, 1);

@@ -298,6 +298,19 @@ fn closed_clients_wait_for_their_replies() {
 }
 
 #[test]
+fn requests_of_the_window_are_timed_although_their_sessions_began_before_it() {
+    let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut closed = config(&server);
+    closed.client = Client::Closed { clients: NonZeroU32::new(2).unwrap() };
+    closed.requests_per_connection = Some("1000000".parse().unwrap());
+    closed.think = Some("1ms".parse().unwrap());
+    let result = run(closed);
+    assert_eq!((result.offered, result.connections.attempted), (0, 2), "all were offered in the warm-up");
+    let replies = (result.replies_per_s * result.duration_s).round() as u64;
+    assert!(replies > 0 && result.latency_sent_ns.count.abs_diff(replies) <= 2, "{replies}: {result:?}");
+}
+
+#[test]
 fn threads_share_the_rate() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let mut threads = config(&server);

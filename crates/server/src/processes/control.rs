@@ -3,6 +3,7 @@
 //! The first byte of a message says what it is. Both ends are non-blocking; an end that is closed, because its
 //! process has ended, is reported as the end of the stream.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -71,9 +72,17 @@ pub enum Sent {
 
 /// One end of a control socket.
 #[derive(Debug)]
-pub struct Control(OwnedFd);
+pub struct Control {
+    socket: OwnedFd,
+    /// Where the bytes of a message arrive. Clearing as much for each would cost more than most messages do.
+    buffer: RefCell<Box<[u8]>>,
+}
 
 impl Control {
+    fn new(socket: OwnedFd) -> Control {
+        Control { socket, buffer: RefCell::new(vec![0; MOST_BYTES].into()) }
+    }
+
     /// Both ends.
     ///
     /// # Errors
@@ -81,12 +90,12 @@ impl Control {
     pub fn pair() -> io::Result<(Control, Control)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok((Control(one), Control(other)))
+        Ok((Control::new(one), Control::new(other)))
     }
 
     /// The end that a worker was given.
     pub(super) fn from_inherited(socket: OwnedFd) -> Control {
-        Control(socket)
+        Control::new(socket)
     }
 
     /// The same end again, for another thread.
@@ -94,7 +103,7 @@ impl Control {
     /// # Errors
     /// EMFILE.
     pub fn duplicate(&self) -> io::Result<Control> {
-        self.0.try_clone().map(Control)
+        self.socket.try_clone().map(Control::new)
     }
 
     /// Sends a message of the architecture's own, of at most `MOST_BYTES` and `MOST_DESCRIPTORS`. Never
@@ -120,7 +129,7 @@ impl Control {
         let kind = [kind as u8];
         let parts = [IoSlice::new(&kind), IoSlice::new(bytes)];
         loop {
-            return match sendmsg(&self.0, &parts, &mut beside, SendFlags::NOSIGNAL) {
+            return match sendmsg(&self.socket, &parts, &mut beside, SendFlags::NOSIGNAL) {
                 Ok(_) => Ok(Sent::Yes),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN | Errno::NOBUFS) => Ok(Sent::Full),
@@ -151,16 +160,16 @@ impl Control {
     /// Sleeps until there is something to receive; a signal ends it early. Blocks.
     pub fn wait(&self) {
         // The socket is tried again in any case.
-        let _ = poll::wait(&mut [PollFd::new(self.0.as_raw_fd(), poll::bits::IN)], None);
+        let _ = poll::wait(&mut [PollFd::new(self.socket.as_raw_fd(), poll::bits::IN)], None);
     }
 
     pub(super) fn receive_any(&self) -> io::Result<Received> {
         let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut beside = RecvAncillaryBuffer::new(&mut room);
-        let (mut kind, mut bytes) = ([0], [0; MOST_BYTES]);
+        let (mut kind, mut bytes) = ([0], self.buffer.borrow_mut());
         let received = loop {
             let mut parts = [IoSliceMut::new(&mut kind), IoSliceMut::new(&mut bytes)];
-            match recvmsg(&self.0, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(&self.socket, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
                 Ok(received) => break received,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
@@ -185,7 +194,7 @@ impl Control {
 
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 

@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::super::format::{percent, plural};
 use super::super::svg::{
-    AxisKind, AxisSpec, Dot, LineChart, Look, Mark, Series, Unit, png, standalone, swatch,
+    AxisKind, AxisSpec, Bar, BarChart, Dot, LineChart, Look, Mark, Segment, Series, Unit, png, standalone,
+    swatch,
 };
 use super::Analysed;
 use super::tables::record_file;
@@ -15,6 +16,9 @@ use crate::experiment::{Figure, LogAxes};
 
 const WIDE: (f64, f64) = (840.0, 430.0);
 const NARROW: (f64, f64) = (400.0, 340.0);
+
+/// The classes of a bar's parts, which have the colours of lines.
+const PARTS: [&str; 6] = ["part c0", "part c1", "part c2", "part c3", "part c4", "part c5"];
 
 /// A figure on a page.
 #[derive(Clone, Debug, Serialize)]
@@ -29,8 +33,10 @@ pub struct FigureView {
     pub caption: String,
     /// The charts, as `svg` elements: wide and narrow. None where there is nothing to draw.
     pub forms: Vec<String>,
-    /// The lines, to be shown and hidden.
+    /// The lines, to be shown and hidden; none of bars.
     pub keys: Vec<LineKey>,
+    /// The parts of bars; none of lines.
+    pub parts: Vec<PartKey>,
     /// The picture beside the page, without its ending.
     pub picture: String,
     /// What the columns of x and y are called.
@@ -48,6 +54,15 @@ pub struct LineKey {
     pub name: String,
     /// A sample, as an `svg` element.
     pub swatch: String,
+}
+
+/// A part of the bars in a figure's legend.
+#[derive(Clone, Debug, Serialize)]
+pub struct PartKey {
+    /// What it is called.
+    pub name: String,
+    /// The class that gives it its colour.
+    pub class: &'static str,
 }
 
 /// A point in numbers.
@@ -99,8 +114,8 @@ pub fn pictures(analysed: &Analysed) -> Vec<Picture> {
     let both = analysed.experiment.figures.iter().zip(&analysed.plots);
     let drawn = both.filter(|(_, plot)| !is_empty(plot));
     let picture = |(figure, plot): (&Figure, &Plot)| {
-        let chart = chart(&format!("figure-{}", figure.id), figure, plot, Form::Alone);
-        let svg = standalone(&chart.draw(), WIDE);
+        let chart = draw(&format!("figure-{}", figure.id), figure, plot, Form::Alone);
+        let svg = standalone(&chart, WIDE);
         let png = png(&svg);
         Picture { id: figure.id.clone(), svg, png }
     };
@@ -116,7 +131,7 @@ fn view(experiment: &str, figure: &Figure, plot: &Plot, base: &str) -> FigureVie
     let forms = if is_empty(plot) {
         Vec::new()
     } else {
-        [Form::Wide, Form::Narrow].map(|form| chart(&id, figure, plot, form).draw()).to_vec()
+        [Form::Wide, Form::Narrow].map(|form| draw(&id, figure, plot, form)).to_vec()
     };
     let key = |(index, line): (usize, &Line)| LineKey {
         index,
@@ -136,12 +151,23 @@ fn view(experiment: &str, figure: &Figure, plot: &Plot, base: &str) -> FigureVie
         title: figure.title.clone(),
         caption: figure.caption.split_whitespace().collect::<Vec<_>>().join(" "),
         forms,
-        keys: if is_empty(plot) { Vec::new() } else { lines.clone().map(key).collect() },
+        keys: if is_empty(plot) || figure.stacked { Vec::new() } else { lines.clone().map(key).collect() },
+        parts: if is_empty(plot) || !figure.stacked { Vec::new() } else { parts(plot) },
         picture: format!("{base}figures/{}", figure.id),
         head: [plot.x.title.clone(), plot.y.title.clone()],
         points: rows.collect(),
         id,
     }
+}
+
+fn parts(plot: &Plot) -> Vec<PartKey> {
+    let names = plot.quantities.iter().enumerate();
+    names.map(|(place, name)| PartKey { name: name.clone(), class: part(place) }).collect()
+}
+
+/// The class of a quantity.
+fn part(quantity: usize) -> &'static str {
+    PARTS[quantity % PARTS.len()]
 }
 
 /// A figure of a paper goes by its number; one of our own by its title alone.
@@ -195,12 +221,72 @@ enum Form {
     Alone,
 }
 
-fn chart(id: &str, figure: &Figure, plot: &Plot, form: Form) -> LineChart {
-    let (suffix, size) = match form {
-        Form::Wide => ("wide", WIDE),
-        Form::Narrow => ("narrow", NARROW),
-        Form::Alone => ("alone", WIDE),
+impl Form {
+    /// Its class, and its width and height.
+    fn shape(self) -> (&'static str, (f64, f64)) {
+        match self {
+            Form::Wide => ("wide", WIDE),
+            Form::Narrow => ("narrow", NARROW),
+            Form::Alone => ("alone", WIDE),
+        }
+    }
+}
+
+fn draw(id: &str, figure: &Figure, plot: &Plot, form: Form) -> String {
+    if figure.stacked { bars(id, figure, plot, form).draw() } else { lines(id, figure, plot, form).draw() }
+}
+
+/// At each x a bar for each series, of the figure's quantities.
+fn bars(id: &str, figure: &Figure, plot: &Plot, form: Form) -> BarChart {
+    let (suffix, size) = form.shape();
+    let (x, y) = (Shown::of(&plot.x), Shown::of(&plot.y));
+    let mut places: Vec<f64> = plot.lines.iter().flat_map(|line| &line.points).map(|point| point.x).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let mut series: Vec<&str> = Vec::new();
+    for line in &plot.lines {
+        if !series.contains(&line.series.as_str()) {
+            series.push(&line.series);
+        }
+    }
+    let segment = |line: &Line, at: f64| {
+        let point = line.points.iter().find(|point| point.x == at)?;
+        Some(Segment {
+            name: plot.quantities[line.quantity].clone(),
+            class: part(line.quantity),
+            height: y.place(point.y.value),
+            value: y.value(point.y.value),
+        })
     };
+    let bar = |at: f64, of: &str| Bar {
+        label: x.value(at),
+        detail: of.to_owned(),
+        at: format!("{}, {of}", x.value(at)),
+        segments: plot
+            .lines
+            .iter()
+            .filter(|line| line.series == of)
+            .filter_map(|line| segment(line, at))
+            .collect(),
+    };
+    let all = places.iter().flat_map(|at| series.iter().map(|of| bar(*at, of)));
+    let bars: Vec<Bar> = all.filter(|bar| !bar.segments.is_empty()).collect();
+    let height = |bar: &Bar| bar.segments.iter().map(|segment| segment.height).sum();
+    BarChart {
+        id: format!("{id}-{suffix}"),
+        class: suffix.to_owned(),
+        title: figure.title.clone(),
+        size,
+        y_title: y.title(&plot.y),
+        unit: y.unit,
+        y_max: bars.iter().map(height).fold(0.0, f64::max),
+        column: x.title(&plot.x),
+        bars,
+    }
+}
+
+fn lines(id: &str, figure: &Figure, plot: &Plot, form: Form) -> LineChart {
+    let (suffix, size) = form.shape();
     let is_log = |axis: LogAxes| figure.log == axis || figure.log == LogAxes::Xy;
     let x_kind = match (plot.x.words.is_empty(), is_log(LogAxes::X)) {
         (false, _) => AxisKind::Words,

@@ -179,6 +179,7 @@ fn outcomes(result: &LoadResult) -> Figure {
             title: "What became of requests over time".to_owned(),
             size: *size,
             y_title: "requests/s".to_owned(),
+            unit: Unit::Count,
             y_max: bars.iter().map(height).fold(0.0, f64::max),
             column: "until".to_owned(),
             bars,

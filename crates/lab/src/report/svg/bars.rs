@@ -42,6 +42,8 @@ pub struct BarChart {
     pub size: (f64, f64),
     /// Quantity and unit of the bars' height.
     pub y_title: String,
+    /// How numbers beside the axis are written.
+    pub unit: Unit,
     /// The height the axis must reach, so that charts beside each other compare.
     pub y_max: f64,
     /// What stands before a bar's place in words.
@@ -82,7 +84,7 @@ impl BarChart {
 
     /// Draws the vertical axis and says where the bars may begin.
     fn draw_axis(&self, markup: &mut Markup, y: &Axis) -> f64 {
-        let letters = y.ticks.iter().map(|tick| Unit::Count.show(*tick).chars().count()).max();
+        let letters = y.ticks.iter().map(|tick| self.unit.show(*tick).chars().count()).max();
         let left = 14.0 + letters.unwrap_or(0) as f64 * 6.6;
         let right = self.size.0 - 4.0;
         markup.open("g", &[("class", &"axes"), ("aria-hidden", &"true")]);
@@ -94,7 +96,7 @@ impl BarChart {
             markup.text(
                 "text",
                 &[("class", &"tick y"), ("x", &Px(left - 8.0)), ("y", &Px(at + 4.0))],
-                &Unit::Count.show(*tick),
+                &self.unit.show(*tick),
             );
         }
         markup.text("text", &[("class", &"title"), ("x", &0), ("y", &14)], &self.y_title);
@@ -178,6 +180,7 @@ mod tests {
             title: "t".to_owned(),
             size: (400.0, 246.0),
             y_title: "y".to_owned(),
+            unit: Unit::Count,
             y_max: 10.0,
             column: "offered".to_owned(),
             bars: vec![bar],

@@ -1,0 +1,161 @@
+//! Contestants that do the same one after another, in rounds of random order: what drifts in the machine falls on all
+//! alike, and a ratio is taken within a round.
+
+use anyhow::{Context, Result};
+use base::Seed;
+use lab::kernel::{Elapsed, Observer};
+use rand::seq::SliceRandom;
+use serde::Serialize;
+use statistics::Spread;
+
+use super::Ground;
+use crate::rivals::readers::{Reader, Task};
+use crate::table;
+
+/// One run of one contestant.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Requests answered a second.
+    pub requests_per_s: f64,
+    /// Busy time of the CPUs in question over the requests answered; absent where they have other work too.
+    pub cpu_us_per_request: Option<f64>,
+    /// Replies that were no success, and socket errors.
+    pub errors: u64,
+}
+
+/// All runs of one contestant.
+#[derive(Serialize)]
+pub struct Measured {
+    /// Short, for a table.
+    pub name: &'static str,
+    /// In the order of the rounds.
+    pub samples: Vec<Sample>,
+    /// Requests answered a second.
+    pub requests_per_s: Option<Spread>,
+    /// As in a [`Sample`].
+    pub cpu_us_per_request: Option<Spread>,
+    /// Requests a second over the reference's in the same round; absent without that.
+    pub ratio: Option<Spread>,
+}
+
+/// Runs each contestant once in each round. Blocks.
+///
+/// # Errors
+/// Those of a run.
+pub fn race(
+    title: &str,
+    names: &[&'static str],
+    reference: &str,
+    rounds: u32,
+    seed: Seed,
+    mut run: impl FnMut(usize) -> Result<Sample>,
+) -> Result<Vec<Measured>> {
+    let mut samples: Vec<Vec<Sample>> = names.iter().map(|_| Vec::new()).collect();
+    let mut rng = seed.child(title).rng();
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    for round in 1..=rounds {
+        eprintln!("{title}: round {round} of {rounds}");
+        order.shuffle(&mut rng);
+        for index in &order {
+            samples[*index].push(run(*index)?);
+        }
+    }
+    Ok(summarise(names, reference, samples))
+}
+
+/// Has a client read for the time of its task, and takes what the CPUs in question had to do for it. Blocks.
+///
+/// # Errors
+/// The client is not installed, or fails.
+pub fn sample(
+    ground: &Ground,
+    observer: &mut Observer,
+    client: &Reader,
+    task: &Task<'_>,
+    busy_cores: fn(&Elapsed) -> f64,
+) -> Result<Sample> {
+    let before = observer.read(&ground.clock)?;
+    let read = client.read(ground, task)?.with_context(|| format!("{} is not installed", client.name))?;
+    let elapsed = observer.read(&ground.clock)?.since(&before);
+    let cpu_us = busy_cores(&elapsed) * elapsed.drops.over_s * 1e6;
+    Ok(Sample {
+        requests_per_s: read.requests_per_s,
+        cpu_us_per_request: ground.sides_have_own_cpus().then(|| cpu_us / read.requests.max(1) as f64),
+        errors: read.errors,
+    })
+}
+
+fn summarise(names: &[&'static str], reference: &str, samples: Vec<Vec<Sample>>) -> Vec<Measured> {
+    let rates: Vec<Vec<f64>> =
+        samples.iter().map(|of| of.iter().map(|sample| sample.requests_per_s).collect()).collect();
+    let reference = names.iter().position(|name| *name == reference);
+    let summaries = names.iter().zip(samples).zip(&rates).map(|((name, samples), own)| {
+        let ratios: Vec<f64> = reference
+            .map(|index| own.iter().zip(&rates[index]).map(|(own, other)| own / other).collect())
+            .unwrap_or_default();
+        let costs: Vec<f64> = samples.iter().filter_map(|sample| sample.cpu_us_per_request).collect();
+        Measured {
+            name,
+            requests_per_s: Spread::of(own),
+            cpu_us_per_request: Spread::of(&costs),
+            ratio: Spread::of(&ratios),
+            samples,
+        }
+    });
+    summaries.collect()
+}
+
+/// A line for each; `what` they are, and what the ratios are to.
+pub fn table(what: &str, reference: &str, measured: &[Measured]) -> String {
+    let head = [what, "requests/s", "CPU us/request", &format!("x {reference}"), "min..max", "errors"];
+    let mut rows = vec![head.map(str::to_owned)];
+    for one in measured {
+        let cell = |value: Option<Spread>, digits: usize| {
+            value.map_or("-".to_owned(), |spread| format!("{:.digits$}", spread.median))
+        };
+        let range = one.ratio.map_or("-".to_owned(), |ratio| format!("{:.2}..{:.2}", ratio.min, ratio.max));
+        let errors: u64 = one.samples.iter().map(|sample| sample.errors).sum();
+        rows.push([
+            one.name.to_owned(),
+            cell(one.requests_per_s, 0),
+            cell(one.cpu_us_per_request, 1),
+            cell(one.ratio, 2),
+            range,
+            errors.to_string(),
+        ]);
+    }
+    table::aligned(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(requests_per_s: f64) -> Sample {
+        Sample { requests_per_s, cpu_us_per_request: None, errors: 0 }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let samples = vec![vec![sample(20.0), sample(90.0)], vec![sample(10.0), sample(30.0)]];
+        let measured = summarise(&["us", "them"], "them", samples);
+        assert_eq!(measured[0].ratio, Some(Spread { median: 2.5, min: 2.0, max: 3.0 }));
+        assert_eq!(measured[1].ratio, Some(Spread { median: 1.0, min: 1.0, max: 1.0 }));
+        let alone = summarise(&["us"], "them", vec![vec![sample(20.0)]]);
+        assert_eq!(alone[0].ratio, None);
+    }
+
+    #[test]
+    fn everybody_runs_once_in_each_round() {
+        let mut runs = Vec::new();
+        let measured = race("a race", &["a", "b", "c"], "a", 4, Seed(1), |index| {
+            runs.push(index);
+            Ok(sample(1.0))
+        });
+        assert!(measured.unwrap().iter().all(|one| one.samples.len() == 4));
+        for round in runs.chunks_mut(3) {
+            round.sort_unstable();
+            assert_eq!(round, [0, 1, 2]);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests a second that one client CPU gets through: inrush load, wrk and h2load, each as fast as it is answered,
+//! at the readiness limit, which answers faster than any server.
+//!
+//! On one CPU each, the side that needs more time for a request is what holds both back. So the promise is about the
+//! cost of a request as well: the busy time of the client's CPU, packet work included, over the requests answered. It
+//! means nothing where something else runs on that CPU.
+
+use anyhow::Context;
+use lab::kernel::Observer;
+use lab::leftovers::temporary_folder;
+use serde::Serialize;
+
+use super::race::{Measured, race, sample, table};
+use super::{Common, FILE_LENGTH, Ground, Promise};
+use crate::responder::AfterReply;
+use crate::rivals::readers::{self, INRUSH, REFERENCE, Reader, Task};
+use crate::rivals::servers::LIMIT;
+
+/// "Level with wrk": within what two runs of wrk itself differ by.
+const LEVEL: f64 = 0.97;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// How often each client is measured
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// The length of one measurement
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Connections that a client holds
+    #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
+}
+
+/// All clients, with connections kept or one for each request.
+#[derive(Serialize)]
+struct Mode {
+    connections: &'static str,
+    clients: Vec<Measured>,
+}
+
+/// Measures, prints and writes.
+pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+    let modes = [("keep-alive", AfterReply::Keep), ("a connection per request", AfterReply::Close)];
+    let mut measured = Vec::new();
+    for (connections, after_reply) in modes {
+        let clients = measure(options, ground, connections, after_reply)?;
+        println!("\n{connections}, {FILE_LENGTH} bytes, {} connections:", options.connections);
+        print!("{}", table("client", REFERENCE.name, &clients));
+        measured.push(Mode { connections, clients });
+    }
+    println!();
+    ground.conclude(&options.common, "requests", &measured, &promises(&measured))
+}
+
+/// Measures every client that is installed and can do it, in rounds.
+fn measure(
+    options: &Options,
+    ground: &Ground,
+    title: &str,
+    after_reply: AfterReply,
+) -> anyhow::Result<Vec<Measured>> {
+    let folder = temporary_folder().context("cannot make a folder")?;
+    let server = LIMIT.start(ground, folder.path(), after_reply)?.context("the readiness limit has gone")?;
+    let url: &str = &format!("http://{}/", server.address);
+    let (connections, inrush) = (options.connections, &ground.inrush);
+    let task = |seconds| Task { url, connections, seconds, after_reply, inrush };
+    let mut clients: Vec<&Reader> = Vec::new();
+    for client in &readers::ALL {
+        match client.is_installed(&task(1)) {
+            false => println!("skipped: {} is not installed", client.name),
+            true if after_reply == AfterReply::Keep || client.reconnects => clients.push(client),
+            true => println!("skipped: {} does not connect again", client.name),
+        }
+    }
+    let mut observer = Observer::of(&ground.topology).context("cannot look at the client's side")?;
+    let mut run = |index: usize, seconds| {
+        sample(ground, &mut observer, clients[index], &task(seconds), |elapsed| elapsed.client_cpu)
+    };
+    for index in 0..clients.len() {
+        run(index, 1)?;
+    }
+    let names: Vec<&'static str> = clients.iter().map(|client| client.name).collect();
+    let turn = |index| run(index, options.seconds);
+    let measured = race(title, &names, REFERENCE.name, options.rounds, options.common.seed, turn)?;
+    server.stop()?;
+    Ok(measured)
+}
+
+/// What the project promises of reading; without wrk nothing is judged.
+fn promises(modes: &[Mode]) -> Vec<Promise> {
+    let Some(kept) = modes.first() else { return Vec::new() };
+    let of = |name| kept.clients.iter().find(|client| client.name == name);
+    let (own, other) = (of(INRUSH), of(REFERENCE.name));
+    let ratio = own.and_then(|own| own.ratio).filter(|_| other.is_some());
+    let cost = |client: Option<&Measured>| Some(client?.cpu_us_per_request?.median);
+    let promises = [
+        ratio.map(|ratio| Promise::at_least("keep-alive, requests/s, x wrk", LEVEL, ratio.median)),
+        cost(own).zip(cost(other)).map(|(own, other)| {
+            Promise::at_most("keep-alive, CPU time a request, x wrk", 1.0 / LEVEL, own / other)
+        }),
+    ];
+    promises.into_iter().flatten().collect()
+}

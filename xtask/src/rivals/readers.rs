@@ -1,0 +1,192 @@
+//! Clients that ask again as soon as they are answered, on so many connections, with one thread.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use record::Outcome;
+use sys::process::{Output, find_program};
+
+use super::CommandLine;
+use super::generators::inrush_result;
+use crate::bench::{Ground, TICK};
+use crate::responder::AfterReply;
+
+/// What a client is to read.
+pub struct Task<'a> {
+    /// What it asks for.
+    pub url: &'a str,
+    /// So many connections.
+    pub connections: u32,
+    /// For so long.
+    pub seconds: u32,
+    /// Whether a connection is kept for the next request.
+    pub after_reply: AfterReply,
+    /// The inrush program.
+    pub inrush: &'a Path,
+}
+
+/// What a client has found out.
+#[derive(Debug, PartialEq)]
+pub struct Read {
+    /// Requests answered.
+    pub requests: u64,
+    /// The same a second.
+    pub requests_per_s: f64,
+    /// Replies that were no success, and errors of sockets.
+    pub errors: u64,
+}
+
+/// A client, how to start it, and how to understand it.
+pub struct Reader {
+    /// Short, for a table.
+    pub name: &'static str,
+    /// Whether it connects again when the server closes.
+    pub reconnects: bool,
+    /// No command line where it is not installed.
+    prepare: fn(&Task<'_>) -> Option<CommandLine>,
+    parse: fn(&Output) -> anyhow::Result<Read>,
+}
+
+/// The one that others are compared with, and that reads where servers are.
+pub const REFERENCE: Reader = Reader { name: "wrk", reconnects: true, prepare: wrk, parse: parse_wrk };
+
+/// All of them, in the order they are shown.
+pub const ALL: [Reader; 3] = [
+    Reader { name: INRUSH, reconnects: true, prepare: inrush, parse: parse_inrush },
+    REFERENCE,
+    Reader { name: "h2load", reconnects: false, prepare: h2load, parse: parse_h2load },
+];
+
+/// Us.
+pub const INRUSH: &str = "inrush load";
+/// More than a measurement takes.
+const REQUESTS_KEPT: &str = "1000000";
+
+impl Reader {
+    /// Reads on the client's side, and says what it found; nothing where it is not installed. Blocks.
+    ///
+    /// # Errors
+    /// It fails, or says something else than usual.
+    pub fn read(&self, ground: &Ground, task: &Task<'_>) -> anyhow::Result<Option<Read>> {
+        let Some(line) = (self.prepare)(task) else { return Ok(None) };
+        let program = ground.topology.client.program(line.program).arguments(line.arguments);
+        let output = program.start()?.output(TICK, || true)?;
+        (self.parse)(&output).with_context(|| format!("{} at {}", self.name, task.url)).map(Some)
+    }
+
+    /// Whether it is installed.
+    pub fn is_installed(&self, task: &Task<'_>) -> bool {
+        (self.prepare)(task).is_some()
+    }
+}
+
+fn inrush(task: &Task<'_>) -> Option<CommandLine> {
+    let (sockets, duration) = (task.connections.to_string(), format!("{}s", task.seconds));
+    let requests = match task.after_reply {
+        AfterReply::Keep => REQUESTS_KEPT,
+        AfterReply::Close => "1",
+    };
+    let closed = ["load", task.url, "--client", "closed", "--sockets", &sockets, "--duration", &duration];
+    let rest = ["--requests-per-connection", requests, "--warmup", "0", "--output", "json"];
+    Some(CommandLine::new(task.inrush, [&closed[..], &rest].concat()))
+}
+
+fn parse_inrush(output: &Output) -> anyhow::Result<Read> {
+    let result = inrush_result(output)?;
+    let of = |good: bool| {
+        let outcomes = result.outcomes.iter().filter(|(outcome, _)| (*outcome == Outcome::Ok) == good);
+        outcomes.map(|(_, count)| count).sum::<u64>()
+    };
+    Ok(Read { requests: of(true), requests_per_s: result.goodput_per_s, errors: of(false) })
+}
+
+fn wrk(task: &Task<'_>) -> Option<CommandLine> {
+    let (clients, duration) = (format!("-c{}", task.connections), format!("-d{}s", task.seconds));
+    let arguments = ["-t1", &clients, &duration, task.url];
+    let close: &[&str] = match task.after_reply {
+        AfterReply::Keep => &[],
+        AfterReply::Close => &["-H", "Connection: close"],
+    };
+    find_program("wrk").map(|program| CommandLine::new(program, [&arguments[..], close].concat()))
+}
+
+fn parse_wrk(output: &Output) -> anyhow::Result<Read> {
+    let text = said(output)?;
+    read_wrk(&text).with_context(|| format!("it said something else than usual: {text}"))
+}
+
+fn read_wrk(text: &str) -> Option<Read> {
+    let after = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name));
+    let requests = text.lines().find(|line| line.contains(" requests in "))?;
+    let unsuccessful =
+        after("Non-2xx or 3xx responses:").map_or(Some(0), |count| count.trim().parse().ok())?;
+    let socket: u64 = after("Socket errors:")
+        .map_or(0, |counts| counts.split([' ', ',']).filter_map(|word| word.parse::<u64>().ok()).sum());
+    Some(Read {
+        requests: requests.split_whitespace().next()?.parse().ok()?,
+        requests_per_s: after("Requests/sec:")?.trim().parse().ok()?,
+        errors: unsuccessful + socket,
+    })
+}
+
+fn h2load(task: &Task<'_>) -> Option<CommandLine> {
+    let (clients, duration) = (format!("-c{}", task.connections), format!("-D{}", task.seconds));
+    let arguments = ["--h1", "-t1", &clients, &duration, task.url];
+    find_program("h2load").map(|program| CommandLine::new(program, arguments))
+}
+
+fn parse_h2load(output: &Output) -> anyhow::Result<Read> {
+    let text = said(output)?;
+    read_h2load(&text).with_context(|| format!("it said something else than usual: {text}"))
+}
+
+fn read_h2load(text: &str) -> Option<Read> {
+    let after = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let rate = after("finished in ")?.split(", ").nth(1)?.strip_suffix(" req/s")?;
+    let counts = after("requests: ")?;
+    let count =
+        |name: &str| counts.split(", ").find_map(|part| part.strip_suffix(name)?.trim().parse::<u64>().ok());
+    Some(Read {
+        requests: count("succeeded")?,
+        requests_per_s: rate.parse().ok()?,
+        errors: count("failed")? + count("errored")? + count("timeout")?,
+    })
+}
+
+/// What a program has printed.
+fn said(output: &Output) -> anyhow::Result<String> {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.exit.status.success(), "{}: {}", output.exit.status, errors.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRK: &str = "Running 2s test @ http://10.77.0.1:1/1k.html
+  1 threads and 64 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency   452.85us  157.06us   6.02ms   96.88%
+  281702 requests in 2.00s, 341.20MB read
+  Socket errors: connect 0, read 3, write 0, timeout 1
+  Non-2xx or 3xx responses: 5
+Requests/sec: 140784.25
+Transfer/sec:    170.52MB
+";
+
+    const H2LOAD: &str = "finished in 2.00s, 61093.00 req/s, 74.99MB/s
+requests: 122186 total, 122250 started, 122186 done, 122180 succeeded, 6 failed, 2 errored, 1 timeout
+status codes: 122186 2xx, 0 3xx, 0 4xx, 0 5xx
+";
+
+    #[test]
+    fn what_clients_print_is_read() {
+        let read = Read { requests: 281_702, requests_per_s: 140_784.25, errors: 9 };
+        assert_eq!(read_wrk(WRK), Some(read));
+        assert_eq!(read_wrk("unable to connect"), None);
+        let read = Read { requests: 122_180, requests_per_s: 61_093.0, errors: 9 };
+        assert_eq!(read_h2load(H2LOAD), Some(read));
+        assert_eq!(read_h2load("finished in 2.00s"), None);
+    }
+}
