@@ -131,7 +131,7 @@ fn readiness_limit(
         program: this_program().map_err(|error| StartError::Io("find this program", error))?,
         arguments: arguments.map(Into::into).to_vec(),
         environment: Vec::new(),
-        readiness: Readiness::Replies(address),
+        readiness: Readiness::Connects(address),
         folder: None,
     })
 }

@@ -369,6 +369,7 @@ fn outcomes(servers: &[ServerSummary<'_>]) -> Figure {
         size,
         y_title: "requests/s".to_owned(),
         unit: Unit::Count,
+        legend: Vec::new(),
         y_max: tallest,
         column: "offered".to_owned(),
         bars: server.points.iter().map(|point| outcome_bar(point, &seen)).collect(),

@@ -122,7 +122,7 @@ fn a_stacked_figure_has_a_bar_for_each_series_at_each_place() {
     let page = page(run());
     let figure = page.split("id=\"fixture-bars\"").nth(1).unwrap().split("</figure>").next().unwrap();
     // A part of each quantity in two forms, and one more in the legend.
-    for class in ["part c0", "part c1"] {
+    for class in ["part0", "part1"] {
         assert_eq!(figure.matches(&format!("class=\"bar {class}\"")).count(), 2 * 2 * 3 + 1, "{class}");
     }
     assert!(figure.contains("data-at=\"2, inf\"") && !figure.contains("class=\"series"));

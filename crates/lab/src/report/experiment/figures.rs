@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::super::format::{percent, plural};
 use super::super::svg::{
-    AxisKind, AxisSpec, Bar, BarChart, Dot, LineChart, Look, Mark, Segment, Series, Unit, png, standalone,
-    swatch,
+    AxisKind, AxisSpec, Bar, BarChart, Dot, LineChart, Look, Mark, Part, Segment, Series, Unit, png,
+    standalone, swatch,
 };
 use super::Analysed;
 use super::tables::record_file;
@@ -18,7 +18,7 @@ const WIDE: (f64, f64) = (840.0, 430.0);
 const NARROW: (f64, f64) = (400.0, 340.0);
 
 /// The classes of a bar's parts, which have the colours of lines.
-const PARTS: [&str; 6] = ["part c0", "part c1", "part c2", "part c3", "part c4", "part c5"];
+const PARTS: [&str; 6] = ["part0", "part1", "part2", "part3", "part4", "part5"];
 
 /// A figure on a page.
 #[derive(Clone, Debug, Serialize)]
@@ -36,7 +36,7 @@ pub struct FigureView {
     /// The lines, to be shown and hidden; none of bars.
     pub keys: Vec<LineKey>,
     /// The parts of bars; none of lines.
-    pub parts: Vec<PartKey>,
+    pub parts: Vec<Part>,
     /// The picture beside the page, without its ending.
     pub picture: String,
     /// What the columns of x and y are called.
@@ -54,15 +54,6 @@ pub struct LineKey {
     pub name: String,
     /// A sample, as an `svg` element.
     pub swatch: String,
-}
-
-/// A part of the bars in a figure's legend.
-#[derive(Clone, Debug, Serialize)]
-pub struct PartKey {
-    /// What it is called.
-    pub name: String,
-    /// The class that gives it its colour.
-    pub class: &'static str,
 }
 
 /// A point in numbers.
@@ -160,9 +151,9 @@ fn view(experiment: &str, figure: &Figure, plot: &Plot, base: &str) -> FigureVie
     }
 }
 
-fn parts(plot: &Plot) -> Vec<PartKey> {
+fn parts(plot: &Plot) -> Vec<Part> {
     let names = plot.quantities.iter().enumerate();
-    names.map(|(place, name)| PartKey { name: name.clone(), class: part(place) }).collect()
+    names.map(|(place, name)| Part { name: name.clone(), class: part(place) }).collect()
 }
 
 /// The class of a quantity.
@@ -281,6 +272,8 @@ fn bars(id: &str, figure: &Figure, plot: &Plot, form: Form) -> BarChart {
         unit: y.unit,
         y_max: bars.iter().map(height).fold(0.0, f64::max),
         column: x.title(&plot.x),
+        // A page has its legend above the chart.
+        legend: if form == Form::Alone { parts(plot) } else { Vec::new() },
         bars,
     }
 }

@@ -180,6 +180,7 @@ fn outcomes(result: &LoadResult) -> Figure {
             size: *size,
             y_title: "requests/s".to_owned(),
             unit: Unit::Count,
+            legend: Vec::new(),
             y_max: bars.iter().map(height).fold(0.0, f64::max),
             column: "until".to_owned(),
             bars,

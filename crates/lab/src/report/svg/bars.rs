@@ -1,7 +1,12 @@
 //! Stacked bars: what became of everything that was offered.
 
+use serde::Serialize;
+
 use super::markup::{Markup, Px};
 use super::scale::{Axis, Unit};
+
+/// The room of a letter, in pixels.
+const LETTER: f64 = 6.6;
 
 /// One part of a bar.
 #[derive(Clone, Debug)]
@@ -29,6 +34,15 @@ pub struct Bar {
     pub segments: Vec<Segment>,
 }
 
+/// A kind of segment, in a legend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part {
+    /// What it is called.
+    pub name: String,
+    /// The class that gives it its colour.
+    pub class: &'static str,
+}
+
 /// A chart of bars.
 #[derive(Clone, Debug)]
 pub struct BarChart {
@@ -48,6 +62,8 @@ pub struct BarChart {
     pub y_max: f64,
     /// What stands before a bar's place in words.
     pub column: String,
+    /// What the colours mean, where nothing around the chart says so.
+    pub legend: Vec<Part>,
     /// The bars, left to right.
     pub bars: Vec<Bar>,
 }
@@ -85,7 +101,7 @@ impl BarChart {
     /// Draws the vertical axis and says where the bars may begin.
     fn draw_axis(&self, markup: &mut Markup, y: &Axis) -> f64 {
         let letters = y.ticks.iter().map(|tick| self.unit.show(*tick).chars().count()).max();
-        let left = 14.0 + letters.unwrap_or(0) as f64 * 6.6;
+        let left = 14.0 + letters.unwrap_or(0) as f64 * LETTER;
         let right = self.size.0 - 4.0;
         markup.open("g", &[("class", &"axes"), ("aria-hidden", &"true")]);
         for tick in &y.ticks {
@@ -101,7 +117,27 @@ impl BarChart {
         }
         markup.text("text", &[("class", &"title"), ("x", &0), ("y", &14)], &self.y_title);
         markup.close();
+        self.draw_legend(markup);
         left
+    }
+
+    /// In one line, behind the title of the axis.
+    fn draw_legend(&self, markup: &mut Markup) {
+        let mut x = self.y_title.chars().count() as f64 * LETTER + 28.0;
+        for Part { name, class } in &self.legend {
+            markup.leaf(
+                "rect",
+                &[
+                    ("class", &format!("bar {class}")),
+                    ("x", &Px(x)),
+                    ("y", &4),
+                    ("width", &11),
+                    ("height", &11),
+                ],
+            );
+            markup.text("text", &[("x", &Px(x + 16.0)), ("y", &14)], name);
+            x += 16.0 + name.chars().count() as f64 * LETTER + 22.0;
+        }
     }
 
     fn draw_bars(&self, markup: &mut Markup, y: &Axis, left: f64) {
@@ -183,6 +219,7 @@ mod tests {
             unit: Unit::Count,
             y_max: 10.0,
             column: "offered".to_owned(),
+            legend: Vec::new(),
             bars: vec![bar],
         }
         .draw()

@@ -14,7 +14,7 @@ mod scale;
 mod series;
 mod style;
 
-pub use bars::{Bar, BarChart, Segment};
+pub use bars::{Bar, BarChart, Part, Segment};
 pub use line::{AxisKind, AxisSpec, Guide, LineChart};
 pub use picture::{png, standalone};
 pub use scale::Unit;
