@@ -42,9 +42,9 @@ pub const TICK: Nanos = Nanos::from_millis(5);
 #[derive(Subcommand)]
 pub enum Bench {
     /// Requests a second on one CPU, beside other servers and the readiness limit
-    Serve(serve::Options),
+    Serve(race::Options),
     /// Requests a second that one CPU asks for, beside other closed clients; a minute
-    Requests(requests::Options),
+    Requests(race::Options),
     /// Connections offered to a listener that never accepts, beside other generators
     Load(load::Options),
     /// Latencies and rates of `inrush load`, beside what they really are; half a minute

@@ -8,9 +8,39 @@ use rand::seq::SliceRandom;
 use serde::Serialize;
 use statistics::Spread;
 
-use super::Ground;
+use super::{Common, Ground};
+use crate::responder::AfterReply;
 use crate::rivals::readers::{Reader, Task};
 use crate::table;
+
+/// How to measure.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub common: Common,
+    /// How often each contestant is measured
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// The length of one measurement
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seconds: u32,
+    /// Connections that a client holds
+    #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+}
+
+/// What becomes of a connection, in words, that has its reply.
+pub const MODES: [(&str, AfterReply); 2] =
+    [("keep-alive", AfterReply::Keep), ("a connection per request", AfterReply::Close)];
+
+/// All contestants, with connections kept or one for each request.
+#[derive(Serialize)]
+pub struct Mode {
+    /// Which of them.
+    pub connections: &'static str,
+    /// In the order they are shown.
+    pub contestants: Vec<Measured>,
+}
 
 /// One run of one contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -8,10 +8,9 @@
 use anyhow::Context;
 use lab::kernel::Observer;
 use lab::leftovers::temporary_folder;
-use serde::Serialize;
 
-use super::race::{Measured, race, sample, table};
-use super::{Common, FILE_LENGTH, Ground, Promise};
+use super::race::{MODES, Measured, Mode, Options, race, sample, table};
+use super::{FILE_LENGTH, Ground, Promise};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, INRUSH, REFERENCE, Reader, Task};
 use crate::rivals::servers::LIMIT;
@@ -19,38 +18,14 @@ use crate::rivals::servers::LIMIT;
 /// "Level with wrk": within what two runs of wrk itself differ by.
 const LEVEL: f64 = 0.97;
 
-/// How to measure.
-#[derive(clap::Args)]
-pub struct Options {
-    #[command(flatten)]
-    common: Common,
-    /// How often each client is measured
-    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// The length of one measurement
-    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
-    seconds: u32,
-    /// Connections that a client holds
-    #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
-    connections: u32,
-}
-
-/// All clients, with connections kept or one for each request.
-#[derive(Serialize)]
-struct Mode {
-    connections: &'static str,
-    clients: Vec<Measured>,
-}
-
 /// Measures, prints and writes.
 pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
-    let modes = [("keep-alive", AfterReply::Keep), ("a connection per request", AfterReply::Close)];
     let mut measured = Vec::new();
-    for (connections, after_reply) in modes {
+    for (connections, after_reply) in MODES {
         let clients = measure(options, ground, connections, after_reply)?;
         println!("\n{connections}, {FILE_LENGTH} bytes, {} connections:", options.connections);
         print!("{}", table("client", REFERENCE.name, &clients));
-        measured.push(Mode { connections, clients });
+        measured.push(Mode { connections, contestants: clients });
     }
     println!();
     ground.conclude(&options.common, "requests", &measured, &promises(&measured))
@@ -93,7 +68,7 @@ fn measure(
 /// What the project promises of reading; without wrk nothing is judged.
 fn promises(modes: &[Mode]) -> Vec<Promise> {
     let Some(kept) = modes.first() else { return Vec::new() };
-    let of = |name| kept.clients.iter().find(|client| client.name == name);
+    let of = |name| kept.contestants.iter().find(|client| client.name == name);
     let (own, other) = (of(INRUSH), of(REFERENCE.name));
     let ratio = own.and_then(|own| own.ratio).filter(|_| other.is_some());
     let cost = |client: Option<&Measured>| Some(client?.cpu_us_per_request?.median);

@@ -10,10 +10,9 @@ use anyhow::Context;
 use lab::kernel::Observer;
 use lab::leftovers::temporary_folder;
 use lab::server_under_test::Running;
-use serde::Serialize;
 
-use super::race::{Measured, race, sample, table};
-use super::{Common, FILE_LENGTH, Ground, Promise};
+use super::race::{MODES, Measured, Mode, Options, race, sample, table};
+use super::{FILE_LENGTH, Ground, Promise};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, Task};
 use crate::rivals::servers::{self, INRUSH, LIMIT, REFERENCE};
@@ -22,40 +21,16 @@ const FILE_NAME: &str = "1k.html";
 /// "Level with the readiness limit": within what two runs of the limit itself differ by.
 const LEVEL: f64 = 0.97;
 
-/// How to measure.
-#[derive(clap::Args)]
-pub struct Options {
-    #[command(flatten)]
-    common: Common,
-    /// How often each server is measured
-    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// The length of one measurement
-    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
-    seconds: u32,
-    /// Connections that wrk holds
-    #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
-    connections: u32,
-}
-
-/// All servers, with connections kept or one for each request.
-#[derive(Serialize)]
-struct Mode {
-    connections: &'static str,
-    servers: Vec<Measured>,
-}
-
 /// Measures, prints and writes.
 pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
-    let modes = [("keep-alive", AfterReply::Keep), ("a connection per request", AfterReply::Close)];
     let mut measured = Vec::new();
-    for (connections, after_reply) in modes {
+    for (connections, after_reply) in MODES {
         let servers = measure(options, ground, folder.path(), connections, after_reply)?;
         println!("\n{connections}, {FILE_LENGTH} bytes, wrk -t1 -c{}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
-        measured.push(Mode { connections, servers });
+        measured.push(Mode { connections, contestants: servers });
     }
     println!();
     ground.conclude(&options.common, "serve", &measured, &promises(&measured))
@@ -107,9 +82,9 @@ fn start_all(
 
 /// What the project promises of serving; a promise without its rival is not judged.
 fn promises(modes: &[Mode]) -> Vec<Promise> {
-    let of = |mode: &Mode, name| mode.servers.iter().position(|server| server.name == name);
-    let rate = |mode: &Mode, name| Some(mode.servers[of(mode, name)?].requests_per_s?.median);
-    let ratio = |mode: &Mode| Some(mode.servers[of(mode, INRUSH)?].ratio?.median);
+    let of = |mode: &Mode, name| mode.contestants.iter().position(|server| server.name == name);
+    let rate = |mode: &Mode, name| Some(mode.contestants[of(mode, name)?].requests_per_s?.median);
+    let ratio = |mode: &Mode| Some(mode.contestants[of(mode, INRUSH)?].ratio?.median);
     let [kept, closed] = modes else { return Vec::new() };
     let level = rate(kept, INRUSH).zip(rate(kept, LIMIT.name)).map(|(own, limit)| own / limit);
     let promises = [
