@@ -148,11 +148,6 @@ impl Ground {
         Ok(Ground { topology, inrush, clock: RealClock::new() })
     }
 
-    /// Whether each side has CPUs of its own, so that their busy time is its cost.
-    fn sides_have_own_cpus(&self) -> bool {
-        self.topology.server.cpus.iter().all(|cpu| !self.topology.client.cpus.contains(cpu))
-    }
-
     /// Writes the results, prints the promises, and judges them if asked to.
     fn conclude<T: Serialize>(
         &self,

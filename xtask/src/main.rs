@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|smped` and
-//! `cargo xtask check-report`.
+//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|smped`
+//! and `cargo xtask check-report`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
 //! prints ratios: absolute figures do not travel from one machine to another. Anyone can run one again; a

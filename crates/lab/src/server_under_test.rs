@@ -331,9 +331,16 @@ mod tests {
         let folder = leftovers::temporary_folder().unwrap();
         fs::write(folder.path().join("a.html"), "a page").unwrap();
         let topology = Topology::best().unwrap();
-        for (name, recipe) in recipe::OTHERS {
-            let started = recipe(&topology, &settings(folder.path()), None)
-                .and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
+        let settings = settings(folder.path());
+        for (name, recipe) in [
+            ("nginx", recipe::nginx(&topology, &settings)),
+            ("nginx, no sendfile", recipe::nginx_no_sendfile(&topology, &settings)),
+            ("Apache prefork", recipe::apache_prefork(&topology, &settings, None)),
+            ("Apache event", recipe::apache_event(&topology, &settings, None)),
+            ("lighttpd", recipe::lighttpd(&topology, &settings)),
+            ("h2o", recipe::h2o(&topology, &settings)),
+        ] {
+            let started = recipe.and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
             let mut running = match started {
                 Ok(running) => running,
                 Err(error @ StartError::NotInstalled(_)) => {
@@ -355,7 +362,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let topology = Topology::best().unwrap();
         let hopeless = Settings { connections: 0, ..settings(folder.path()) };
-        let started = recipe::nginx(&topology, &hopeless, None)
+        let started = recipe::nginx(&topology, &hopeless)
             .and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
         match started {
             Err(error @ StartError::NotInstalled(_)) => println!("skipped: {error}"),

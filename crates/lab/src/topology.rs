@@ -133,8 +133,12 @@ impl Topology {
     /// sessions begin late by milliseconds.
     pub fn generator(&self, path: impl Into<PathBuf>) -> Program<'_> {
         let program = self.client.program(path);
-        let apart = self.client.cpus.iter().all(|cpu| !self.server.cpus.contains(cpu));
-        if apart { program.real_time() } else { program }
+        if self.sides_have_own_cpus() { program.real_time() } else { program }
+    }
+
+    /// Whether each side has CPUs of its own, so that their busy time is its cost.
+    pub fn sides_have_own_cpus(&self) -> bool {
+        self.client.cpus.iter().all(|cpu| !self.server.cpus.contains(cpu))
     }
 
     /// Two namespaces with steered packets where the machine allows it, else loopback with a warning.

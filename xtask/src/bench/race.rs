@@ -2,7 +2,6 @@
 //! alike, and a ratio is taken within a round.
 
 use anyhow::{Context, Result};
-use base::Seed;
 use lab::kernel::{Elapsed, Observer};
 use rand::seq::SliceRandom;
 use serde::Serialize;
@@ -68,26 +67,29 @@ pub struct Measured {
     pub ratio: Option<Spread>,
 }
 
-/// Runs each contestant once in each round. Blocks.
+/// Runs each contestant for a second that does not count, and then once in each round. Blocks.
 ///
 /// # Errors
 /// Those of a run.
 pub fn race(
+    options: &Options,
     title: &str,
     names: &[&'static str],
     reference: &str,
-    rounds: u32,
-    seed: Seed,
-    mut run: impl FnMut(usize) -> Result<Sample>,
+    mut run: impl FnMut(usize, u32) -> Result<Sample>,
 ) -> Result<Vec<Measured>> {
+    let Options { common: Common { seed, .. }, rounds, seconds, .. } = options;
+    for index in 0..names.len() {
+        run(index, 1)?;
+    }
     let mut samples: Vec<Vec<Sample>> = names.iter().map(|_| Vec::new()).collect();
     let mut rng = seed.child(title).rng();
     let mut order: Vec<usize> = (0..names.len()).collect();
-    for round in 1..=rounds {
+    for round in 1..=*rounds {
         eprintln!("{title}: round {round} of {rounds}");
         order.shuffle(&mut rng);
         for index in &order {
-            samples[*index].push(run(*index)?);
+            samples[*index].push(run(*index, *seconds)?);
         }
     }
     Ok(summarise(names, reference, samples))
@@ -110,7 +112,10 @@ pub fn sample(
     let cpu_us = busy_cores(&elapsed) * elapsed.drops.over_s * 1e6;
     Ok(Sample {
         requests_per_s: read.requests_per_s,
-        cpu_us_per_request: ground.sides_have_own_cpus().then(|| cpu_us / read.requests.max(1) as f64),
+        cpu_us_per_request: ground
+            .topology
+            .sides_have_own_cpus()
+            .then(|| cpu_us / read.requests.max(1) as f64),
         errors: read.errors,
     })
 }
@@ -160,6 +165,8 @@ pub fn table(what: &str, reference: &str, measured: &[Measured]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::Seed;
+    use std::path::PathBuf;
 
     fn sample(requests_per_s: f64) -> Sample {
         Sample { requests_per_s, cpu_us_per_request: None, errors: 0 }
@@ -177,11 +184,15 @@ mod tests {
 
     #[test]
     fn everybody_runs_once_in_each_round() {
-        let mut runs = Vec::new();
-        let measured = race("a race", &["a", "b", "c"], "a", 4, Seed(1), |index| {
+        let common = Common { seed: Seed(1), out: PathBuf::new(), check: false };
+        let options = Options { common, rounds: 4, seconds: 2, connections: 1 };
+        let (mut runs, mut lengths) = (Vec::new(), Vec::new());
+        let measured = race(&options, "a race", &["a", "b", "c"], "a", |index, seconds| {
             runs.push(index);
+            lengths.push(seconds);
             Ok(sample(1.0))
         });
+        assert_eq!(lengths, [[1; 3].as_slice(), &[2; 12]].concat());
         assert!(measured.unwrap().iter().all(|one| one.samples.len() == 4));
         for round in runs.chunks_mut(3) {
             round.sort_unstable();

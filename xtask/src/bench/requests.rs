@@ -52,15 +52,11 @@ fn measure(
         }
     }
     let mut observer = Observer::of(&ground.topology).context("cannot look at the client's side")?;
-    let mut run = |index: usize, seconds| {
+    let run = |index: usize, seconds| {
         sample(ground, &mut observer, clients[index], &task(seconds), |elapsed| elapsed.client_cpu)
     };
-    for index in 0..clients.len() {
-        run(index, 1)?;
-    }
     let names: Vec<&'static str> = clients.iter().map(|client| client.name).collect();
-    let turn = |index| run(index, options.seconds);
-    let measured = race(title, &names, REFERENCE.name, options.rounds, options.common.seed, turn)?;
+    let measured = race(options, title, &names, REFERENCE.name, run)?;
     server.stop()?;
     Ok(measured)
 }

@@ -46,18 +46,14 @@ fn measure(
 ) -> anyhow::Result<Vec<Measured>> {
     let running = start_all(ground, root, after_reply)?;
     let mut observer = Observer::of(&ground.topology).context("cannot look at the server's side")?;
-    let mut run = |index: usize, seconds| {
+    let run = |index: usize, seconds| {
         let url: &str = &format!("http://{}/{FILE_NAME}", running[index].1.address);
         let (connections, inrush) = (options.connections, &ground.inrush);
         let task = Task { url, connections, seconds, after_reply, inrush };
         sample(ground, &mut observer, &readers::REFERENCE, &task, |elapsed| elapsed.server_cpu)
     };
-    for index in 0..running.len() {
-        run(index, 1)?;
-    }
     let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
-    let turn = |index| run(index, options.seconds);
-    let measured = race(title, &names, REFERENCE, options.rounds, options.common.seed, turn)?;
+    let measured = race(options, title, &names, REFERENCE, run)?;
     for (_, server) in running {
         server.stop()?;
     }
@@ -93,4 +89,22 @@ fn promises(modes: &[Mode]) -> Vec<Promise> {
         ratio(closed).map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
     ];
     promises.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statistics::Spread;
+
+    #[test]
+    fn a_promise_without_its_rival_is_not_judged() {
+        let alone = || {
+            let (samples, requests_per_s) = (Vec::new(), Spread::of([20.0]));
+            let own =
+                Measured { name: INRUSH, samples, requests_per_s, cpu_us_per_request: None, ratio: None };
+            Mode { connections: "", contestants: vec![own] }
+        };
+        assert!(promises(&[alone()]).is_empty());
+        assert!(promises(&[alone(), alone()]).is_empty());
+    }
 }

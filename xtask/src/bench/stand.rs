@@ -147,7 +147,7 @@ impl<'a> Stand<'a> {
         let overflows = self.overflows()? - overflows;
         let elapsed = after.0.since(&before.0);
         let replies = result.goodput_per_s * elapsed.drops.over_s;
-        let measurable = self.ground.sides_have_own_cpus() && replies > 0.0;
+        let measurable = self.ground.topology.sides_have_own_cpus() && replies > 0.0;
         // A closed client means to send when it sends.
         let open = result.latency_intended_ns.count > 0;
         let response = if open { &result.latency_intended_ns } else { &result.latency_sent_ns };

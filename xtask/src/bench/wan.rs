@@ -99,7 +99,7 @@ fn attempt(rate: u32, options: &Options, ground: &Ground) -> anyhow::Result<Atte
         down: conditions,
         engine: Engine::Router,
         seed: options.common.seed,
-        router_cpu: ground.sides_have_own_cpus().then(|| ground.topology.server.cpus[0]),
+        router_cpu: ground.topology.sides_have_own_cpus().then(|| ground.topology.server.cpus[0]),
     };
     let mut path = Path::start(config)?;
     // Bound, so that no packet is answered with an error, and never read.

@@ -93,11 +93,9 @@ fn inrush(task: &Task<'_>) -> Option<CommandLine> {
 
 fn parse_inrush(output: &Output) -> anyhow::Result<Read> {
     let result = inrush_result(output)?;
-    let of = |good: bool| {
-        let outcomes = result.outcomes.iter().filter(|(outcome, _)| (*outcome == Outcome::Ok) == good);
-        outcomes.map(|(_, count)| count).sum::<u64>()
-    };
-    Ok(Read { requests: of(true), requests_per_s: result.goodput_per_s, errors: of(false) })
+    let requests = result.outcomes.get(Outcome::Ok);
+    let errors = result.outcomes.total() - requests;
+    Ok(Read { requests, requests_per_s: result.goodput_per_s, errors })
 }
 
 fn wrk(task: &Task<'_>) -> Option<CommandLine> {

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use lab::server_under_test::recipe::{self, OTHERS, Readiness, Recipe};
+use lab::server_under_test::recipe::{self, Readiness, Recipe};
 use lab::server_under_test::{Running, Settings, StartError, start};
 use sys::process::this_program;
 
@@ -35,14 +35,17 @@ pub const LIMIT: Server = Server { name: "readiness limit", prepare: readiness_l
 /// All servers, in the order they are shown.
 pub const ALL: [Server; 7] = [
     Server { name: INRUSH, prepare: |ground, settings, _| inrush(ground, settings, &ONE_LOOP) },
-    Server { name: REFERENCE, prepare: |ground, settings, _| other("nginx", ground, settings) },
+    Server { name: REFERENCE, prepare: |ground, settings, _| recipe::nginx(&ground.topology, settings) },
     Server {
         name: "nginx, no sendfile",
-        prepare: |ground, settings, _| recipe::nginx_no_sendfile(&ground.topology, settings, None),
+        prepare: |ground, settings, _| recipe::nginx_no_sendfile(&ground.topology, settings),
     },
-    Server { name: "lighttpd", prepare: |ground, settings, _| other("lighttpd", ground, settings) },
-    Server { name: "h2o", prepare: |ground, settings, _| other("h2o", ground, settings) },
-    Server { name: "apache2", prepare: |ground, settings, _| other("apache-event", ground, settings) },
+    Server { name: "lighttpd", prepare: |ground, settings, _| recipe::lighttpd(&ground.topology, settings) },
+    Server { name: "h2o", prepare: |ground, settings, _| recipe::h2o(&ground.topology, settings) },
+    Server {
+        name: "apache2",
+        prepare: |ground, settings, _| recipe::apache_event(&ground.topology, settings, None),
+    },
     LIMIT,
 ];
 
@@ -107,12 +110,6 @@ fn inrush(ground: &Ground, settings: &Settings, more: &[(&str, &str)]) -> Result
         more.iter().flat_map(|(flag, value)| [*flag, *value]).map(str::to_owned).collect();
     let recipe = recipe::inrush(&ground.topology, settings, &flags)?;
     Ok(Recipe { program: ground.inrush.clone(), ..recipe })
-}
-
-fn other(name: &str, ground: &Ground, settings: &Settings) -> Result<Recipe, StartError> {
-    let known = OTHERS.iter().find(|(known, _)| *known == name);
-    let (_, prepare) = known.ok_or_else(|| StartError::NotInstalled(name.to_owned()))?;
-    prepare(&ground.topology, settings, None)
 }
 
 fn readiness_limit(

@@ -65,7 +65,7 @@ impl Kind {
             Kind::Inrush { accept_limit, burn } => {
                 recipe::inrush(topology, settings, &recipe::one_loop(*accept_limit, *burn))?
             }
-            Kind::Nginx => recipe::nginx(topology, settings, None)?,
+            Kind::Nginx => recipe::nginx(topology, settings)?,
         };
         start(topology, recipe, None, clock)
     }

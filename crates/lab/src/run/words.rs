@@ -11,7 +11,7 @@ use record::experiment::Value;
 use super::schedule;
 use crate::experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerSpec, fill};
 use crate::plan::RunTime;
-use crate::server_under_test::recipe::{self, OTHERS, Readiness, Recipe};
+use crate::server_under_test::recipe::{self, Readiness, Recipe};
 use crate::server_under_test::{Settings, StartError};
 use crate::topology::Topology;
 
@@ -56,23 +56,12 @@ pub fn recipe(
             recipe.environment = variables.collect();
             Ok(recipe)
         }
-        ServerKind::Nginx => other("nginx", server, topology, settings),
-        ServerKind::ApachePrefork => other("apache-prefork", server, topology, settings),
-        ServerKind::ApacheEvent => other("apache-event", server, topology, settings),
-        ServerKind::Lighttpd => other("lighttpd", server, topology, settings),
-        ServerKind::H2o => other("h2o", server, topology, settings),
+        ServerKind::Nginx => recipe::nginx(topology, settings),
+        ServerKind::ApachePrefork => recipe::apache_prefork(topology, settings, server.workers),
+        ServerKind::ApacheEvent => recipe::apache_event(topology, settings, server.workers),
+        ServerKind::Lighttpd => recipe::lighttpd(topology, settings),
+        ServerKind::H2o => recipe::h2o(topology, settings),
     }
-}
-
-fn other(
-    name: &str,
-    server: &ServerSpec,
-    topology: &Topology,
-    settings: &Settings,
-) -> Result<Recipe, StartError> {
-    let found = OTHERS.iter().find(|(known, _)| *known == name);
-    let (_, prepare) = found.expect("every kind of server that is not ours has a recipe");
-    prepare(topology, settings, server.workers)
 }
 
 /// Flags of `inrush wan run` at a point.

@@ -53,18 +53,6 @@ pub struct Recipe {
     pub folder: Option<TempDir>,
 }
 
-/// Sets up a server: where, what all have in common, and its processes or threads.
-pub type Prepare = fn(&Topology, &Settings, Option<u32>) -> Result<Recipe, StartError>;
-
-/// The servers of others that we know how to set up.
-pub const OTHERS: [(&str, Prepare); 5] = [
-    ("nginx", nginx),
-    ("apache-prefork", apache_prefork),
-    ("apache-event", apache_event),
-    ("lighttpd", lighttpd),
-    ("h2o", h2o),
-];
-
 /// `inrush serve` with more flags, which win over those that all servers have in common.
 ///
 /// # Errors
@@ -145,8 +133,8 @@ impl Kitchen {
 /// nginx, one event loop, as its operators set it up for files of all sizes.
 ///
 /// # Errors
-/// [`StartError`] where it is not installed or its configuration not written; so for those that follow.
-pub fn nginx(topology: &Topology, settings: &Settings, _: Option<u32>) -> Result<Recipe, StartError> {
+/// [`StartError`] where it is not installed or its configuration not written.
+pub fn nginx(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
     nginx_sending("sendfile on; tcp_nopush on;", topology, settings)
 }
 
@@ -154,11 +142,7 @@ pub fn nginx(topology: &Topology, settings: &Settings, _: Option<u32>) -> Result
 ///
 /// # Errors
 /// As [`nginx`]'s.
-pub fn nginx_no_sendfile(
-    topology: &Topology,
-    settings: &Settings,
-    _: Option<u32>,
-) -> Result<Recipe, StartError> {
+pub fn nginx_no_sendfile(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
     nginx_sending("sendfile off;", topology, settings)
 }
 
@@ -202,7 +186,10 @@ http {{
 
 /// lighttpd, one event loop. Its counter of requests on a connection has 16 bits, and it keeps a
 /// descriptor for a file beside each connection.
-fn lighttpd(topology: &Topology, settings: &Settings, _: Option<u32>) -> Result<Recipe, StartError> {
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn lighttpd(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
     let kitchen = Kitchen::of("lighttpd", topology)?;
     let text = format!(
         "server.document-root = \"~R\"
@@ -225,7 +212,10 @@ mimetype.assign = ( \".html\" => \"text/html\" )
 }
 
 /// h2o, one event loop. It has no setting for its backlog, which net.core.somaxconn bounds.
-fn h2o(topology: &Topology, settings: &Settings, _: Option<u32>) -> Result<Recipe, StartError> {
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn h2o(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
     let kitchen = Kitchen::of("h2o", topology)?;
     let user = if is_root() { "user: root\n" } else { "" };
     let text = format!(
@@ -246,7 +236,11 @@ hosts:
     kitchen.recipe(&text, &settings.root, &["-c", "~C"])
 }
 
-fn apache_prefork(
+/// Apache with a process for each connection.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn apache_prefork(
     topology: &Topology,
     settings: &Settings,
     workers: Option<u32>,
@@ -263,7 +257,11 @@ MaxRequestWorkers {processes}
     apache(topology, settings, "mpm_prefork", &pool, "-DFOREGROUND")
 }
 
-fn apache_event(
+/// Apache with one event loop and a thread for each request.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn apache_event(
     topology: &Topology,
     settings: &Settings,
     workers: Option<u32>,
