@@ -18,16 +18,18 @@
 //! How a call waits is ours, because the paper's server burns its processor: it polls without blocking and
 //! sleeps 500 us after 100 empty calls. Here
 //!
-//! - an empty call *naps* on the sets it polls, for at most [`Settings::nap`], and is ended early by an event
-//!   in one of them. An event in a rarer set is noticed after at most N^k naps;
-//! - after [`Settings::sleep_threshold`] consecutive empty calls the wait sleeps on all sets at once;
-//! - no wait that may block ends empty, and none sleeps longer than a nap, without having polled every set,
-//!   or an event would be slept on. A wait that may not block is one call and polls what is due.
+//! - empty calls on the active set are a *nap* of [`Settings::nap`] each, ended early by an event in that
+//!   set (`schedule`). An event in a rarer set is noticed after at most N^k naps;
+//! - after [`Settings::sleep_threshold`] consecutive empty calls the wait sleeps on all sets at once: nothing
+//!   sleeps without having polled every set, or an event would be slept on;
+//! - no wait that may block ends empty without having polled every set, at its end or
+//!   [`Settings::freshness`] before. A wait that may not block is one call and polls what is due.
 
 mod controller;
+mod schedule;
 mod sets;
 
-pub use controller::{PRICE, Tuning};
+pub use controller::{LONGEST, PRICE, Tuning};
 
 use std::io;
 use std::os::fd::RawFd;
@@ -37,6 +39,7 @@ use sys::poll::{self, PollFd};
 
 use crate::Waited;
 use controller::Controller;
+use schedule::{Next, Schedule};
 use sets::{Member, Sets};
 
 /// How many sets, how often they are polled, and how a wait sleeps.
@@ -48,8 +51,11 @@ pub struct Settings {
     pub live_counter: u32,
     /// Consecutive empty calls after which a wait sleeps on all sets. The paper's 100.
     pub sleep_threshold: u32,
-    /// The longest an empty call stays with the sets it polls; zero spins as the paper does.
+    /// The longest an empty call stays with the active set; zero spins as the paper does.
     pub nap: Nanos,
+    /// How long before the end of a wait that ends empty every set may have been polled for the last time. Zero
+    /// for callers who want to know what there is; more for loops whose waits are ended by timers.
+    pub freshness: Nanos,
     /// What tunes itself, from the given value on.
     pub adapts: Adapts,
 }
@@ -61,6 +67,7 @@ impl Default for Settings {
             live_counter: 3,
             sleep_threshold: 100,
             nap: Nanos::from_micros(500),
+            freshness: Nanos::ZERO,
             adapts: Adapts::default(),
         }
     }
@@ -115,14 +122,12 @@ pub struct Event {
 /// ```
 pub struct PollingSets<C = RealClock> {
     sets: Sets,
-    /// What tunes itself is kept in `tuning`.
-    nap: Nanos,
-    tuning: Tuning,
+    schedule: Schedule,
     controller: Option<Controller>,
+    /// When the last wait ended.
+    ended: Nanos,
+    freshness: Nanos,
     clock: C,
-    calls: u64,
-    /// Consecutive calls without an event.
-    empty_calls: u32,
     /// Members that have a deadline.
     deadlines: usize,
 }
@@ -138,20 +143,17 @@ enum Polled {
 impl<C: Clock> PollingSets<C> {
     /// Empty sets. Numbers below the settings' ranges count as the smallest in it.
     pub fn new(settings: Settings, clock: C) -> PollingSets<C> {
-        let count = usize::from(settings.sets.max(1));
-        let tuning =
-            Tuning { live_counter: settings.live_counter.max(2), sleep_threshold: settings.sleep_threshold };
+        let longest = if settings.adapts.live_counter { LONGEST } else { Nanos::MAX };
+        let Settings { sleep_threshold, nap, adapts, freshness, .. } = settings;
+        let tuning = Tuning { live_counter: settings.live_counter.max(2), sleep_threshold, longest };
+        let now = clock.now();
         PollingSets {
-            sets: Sets::new(count, tuning.live_counter),
-            nap: settings.nap,
-            tuning,
-            controller: settings
-                .adapts
-                .any()
-                .then(|| Controller::new(count, tuning, settings.adapts, clock.now())),
+            sets: Sets::new(usize::from(settings.sets.max(1)), tuning.live_counter),
+            schedule: Schedule::new(tuning, nap, now),
+            controller: adapts.any().then(|| Controller::new(tuning, adapts, nap, now)),
+            ended: now,
+            freshness,
             clock,
-            calls: 0,
-            empty_calls: 0,
             deadlines: 0,
         }
     }
@@ -160,7 +162,8 @@ impl<C: Clock> PollingSets<C> {
     /// starts active, without a deadline; locked, it stays active.
     pub fn register(&mut self, fd: RawFd, bits: i16, payload: u64, locked: bool) {
         self.unregister(fd);
-        self.sets.insert(fd, bits, Member::new(payload, locked));
+        let now = self.controller.as_ref().map_or(Nanos::ZERO, |_| self.clock.now());
+        self.sets.insert(fd, bits, Member::new(payload, locked, now));
     }
 
     /// Changes bits, payload and deadline of a descriptor and leaves it in its set. False where it is not
@@ -186,9 +189,9 @@ impl<C: Clock> PollingSets<C> {
         self.sets.lengths().collect()
     }
 
-    /// The live counter and the sleep threshold in force.
+    /// What tunes itself, as it is in force.
     pub fn tuning(&self) -> Tuning {
-        self.tuning
+        self.schedule.tuning
     }
 
     /// Waits and appends events. `None` waits for ever, zero is one call and does not block.
@@ -196,99 +199,126 @@ impl<C: Clock> PollingSets<C> {
     /// # Errors
     /// None that a peer can cause.
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
-        if timeout == Some(Nanos::ZERO) {
-            let due = self.next_call();
-            return self.poll(due, events, timeout).map(ended);
+        let mut now = self.clock.now();
+        if let Some(controller) = &mut self.controller {
+            controller.served(now.saturating_sub(self.ended));
         }
-        let until = timeout.map(|timeout| self.clock.now().saturating_add(timeout));
-        let all = self.sets.count();
+        if timeout == Some(Nanos::ZERO) {
+            let due = self.schedule.due(&self.sets, now);
+            return self.call(due, Nanos::ZERO, now, events).map(ended);
+        }
+        let until = timeout.map(|timeout| now.saturating_add(timeout));
         loop {
-            let left = until.map(|until| until.saturating_sub(self.clock.now()));
-            let polled = if left == Some(Nanos::ZERO) {
-                return self.poll(all, events, left).map(ended);
-            } else if self.empty_calls < self.tuning.sleep_threshold {
-                let nap = self.nap.min(left.unwrap_or(Nanos::MAX));
-                let due = self.next_call();
-                self.poll(due, events, Some(nap))?
-            } else {
-                self.sleep(events, left)?
+            let left = until.map_or(Nanos::MAX, |until| until.saturating_sub(now));
+            let polled = match self.schedule.next(&self.sets, now) {
+                Next::Look(sets) => self.call(sets, Nanos::ZERO, now, events)?,
+                Next::Nap(nap) => self.call(1, nap.min(left), now, events)?,
+                Next::Sleep => self.sleep(until.map(|_| left), now, events)?,
             };
             if polled != Polled::Nothing {
                 return Ok(ended(polled));
             }
+            now = self.clock.now();
+            if until.is_some_and(|until| until <= now) {
+                return self.end_empty(now, events);
+            }
         }
     }
 
-    /// Counts a call and says how many sets it polls.
-    fn next_call(&mut self) -> usize {
-        self.calls += 1;
-        if self.controller.as_mut().is_some_and(Controller::call) {
-            self.tune();
+    /// The time of a wait is over.
+    fn end_empty(&mut self, now: Nanos, events: &mut Vec<Event>) -> io::Result<Waited> {
+        if self.schedule.not_all_since(now) <= self.freshness {
+            return Ok(Waited::Ready);
         }
-        self.sets.due(self.calls)
+        self.call(self.sets.count(), Nanos::ZERO, now, events).map(ended)
     }
 
-    fn tune(&mut self) {
-        let members = self.lengths();
-        if let Some(controller) = &mut self.controller {
-            self.tuning = controller.decide(self.clock.now(), &members);
-            self.sets.set_live_counter(self.tuning.live_counter);
+    /// Polls the first sets and reports; counts as a call, or as several.
+    fn call(
+        &mut self,
+        sets: usize,
+        longest: Nanos,
+        now: Nanos,
+        events: &mut Vec<Event>,
+    ) -> io::Result<Polled> {
+        let polled = poll::wait(self.sets.fds(sets), Some(longest));
+        if let Err(error) = polled {
+            return interrupted(error);
         }
-    }
-
-    /// Waits for all sets at once.
-    fn sleep(&mut self, events: &mut Vec<Event>, left: Option<Nanos>) -> io::Result<Polled> {
-        let began = self.controller.as_ref().map(|_| self.clock.now());
-        let longest = [left, self.until_next_deadline()].into_iter().flatten().min();
-        let polled = self.poll(self.sets.count(), events, longest)?;
-        if let (Some(controller), Some(began)) = (&mut self.controller, began) {
-            controller.slept(self.clock.now() - began);
+        let ended = self.clock.now();
+        let calls = self.schedule.called(ended - now, longest);
+        let polled = self.settle(sets, calls, ended, events);
+        if self.controller.as_mut().is_some_and(|controller| controller.called(calls, ended)) {
+            self.tune(ended);
         }
         Ok(polled)
     }
 
-    /// Polls the first sets, and reports.
-    fn poll(&mut self, sets: usize, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Polled> {
-        match poll::wait(self.sets.fds(sets), timeout) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Polled::Interrupted),
-            Err(error) => return Err(error),
+    /// Waits for all sets at once.
+    fn sleep(&mut self, left: Option<Nanos>, now: Nanos, events: &mut Vec<Event>) -> io::Result<Polled> {
+        let longest = [left, self.until_next_deadline(now)].into_iter().flatten().min();
+        let all = self.sets.count();
+        if let Err(error) = poll::wait(self.sets.fds(all), longest) {
+            return interrupted(error);
         }
+        let ended = self.clock.now();
+        if let Some(controller) = &mut self.controller {
+            controller.slept(ended - now);
+        }
+        Ok(self.settle(all, 1, ended, events))
+    }
+
+    /// Applies the rules to what a poll of the first sets has found, and reports it.
+    fn settle(&mut self, sets: usize, calls: u64, now: Nanos, events: &mut Vec<Event>) -> Polled {
+        self.ended = now;
         let before = events.len();
         let controller = &mut self.controller;
-        self.sets.settle(sets, PollFd::reported, |set, fd, member, bits| {
+        self.sets.settle(sets, calls, PollFd::reported, |fd, member, bits| {
             if let Some(controller) = controller {
-                controller.event(set);
+                controller.event(member.gap(now));
             }
             events.push(Event { fd, payload: member.payload, bits, timed_out: false });
         });
-        self.report_deadlines(sets, events);
-        if events.len() == before {
-            self.empty_calls = self.empty_calls.saturating_add(1);
-            return Ok(Polled::Nothing);
+        self.report_deadlines(sets, now, events);
+        if sets == self.sets.count() {
+            self.schedule.all_polled(now);
         }
-        self.empty_calls = 0;
-        Ok(Polled::Events)
+        let found = events.len() > before;
+        self.schedule.found(calls, found);
+        if found { Polled::Events } else { Polled::Nothing }
     }
 
-    fn report_deadlines(&mut self, sets: usize, events: &mut Vec<Event>) {
+    fn tune(&mut self, now: Nanos) {
+        let Some(controller) = &mut self.controller else { return };
+        let (tuning, young) = controller.decide(now, self.sets.count(), self.sets.members().len());
+        self.schedule.tuning = tuning;
+        self.sets.set_live_counter(tuning.live_counter);
+        if let Some(young) = young {
+            self.sets.bring_up(young);
+        }
+    }
+
+    fn report_deadlines(&mut self, sets: usize, now: Nanos, events: &mut Vec<Event>) {
         if self.deadlines == 0 {
             return;
         }
-        let now = self.clock.now();
         let passed = self.sets.take_passed(sets, now, |fd, payload| {
             events.push(Event { fd, payload, bits: 0, timed_out: true });
         });
         self.deadlines -= passed;
     }
 
-    fn until_next_deadline(&self) -> Option<Nanos> {
+    fn until_next_deadline(&self, now: Nanos) -> Option<Nanos> {
         if self.deadlines == 0 {
             return None;
         }
         let next = self.sets.members().filter_map(|member| member.deadline).min()?;
-        Some(next.saturating_sub(self.clock.now()))
+        Some(next.saturating_sub(now))
     }
+}
+
+fn interrupted(error: io::Error) -> io::Result<Polled> {
+    if error.kind() == io::ErrorKind::Interrupted { Ok(Polled::Interrupted) } else { Err(error) }
 }
 
 fn ended(polled: Polled) -> Waited {

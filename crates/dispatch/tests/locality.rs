@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use base::{Clock, Nanos, RealClock, SimulatedClock, WallTime};
 use dispatch::Waited;
-use dispatch::locality::{Event, PollingSets, Settings};
+use dispatch::locality::{Event, LONGEST, PollingSets, Settings};
 use sys::poll::bits;
 
 fn pipe() -> (OwnedFd, OwnedFd) {
@@ -130,13 +130,31 @@ fn settings_out_of_range_count_as_the_nearest_in_it() {
 #[test]
 fn adaptive_sets_tune_themselves_while_they_are_called() {
     let settings = Settings { adapts: dispatch::locality::Adapts::BOTH, ..Settings::default() };
-    let mut sets = PollingSets::new(settings, SimulatedClock::new(WallTime::default()));
+    let clock = SimulatedClock::new(WallTime::default());
+    let mut sets = PollingSets::new(settings, clock.clone());
     let before = sets.tuning();
-    assert_eq!((before.live_counter, before.sleep_threshold), (3, 100));
+    assert_eq!((before.live_counter, before.sleep_threshold, before.longest), (3, 100, LONGEST));
     let (reader, _writer) = pipe();
     sets.register(reader.as_raw_fd(), bits::IN, 1, false);
     for _ in 0..300 {
+        clock.advance(settings.nap);
         assert!(call(&mut sets).is_empty());
     }
-    assert_eq!(sets.tuning().sleep_threshold, 2, "one descriptor is cheap to sleep on");
+    let after = sets.tuning();
+    assert!(after.sleep_threshold < 100, "one descriptor is cheap to sleep on: {after:?}");
+    assert!(after.longest < LONGEST, "and to look at: {after:?}");
+}
+
+#[test]
+fn a_wait_that_ends_empty_may_have_polled_every_set_a_little_before() {
+    let settings = Settings { freshness: Nanos::from_secs(100), ..Settings::default() };
+    let (mut sets, _reader, writer) = with_an_idle_one(settings);
+    rustix::io::write(&writer, b"x").unwrap();
+    let mut events = Vec::new();
+    let mut waits = 0;
+    while events.is_empty() {
+        sets.wait(&mut events, Some(Nanos(1))).unwrap();
+        waits += 1;
+    }
+    assert!(waits <= 3, "the ninth call finds it, after six and some of {waits} waits");
 }

@@ -240,6 +240,8 @@ mod tests {
     use super::*;
     use base::RealClock;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use sys::poll::{self, PollFd};
 
     const NETSTAT: &str = "\
 TcpExt: SyncookiesSent SyncookiesRecv ListenOverflows ListenDrops TCPReqQFullDoCookies TCPReqQFullDrop
@@ -297,6 +299,8 @@ IpExt: 7 8
         let address = topology.server.free_port().unwrap();
         let listener = topology.server.enter(|| TcpListener::bind(address)).unwrap();
         let client = topology.client.enter(|| TcpStream::connect(address)).unwrap();
+        // The client is connected before its last packet has come in here.
+        poll::wait(&mut [PollFd::new(listener.as_raw_fd(), poll::bits::IN)], None).unwrap();
         let mut samples = QueueSamples::default();
         samples.add(observer.accept_queue(address.port()).unwrap());
         assert_eq!(samples.summary().unwrap().depth_max, 1);

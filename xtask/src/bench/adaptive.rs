@@ -47,7 +47,7 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// Live counters to compare with, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "2,3,5,10,30", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    #[arg(long, value_delimiter = ',', default_value = "2,3,10,100,1000,10000", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     fixed: Vec<u32>,
     /// The length of one measurement
     #[arg(long, default_value = "4", value_parser = clap::value_parser!(u32).range(1..))]

@@ -1,50 +1,44 @@
 //! A live counter N and a sleep threshold that tune themselves: what the FDM paper leaves open.
 //!
-//! *What it observes*, over a window of [`WINDOW`] calls: how long a call takes from one to the next (T, not
-//! counting sleep on all sets), how many members each set k has (m_k), and how many events a second are
-//! found there (e_k). *What it decides*, at the end of the window: N and the sleep threshold of the next.
+//! *What it observes*: for how long each event's member had been silent, how long an event takes to be
+//! served, and how many members there are. *What it decides*, once in a [`WINDOW`], by the cost model in
+//! [`model`]: N, the longest time between two polls of every set, and the sleep threshold.
 //!
-//! *The live counter.* Set k is polled every N^k calls. So a second costs
+//! *N and the longest time* are those of least cost on a grid, if they save enough against those in
+//! force. N has a horizon: members that are silent for less stay active. So every member whose last event is
+//! younger than that is made active, because the rule of two events in a row would never bring up one
+//! that speaks less often than its set is polled.
 //!
-//! ```text
-//!     scanning  Σ  DESCRIPTOR · m_k / (T · N^k)
-//!     delay     Σ  PRICE · e_k · N^k · T / 2        an event waits half a period of its set on average
-//! ```
+//! *The sleep threshold.* To sleep on all sets costs a block on all once, to go on costs what calling costs
+//! a second. How long the emptiness will last is not known: that is the ski-rental problem, and going on
+//! until as much has been spent as sleeping costs is never worse than twice what would have been best. Where
+//! events usually come before that, only an emptiness that would be a surprise at their rate is slept on.
 //!
-//! Scanning falls with N and delay rises, so their sum has one minimum. N moves one step towards it, and
-//! only if the step is worth [`WORTH`]: the observations hold near the present N only, because members
-//! move between sets when N changes.
-//!
-//! *The sleep threshold.* Sleeping on all sets costs a scan of everything when it begins and another when
-//! it ends; an empty call costs a scan of what is due. How long the emptiness will last is not known: that
-//! is the ski-rental problem, and going on calling until as much has been spent as sleeping costs is never
-//! worse than twice what would have been best.
-//!
-//! *Bounds.* N stays in [`LIVE_COUNTERS`], the threshold in [`SLEEP_THRESHOLDS`]. Pure: no clock, no
-//! system call.
+//! *Bounds.* N stays in [`LIVE_COUNTERS`], the threshold in [`SLEEP_THRESHOLDS`], and every set is polled
+//! once in [`LONGEST`], however rare events are there. Pure: no clock, no system call.
+
+mod gaps;
+mod model;
 
 use std::ops::RangeInclusive;
 
 use base::Nanos;
 
 use super::Adapts;
+use gaps::Gaps;
+use model::{Choice, Model};
 
-/// Calls between two decisions: 28 polls of an idle set at N = 3.
-pub const WINDOW: u64 = 256;
-/// Where N stays. The paper calls 3 to 10 useful; below, the idle set is polled every fourth call.
-pub const LIVE_COUNTERS: RangeInclusive<u32> = 2..=10;
+/// Between two decisions.
+pub const WINDOW: Nanos = Nanos::from_millis(125);
+/// Where N stays.
+pub const LIVE_COUNTERS: RangeInclusive<u32> = 2..=10_000;
 /// Where the sleep threshold stays.
 pub const SLEEP_THRESHOLDS: RangeInclusive<u32> = 1..=1000;
-
-/// Seconds that poll takes for one idle TCP socket: 705 us for 6000, measured on Linux 6.18.
-const DESCRIPTOR: f64 = 0.117e-6;
-/// Seconds that a call takes whatever it polls, a wake-up included.
-const CALL: f64 = 3e-6;
+/// The longest that an adaptive N leaves a set alone.
+pub const LONGEST: Nanos = Nanos::from_millis(250);
 /// Seconds of processor that a second of one request's delay is worth: the delay of a nap, 500 us, as much
 /// as the 25 us that a request costs to serve.
 pub const PRICE: f64 = 0.05;
-/// The part of the cost that a step must save.
-const WORTH: f64 = 0.02;
 
 /// What the controller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,77 +47,90 @@ pub struct Tuning {
     pub live_counter: u32,
     /// Consecutive empty calls before a wait sleeps on all sets.
     pub sleep_threshold: u32,
+    /// The longest time between two polls of every set; N² calls may be less.
+    pub longest: Nanos,
 }
 
-/// Observations of one window, and the tuning in force.
+/// Observations, and the tuning in force.
 #[derive(Clone, Debug)]
 pub struct Controller {
     tuning: Tuning,
     adapts: Adapts,
-    calls: u64,
-    /// Events found in each set.
-    events: Vec<u64>,
+    /// The length of an empty call, in seconds.
+    nap: f64,
+    gaps: Gaps,
+    choice: Choice,
+    /// Since the last decision.
+    window: Window,
+}
+
+/// What is counted between two decisions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
     began: Nanos,
+    calls: u64,
+    events: u64,
+    /// Time between waits.
+    serving: Nanos,
+    /// Time asleep on all sets.
     slept: Nanos,
 }
 
 impl Controller {
-    /// A controller of so many sets that begins with this tuning.
-    pub fn new(sets: usize, tuning: Tuning, adapts: Adapts, now: Nanos) -> Controller {
-        Controller { tuning, adapts, calls: 0, events: vec![0; sets], began: now, slept: Nanos::ZERO }
+    /// A controller that begins with this tuning, where an empty call is so long.
+    pub fn new(tuning: Tuning, adapts: Adapts, nap: Nanos, now: Nanos) -> Controller {
+        let nap = nap.as_secs_f64().max(1e-6);
+        let horizon = f64::from(tuning.live_counter) * nap;
+        let choice = Choice { horizon, longest: tuning.longest.as_secs_f64() };
+        let window = Window { began: now, ..Window::default() };
+        Controller { tuning, adapts, nap, gaps: Gaps::default(), choice, window }
     }
 
-    /// An event was found in a set.
-    pub fn event(&mut self, set: usize) {
-        self.events[set] += 1;
+    /// A member has an event after so long a silence.
+    pub fn event(&mut self, gap: Nanos) {
+        self.gaps.event(gap);
+        self.window.events += 1;
+    }
+
+    /// A wait begins, so long after the one before it ended.
+    pub fn served(&mut self, time: Nanos) {
+        self.window.serving += time;
     }
 
     /// A sleep on all sets has ended.
     pub fn slept(&mut self, time: Nanos) {
-        self.slept += time;
+        self.window.slept += time;
     }
 
-    /// A call was made; true where the window is full and a decision is due.
-    pub fn call(&mut self) -> bool {
-        self.calls += 1;
-        self.calls >= WINDOW
+    /// So many calls were made; true where a decision is due.
+    pub fn called(&mut self, calls: u64, now: Nanos) -> bool {
+        self.window.calls += calls;
+        now.saturating_sub(self.window.began) >= WINDOW
     }
 
-    /// Ends the window: the tuning of the next one, for sets that have so many members.
-    pub fn decide(&mut self, now: Nanos, members: &[usize]) -> Tuning {
-        let awake = now.saturating_sub(self.began).saturating_sub(self.slept).as_secs_f64().max(1e-9);
-        let interval = awake / self.calls.max(1) as f64;
-        let cost = |n: u32| {
-            let sets = members.iter().zip(&self.events).enumerate();
-            sets.map(|(set, (members, events))| {
-                let period = interval * f64::from(n).powi(set as i32);
-                DESCRIPTOR * *members as f64 / period + PRICE * *events as f64 / awake * period / 2.0
-            })
-            .sum::<f64>()
-        };
-        let present = self.tuning.live_counter.clamp(*LIVE_COUNTERS.start(), *LIVE_COUNTERS.end());
-        let steps = [present - 1, present + 1].into_iter().filter(|n| LIVE_COUNTERS.contains(n));
-        let better = steps.min_by(|one, other| cost(*one).total_cmp(&cost(*other)));
-        let worth_it = better.filter(|better| cost(*better) < cost(present) * (1.0 - WORTH));
+    /// Decides for so many sets with so many members. Members with an event since then are to be active; no
+    /// time where N is fixed.
+    pub fn decide(&mut self, now: Nanos, sets: usize, members: usize) -> (Tuning, Option<Nanos>) {
+        let window = std::mem::replace(&mut self.window, Window { began: now, ..Window::default() });
+        let elapsed = now.saturating_sub(window.began);
+        self.gaps.pass(elapsed);
+        let service = window.serving.as_secs_f64() / window.events.max(1) as f64;
+        let model = Model { gaps: &self.gaps, sets, members, nap: self.nap, service };
         if self.adapts.live_counter {
-            self.tuning.live_counter = worth_it.unwrap_or(present);
+            self.choice = model.best(self.choice);
+            self.tuning.live_counter = model.live_counter(self.choice);
+            self.tuning.longest = Nanos::from_secs_f64(self.choice.longest);
+        } else {
+            let call = elapsed.saturating_sub(window.slept).as_secs_f64() / window.calls.max(1) as f64;
+            self.choice.horizon = (f64::from(self.tuning.live_counter) * call).max(self.nap);
         }
         if self.adapts.sleep_threshold {
-            self.tuning.sleep_threshold = sleep_threshold(self.tuning.live_counter, members);
+            let calls = (model.emptiness(self.choice) / self.nap).round() as u32;
+            self.tuning.sleep_threshold = calls.clamp(*SLEEP_THRESHOLDS.start(), *SLEEP_THRESHOLDS.end());
         }
-        *self = Controller::new(self.events.len(), self.tuning, self.adapts, now);
-        self.tuning
+        let young = now.saturating_sub(Nanos::from_secs_f64(self.choice.horizon));
+        (self.tuning, self.adapts.live_counter.then_some(young))
     }
-}
-
-/// How many empty calls cost as much as to sleep on all sets and to wake up.
-fn sleep_threshold(n: u32, members: &[usize]) -> u32 {
-    let all: usize = members.iter().sum();
-    let polled =
-        members.iter().enumerate().map(|(set, members)| *members as f64 / f64::from(n).powi(set as i32));
-    let sleep = 2.0 * (CALL + DESCRIPTOR * all as f64);
-    let call = CALL + DESCRIPTOR * polled.sum::<f64>();
-    ((sleep / call).round() as u32).clamp(*SLEEP_THRESHOLDS.start(), *SLEEP_THRESHOLDS.end())
 }
 
 #[cfg(test)]

@@ -34,11 +34,20 @@ pub(super) struct Member {
     quiet_since: u64,
     /// The poll of its set with its last event in that set.
     event_at: u64,
+    /// When it came, or had its last event; kept up where that is asked for.
+    since: Nanos,
 }
 
 impl Member {
-    pub(super) fn new(payload: u64, locked: bool) -> Member {
-        Member { payload, deadline: None, locked, quiet_since: 0, event_at: NEVER }
+    pub(super) fn new(payload: u64, locked: bool, since: Nanos) -> Member {
+        Member { payload, deadline: None, locked, quiet_since: 0, event_at: NEVER, since }
+    }
+
+    /// For how long it was silent before an event now. None at all for a locked one: that stays active,
+    /// however long it is.
+    pub(super) fn gap(&mut self, now: Nanos) -> Nanos {
+        let since = std::mem::replace(&mut self.since, now);
+        if self.locked { Nanos::ZERO } else { now.saturating_sub(since) }
     }
 }
 
@@ -101,6 +110,11 @@ impl Sets {
         due
     }
 
+    /// How many of the calls after the one of this number poll the first set alone.
+    pub(super) fn until_due(&self, call: u64) -> u64 {
+        if self.count() == 1 { u64::MAX } else { self.live_counter - 1 - call % self.live_counter }
+    }
+
     /// The descriptors of the first sets, for poll.
     pub(super) fn fds(&mut self, sets: usize) -> &mut [PollFd] {
         &mut self.fds[..self.ends[sets - 1]]
@@ -110,7 +124,7 @@ impl Sets {
         self.place(fd).map(|place| &mut self.members[place])
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+    pub(super) fn members(&self) -> impl ExactSizeIterator<Item = &Member> {
         self.members.iter()
     }
 
@@ -149,23 +163,23 @@ impl Sets {
         self.members.pop()
     }
 
-    /// Applies the rules after a poll of the first sets: `happened` says what was reported of a
-    /// descriptor (0: nothing), `report` is called for those with something, and is told which set they
-    /// were found in.
+    /// Applies the rules after a poll of the first sets that stands for so many calls: `happened` says what
+    /// was reported of a descriptor (0: nothing), `report` is called for those with something.
     pub(super) fn settle(
         &mut self,
         sets: usize,
+        calls: u64,
         happened: impl Fn(&PollFd) -> i16,
-        mut report: impl FnMut(usize, RawFd, &Member, i16),
+        mut report: impl FnMut(RawFd, &mut Member, i16),
     ) {
         for set in 0..sets {
-            self.polls[set] += 1;
+            self.polls[set] += calls;
             let poll = self.polls[set];
             for place in self.range(set) {
                 let (fd, bits) = (self.fds[place].fd(), happened(&self.fds[place]));
                 let member = &mut self.members[place];
                 if bits != 0 {
-                    report(set, fd, member, bits);
+                    report(fd, member, bits);
                     if set > 0 && member.event_at == poll - 1 {
                         self.moving.push((fd, Move::Up));
                     }
@@ -175,12 +189,27 @@ impl Sets {
                 }
             }
         }
-        for (fd, direction) in std::mem::take(&mut self.moving) {
+        self.carry_out_moves();
+    }
+
+    fn carry_out_moves(&mut self) {
+        let mut moving = std::mem::take(&mut self.moving);
+        for (fd, direction) in moving.drain(..) {
             match direction {
                 Move::Up => self.move_up(fd),
                 Move::Down => self.move_down(fd),
             }
         }
+        self.moving = moving;
+    }
+
+    /// Makes every member active that had an event, or came, later than that.
+    pub(super) fn bring_up(&mut self, later_than: Nanos) {
+        let active = self.ends[0];
+        let young = |(member, _): &(&Member, &PollFd)| member.since > later_than;
+        let rest = self.members[active..].iter().zip(&self.fds[active..]);
+        self.moving.extend(rest.filter(young).map(|(_, polled)| (polled.fd(), Move::Up)));
+        self.carry_out_moves();
     }
 
     /// Takes the deadlines that have passed from the members of the first sets; returns how many.

@@ -9,7 +9,7 @@ use base::{Nanos, RealClock};
 
 use super::{Change, Mechanism, Poll, poll_bits, poll_event};
 use crate::capabilities::Capabilities;
-use crate::locality::{self, PollingSets, Settings};
+use crate::locality::{self, LONGEST, PollingSets, Settings};
 use crate::{Event, Interest, Token, Waited};
 
 /// The mechanism.
@@ -20,8 +20,10 @@ pub struct Fdm {
 }
 
 impl Fdm {
-    /// Empty sets with these settings.
+    /// Empty sets with these settings. The loops' waits are ended by timers, most of which mean nothing any
+    /// more, and none of them is worth a poll of every set.
     pub fn with(settings: Settings) -> Fdm {
+        let settings = Settings { freshness: LONGEST, ..settings };
         Fdm { sets: PollingSets::new(settings, RealClock::new()), reported: Vec::new() }
     }
 }

@@ -1,5 +1,5 @@
-//! The controller against fixed live counters, in a simulation of a server on the polling sets: virtual
-//! time, the cost model's prices, requests that arrive whatever the server does.
+//! The controller against fixed live counters, in a simulation of a server on the polling sets: sets,
+//! schedule and controller are the real ones, time and the cost of a poll are the cost model's.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,43 +7,52 @@ use std::os::fd::RawFd;
 
 use base::{Rng, Seed};
 use rand::RngExt;
+use sys::poll::PollFd;
 
+use super::super::schedule::{Next, Schedule};
 use super::super::sets::{Member, Sets};
+use super::model::{block, look};
 use super::*;
 
-/// Nanoseconds of processor for one request.
-const SERVICE: f64 = 25_000.0;
-const NAP: f64 = 500_000.0;
-const DURATION: f64 = 2e9;
+/// Seconds of processor for one request.
+const SERVICE: f64 = 25e-6;
+const NAP: Nanos = Nanos::from_micros(500);
+const DURATION: f64 = 10.0;
 /// The controller has found its place by then.
-const WARM_UP: f64 = 5e8;
+const WARM_UP: f64 = 6.0;
 
-/// Connections that send requests, and connections that are idle.
+/// Connections that ask and think in turn, and connections that are idle.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     connections: i32,
+    /// Between a reply and the next request, in seconds.
+    think: (f64, f64),
     idle: i32,
-    requests_per_s: f64,
 }
 
+/// A server: its sets, what is on its way to it, and what it has cost since the warm-up.
 struct Simulation {
     sets: Sets,
     rng: Rng,
     load: Load,
+    /// In seconds.
     now: f64,
     /// When which connection sends next.
-    arrivals: BinaryHeap<Reverse<(u64, RawFd)>>,
-    /// The unanswered requests of each connection: number, and sum of arrival times.
-    waiting: Vec<(u32, f64)>,
+    arrivals: BinaryHeap<Reverse<(Nanos, RawFd)>>,
+    /// Since when which connection waits for its reply.
+    waiting: Vec<Option<f64>>,
     processor: f64,
     delay: f64,
+    /// After the last poll.
+    serving: f64,
 }
 
 impl Simulation {
     fn new(load: Load, tuning: Tuning) -> Simulation {
         let mut sets = Sets::new(3, tuning.live_counter);
-        for fd in 0..load.connections + load.idle {
-            sets.insert(fd, 1, Member::new(0, false));
+        let members = load.connections + load.idle;
+        for fd in 0..members {
+            sets.insert(fd, 1, Member::new(0, false, Nanos::ZERO));
         }
         let mut this = Simulation {
             sets,
@@ -51,169 +60,211 @@ impl Simulation {
             load,
             now: 0.0,
             arrivals: BinaryHeap::new(),
-            waiting: vec![(0, 0.0); (load.connections + load.idle) as usize],
+            waiting: vec![None; members as usize],
             processor: 0.0,
             delay: 0.0,
+            serving: 0.0,
         };
-        (0..load.connections).for_each(|fd| this.schedule(fd, 0.0));
+        (0..load.connections).for_each(|fd| this.think(fd));
         this
     }
 
-    /// The next request of a connection: a Poisson process.
-    fn schedule(&mut self, fd: RawFd, after: f64) {
-        let uniform = 1.0 - self.rng.random::<f64>();
-        let mean = 1e9 * f64::from(self.load.connections) / self.load.requests_per_s;
-        self.arrivals.push(Reverse(((after - mean * uniform.ln()) as u64, fd)));
+    fn time(&self) -> Nanos {
+        Nanos::from_secs_f64(self.now)
     }
 
-    /// Lets requests arrive up to a time; true as soon as one is in the first `sets`, if that ends it.
-    fn arrive(&mut self, until: f64, ends_with: Option<usize>) -> bool {
+    fn think(&mut self, fd: RawFd) {
+        let (least, most) = self.load.think;
+        let thought = least + (most - least) * self.rng.random::<f64>();
+        self.arrivals.push(Reverse((Nanos::from_secs_f64(self.now + thought), fd)));
+    }
+
+    /// Lets requests arrive for so long, or until there is one in the first `sets`. True if there is one.
+    fn arrive(&mut self, longest: f64, sets: usize) -> bool {
+        let until = self.now + longest;
+        let polled = |this: &Simulation, fd: RawFd| this.sets.set_of_member(fd) < sets;
+        let mut ready =
+            (0..self.load.connections).any(|fd| self.waiting[fd as usize].is_some() && polled(self, fd));
         while let Some(Reverse((at, fd))) = self.arrivals.peek().copied() {
-            if at as f64 > until {
+            let at = at.as_secs_f64();
+            if at > until || (ready && at > self.now) {
                 break;
             }
             self.arrivals.pop();
-            self.schedule(fd, at as f64);
-            let (count, sum) = &mut self.waiting[fd as usize];
-            (*count, *sum) = (*count + 1, *sum + at as f64);
-            if ends_with.is_some_and(|sets| self.sets.set_of_member(fd) < sets) {
-                self.now = self.now.max(at as f64);
-                return true;
-            }
+            self.waiting[fd as usize] = Some(at);
+            ready |= polled(self, fd);
+            self.now = self.now.max(at);
         }
-        self.now = self.now.max(until);
-        false
+        self.now = if ready { self.now } else { until };
+        ready
     }
 
-    /// One call: polls, perhaps naps or sleeps, and serves. True where it found something.
-    fn call(&mut self, sets: usize, longest: f64, mut found: impl FnMut(usize)) -> bool {
-        let polled = self.sets.fds(sets).len();
-        let cost = 1e9 * (CALL + DESCRIPTOR * polled as f64);
-        self.processor += cost;
-        self.arrive(self.now + cost, None);
-        let ready = (0..self.load.connections)
-            .any(|fd| self.waiting[fd as usize].0 > 0 && self.sets.set_of_member(fd) < sets);
-        if !ready {
-            self.arrive(self.now + longest, Some(sets));
+    fn spend(&mut self, processor: f64) {
+        self.processor += processor;
+        self.now += processor;
+    }
+
+    /// Polls, blocks at most so long, and serves. True where it found something.
+    fn poll(
+        &mut self,
+        (sets, calls): (usize, impl FnOnce(Nanos) -> u64),
+        longest: f64,
+        gap: &mut dyn FnMut(Nanos),
+    ) -> (u64, bool) {
+        let began = self.now;
+        let polled = self.sets.fds(sets).len() as f64;
+        let ready = self.arrive(0.0, sets);
+        self.spend(look(polled));
+        if !ready && longest > 0.0 {
+            self.arrive(longest, sets);
+            self.spend(block(polled) - look(polled));
         }
-        let mut served = Vec::new();
-        let waiting = &self.waiting;
-        let happened = |polled: &sys::poll::PollFd| i16::from(waiting[polled.fd() as usize].0 > 0);
-        self.sets.settle(sets, happened, |set, fd, _, _| {
-            found(set);
-            served.push(fd);
+        self.arrive(0.0, 0);
+        let calls = calls(Nanos::from_secs_f64(self.now - began));
+        let (now, waiting) = (self.time(), &self.waiting);
+        let happened = |polled: &PollFd| i16::from(waiting[polled.fd() as usize].is_some());
+        let mut found = Vec::new();
+        self.sets.settle(sets, calls, happened, |fd, member, _| {
+            gap(member.gap(now));
+            found.push(fd);
         });
-        for fd in &served {
-            let (count, sum) = std::mem::take(&mut self.waiting[*fd as usize]);
-            self.delay += f64::from(count) * self.now - sum;
-            self.processor += SERVICE * f64::from(count);
-            self.now += SERVICE * f64::from(count);
+        self.serving = SERVICE * found.len() as f64;
+        for fd in &found {
+            let since = self.waiting[*fd as usize].take().expect("a request");
+            self.spend(SERVICE);
+            self.delay += self.now - since;
+            self.think(*fd);
         }
-        !served.is_empty()
+        (calls, !found.is_empty())
     }
 }
 
-/// What a run cost a second, in the cost model's currency, and where N ended.
-fn run(load: Load, mut tuning: Tuning, adaptive: bool) -> (f64, Tuning) {
+/// What a second costs, in seconds of processor, and the tuning at the end.
+fn run(load: Load, tuning: Tuning, adapts: Adapts) -> (f64, Tuning) {
     let mut simulation = Simulation::new(load, tuning);
-    let mut controller = Controller::new(3, tuning, Adapts::BOTH, Nanos::ZERO);
-    let (mut calls, mut empty, mut warm) = (0, 0, false);
+    let mut schedule = Schedule::new(tuning, NAP, Nanos::ZERO);
+    let mut controller = Controller::new(tuning, adapts, NAP, Nanos::ZERO);
+    let mut warm = false;
     while simulation.now < DURATION {
         if !warm && simulation.now > WARM_UP {
             (simulation.processor, simulation.delay, warm) = (0.0, 0.0, true);
         }
-        let (began, sleeps) = (simulation.now, empty >= tuning.sleep_threshold);
-        calls += u64::from(!sleeps);
-        let sets = if sleeps { 3 } else { simulation.sets.due(calls) };
-        let longest = if sleeps { DURATION } else { NAP };
-        let found = simulation.call(sets, longest, |set| controller.event(set));
-        empty = if found { 0 } else { empty + 1 };
-        if sleeps {
-            controller.slept(Nanos((simulation.now - began) as u64));
-        } else if controller.call() && adaptive {
-            let members: Vec<usize> = simulation.sets.lengths().collect();
-            tuning = controller.decide(Nanos(simulation.now as u64), &members);
+        let began = simulation.time();
+        let next = schedule.next(&simulation.sets, began);
+        let (sets, longest) = match next {
+            Next::Look(sets) => (sets, Nanos::ZERO),
+            Next::Nap(longest) => (1, longest),
+            Next::Sleep => (simulation.sets.count(), Nanos::SECOND),
+        };
+        let count = |took| if next == Next::Sleep { 1 } else { schedule.called(took, longest) };
+        let (calls, found) =
+            simulation.poll((sets, count), longest.as_secs_f64(), &mut |gap| controller.event(gap));
+        if sets == simulation.sets.count() {
+            schedule.all_polled(simulation.time());
+        }
+        schedule.found(calls, found);
+        controller.served(Nanos::from_secs_f64(simulation.serving));
+        if next == Next::Sleep {
+            controller.slept(simulation.time() - began);
+        } else if controller.called(calls, simulation.time()) && adapts.any() {
+            let members = simulation.sets.members().len();
+            let (tuning, young) = controller.decide(simulation.time(), 3, members);
+            schedule.tuning = tuning;
             simulation.sets.set_live_counter(tuning.live_counter);
+            simulation.sets.bring_up(young.expect("N is adaptive"));
         }
     }
-    let seconds = (simulation.now - WARM_UP) / 1e9;
-    ((simulation.processor + PRICE * simulation.delay) / 1e9 / seconds, tuning)
+    let seconds = simulation.now - WARM_UP;
+    ((simulation.processor + PRICE * simulation.delay) / seconds, schedule.tuning)
 }
 
-const PAPER: Tuning = Tuning { live_counter: 3, sleep_threshold: 100 };
+fn fixed(live_counter: u32) -> Tuning {
+    Tuning { live_counter, sleep_threshold: 100, longest: Nanos::MAX }
+}
+
+const START: Tuning = Tuning { live_counter: 3, sleep_threshold: 100, longest: LONGEST };
 
 /// The controller is at most 5 % behind the best fixed N with the paper's sleep threshold.
 fn as_good_as_the_best_fixed(load: Load) {
-    let fixed = [2, 3, 4, 5, 7, 10].map(|live_counter| run(load, Tuning { live_counter, ..PAPER }, false).0);
-    let best = fixed.into_iter().reduce(f64::min).expect("some");
-    let (adaptive, tuning) = run(load, PAPER, true);
-    println!("{load:?}: fixed {fixed:.4?}, adaptive {adaptive:.4} with {tuning:?}");
-    assert!(adaptive <= 1.05 * best, "{load:?}: {adaptive} against {best} of {fixed:?}");
+    let counters = [2, 3, 5, 10, 30, 100, 300, 1000, 10_000];
+    let costs = counters.map(|n| run(load, fixed(n), Adapts::default()).0);
+    let best = costs.into_iter().reduce(f64::min).expect("some");
+    let (adaptive, tuning) = run(load, START, Adapts::BOTH);
+    println!("{load:?}: fixed {counters:?} {costs:.4?}, adaptive {adaptive:.4} with {tuning:?}");
+    assert!(adaptive <= 1.05 * best, "{load:?}: {adaptive} against {best} of {costs:?}");
 }
 
 #[test]
 fn in_the_setting_of_figure_8() {
-    as_good_as_the_best_fixed(Load { connections: 1000, idle: 0, requests_per_s: 500.0 });
+    as_good_as_the_best_fixed(Load { connections: 1000, think: (1.0, 3.0), idle: 0 });
 }
 
 #[test]
 fn in_the_setting_of_figure_9() {
     for idle in [0, 1000, 3000, 6000] {
-        as_good_as_the_best_fixed(Load { connections: 100, idle, requests_per_s: 1000.0 });
+        as_good_as_the_best_fixed(Load { connections: 50, think: (0.02, 0.08), idle });
     }
 }
 
 #[test]
 fn in_the_setting_of_figure_11() {
-    for requests_per_s in [1e3, 4e3, 1e4] {
-        as_good_as_the_best_fixed(Load { connections: 100, idle: 6000, requests_per_s });
+    for connections in [50, 200, 500] {
+        as_good_as_the_best_fixed(Load { connections, think: (0.02, 0.08), idle: 6000 });
     }
 }
 
+/// What is decided after 20 windows of so many events of such a gap, beside so many members.
+fn settled(events: usize, gap: Nanos, members: usize, adapts: Adapts) -> Tuning {
+    let mut controller = Controller::new(START, adapts, NAP, Nanos::ZERO);
+    let mut tuning = START;
+    for window in 1..=20 {
+        assert!(controller.called(1, WINDOW * window));
+        (0..events).for_each(|_| controller.event(gap));
+        tuning = controller.decide(WINDOW * window, 3, members).0;
+    }
+    tuning
+}
+
 #[test]
-fn more_idle_members_make_n_larger_and_more_events_there_make_it_smaller() {
-    let settled = |members: [usize; 3], events_of_idle: u64| {
-        let mut controller = Controller::new(3, PAPER, Adapts::BOTH, Nanos::ZERO);
-        let mut tuning = PAPER;
-        for window in 1..=20 {
-            while !controller.call() {}
-            (0..events_of_idle).for_each(|_| controller.event(2));
-            tuning = controller.decide(Nanos::from_millis(100 * window), &members);
+fn members_that_speak_often_stay_active_and_those_that_speak_rarely_are_looked_at_by_their_rate() {
+    let busy = settled(100, Nanos::from_millis(50), 6000, Adapts::BOTH);
+    assert!(NAP.0 * u64::from(busy.live_counter) > Nanos::from_millis(50).0, "{busy:?}");
+    assert!(busy.longest > Nanos::from_millis(100), "{busy:?}");
+    let rare = settled(100, Nanos::from_secs(3), 6000, Adapts::BOTH);
+    let rarer = settled(10, Nanos::from_secs(3), 6000, Adapts::BOTH);
+    assert!(rare.longest < rarer.longest && rarer.longest < LONGEST, "{rare:?} {rarer:?}");
+}
+
+#[test]
+fn an_emptiness_is_slept_on_when_calling_has_cost_as_much_or_when_it_is_a_surprise() {
+    let few = settled(0, Nanos::ZERO, 10, Adapts::BOTH);
+    let many = settled(0, Nanos::ZERO, 6000, Adapts::BOTH);
+    assert!(few.sleep_threshold < many.sleep_threshold, "{few:?} {many:?}");
+    // 1000 a second: calling costs less until the next one than to sleep.
+    let expected = settled(128, Nanos::from_secs(3), 1000, Adapts::BOTH);
+    assert!(NAP.0 * u64::from(expected.sleep_threshold) > Nanos::from_millis(6).0, "{expected:?}");
+}
+
+#[test]
+fn windows_without_time_events_or_members_stay_within_the_bounds() {
+    for (now, members) in [(Nanos::ZERO, 0), (Nanos::ZERO, usize::MAX), (Nanos::MAX, 0), (Nanos::MAX, 1)] {
+        for sets in [1, 2, 3, 255] {
+            let mut controller = Controller::new(START, Adapts::BOTH, Nanos::ZERO, Nanos::ZERO);
+            let (tuning, _) = controller.decide(now, sets, members);
+            assert!(LIVE_COUNTERS.contains(&tuning.live_counter), "{tuning:?}");
+            assert!(SLEEP_THRESHOLDS.contains(&tuning.sleep_threshold), "{tuning:?}");
+            assert!(tuning.longest <= LONGEST, "{tuning:?}");
         }
-        tuning.live_counter
-    };
-    assert!(settled([10, 0, 6000], 1) > settled([10, 0, 6000], 100));
-    assert!(settled([10, 0, 6000], 100) > settled([10, 0, 100], 100));
-    assert_eq!(settled([10, 0, 100_000], 0), *LIVE_COUNTERS.end());
-    assert_eq!(settled([10, 0, 1], 1000), *LIVE_COUNTERS.start());
-}
-
-#[test]
-fn few_descriptors_are_slept_on_soon_and_many_late() {
-    let few = sleep_threshold(3, &[10, 0, 0]);
-    let many = sleep_threshold(3, &[10, 0, 6000]);
-    assert!(few <= 2 && many > 10 && many < 100, "{few} {many}");
-    assert_eq!(sleep_threshold(10, &[0, 0, usize::MAX / 2]), 200);
-}
-
-#[test]
-fn a_window_without_time_or_events_changes_nothing_wildly() {
-    let mut controller = Controller::new(3, PAPER, Adapts::BOTH, Nanos::SECOND);
-    let tuning = controller.decide(Nanos::SECOND, &[0, 0, 0]);
-    assert_eq!(tuning, Tuning { live_counter: 3, sleep_threshold: 2 });
+    }
 }
 
 #[test]
 fn what_is_fixed_stays_fixed() {
-    for adapts in [
-        Adapts { live_counter: true, ..Adapts::default() },
-        Adapts { sleep_threshold: true, ..Adapts::default() },
-    ] {
-        let mut controller = Controller::new(3, PAPER, adapts, Nanos::ZERO);
-        while !controller.call() {}
-        // All members idle and nothing happening: both would change.
-        let tuning = controller.decide(Nanos::from_millis(100), &[0, 0, 6000]);
-        assert_eq!(tuning.live_counter != PAPER.live_counter, adapts.live_counter);
-        assert_eq!(tuning.sleep_threshold != PAPER.sleep_threshold, adapts.sleep_threshold);
-    }
+    let gap = Nanos::from_millis(50);
+    let threshold = settled(100, gap, 6000, Adapts { sleep_threshold: true, ..Adapts::default() });
+    assert_eq!((threshold.live_counter, threshold.longest), (START.live_counter, START.longest));
+    assert_ne!(threshold.sleep_threshold, START.sleep_threshold);
+    let counter = settled(100, gap, 6000, Adapts { live_counter: true, ..Adapts::default() });
+    assert_eq!(counter.sleep_threshold, START.sleep_threshold);
+    assert_ne!(counter.live_counter, START.live_counter);
 }

@@ -9,7 +9,7 @@ fn call(sets: &mut Sets, number: u64, with_events: &[RawFd]) -> Vec<RawFd> {
     let due = sets.due(number);
     let mut reported = Vec::new();
     let happened = |polled: &PollFd| i16::from(with_events.contains(&polled.fd()));
-    sets.settle(due, happened, |_, fd, _, _| reported.push(fd));
+    sets.settle(due, 1, happened, |fd, _, _| reported.push(fd));
     reported
 }
 
@@ -40,7 +40,7 @@ fn without_events_it_falls_after_n_minus_1_calls_and_again_after_n_squared_minus
         let mut sets = Sets::new(3, n);
         let n = u64::from(n);
         // It comes into a set with a poll of that set, so whole periods pass.
-        sets.insert(7, 1, Member::new(0, false));
+        sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
         for number in 1..n - 1 {
             call(&mut sets, number, &[]);
             assert_eq!(sets.set_of_member(7), 0, "N = {n}, call {number}");
@@ -59,7 +59,7 @@ fn without_events_it_falls_after_n_minus_1_calls_and_again_after_n_squared_minus
 #[test]
 fn events_in_two_consecutive_polls_of_its_set_bring_it_up_and_one_does_not() {
     let mut sets = Sets::new(3, 3);
-    sets.insert(7, 1, Member::new(0, false));
+    sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
     let mut number = 0;
     let mut next = |sets: &mut Sets, events: &[RawFd]| {
         number += 1;
@@ -81,9 +81,25 @@ fn events_in_two_consecutive_polls_of_its_set_bring_it_up_and_one_does_not() {
 }
 
 #[test]
+fn those_that_were_heard_of_lately_are_brought_up() {
+    let mut sets = Sets::new(3, 3);
+    for fd in 0..10 {
+        sets.insert(fd, 1, Member::new(0, false, Nanos::from_secs(fd as u64)));
+    }
+    (1..=9).for_each(|number| drop(call(&mut sets, number, &[])));
+    assert!(sets.lengths().eq([0, 0, 10]));
+    sets.bring_up(Nanos::from_secs(6));
+    consistent(&sets);
+    let active: Vec<RawFd> = (0..10).filter(|fd| sets.set_of_member(*fd) == 0).collect();
+    assert_eq!(active, [7, 8, 9]);
+    (10..=12).for_each(|number| drop(call(&mut sets, number, &[])));
+    assert!(sets.lengths().eq([0, 3, 7]), "and fall again as any other");
+}
+
+#[test]
 fn a_locked_descriptor_stays_active() {
     let mut sets = Sets::new(3, 3);
-    sets.insert(7, 1, Member::new(0, true));
+    sets.insert(7, 1, Member::new(0, true, Nanos::ZERO));
     (1..100).for_each(|number| drop(call(&mut sets, number, &[])));
     assert_eq!(sets.set_of_member(7), 0);
 }
@@ -132,7 +148,7 @@ proptest! {
                 if plain.remove(&fd).is_some() {
                     prop_assert_eq!(sets.remove(fd).map(|member| member.payload), Some(fd as u64));
                 } else {
-                    sets.insert(fd, 1, Member::new(fd as u64, false));
+                    sets.insert(fd, 1, Member::new(fd as u64, false, Nanos::ZERO));
                     plain.insert(fd, Plain { set: 0, quiet_polls: 0, event_before: false });
                 }
             }

@@ -1,0 +1,134 @@
+//! How long members are silent between two events: a histogram that forgets.
+
+use base::Nanos;
+
+/// Half of what was observed is forgotten in this time.
+const HALF_LIFE: f64 = 2.0;
+/// The upper end of the first bucket, in seconds; each next one is twice as long.
+const FIRST: f64 = 100e-6;
+/// Up to 7 min; longer gaps are in the last.
+const BUCKETS: usize = 23;
+
+/// Events by the gap before them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gaps {
+    buckets: [Bucket; BUCKETS],
+    /// Those since time last passed.
+    fresh: [Bucket; BUCKETS],
+    /// For how long they were observed, as far as it is not forgotten, in seconds.
+    observed: f64,
+    /// The traffic of gaps up to the upper end of each bucket.
+    up_to: [Traffic; BUCKETS],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    events: f64,
+    /// The sum of their gaps, in seconds.
+    silence: f64,
+}
+
+/// Events a second, and how many members they come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Traffic {
+    pub(super) rate: f64,
+    pub(super) members: f64,
+}
+
+impl Gaps {
+    pub(super) fn event(&mut self, gap: Nanos) {
+        let gap = gap.as_secs_f64();
+        let bucket = &mut self.fresh[(position(gap).ceil() as usize).min(BUCKETS - 1)];
+        bucket.events += 1.0;
+        bucket.silence += gap;
+    }
+
+    /// So much time has gone by since this was last called.
+    pub(super) fn pass(&mut self, time: Nanos) {
+        let time = time.as_secs_f64();
+        let kept = 0.5_f64.powf(time / HALF_LIFE);
+        // What is left on average of what happened in that time.
+        let left = if time > 0.0 { (1.0 - kept) * HALF_LIFE / std::f64::consts::LN_2 / time } else { 1.0 };
+        self.observed = self.observed * kept + time * left;
+        for (bucket, fresh) in self.buckets.iter_mut().zip(std::mem::take(&mut self.fresh)) {
+            bucket.events = bucket.events * kept + fresh.events * left;
+            bucket.silence = bucket.silence * kept + fresh.silence * left;
+        }
+        let mut sum = Traffic::default();
+        for (bucket, up_to) in self.buckets.iter().zip(&mut self.up_to) {
+            sum.rate += bucket.events / self.observed.max(1e-9);
+            sum.members += bucket.silence / self.observed.max(1e-9);
+            *up_to = sum;
+        }
+    }
+
+    /// All of it.
+    pub(super) fn all(&self) -> Traffic {
+        self.up_to[BUCKETS - 1]
+    }
+
+    /// The rate that one event would be, over the time that is remembered.
+    pub(super) fn rate_of_one(&self) -> f64 {
+        1.0 / self.observed.max(1e-9)
+    }
+
+    /// The traffic of members with gaps below a time, in seconds. A member with gaps g has 1/g events a
+    /// second; so the gaps of its events, a second, add up to one member.
+    pub(super) fn below(&self, gap: f64) -> Traffic {
+        let position = position(gap).min((BUCKETS - 1) as f64);
+        let (here, next) = (self.up_to[position.floor() as usize], self.up_to[position.ceil() as usize]);
+        let part = position.fract();
+        Traffic {
+            rate: here.rate + part * (next.rate - here.rate),
+            members: here.members + part * (next.members - here.members),
+        }
+    }
+}
+
+/// Where a gap is among the buckets: k at the upper end of the k-th.
+fn position(gap: f64) -> f64 {
+    (gap / FIRST).log2().max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_follow_from_the_gaps_of_their_events() {
+        // For 10 s: 50 members that speak every 40 ms, and 1000 that do every 2 s.
+        let mut gaps = Gaps::default();
+        for _ in 0..100 {
+            (0..125).for_each(|_| gaps.event(Nanos::from_millis(40)));
+            (0..50).for_each(|_| gaps.event(Nanos::from_secs(2)));
+            gaps.pass(Nanos::from_millis(100));
+        }
+        let near = |traffic: Traffic, rate: f64, members: f64| {
+            assert!((traffic.rate / rate - 1.0).abs() < 1e-6, "{traffic:?}");
+            assert!((traffic.members / members - 1.0).abs() < 1e-6, "{traffic:?}");
+        };
+        near(gaps.below(0.1), 1250.0, 50.0);
+        near(gaps.below(1000.0), 1750.0, 1050.0);
+        assert_eq!(gaps.below(0.01), Traffic::default());
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut gaps = Gaps::default();
+        (0..1000).for_each(|_| gaps.event(Nanos::from_millis(1)));
+        gaps.pass(Nanos::SECOND);
+        let before = gaps.below(1.0).rate;
+        gaps.pass(Nanos::from_secs(30));
+        assert!((before - 1000.0).abs() < 1e-6);
+        assert!(gaps.below(1.0).rate < 1.0 && gaps.rate_of_one() < 1.0);
+    }
+
+    #[test]
+    fn no_gap_is_too_short_or_too_long() {
+        let mut gaps = Gaps::default();
+        [Nanos::ZERO, Nanos(1), Nanos::MAX].into_iter().for_each(|gap| gaps.event(gap));
+        gaps.pass(Nanos::SECOND);
+        assert!((gaps.all().rate - 3.0).abs() < 1e-6);
+        assert!(Gaps::default().below(1.0) == Traffic::default());
+    }
+}
