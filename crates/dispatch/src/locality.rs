@@ -145,10 +145,11 @@ impl<C: Clock> PollingSets<C> {
     pub fn new(settings: Settings, clock: C) -> PollingSets<C> {
         let longest = if settings.adapts.live_counter { LONGEST } else { Nanos::MAX };
         let Settings { sleep_threshold, nap, adapts, freshness, .. } = settings;
-        let tuning = Tuning { live_counter: settings.live_counter.max(2), sleep_threshold, longest };
+        let live_counter = settings.live_counter.max(2);
+        let tuning = Tuning { live_counter, sleep_threshold, longest, horizon: Nanos::ZERO };
         let now = clock.now();
         PollingSets {
-            sets: Sets::new(usize::from(settings.sets.max(1)), tuning.live_counter),
+            sets: Sets::new(usize::from(settings.sets.max(1)), live_counter),
             schedule: Schedule::new(tuning, nap, now),
             controller: adapts.any().then(|| Controller::new(tuning, adapts, nap, now)),
             ended: now,
@@ -162,8 +163,7 @@ impl<C: Clock> PollingSets<C> {
     /// starts active, without a deadline; locked, it stays active.
     pub fn register(&mut self, fd: RawFd, bits: i16, payload: u64, locked: bool) {
         self.unregister(fd);
-        let now = self.controller.as_ref().map_or(Nanos::ZERO, |_| self.clock.now());
-        self.sets.insert(fd, bits, Member::new(payload, locked, now));
+        self.sets.insert(fd, bits, Member::new(payload, locked, self.clock.now()));
     }
 
     /// Changes bits, payload and deadline of a descriptor and leaves it in its set. False where it is not
@@ -212,8 +212,10 @@ impl<C: Clock> PollingSets<C> {
             let left = until.map_or(Nanos::MAX, |until| until.saturating_sub(now));
             let polled = match self.schedule.next(&self.sets, now) {
                 Next::Look(sets) => self.call(sets, Nanos::ZERO, now, events)?,
-                Next::Nap(nap) => self.call(1, nap.min(left), now, events)?,
-                Next::Sleep => self.sleep(until.map(|_| left), now, events)?,
+                Next::Nap(nap) => {
+                    self.call(1, nap.min(left).min(self.until_deadline(1, now)), now, events)?
+                }
+                Next::Sleep => self.sleep(left, now, events)?,
             };
             if polled != Polled::Nothing {
                 return Ok(ended(polled));
@@ -255,10 +257,10 @@ impl<C: Clock> PollingSets<C> {
     }
 
     /// Waits for all sets at once.
-    fn sleep(&mut self, left: Option<Nanos>, now: Nanos, events: &mut Vec<Event>) -> io::Result<Polled> {
-        let longest = [left, self.until_next_deadline(now)].into_iter().flatten().min();
+    fn sleep(&mut self, left: Nanos, now: Nanos, events: &mut Vec<Event>) -> io::Result<Polled> {
         let all = self.sets.count();
-        if let Err(error) = poll::wait(self.sets.fds(all), longest) {
+        let longest = left.min(self.until_deadline(all, now));
+        if let Err(error) = poll::wait(self.sets.fds(all), Some(longest)) {
             return interrupted(error);
         }
         let ended = self.clock.now();
@@ -273,9 +275,9 @@ impl<C: Clock> PollingSets<C> {
         self.ended = now;
         let before = events.len();
         let controller = &mut self.controller;
-        self.sets.settle(sets, calls, PollFd::reported, |fd, member, bits| {
+        self.sets.settle((sets, calls, now), PollFd::reported, |fd, member, bits, gap| {
             if let Some(controller) = controller {
-                controller.event(member.gap(now));
+                controller.event(gap);
             }
             events.push(Event { fd, payload: member.payload, bits, timed_out: false });
         });
@@ -290,12 +292,9 @@ impl<C: Clock> PollingSets<C> {
 
     fn tune(&mut self, now: Nanos) {
         let Some(controller) = &mut self.controller else { return };
-        let (tuning, young) = controller.decide(now, self.sets.count(), self.sets.members().len());
+        let tuning = controller.decide(now, self.sets.count(), self.sets.members());
         self.schedule.tuning = tuning;
-        self.sets.set_live_counter(tuning.live_counter);
-        if let Some(young) = young {
-            self.sets.bring_up(young);
-        }
+        self.sets.tune(tuning.live_counter, tuning.horizon);
     }
 
     fn report_deadlines(&mut self, sets: usize, now: Nanos, events: &mut Vec<Event>) {
@@ -308,12 +307,12 @@ impl<C: Clock> PollingSets<C> {
         self.deadlines -= passed;
     }
 
-    fn until_next_deadline(&self, now: Nanos) -> Option<Nanos> {
+    /// How long until the next deadline in the first sets, if there is one.
+    fn until_deadline(&self, sets: usize, now: Nanos) -> Nanos {
         if self.deadlines == 0 {
-            return None;
+            return Nanos::MAX;
         }
-        let next = self.sets.members().filter_map(|member| member.deadline).min()?;
-        Some(next.saturating_sub(now))
+        self.sets.next_deadline(sets).map_or(Nanos::MAX, |next| next.saturating_sub(now))
     }
 }
 

@@ -97,8 +97,9 @@ fn a_deadline_is_checked_when_its_set_is_polled_and_reported_once() {
 
 #[test]
 fn a_wait_without_a_timeout_ends_with_a_deadline() {
-    for sleep_threshold in [0, 100] {
-        let settings = Settings { sleep_threshold, ..Settings::default() };
+    // The last one would nap for a day.
+    for (sleep_threshold, live_counter) in [(0, 3), (100, 3), (u32::MAX, 1_000_000_000)] {
+        let settings = Settings { sleep_threshold, live_counter, ..Settings::default() };
         let clock = RealClock::new();
         let mut sets = PollingSets::new(settings, clock);
         let (reader, _writer) = pipe();

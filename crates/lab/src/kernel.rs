@@ -4,8 +4,10 @@
 //! differences. Judges nothing.
 //!
 //! CPU time is that of whole CPUs, packet work included, which no process is charged for: where a side
-//! has CPUs of its own it is the honest cost of serving. It is counted in the kernel's ticks (usually
-//! 10 ms), so over a second it is right to about one per cent.
+//! has CPUs of its own it is the honest cost of serving. It is what a CPU was not idle: idle time is measured by
+//! the kernel whenever a CPU falls asleep and wakes, and reported in hundredths of a second. The times of
+//! user, system and the like are sampled by a periodic tick instead, which misses whoever sleeps in step with
+//! it: a loop that works for 5 us after each 500 us of sleep, 5 % of a CPU, appears there as 1 %.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,15 +15,15 @@ use std::io::{self, Read, Seek};
 
 use base::{Clock, Nanos};
 use record::trial::{KernelDrops, QueueDepth};
+use rustix::param::clock_ticks_per_second;
 use sys::netlink::SocketDiagnostics;
 
 use crate::topology::Topology;
 
-/// The time that CPUs were busy and were there, in ticks.
+/// The time that CPUs were idle, in the kernel's hundredths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct CpuTicks {
-    busy: u64,
-    all: u64,
+struct IdleTime {
+    ticks: u64,
     cpus: u32,
 }
 
@@ -31,9 +33,9 @@ pub struct Reading {
     at: Nanos,
     /// Since the namespace exists; `over_s` is unused.
     drops: KernelDrops,
-    server_ticks: CpuTicks,
-    client_ticks: CpuTicks,
-    ticks: BTreeMap<usize, CpuTicks>,
+    server_idle: IdleTime,
+    client_idle: IdleTime,
+    idle: BTreeMap<usize, IdleTime>,
 }
 
 /// What happened between two readings.
@@ -90,11 +92,11 @@ impl Observer {
         let stat = read_again(&mut self.stat)?;
         let cpus = self.server_cpus.iter().chain(&self.client_cpus);
         Ok(Reading {
-            ticks: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
             at: clock.now(),
+            idle: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
             drops: parse_netstat(&read_again(&mut self.netstat)?),
-            server_ticks: parse_stat(&stat, &self.server_cpus),
-            client_ticks: parse_stat(&stat, &self.client_cpus),
+            server_idle: parse_stat(&stat, &self.server_cpus),
+            client_idle: parse_stat(&stat, &self.client_cpus),
         })
     }
 
@@ -131,24 +133,26 @@ impl Reading {
                 req_q_full_cookies: difference(|drops| drops.req_q_full_cookies),
                 syn_cookies_sent: difference(|drops| drops.syn_cookies_sent),
             },
-            server_cpu: self.server_ticks.cores_since(earlier.server_ticks),
-            client_cpu: self.client_ticks.cores_since(earlier.client_ticks),
+            server_cpu: self.server_idle.cores_busy_since(earlier.server_idle, over_s),
+            client_cpu: self.client_idle.cores_busy_since(earlier.client_idle, over_s),
             cpu_busy: self
-                .ticks
+                .idle
                 .iter()
-                .map(|(cpu, ticks)| {
-                    (*cpu, ticks.cores_since(earlier.ticks.get(cpu).copied().unwrap_or_default()))
+                .map(|(cpu, idle)| {
+                    let before = earlier.idle.get(cpu).copied().unwrap_or_default();
+                    (*cpu, idle.cores_busy_since(before, over_s))
                 })
                 .collect(),
         }
     }
 }
 
-impl CpuTicks {
-    /// Busy time over the time that passed, which `all` counts once for each CPU.
-    fn cores_since(self, earlier: CpuTicks) -> f64 {
-        let (busy, all) = (self.busy.saturating_sub(earlier.busy), self.all.saturating_sub(earlier.all));
-        if all == 0 { 0.0 } else { busy as f64 / all as f64 * f64::from(self.cpus) }
+impl IdleTime {
+    /// How many of the CPUs were busy, of those that there are, over so many seconds.
+    fn cores_busy_since(self, earlier: IdleTime, over_s: f64) -> f64 {
+        let idle_s = self.ticks.saturating_sub(earlier.ticks) as f64 / clock_ticks_per_second() as f64;
+        let cpus = f64::from(self.cpus);
+        if over_s > 0.0 { (cpus - idle_s / over_s).clamp(0.0, cpus) } else { 0.0 }
     }
 }
 
@@ -207,21 +211,17 @@ fn parse_netstat(text: &str) -> KernelDrops {
     }
 }
 
-/// The ticks of some CPUs together: `cpuN user nice system idle iowait irq softirq steal guest ...`.
-fn parse_stat(text: &str, cpus: &[usize]) -> CpuTicks {
-    let mut total = CpuTicks::default();
+/// The idle time of some CPUs together: `cpuN user nice system idle iowait irq softirq steal guest ...`.
+fn parse_stat(text: &str, cpus: &[usize]) -> IdleTime {
+    let mut total = IdleTime::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
         let number = words.next().and_then(|name| name.strip_prefix("cpu")).and_then(|n| n.parse().ok());
         if !number.is_some_and(|number: usize| cpus.contains(&number)) {
             continue;
         }
-        // Guest time, which follows, is part of user time already.
-        let ticks: Vec<u64> = words.take(8).map(|word| word.parse().unwrap_or(0)).collect();
-        let idle: u64 = ticks.iter().skip(3).take(2).sum();
-        let all: u64 = ticks.iter().sum();
-        total.busy += all - idle;
-        total.all += all;
+        let idle = words.skip(3).take(2).map(|word| word.parse::<u64>().unwrap_or(0));
+        total.ticks += idle.sum::<u64>();
         total.cpus += 1;
     }
     total
@@ -266,21 +266,24 @@ IpExt: 7 8
     }
 
     #[test]
-    fn the_ticks_of_the_wanted_cpus_are_added_up() {
+    fn the_idle_times_of_the_wanted_cpus_are_added_up() {
         let text =
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 80 4 0 2 0 3 0\ncpu1 1 0 0 99 0 0 0 0 0 0\nintr 5\n";
-        assert_eq!(parse_stat(text, &[0]), CpuTicks { busy: 18, all: 102, cpus: 1 });
-        assert_eq!(parse_stat(text, &[1]), CpuTicks { busy: 1, all: 100, cpus: 1 });
-        assert_eq!(parse_stat(text, &[0, 1]), CpuTicks { busy: 19, all: 202, cpus: 2 });
-        assert_eq!(parse_stat("cpu", &[0]), CpuTicks::default());
+        assert_eq!(parse_stat(text, &[0]), IdleTime { ticks: 84, cpus: 1 });
+        assert_eq!(parse_stat(text, &[1]), IdleTime { ticks: 99, cpus: 1 });
+        assert_eq!(parse_stat(text, &[0, 1]), IdleTime { ticks: 183, cpus: 2 });
+        assert_eq!(parse_stat("cpu", &[0]), IdleTime::default());
     }
 
     #[test]
-    fn cores_are_counted_over_all_cpus_of_a_side() {
-        let earlier = CpuTicks { busy: 10, all: 100, cpus: 2 };
-        let later = CpuTicks { busy: 160, all: 300, cpus: 2 };
-        assert_eq!(later.cores_since(earlier), 1.5);
-        assert_eq!(later.cores_since(later), 0.0);
+    fn busy_is_what_the_cpus_of_a_side_were_not_idle() {
+        let second = clock_ticks_per_second();
+        let earlier = IdleTime { ticks: 10, cpus: 2 };
+        let later = IdleTime { ticks: 10 + second, cpus: 2 };
+        assert_eq!(later.cores_busy_since(earlier, 2.0), 1.5);
+        assert_eq!(later.cores_busy_since(later, 2.0), 2.0);
+        assert_eq!(later.cores_busy_since(earlier, 0.4), 0.0, "idle time is rounded");
+        assert_eq!(later.cores_busy_since(earlier, 0.0), 0.0);
     }
 
     #[test]

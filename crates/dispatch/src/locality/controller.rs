@@ -5,9 +5,9 @@
 //! [`model`]: N, the longest time between two polls of every set, and the sleep threshold.
 //!
 //! *N and the longest time* are those of least cost on a grid, if they save enough against those in
-//! force. N has a horizon: members that are silent for less stay active. So every member whose last event is
-//! younger than that is made active, because the rule of two events in a row would never bring up one
-//! that speaks less often than its set is polled.
+//! force. N has a horizon: members that are silent for less stay active. One in a rarer set comes up with an event
+//! after such a silence, because the rule of events in two polls in a row would never bring up one that
+//! speaks less often than its set is polled.
 //!
 //! *The sleep threshold.* To sleep on all sets costs a block on all once, to go on costs what calling costs
 //! a second. How long the emptiness will last is not known: that is the ski-rental problem, and going on
@@ -49,6 +49,9 @@ pub struct Tuning {
     pub sleep_threshold: u32,
     /// The longest time between two polls of every set; N² calls may be less.
     pub longest: Nanos,
+    /// A member that was silent for less comes up with its event; zero where N is fixed, and only the paper's
+    /// rule holds.
+    pub horizon: Nanos,
 }
 
 /// Observations, and the tuning in force.
@@ -108,9 +111,8 @@ impl Controller {
         now.saturating_sub(self.window.began) >= WINDOW
     }
 
-    /// Decides for so many sets with so many members. Members with an event since then are to be active; no
-    /// time where N is fixed.
-    pub fn decide(&mut self, now: Nanos, sets: usize, members: usize) -> (Tuning, Option<Nanos>) {
+    /// Decides for so many sets with so many members.
+    pub fn decide(&mut self, now: Nanos, sets: usize, members: usize) -> Tuning {
         let window = std::mem::replace(&mut self.window, Window { began: now, ..Window::default() });
         let elapsed = now.saturating_sub(window.began);
         self.gaps.pass(elapsed);
@@ -120,6 +122,7 @@ impl Controller {
             self.choice = model.best(self.choice);
             self.tuning.live_counter = model.live_counter(self.choice);
             self.tuning.longest = Nanos::from_secs_f64(self.choice.longest);
+            self.tuning.horizon = Nanos::from_secs_f64(self.choice.horizon);
         } else {
             let call = elapsed.saturating_sub(window.slept).as_secs_f64() / window.calls.max(1) as f64;
             self.choice.horizon = (f64::from(self.tuning.live_counter) * call).max(self.nap);
@@ -128,8 +131,7 @@ impl Controller {
             let calls = (model.emptiness(self.choice) / self.nap).round() as u32;
             self.tuning.sleep_threshold = calls.clamp(*SLEEP_THRESHOLDS.start(), *SLEEP_THRESHOLDS.end());
         }
-        let young = now.saturating_sub(Nanos::from_secs_f64(self.choice.horizon));
-        (self.tuning, self.adapts.live_counter.then_some(young))
+        self.tuning
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Member {
     quiet_since: u64,
     /// The poll of its set with its last event in that set.
     event_at: u64,
-    /// When it came, or had its last event; kept up where that is asked for.
+    /// When it came, or had its last event.
     since: Nanos,
 }
 
@@ -45,7 +45,7 @@ impl Member {
 
     /// For how long it was silent before an event now. None at all for a locked one: that stays active,
     /// however long it is.
-    pub(super) fn gap(&mut self, now: Nanos) -> Nanos {
+    fn gap(&mut self, now: Nanos) -> Nanos {
         let since = std::mem::replace(&mut self.since, now);
         if self.locked { Nanos::ZERO } else { now.saturating_sub(since) }
     }
@@ -62,6 +62,8 @@ pub(super) struct Sets {
     /// By descriptor number.
     places: Vec<u32>,
     live_counter: u64,
+    /// An event after less silence brings a member up by itself.
+    horizon: Nanos,
     /// Descriptors that change sets after a poll; kept for its memory.
     moving: Vec<(RawFd, Move)>,
 }
@@ -81,13 +83,14 @@ impl Sets {
             polls: vec![0; count],
             places: Vec::new(),
             live_counter: u64::from(live_counter),
+            horizon: Nanos::ZERO,
             moving: Vec::new(),
         }
     }
 
-    /// Another N from now on.
-    pub(super) fn set_live_counter(&mut self, live_counter: u32) {
-        self.live_counter = u64::from(live_counter);
+    /// Another N and another horizon from now on.
+    pub(super) fn tune(&mut self, live_counter: u32, horizon: Nanos) {
+        (self.live_counter, self.horizon) = (u64::from(live_counter), horizon);
     }
 
     pub(super) fn count(&self) -> usize {
@@ -124,8 +127,9 @@ impl Sets {
         self.place(fd).map(|place| &mut self.members[place])
     }
 
-    pub(super) fn members(&self) -> impl ExactSizeIterator<Item = &Member> {
-        self.members.iter()
+    /// How many members all sets have.
+    pub(super) fn members(&self) -> usize {
+        self.members.len()
     }
 
     /// A new member starts active.
@@ -163,14 +167,14 @@ impl Sets {
         self.members.pop()
     }
 
-    /// Applies the rules after a poll of the first sets that stands for so many calls: `happened` says what
-    /// was reported of a descriptor (0: nothing), `report` is called for those with something.
+    /// Applies the rules after a poll of the first sets that stands for so many calls and ended now:
+    /// `happened` says what was reported of a descriptor (0: nothing), `report` is called for those with
+    /// something, and is told how long they were silent before.
     pub(super) fn settle(
         &mut self,
-        sets: usize,
-        calls: u64,
+        (sets, calls, now): (usize, u64, Nanos),
         happened: impl Fn(&PollFd) -> i16,
-        mut report: impl FnMut(RawFd, &mut Member, i16),
+        mut report: impl FnMut(RawFd, &Member, i16, Nanos),
     ) {
         for set in 0..sets {
             self.polls[set] += calls;
@@ -179,8 +183,9 @@ impl Sets {
                 let (fd, bits) = (self.fds[place].fd(), happened(&self.fds[place]));
                 let member = &mut self.members[place];
                 if bits != 0 {
-                    report(fd, member, bits);
-                    if set > 0 && member.event_at == poll - 1 {
+                    let gap = member.gap(now);
+                    report(fd, member, bits, gap);
+                    if set > 0 && (member.event_at == poll - 1 || gap < self.horizon) {
                         self.moving.push((fd, Move::Up));
                     }
                     (member.event_at, member.quiet_since) = (poll, poll);
@@ -189,10 +194,6 @@ impl Sets {
                 }
             }
         }
-        self.carry_out_moves();
-    }
-
-    fn carry_out_moves(&mut self) {
         let mut moving = std::mem::take(&mut self.moving);
         for (fd, direction) in moving.drain(..) {
             match direction {
@@ -203,13 +204,9 @@ impl Sets {
         self.moving = moving;
     }
 
-    /// Makes every member active that had an event, or came, later than that.
-    pub(super) fn bring_up(&mut self, later_than: Nanos) {
-        let active = self.ends[0];
-        let young = |(member, _): &(&Member, &PollFd)| member.since > later_than;
-        let rest = self.members[active..].iter().zip(&self.fds[active..]);
-        self.moving.extend(rest.filter(young).map(|(_, polled)| (polled.fd(), Move::Up)));
-        self.carry_out_moves();
+    /// The earliest deadline of a member of the first sets.
+    pub(super) fn next_deadline(&self, sets: usize) -> Option<Nanos> {
+        self.members[..self.ends[sets - 1]].iter().filter_map(|member| member.deadline).min()
     }
 
     /// Takes the deadlines that have passed from the members of the first sets; returns how many.

@@ -98,7 +98,8 @@ impl Model<'_> {
             let busy = cycle(blocks) - blocks * nap;
             f64::midpoint(blocks, (-traffic.rate * busy).exp())
         });
-        let calls = blocks * (nap / self.nap).max(1.0) + (1.0 - blocks);
+        // Naps end at random, and count as whole calls.
+        let calls = blocks / -(-self.nap / nap).exp_m1() + (1.0 - blocks);
         let cycle = cycle(blocks);
         Active { traffic, cycle, busy: cycle - blocks * nap, blocks, call: cycle / calls }
     }

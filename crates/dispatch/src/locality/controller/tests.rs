@@ -124,8 +124,8 @@ impl Simulation {
         let (now, waiting) = (self.time(), &self.waiting);
         let happened = |polled: &PollFd| i16::from(waiting[polled.fd() as usize].is_some());
         let mut found = Vec::new();
-        self.sets.settle(sets, calls, happened, |fd, member, _| {
-            gap(member.gap(now));
+        self.sets.settle((sets, calls, now), happened, |fd, _, _, silence| {
+            gap(silence);
             found.push(fd);
         });
         self.serving = SERVICE * found.len() as f64;
@@ -167,11 +167,10 @@ fn run(load: Load, tuning: Tuning, adapts: Adapts) -> (f64, Tuning) {
         if next == Next::Sleep {
             controller.slept(simulation.time() - began);
         } else if controller.called(calls, simulation.time()) && adapts.any() {
-            let members = simulation.sets.members().len();
-            let (tuning, young) = controller.decide(simulation.time(), 3, members);
+            let members = simulation.sets.members();
+            let tuning = controller.decide(simulation.time(), 3, members);
             schedule.tuning = tuning;
-            simulation.sets.set_live_counter(tuning.live_counter);
-            simulation.sets.bring_up(young.expect("N is adaptive"));
+            simulation.sets.tune(tuning.live_counter, tuning.horizon);
         }
     }
     let seconds = simulation.now - WARM_UP;
@@ -179,10 +178,11 @@ fn run(load: Load, tuning: Tuning, adapts: Adapts) -> (f64, Tuning) {
 }
 
 fn fixed(live_counter: u32) -> Tuning {
-    Tuning { live_counter, sleep_threshold: 100, longest: Nanos::MAX }
+    Tuning { live_counter, sleep_threshold: 100, longest: Nanos::MAX, horizon: Nanos::ZERO }
 }
 
-const START: Tuning = Tuning { live_counter: 3, sleep_threshold: 100, longest: LONGEST };
+const START: Tuning =
+    Tuning { live_counter: 3, sleep_threshold: 100, longest: LONGEST, horizon: Nanos::ZERO };
 
 /// The controller is at most 5 % behind the best fixed N with the paper's sleep threshold.
 fn as_good_as_the_best_fixed(load: Load) {
@@ -220,7 +220,7 @@ fn settled(events: usize, gap: Nanos, members: usize, adapts: Adapts) -> Tuning 
     for window in 1..=20 {
         assert!(controller.called(1, WINDOW * window));
         (0..events).for_each(|_| controller.event(gap));
-        tuning = controller.decide(WINDOW * window, 3, members).0;
+        tuning = controller.decide(WINDOW * window, 3, members);
     }
     tuning
 }
@@ -250,7 +250,7 @@ fn windows_without_time_events_or_members_stay_within_the_bounds() {
     for (now, members) in [(Nanos::ZERO, 0), (Nanos::ZERO, usize::MAX), (Nanos::MAX, 0), (Nanos::MAX, 1)] {
         for sets in [1, 2, 3, 255] {
             let mut controller = Controller::new(START, Adapts::BOTH, Nanos::ZERO, Nanos::ZERO);
-            let (tuning, _) = controller.decide(now, sets, members);
+            let tuning = controller.decide(now, sets, members);
             assert!(LIVE_COUNTERS.contains(&tuning.live_counter), "{tuning:?}");
             assert!(SLEEP_THRESHOLDS.contains(&tuning.sleep_threshold), "{tuning:?}");
             assert!(tuning.longest <= LONGEST, "{tuning:?}");

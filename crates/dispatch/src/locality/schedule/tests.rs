@@ -5,7 +5,7 @@ const NAP: Nanos = Nanos::from_micros(500);
 const START: Nanos = Nanos::SECOND;
 
 fn tuning(live_counter: u32, sleep_threshold: u32, longest: Nanos) -> Tuning {
-    Tuning { live_counter, sleep_threshold, longest }
+    Tuning { live_counter, sleep_threshold, longest, horizon: Nanos::ZERO }
 }
 
 /// Sets and a schedule of them that starts at [`START`].
