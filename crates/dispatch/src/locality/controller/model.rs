@@ -15,7 +15,8 @@
 //!     delay            Σ PRICE · r_k · p_k / 2                            half a period of a set on average
 //! ```
 //!
-//! where c is the time between two polls of the active set, of which the loop is busy for b.
+//! where c is the time between two polls of the active set, of which the loop is busy for b. Silent members fall out of
+//! set k after h·N^k; where that is very long they are all still there, and looked at with it.
 
 use super::gaps::{Gaps, Traffic};
 use super::{LIVE_COUNTERS, LONGEST, PRICE};
@@ -26,6 +27,8 @@ const WORTH: f64 = 0.01;
 const SURPRISE: f64 = 7.0;
 /// A step of the grid of periods.
 const STEP: f64 = std::f64::consts::SQRT_2;
+/// Seconds after which a silent member may be taken to be in a set that it takes so long to fall out of.
+const FOREVER: f64 = 10.0;
 /// The part of the processor that requests leave at least, for the model's sake.
 const LEFT_OVER: f64 = 0.05;
 
@@ -128,7 +131,9 @@ impl Model<'_> {
         let mut before = active.traffic.rate;
         let mut cost = 0.0;
         for set in 1..=last {
-            let here = if set == last { self.all() } else { self.gaps.below(horizon * n.powi(set)) };
+            let falls_after = horizon * n.powi(set);
+            let everyone = set == last || falls_after > FOREVER;
+            let here = if everyone { self.all() } else { self.gaps.below(falls_after) };
             let look = look(here.members);
             cost += (look + PRICE * rate * look * look / 2.0) * (polls(set) - polls(set + 1));
             cost += PRICE * (here.rate - before) / polls(set) / 2.0;
