@@ -35,6 +35,8 @@ pub use dispatcher::{Dispatcher, Reconciled};
 pub use mechanism::{Mechanism, Settings, Statistics};
 pub use timers::Timers;
 
+use std::io;
+
 use base::Key;
 
 /// Names what a descriptor belongs to: 64 bits that come back with every event.
@@ -98,4 +100,13 @@ pub enum Waited {
     Ready,
     /// A signal came first: nothing was lost, wait again.
     Interrupted,
+}
+
+/// Makes an interruption an ordinary way for a wait to end.
+fn unless_interrupted(waited: io::Result<usize>) -> io::Result<Option<usize>> {
+    match waited {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+        Err(error) => Err(error),
+    }
 }

@@ -37,7 +37,7 @@ use std::os::fd::RawFd;
 use base::{Clock, Nanos, RealClock};
 use sys::poll::{self, PollFd};
 
-use crate::Waited;
+use crate::{Waited, unless_interrupted};
 use controller::Controller;
 use schedule::{Next, Schedule};
 use sets::{Member, Sets};
@@ -124,7 +124,7 @@ pub struct PollingSets<C = RealClock> {
     sets: Sets,
     schedule: Schedule,
     controller: Option<Controller>,
-    /// When the last wait ended.
+    /// When the last poll ended.
     ended: Nanos,
     freshness: Nanos,
     clock: C,
@@ -163,7 +163,8 @@ impl<C: Clock> PollingSets<C> {
     /// starts active, without a deadline; locked, it stays active.
     pub fn register(&mut self, fd: RawFd, bits: i16, payload: u64, locked: bool) {
         self.unregister(fd);
-        self.sets.insert(fd, bits, Member::new(payload, locked, self.clock.now()));
+        let since = self.controller.as_ref().map_or(Nanos::ZERO, |_| self.clock.now());
+        self.sets.insert(fd, bits, Member::new(payload, locked, since));
     }
 
     /// Changes bits, payload and deadline of a descriptor and leaves it in its set. False where it is not
@@ -220,7 +221,7 @@ impl<C: Clock> PollingSets<C> {
             if polled != Polled::Nothing {
                 return Ok(ended(polled));
             }
-            now = self.clock.now();
+            now = self.ended;
             if until.is_some_and(|until| until <= now) {
                 return self.end_empty(now, events);
             }
@@ -243,9 +244,8 @@ impl<C: Clock> PollingSets<C> {
         now: Nanos,
         events: &mut Vec<Event>,
     ) -> io::Result<Polled> {
-        let polled = poll::wait(self.sets.fds(sets), Some(longest));
-        if let Err(error) = polled {
-            return interrupted(error);
+        if unless_interrupted(poll::wait(self.sets.fds(sets), Some(longest)))?.is_none() {
+            return Ok(Polled::Interrupted);
         }
         let ended = self.clock.now();
         let calls = self.schedule.called(ended - now, longest);
@@ -260,8 +260,8 @@ impl<C: Clock> PollingSets<C> {
     fn sleep(&mut self, left: Nanos, now: Nanos, events: &mut Vec<Event>) -> io::Result<Polled> {
         let all = self.sets.count();
         let longest = left.min(self.until_deadline(all, now));
-        if let Err(error) = poll::wait(self.sets.fds(all), Some(longest)) {
-            return interrupted(error);
+        if unless_interrupted(poll::wait(self.sets.fds(all), Some(longest)))?.is_none() {
+            return Ok(Polled::Interrupted);
         }
         let ended = self.clock.now();
         if let Some(controller) = &mut self.controller {
@@ -314,10 +314,6 @@ impl<C: Clock> PollingSets<C> {
         }
         self.sets.next_deadline(sets).map_or(Nanos::MAX, |next| next.saturating_sub(now))
     }
-}
-
-fn interrupted(error: io::Error) -> io::Result<Polled> {
-    if error.kind() == io::ErrorKind::Interrupted { Ok(Polled::Interrupted) } else { Err(error) }
 }
 
 fn ended(polled: Polled) -> Waited {

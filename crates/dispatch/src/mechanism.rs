@@ -139,15 +139,6 @@ pub struct Statistics {
     pub disbelieved: u64,
 }
 
-/// Makes an interruption an ordinary way for a wait to end.
-fn unless_interrupted(waited: io::Result<usize>) -> io::Result<Option<usize>> {
-    match waited {
-        Ok(count) => Ok(Some(count)),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// What epoll and poll report, in words: a failed descriptor is readable and writable, because the next
 /// call will say what is wrong.
 fn event(token: Token, readable: bool, writable: bool, failed: bool) -> Event {

@@ -34,7 +34,7 @@ pub(super) struct Member {
     quiet_since: u64,
     /// The poll of its set with its last event in that set.
     event_at: u64,
-    /// When it came, or had its last event.
+    /// When it had its last event, or came, where something tunes itself.
     since: Nanos,
 }
 

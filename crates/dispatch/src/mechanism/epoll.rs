@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use base::Nanos;
 use sys::epoll::{self, Operation, bits};
 
-use super::{Change, Mechanism, event, unless_interrupted};
+use super::{Change, Mechanism, event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
-use crate::{Event, Interest, Token, Waited};
+use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
 /// How many events one call may fetch; more stay in the kernel for the next turn, in order.
 const EVENTS_PER_WAIT: usize = 512;

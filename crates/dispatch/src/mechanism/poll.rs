@@ -7,9 +7,9 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::poll::{self, PollFd};
 
-use super::{Change, Mechanism, poll_bits, poll_event, unless_interrupted};
+use super::{Change, Mechanism, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
-use crate::{Event, Interest, Token, Waited};
+use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
 /// No place in the set.
 const ABSENT: u32 = u32::MAX;

@@ -8,9 +8,9 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::select::{self, FdSet};
 
-use super::{Change, Mechanism, Poll, event, unless_interrupted};
+use super::{Change, Mechanism, Poll, event};
 use crate::capabilities::Capabilities;
-use crate::{Event, Interest, Token, Waited};
+use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
 /// The mechanism.
 #[derive(Default)]

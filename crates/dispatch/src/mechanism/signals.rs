@@ -32,8 +32,8 @@ use sys::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
 use super::patience::Patience;
-use super::{Change, Statistics, poll_bits, poll_event, unless_interrupted};
-use crate::{Event, Interest, Token, Waited};
+use super::{Change, Statistics, poll_bits, poll_event};
+use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
 /// How the queue is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
