@@ -248,7 +248,7 @@ impl<C: Clock> PollingSets<C> {
             return Ok(Polled::Interrupted);
         }
         let ended = self.clock.now();
-        let calls = self.schedule.called(ended - now, longest);
+        let calls = self.schedule.counts_as(ended - now, longest);
         let polled = self.settle(sets, calls, ended, events);
         if self.controller.as_mut().is_some_and(|controller| controller.called(calls, ended)) {
             self.tune(ended);
@@ -273,6 +273,9 @@ impl<C: Clock> PollingSets<C> {
     /// Applies the rules to what a poll of the first sets has found, and reports it.
     fn settle(&mut self, sets: usize, calls: u64, now: Nanos, events: &mut Vec<Event>) -> Polled {
         self.ended = now;
+        if self.sets.are_all(sets) {
+            self.schedule.all_polled(now);
+        }
         let before = events.len();
         let controller = &mut self.controller;
         self.sets.settle((sets, calls, now), PollFd::reported, |fd, member, bits, gap| {
@@ -282,9 +285,6 @@ impl<C: Clock> PollingSets<C> {
             events.push(Event { fd, payload: member.payload, bits, timed_out: false });
         });
         self.report_deadlines(sets, now, events);
-        if sets == self.sets.count() {
-            self.schedule.all_polled(now);
-        }
         let found = events.len() > before;
         self.schedule.found(calls, found);
         if found { Polled::Events } else { Polled::Nothing }

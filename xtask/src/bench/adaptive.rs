@@ -12,8 +12,8 @@
 //! with the fixed N that does best in that very setting, which nobody can know before. Fixed counters have the
 //! paper's sleep threshold; the adaptive one tunes that as well.
 //!
-//! Contenders take turns in random order in each round, each at a server of its own for each number of
-//! idle connections; ratios are taken within a round. [`Stand`] says what is measured how.
+//! Contenders take turns in random order in each round, each at a server of its own for each figure and number
+//! of idle connections; ratios are taken within a round. [`Stand`] says what is measured how.
 
 mod show;
 
@@ -33,8 +33,8 @@ use super::{Common, Ground, Promise};
 const REQUESTS: u32 = 20;
 /// Room for the connections of sessions, or for the persistent ones.
 const OTHERS: u32 = 4000;
-/// Sessions last a second; the thoughts of persistent clients come apart in one thought.
-const WARMUP: Nanos = Nanos::from_secs(3);
+/// Persistent clients have spoken two or three times, and the controller has seen enough.
+const WARMUP: Nanos = Nanos::from_secs(6);
 /// A run of the generator takes so much longer than it measures and warms up.
 const AROUND_A_RUN: Nanos = Nanos::from_millis(500);
 /// What the adaptive one may cost more, and reply less, than the best: 5 %.
@@ -221,8 +221,8 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything that is to be measured: those of one contender with one number of idle connections, which
-/// share a server, are one after another.
+/// Everything that is to be measured: those of one contender in one figure with one number of idle connections,
+/// which share a server, are one after another.
 fn points(fixed: &[u32], settings: &[Setting]) -> Vec<Point> {
     let counters = fixed.iter().map(|n| Counter::Fixed(*n)).chain([Counter::Adaptive]);
     let of = |counter| {
@@ -240,7 +240,8 @@ fn points(fixed: &[u32], settings: &[Setting]) -> Vec<Point> {
 
 /// Splits them into those that share a server.
 fn cases(points: &mut [Point]) -> Vec<&mut [Point]> {
-    points.chunk_by_mut(|one, next| (one.counter, one.idle) == (next.counter, next.idle)).collect()
+    let server = |point: &Point| (point.counter, point.figure, point.idle);
+    points.chunk_by_mut(|one, next| server(one) == server(next)).collect()
 }
 
 /// How long it will take, about.
@@ -278,7 +279,7 @@ fn measure(
     Ok(failed)
 }
 
-/// Every setting with one number of idle connections, at one server, one after another. Blocks.
+/// Every setting of one server, one after another. Blocks.
 fn measure_case(
     ground: &Ground,
     root: &Path,

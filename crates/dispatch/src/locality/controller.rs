@@ -29,13 +29,13 @@ use gaps::Gaps;
 use model::{Choice, Model};
 
 /// Between two decisions.
-pub const WINDOW: Nanos = Nanos::from_millis(125);
+pub const WINDOW: Nanos = Nanos::from_millis(250);
 /// Where N stays.
 pub const LIVE_COUNTERS: RangeInclusive<u32> = 2..=10_000;
 /// Where the sleep threshold stays.
 pub const SLEEP_THRESHOLDS: RangeInclusive<u32> = 1..=1000;
 /// The longest that an adaptive N leaves a set alone.
-pub const LONGEST: Nanos = Nanos::from_millis(250);
+pub const LONGEST: Nanos = Nanos::SECOND;
 /// Seconds of processor that a second of one request's delay is worth: the delay of a nap, 500 us, as much
 /// as the 25 us that a request costs to serve.
 pub const PRICE: f64 = 0.05;

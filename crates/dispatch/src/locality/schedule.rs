@@ -30,13 +30,12 @@ pub(super) enum Next {
     Sleep,
 }
 
-/// The calls so far, and what follows from them.
+/// What follows from the calls so far.
 pub(super) struct Schedule {
     /// In force. N itself is kept by the sets.
     pub(super) tuning: Tuning,
     /// The length of an empty call.
     nap: Nanos,
-    calls: u64,
     /// Consecutive calls without an event.
     empty_calls: u64,
     /// When every set was polled.
@@ -45,7 +44,7 @@ pub(super) struct Schedule {
 
 impl Schedule {
     pub(super) fn new(tuning: Tuning, nap: Nanos, now: Nanos) -> Schedule {
-        Schedule { tuning, nap, calls: 0, empty_calls: 0, all_polled: now }
+        Schedule { tuning, nap, empty_calls: 0, all_polled: now }
     }
 
     /// What a wait that may block does next.
@@ -58,14 +57,18 @@ impl Schedule {
         if due > 1 {
             return Next::Look(due);
         }
-        let calls = sets.until_due(self.calls).min(threshold - self.empty_calls);
+        let calls = sets.until_due().min(threshold - self.empty_calls);
         let until_all = self.tuning.longest.saturating_sub(self.not_all_since(now));
         Next::Nap(Nanos(self.nap.0.saturating_mul(calls)).min(until_all))
     }
 
-    /// How many sets the next call polls.
+    /// How many sets the next call polls. One that looks anyway looks at all, if the time to do that comes
+    /// before half of the time to the next look has gone by: to look twice would cost twice as much.
     pub(super) fn due(&self, sets: &Sets, now: Nanos) -> usize {
-        if self.not_all_since(now) >= self.tuning.longest { sets.count() } else { sets.due(self.calls + 1) }
+        let due = sets.due();
+        let Tuning { longest, horizon, .. } = self.tuning;
+        let longest = if due > 1 { longest.saturating_sub(horizon / 2) } else { longest };
+        if self.not_all_since(now) >= longest { sets.count() } else { due }
     }
 
     /// For how long no poll was one of every set.
@@ -73,12 +76,9 @@ impl Schedule {
         now.saturating_sub(self.all_polled)
     }
 
-    /// A call has ended that took so long, of which it might have blocked for `longest`. Returns how many
-    /// it counts as.
-    pub(super) fn called(&mut self, took: Nanos, longest: Nanos) -> u64 {
-        let calls = took.min(longest).0.div_ceil(self.nap.0.max(1)).max(1);
-        self.calls += calls;
-        calls
+    /// How many calls one counts as that took so long, of which it might have blocked for `longest`.
+    pub(super) fn counts_as(&self, took: Nanos, longest: Nanos) -> u64 {
+        took.min(longest).0.div_ceil(self.nap.0.max(1)).max(1)
     }
 
     /// Every set was polled.

@@ -57,8 +57,10 @@ pub(super) struct Sets {
     members: Vec<Member>,
     /// Where each set ends; the last one ends with the array.
     ends: Vec<usize>,
-    /// How often each set was polled.
+    /// How often each set was polled. The first one is with every call.
     polls: Vec<u64>,
+    /// The call that polled each set last.
+    polled_at: Vec<u64>,
     /// By descriptor number.
     places: Vec<u32>,
     live_counter: u64,
@@ -81,6 +83,7 @@ impl Sets {
             members: Vec::new(),
             ends: vec![0; count],
             polls: vec![0; count],
+            polled_at: vec![0; count],
             places: Vec::new(),
             live_counter: u64::from(live_counter),
             horizon: Nanos::ZERO,
@@ -102,20 +105,26 @@ impl Sets {
         (0..self.count()).map(|set| self.range(set).len())
     }
 
-    /// How many sets the call of this number polls: set k is polled by every N^k-th.
-    pub(super) fn due(&self, call: u64) -> usize {
+    /// How many sets the next call polls: set k is polled N^k calls after it was polled last.
+    pub(super) fn due(&self) -> usize {
+        let mut every = 1_u64;
         let mut due = 1;
-        let mut every = self.live_counter;
-        while due < self.count() && call.is_multiple_of(every) {
-            due += 1;
+        for set in 1..self.count() {
             every = every.saturating_mul(self.live_counter);
+            if self.calls_since(set) + 1 >= every {
+                due = set + 1;
+            }
         }
         due
     }
 
-    /// How many of the calls after the one of this number poll the first set alone.
-    pub(super) fn until_due(&self, call: u64) -> u64 {
-        if self.count() == 1 { u64::MAX } else { self.live_counter - 1 - call % self.live_counter }
+    /// How many of the next calls poll the first set alone.
+    pub(super) fn until_due(&self) -> u64 {
+        if self.count() == 1 { u64::MAX } else { (self.live_counter - 1).saturating_sub(self.calls_since(1)) }
+    }
+
+    fn calls_since(&self, set: usize) -> u64 {
+        self.polls[0] - self.polled_at[set]
     }
 
     /// The descriptors of the first sets, for poll.
@@ -130,6 +139,11 @@ impl Sets {
     /// How many members all sets have.
     pub(super) fn members(&self) -> usize {
         self.members.len()
+    }
+
+    /// Whether the first sets have every member.
+    pub(super) fn are_all(&self, sets: usize) -> bool {
+        self.ends[sets - 1] == self.members.len()
     }
 
     /// A new member starts active.
@@ -178,6 +192,7 @@ impl Sets {
     ) {
         for set in 0..sets {
             self.polls[set] += calls;
+            self.polled_at[set] = self.polls[0];
             let poll = self.polls[set];
             for place in self.range(set) {
                 let (fd, bits) = (self.fds[place].fd(), happened(&self.fds[place]));

@@ -1,9 +1,14 @@
 //! How long members are silent between two events: a histogram that forgets.
 
+use std::ops::RangeInclusive;
+
 use base::Nanos;
 
-/// Half of what was observed is forgotten in this time.
-const HALF_LIFE: f64 = 2.0;
+/// Half of what was observed is forgotten in a time of so many gaps, because several are needed to tell how often
+/// something happens.
+const HALF_LIFE_GAPS: f64 = 4.0;
+/// Where that time stays, in seconds.
+const HALF_LIVES: RangeInclusive<f64> = 2.0..=60.0;
 /// The upper end of the first bucket, in seconds; each next one is twice as long.
 const FIRST: f64 = 100e-6;
 /// Up to 7 min; longer gaps are in the last.
@@ -15,8 +20,6 @@ pub(super) struct Gaps {
     buckets: [Bucket; BUCKETS],
     /// Those since time last passed.
     fresh: [Bucket; BUCKETS],
-    /// For how long they were observed, as far as it is not forgotten, in seconds.
-    observed: f64,
     /// The traffic of gaps up to the upper end of each bucket.
     up_to: [Traffic; BUCKETS],
 }
@@ -26,6 +29,8 @@ struct Bucket {
     events: f64,
     /// The sum of their gaps, in seconds.
     silence: f64,
+    /// For how long they were observed, as far as it is not forgotten, in seconds.
+    observed: f64,
 }
 
 /// Events a second, and how many members they come from.
@@ -46,19 +51,15 @@ impl Gaps {
     /// So much time has gone by since this was last called.
     pub(super) fn pass(&mut self, time: Nanos) {
         let time = time.as_secs_f64();
-        let kept = 0.5_f64.powf(time / HALF_LIFE);
-        // What is left on average of what happened in that time.
-        let left = if time > 0.0 { (1.0 - kept) * HALF_LIFE / std::f64::consts::LN_2 / time } else { 1.0 };
-        self.observed = self.observed * kept + time * left;
-        for (bucket, fresh) in self.buckets.iter_mut().zip(std::mem::take(&mut self.fresh)) {
-            bucket.events = bucket.events * kept + fresh.events * left;
-            bucket.silence = bucket.silence * kept + fresh.silence * left;
-        }
         let mut sum = Traffic::default();
-        for (bucket, up_to) in self.buckets.iter().zip(&mut self.up_to) {
-            sum.rate += bucket.events / self.observed.max(1e-9);
-            sum.members += bucket.silence / self.observed.max(1e-9);
+        let mut half_life = HALF_LIFE_GAPS * FIRST;
+        for ((bucket, fresh), up_to) in self.buckets.iter_mut().zip(&mut self.fresh).zip(&mut self.up_to) {
+            bucket.forget(time, half_life.clamp(*HALF_LIVES.start(), *HALF_LIVES.end()), *fresh);
+            *fresh = Bucket::default();
+            sum.rate += bucket.events / bucket.observed.max(1e-9);
+            sum.members += bucket.silence / bucket.observed.max(1e-9);
             *up_to = sum;
+            half_life *= 2.0;
         }
     }
 
@@ -67,9 +68,9 @@ impl Gaps {
         self.up_to[BUCKETS - 1]
     }
 
-    /// The rate that one event would be, over the time that is remembered.
+    /// The rate that one event would be, over the longest time that is remembered.
     pub(super) fn rate_of_one(&self) -> f64 {
-        1.0 / self.observed.max(1e-9)
+        1.0 / self.buckets[BUCKETS - 1].observed.max(1e-9)
     }
 
     /// The traffic of members with gaps below a time, in seconds. A member with gaps g has 1/g events a
@@ -82,6 +83,18 @@ impl Gaps {
             rate: here.rate + part * (next.rate - here.rate),
             members: here.members + part * (next.members - here.members),
         }
+    }
+}
+
+impl Bucket {
+    /// So much time has gone by, and this happened in it.
+    fn forget(&mut self, time: f64, half_life: f64, fresh: Bucket) {
+        let kept = 0.5_f64.powf(time / half_life);
+        // What is left on average of what happened in that time.
+        let left = if time > 0.0 { (1.0 - kept) * half_life / std::f64::consts::LN_2 / time } else { 1.0 };
+        self.events = self.events * kept + fresh.events * left;
+        self.silence = self.silence * kept + fresh.silence * left;
+        self.observed = self.observed * kept + time * left;
     }
 }
 
@@ -113,14 +126,29 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn what_was_long_ago_is_forgotten_and_long_gaps_are_so_later() {
         let mut gaps = Gaps::default();
         (0..1000).for_each(|_| gaps.event(Nanos::from_millis(1)));
+        (0..1000).for_each(|_| gaps.event(Nanos::from_secs(10)));
         gaps.pass(Nanos::SECOND);
-        let before = gaps.below(1.0).rate;
+        let (short, all) = (gaps.below(1.0).rate, gaps.all().rate);
+        assert!((short - 1000.0).abs() < 1e-6 && (all - 2000.0).abs() < 1e-6);
         gaps.pass(Nanos::from_secs(30));
-        assert!((before - 1000.0).abs() < 1e-6);
-        assert!(gaps.below(1.0).rate < 1.0 && gaps.rate_of_one() < 1.0);
+        let (short, long) = (gaps.below(1.0).rate, gaps.all().rate - gaps.below(1.0).rate);
+        assert!(short < 1.0, "{short}");
+        // Of 1000 in 31 s, not much less.
+        assert!(long > 15.0 && long < 32.0, "{long}");
+    }
+
+    #[test]
+    fn one_event_is_rarer_the_longer_there_was_none_up_to_what_is_remembered() {
+        let mut gaps = Gaps::default();
+        gaps.pass(Nanos::from_secs(10));
+        let soon = gaps.rate_of_one();
+        gaps.pass(Nanos::from_secs(3600));
+        let late = gaps.rate_of_one();
+        assert!(soon > 0.1 && soon < 0.11, "{soon}");
+        assert!(late > 1.0 / 90.0 && late < 1.0 / 80.0, "{late}");
     }
 
     #[test]

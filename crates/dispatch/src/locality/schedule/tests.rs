@@ -13,9 +13,16 @@ fn start(count: usize, tuning: Tuning) -> (Sets, Schedule) {
     (Sets::new(count, tuning.live_counter), Schedule::new(tuning, NAP, START))
 }
 
+/// A call that finds nothing; how many calls it counts as.
+fn call(sets: &mut Sets, schedule: &Schedule, polled: usize, took: Nanos, longest: Nanos) -> u64 {
+    let calls = schedule.counts_as(took, longest);
+    sets.settle((polled, calls, START), |_| 0, |_, _, _, _| ());
+    calls
+}
+
 /// What the waits do, one after another, where every nap is slept through and nothing is found.
 fn empty_waits(count: usize, tuning: Tuning, waits: usize) -> Vec<Next> {
-    let (sets, mut schedule) = start(count, tuning);
+    let (mut sets, mut schedule) = start(count, tuning);
     let mut now = START;
     let one = |_| {
         let next = schedule.next(&sets, now);
@@ -27,7 +34,7 @@ fn empty_waits(count: usize, tuning: Tuning, waits: usize) -> Vec<Next> {
         // A poll ends a little late.
         let took = longest + Nanos(700);
         now += took;
-        let calls = schedule.called(took, longest);
+        let calls = call(&mut sets, &schedule, polled, took, longest);
         if polled == count {
             schedule.all_polled(now);
         }
@@ -61,16 +68,27 @@ fn no_set_waits_longer_than_the_longest_time() {
 }
 
 #[test]
+fn a_look_that_comes_just_before_the_longest_time_is_one_at_everything() {
+    use Next::{Look, Nap};
+    let waits = |longest| empty_waits(3, Tuning { horizon: NAP * 10, ..tuning(10, 1000, longest) }, 6);
+    let looks = |sets: [usize; 3]| sets.map(|sets| [Nap(NAP * 9), Look(sets)]).concat();
+    assert_eq!(waits(NAP * 12), looks([3, 3, 3]));
+    assert_eq!(waits(NAP * 20), looks([2, 3, 2]));
+    assert_eq!(waits(NAP * 28), looks([2, 2, 3]));
+}
+
+#[test]
 fn a_nap_counts_as_the_calls_that_fit_into_it_and_an_event_ends_the_emptiness() {
-    let (sets, mut schedule) = start(3, tuning(10, 100, Nanos::MAX));
+    let (mut sets, mut schedule) = start(3, tuning(10, 100, Nanos::MAX));
     assert_eq!(schedule.next(&sets, START), Next::Nap(NAP * 9));
-    assert_eq!(schedule.called(Nanos::ZERO, NAP * 9), 1, "it was ready");
+    assert_eq!(call(&mut sets, &schedule, 1, Nanos::ZERO, NAP * 9), 1, "it was ready");
     assert_eq!(schedule.next(&sets, START), Next::Nap(NAP * 8));
-    assert_eq!(schedule.called(NAP * 3 + Nanos(1), NAP * 8), 4);
+    assert_eq!(call(&mut sets, &schedule, 1, NAP * 3 + Nanos(1), NAP * 8), 4);
     assert_eq!(schedule.next(&sets, START), Next::Nap(NAP * 4));
-    assert_eq!(schedule.called(NAP * 40, NAP * 4), 4, "whoever wakes late has not napped");
+    assert_eq!(call(&mut sets, &schedule, 1, NAP * 40, NAP * 4), 4, "whoever wakes late has not napped");
     assert_eq!(schedule.next(&sets, START), Next::Look(2));
-    assert_eq!(schedule.called(NAP * 40, Nanos::ZERO), 1, "a look is a call, however long it takes");
+    let calls = call(&mut sets, &schedule, 2, NAP * 40, Nanos::ZERO);
+    assert_eq!(calls, 1, "a look is a call, however long it takes");
     schedule.found(99, false);
     assert_eq!(schedule.next(&sets, START), Next::Nap(NAP));
     schedule.found(1, false);
@@ -83,7 +101,7 @@ fn a_nap_counts_as_the_calls_that_fit_into_it_and_an_event_ends_the_emptiness() 
 fn without_naps_it_spins() {
     let mut sets = Sets::new(3, 3);
     sets.insert(7, 1, Member::new(0, false, START));
-    let mut schedule = Schedule::new(tuning(3, 100, Nanos::MAX), Nanos::ZERO, START);
+    let schedule = Schedule::new(tuning(3, 100, Nanos::MAX), Nanos::ZERO, START);
     assert_eq!(schedule.next(&sets, START), Next::Nap(Nanos::ZERO));
-    assert_eq!(schedule.called(Nanos::SECOND, Nanos::ZERO), 1);
+    assert_eq!(schedule.counts_as(Nanos::SECOND, Nanos::ZERO), 1);
 }

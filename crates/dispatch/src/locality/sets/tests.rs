@@ -6,7 +6,7 @@ use super::*;
 
 /// One call in which the given descriptors have events, if their set is polled; which were reported.
 fn call(sets: &mut Sets, number: u64, with_events: &[RawFd]) -> Vec<RawFd> {
-    let due = sets.due(number);
+    let due = sets.due();
     let mut reported = Vec::new();
     let happened = |polled: &PollFd| i16::from(with_events.contains(&polled.fd()));
     sets.settle((due, 1, Nanos::from_millis(number)), happened, |fd, _, _, _| reported.push(fd));
@@ -27,11 +27,26 @@ fn consistent(sets: &Sets) {
 
 #[test]
 fn each_set_is_polled_by_its_frequency() {
-    let sets = Sets::new(3, 3);
-    let due: Vec<usize> = (1..=18).map(|number| sets.due(number)).collect();
-    assert_eq!(due, [1, 1, 2, 1, 1, 2, 1, 1, 3, 1, 1, 2, 1, 1, 2, 1, 1, 3]);
-    assert_eq!(Sets::new(1, 3).due(9), 1);
-    assert_eq!(Sets::new(4, 2).due(8), 4);
+    let due_of = |mut sets: Sets, calls: u64| -> Vec<usize> {
+        let one = |number| {
+            let due = sets.due();
+            call(&mut sets, number, &[]);
+            due
+        };
+        (1..=calls).map(one).collect()
+    };
+    assert_eq!(due_of(Sets::new(3, 3), 18), [1, 1, 2, 1, 1, 2, 1, 1, 3, 1, 1, 2, 1, 1, 2, 1, 1, 3]);
+    assert_eq!(due_of(Sets::new(1, 3), 9), [1; 9]);
+    assert_eq!(due_of(Sets::new(4, 2), 8), [1, 2, 1, 3, 1, 2, 1, 4]);
+}
+
+#[test]
+fn a_poll_of_every_set_begins_the_frequencies_anew() {
+    let mut sets = Sets::new(3, 3);
+    (1..=2).for_each(|number| drop(call(&mut sets, number, &[])));
+    assert_eq!((sets.due(), sets.until_due()), (2, 0));
+    sets.settle((3, 1, Nanos::from_millis(3)), |_| 0, |_, _, _, _| ());
+    assert_eq!((sets.due(), sets.until_due()), (1, 2));
 }
 
 #[test]
@@ -95,8 +110,21 @@ fn an_event_within_the_horizon_brings_it_up_by_itself() {
             assert_eq!(sets.set_of_member(7), 2, "it came up with the first event, and fell again");
         }
     }
-    call(&mut sets, 45, &[8]);
-    assert_eq!((found, sets.set_of_member(7), sets.set_of_member(8)), (vec![7, 7], 0, 2));
+    let happened = |polled: &PollFd| i16::from(polled.fd() == 8);
+    sets.settle((3, 1, Nanos::from_millis(37)), happened, |fd, _, _, _| found.push(fd));
+    assert_eq!((found, sets.set_of_member(7), sets.set_of_member(8)), (vec![7, 7, 8], 0, 2));
+}
+
+#[test]
+fn the_first_sets_have_every_member_as_long_as_none_has_fallen_out_of_them() {
+    let mut sets = Sets::new(3, 3);
+    assert!(sets.are_all(1), "there is none");
+    sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
+    assert!(sets.are_all(1));
+    call(&mut sets, 1, &[]);
+    call(&mut sets, 2, &[]);
+    assert_eq!(sets.set_of_member(7), 1);
+    assert_eq!([1, 2, 3].map(|first| sets.are_all(first)), [false, true, true]);
 }
 
 #[test]
