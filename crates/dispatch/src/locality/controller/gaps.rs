@@ -1,14 +1,11 @@
 //! How long members are silent between two events: a histogram that forgets.
 
-use std::ops::RangeInclusive;
-
 use base::Nanos;
 
-/// Half of what was observed is forgotten in a time of so many gaps, because several are needed to tell how often
-/// something happens.
-const HALF_LIFE_GAPS: f64 = 4.0;
-/// Where that time stays, in seconds.
-const HALF_LIVES: RangeInclusive<f64> = 2.0..=60.0;
+/// Half of what was observed is forgotten in so many seconds, because what changes is to be seen soon.
+const HALF_LIFE: f64 = 1.0;
+/// But not that there was nothing: what rarely happens can be told only from a long time.
+const HALF_LIFE_OF_NOTHING: f64 = 60.0;
 /// The upper end of the first bucket, in seconds; each next one is twice as long.
 const FIRST: f64 = 100e-6;
 /// Up to 7 min; longer gaps are in the last.
@@ -20,6 +17,9 @@ pub(super) struct Gaps {
     buckets: [Bucket; BUCKETS],
     /// Those since time last passed.
     fresh: [Bucket; BUCKETS],
+    observed: Observed,
+    /// The same time, forgotten more slowly.
+    longer: Observed,
     /// The traffic of gaps up to the upper end of each bucket.
     up_to: [Traffic; BUCKETS],
 }
@@ -29,9 +29,11 @@ struct Bucket {
     events: f64,
     /// The sum of their gaps, in seconds.
     silence: f64,
-    /// For how long they were observed, as far as it is not forgotten, in seconds.
-    observed: f64,
 }
+
+/// For how long gaps were observed, as far as it is not forgotten, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Observed(f64);
 
 /// Events a second, and how many members they come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,15 +53,16 @@ impl Gaps {
     /// So much time has gone by since this was last called.
     pub(super) fn pass(&mut self, time: Nanos) {
         let time = time.as_secs_f64();
+        self.longer.pass(time, HALF_LIFE_OF_NOTHING);
+        let (kept, left) = self.observed.pass(time, HALF_LIFE);
         let mut sum = Traffic::default();
-        let mut half_life = HALF_LIFE_GAPS * FIRST;
         for ((bucket, fresh), up_to) in self.buckets.iter_mut().zip(&mut self.fresh).zip(&mut self.up_to) {
-            bucket.forget(time, half_life.clamp(*HALF_LIVES.start(), *HALF_LIVES.end()), *fresh);
-            *fresh = Bucket::default();
-            sum.rate += bucket.events / bucket.observed.max(1e-9);
-            sum.members += bucket.silence / bucket.observed.max(1e-9);
+            let fresh = std::mem::take(fresh);
+            bucket.events = bucket.events * kept + fresh.events * left;
+            bucket.silence = bucket.silence * kept + fresh.silence * left;
+            sum.rate += bucket.events / self.observed.0.max(1e-9);
+            sum.members += bucket.silence / self.observed.0.max(1e-9);
             *up_to = sum;
-            half_life *= 2.0;
         }
     }
 
@@ -68,9 +71,9 @@ impl Gaps {
         self.up_to[BUCKETS - 1]
     }
 
-    /// The rate that one event would be, over the longest time that is remembered.
+    /// The rate that one event would be, over the longer time that is remembered.
     pub(super) fn rate_of_one(&self) -> f64 {
-        1.0 / self.buckets[BUCKETS - 1].observed.max(1e-9)
+        1.0 / self.longer.0.max(1e-9)
     }
 
     /// The traffic of members with gaps below a time, in seconds. A member with gaps g has 1/g events a
@@ -86,15 +89,14 @@ impl Gaps {
     }
 }
 
-impl Bucket {
-    /// So much time has gone by, and this happened in it.
-    fn forget(&mut self, time: f64, half_life: f64, fresh: Bucket) {
+impl Observed {
+    /// So much more. Returns what is kept of what happened before, and what is left on average of what happened in
+    /// that time.
+    fn pass(&mut self, time: f64, half_life: f64) -> (f64, f64) {
         let kept = 0.5_f64.powf(time / half_life);
-        // What is left on average of what happened in that time.
         let left = if time > 0.0 { (1.0 - kept) * half_life / std::f64::consts::LN_2 / time } else { 1.0 };
-        self.events = self.events * kept + fresh.events * left;
-        self.silence = self.silence * kept + fresh.silence * left;
-        self.observed = self.observed * kept + time * left;
+        self.0 = self.0 * kept + time * left;
+        (kept, left)
     }
 }
 
@@ -126,18 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten_and_long_gaps_are_so_later() {
+    fn what_was_long_ago_is_forgotten_and_what_is_new_is_seen_soon() {
         let mut gaps = Gaps::default();
         (0..1000).for_each(|_| gaps.event(Nanos::from_millis(1)));
-        (0..1000).for_each(|_| gaps.event(Nanos::from_secs(10)));
         gaps.pass(Nanos::SECOND);
-        let (short, all) = (gaps.below(1.0).rate, gaps.all().rate);
-        assert!((short - 1000.0).abs() < 1e-6 && (all - 2000.0).abs() < 1e-6);
+        let before = gaps.below(1.0).rate;
         gaps.pass(Nanos::from_secs(30));
-        let (short, long) = (gaps.below(1.0).rate, gaps.all().rate - gaps.below(1.0).rate);
-        assert!(short < 1.0, "{short}");
-        // Of 1000 in 31 s, not much less.
-        assert!(long > 15.0 && long < 32.0, "{long}");
+        assert!((before - 1000.0).abs() < 1e-6);
+        assert!(gaps.below(1.0).rate < 1.0 && gaps.rate_of_one() < 1.0);
+        (0..2000).for_each(|_| gaps.event(Nanos::from_secs(10)));
+        gaps.pass(Nanos::from_secs(2));
+        assert!((gaps.all().rate - 750.0).abs() < 1.0, "three quarters of 1000 a second: {:?}", gaps.all());
     }
 
     #[test]
