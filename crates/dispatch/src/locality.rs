@@ -244,10 +244,7 @@ impl<C: Clock> PollingSets<C> {
         now: Nanos,
         events: &mut Vec<Event>,
     ) -> io::Result<Polled> {
-        if unless_interrupted(poll::wait(self.sets.fds(sets), Some(longest)))?.is_none() {
-            return Ok(Polled::Interrupted);
-        }
-        let ended = self.clock.now();
+        let Some(ended) = self.poll(sets, longest)? else { return Ok(Polled::Interrupted) };
         let calls = self.schedule.counts_as(ended - now, longest);
         let polled = self.settle(sets, calls, ended, events);
         if self.controller.as_mut().is_some_and(|controller| controller.called(calls, ended)) {
@@ -260,14 +257,17 @@ impl<C: Clock> PollingSets<C> {
     fn sleep(&mut self, left: Nanos, now: Nanos, events: &mut Vec<Event>) -> io::Result<Polled> {
         let all = self.sets.count();
         let longest = left.min(self.until_deadline(all, now));
-        if unless_interrupted(poll::wait(self.sets.fds(all), Some(longest)))?.is_none() {
-            return Ok(Polled::Interrupted);
-        }
-        let ended = self.clock.now();
+        let Some(ended) = self.poll(all, longest)? else { return Ok(Polled::Interrupted) };
         if let Some(controller) = &mut self.controller {
             controller.slept(ended - now);
         }
         Ok(self.settle(all, 1, ended, events))
+    }
+
+    /// Polls the first sets; returns when that ended, or nothing where a signal came first.
+    fn poll(&mut self, sets: usize, longest: Nanos) -> io::Result<Option<Nanos>> {
+        let polled = unless_interrupted(poll::wait(self.sets.fds(sets), Some(longest)))?;
+        Ok(polled.map(|_| self.clock.now()))
     }
 
     /// Applies the rules to what a poll of the first sets has found, and reports it.
