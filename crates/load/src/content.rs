@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sha2::{Digest as _, Sha256};
+use ring::digest::{Context, SHA256};
 
 /// What a SHA-256 digest is written with in front of its 64 hexadecimal digits.
 const NAME: &str = "sha256:";
@@ -48,13 +48,13 @@ impl fmt::Display for Digest {
 }
 
 /// The content of one reply, as far as it has come; only where its digest is asked for.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Hasher(Option<Box<Sha256>>);
+#[derive(Clone, Default)]
+pub(crate) struct Hasher(Option<Box<Context>>);
 
 impl Hasher {
     /// One that works, or one that does nothing.
     pub fn new(works: bool) -> Hasher {
-        Hasher(works.then(Box::default))
+        Hasher(works.then(|| Box::new(Context::new(&SHA256))))
     }
 
     /// Takes the next piece.
@@ -66,7 +66,8 @@ impl Hasher {
 
     /// The digest of all since the last one; nothing where it does nothing.
     pub fn finish(&mut self) -> Option<Digest> {
-        self.0.as_mut().map(|hash| Digest(hash.finalize_reset().into()))
+        let hash = std::mem::replace(self.0.as_deref_mut()?, Context::new(&SHA256));
+        Some(Digest(hash.finish().as_ref().try_into().expect("SHA-256 gives 32 bytes")))
     }
 }
 
