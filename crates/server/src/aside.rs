@@ -8,16 +8,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::{Bytes, Limit, Nanos};
+use dispatch::mechanism::Poll;
 use http1::server::Settings;
 use http1::{Body, Method, Request, Response, Service, Status};
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::counters::Board;
 use crate::driver::Stop;
-use crate::driver::readiness::{ByPhases, Listeners, Parts, SocketService};
+use crate::driver::readiness::{self, ByPhases, Listeners, Parts, SocketService};
 use crate::error::{ServeError, system};
 use crate::listener::listen;
-use crate::plan::{LoopHandle, start_readiness};
+use crate::plan::{LoopHandle, addresses, start_thread};
 use crate::settings::LiveSettings;
 
 /// Connections taken at once.
@@ -54,7 +55,11 @@ pub fn start<S: SocketService + Send + 'static>(
         stop: Stop::new().map_err(system("make an eventfd"))?,
         drain_timeout: Nanos::MILLISECOND * 100,
     };
-    start_readiness::<_, ByPhases>(name.to_owned(), "poll", &[], parts)
+    let (stop, board) = (parts.stop.clone(), parts.board.clone());
+    let addresses = addresses(&parts.arrivals.listeners);
+    // The mechanism is fixed: choosing it by name would compile the loop for every mechanism once more.
+    let body = move || readiness::run::<Poll, S, ByPhases, Listeners>(parts);
+    start_thread(name.to_owned(), &[], stop, board, addresses, body)
 }
 
 /// A text under a path, made anew for every reader, until this is dropped.
@@ -73,7 +78,7 @@ impl Page {
         media_type: &'static str,
         text: impl Fn() -> String + Send + 'static,
     ) -> Result<Page, ServeError> {
-        let running = start("page", address, Shown { path, media_type, text })?;
+        let running = start("page", address, Shown { path, media_type, text: Box::new(text) })?;
         Ok(Page { running })
     }
 
@@ -89,13 +94,13 @@ impl Drop for Page {
     }
 }
 
-struct Shown<F> {
+struct Shown {
     path: &'static str,
     media_type: &'static str,
-    text: F,
+    text: Box<dyn Fn() -> String + Send>,
 }
 
-impl<F: Fn() -> String> Service for Shown<F> {
+impl Service for Shown {
     type File = Arc<OwnedFd>;
 
     fn respond(&mut self, request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
@@ -107,7 +112,7 @@ impl<F: Fn() -> String> Service for Shown<F> {
     }
 }
 
-impl<F: Fn() -> String> SocketService for Shown<F> {
+impl SocketService for Shown {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
