@@ -1,7 +1,6 @@
-//! `inrush capacity`: flags to a survey of a server, the generator as its target, and its result.
+//! `inrush capacity`: from flags to a survey of a server, the generator as its target, and the result.
 //!
-//! What is offered when, and what it means, is `lab::knee`'s; a step is a run of the load generator in
-//! this process.
+//! `lab::knee` decides on the loads and judges them. A step is a run of the load generator in this process.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -24,8 +23,6 @@ const ROUND_S: f64 = 5.0;
 pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     let output = flags.output;
     let slo = flags.slo.as_ref().map(Threshold::to_string);
-    let plan =
-        Survey { trials: flags.trials.get(), step: flags.step_time, past: flags.past, seed: flags.seed };
     let mut config = configuration(&flags);
     // Asked before anything is sent: a step that is refused halfway would have been load already.
     config.client = s_client(PerSecond(RATE_UNASKED.0 * 2.0));
@@ -33,7 +30,7 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         Some(requests_per_s) => requests_per_s / (RATE_UNASKED.0 * 2.0),
         None => unreachable!("an S-client has a rate"),
     };
-    let settings = settings(&config, &plan, slo.as_deref());
+    let settings = settings(&config, &flags, slo.as_deref());
     let manifest = Manifest::of_this_machine(RealClock::new().wall(), settings, Some(flags.seed));
     let mut server = Server {
         config,
@@ -52,6 +49,15 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
                 "--slo '{slo}' does not hold even at {PROBE_PER_S}/s: there is nothing to search"
             )));
         }
+        let deadline = knee::deadline(&probe, server.slo.as_ref().and_then(Threshold::latency_bound));
+        server.config.expected.deadline = Some(deadline);
+        let plan = Survey {
+            trials: flags.trials.get(),
+            step: flags.step_time,
+            past: flags.past,
+            deadline,
+            seed: flags.seed,
+        };
         let seconds = plan.expected_time(&probe).as_secs_f64();
         eprintln!("inrush: this takes about {:.0} s", (seconds / ROUND_S).ceil() * ROUND_S);
         let (findings, ended) = knee::survey(&plan, &probe, &mut server);
@@ -70,7 +76,10 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         CapacityVerdict::Interrupted => {
             Err(Exit::Failed("interrupted, so the result is of a part of the survey".to_owned()))
         }
-        CapacityVerdict::Holds | CapacityVerdict::Sags | CapacityVerdict::Collapses => Ok(()),
+        CapacityVerdict::Holds
+        | CapacityVerdict::Drops
+        | CapacityVerdict::Sags
+        | CapacityVerdict::Collapses => Ok(()),
     }
 }
 
@@ -94,15 +103,19 @@ fn configuration(flags: &CapacityFlags) -> Config {
 }
 
 /// Every setting as text: the generator's, but for those that differ from step to step, and the survey's.
-fn settings(config: &Config, plan: &Survey, slo: Option<&str>) -> std::collections::BTreeMap<String, String> {
+fn settings(
+    config: &Config,
+    flags: &CapacityFlags,
+    slo: Option<&str>,
+) -> std::collections::BTreeMap<String, String> {
     let mut settings = config.describe();
     for of_a_step in ["rate", "duration", "warmup", "interval"] {
         settings.remove(of_a_step);
     }
     let of_the_survey = [
-        ("past", format!("{}x", plan.past)),
-        ("step_time", plan.step.to_string()),
-        ("trials", plan.trials.to_string()),
+        ("past", format!("{}x", flags.past)),
+        ("step_time", flags.step_time.to_string()),
+        ("trials", flags.trials.to_string()),
         ("slo", slo.unwrap_or("none").to_owned()),
     ];
     settings.extend(of_the_survey.map(|(name, value)| (name.to_owned(), value)));
@@ -178,7 +191,13 @@ impl Server {
         if self.stop.is_requested() { Err(Ended::Interrupted) } else { Ok(result) }
     }
 
-    /// The sessions that make so many requests a second.
+    /// Whether the objective held. Its threshold has to be crossed, and no objective holds for a server that is silent.
+    fn held(&self, result: &LoadResult) -> bool {
+        let answered = result.outcomes.get(Outcome::Ok) > 0;
+        self.slo.as_ref().is_none_or(|slo| answered && slo.crossed_by(result).is_some())
+    }
+
+    /// The session rate that makes this rate of requests.
     fn sessions(&self, per_s: f64) -> PerSecond {
         PerSecond(per_s / self.mean_session_length)
     }
@@ -199,9 +218,7 @@ impl Target for Server {
         let stop = self.stop.clone();
         let times = [offer.warmup, offer.time, Nanos::SECOND];
         let result = self.load(s_client(self.sessions(offer.per_s)), times, &stop, &mut |_| {})?;
-        // An objective is written as a threshold that has to be crossed.
-        let held = self.slo.as_ref().is_none_or(|slo| slo.crossed_by(&result).is_some());
-        Ok(Step::of(&result, offer.per_s, held))
+        Ok(Step::of(&result, offer.per_s, self.held(&result)))
     }
 
     fn watch(
@@ -228,8 +245,8 @@ impl Target for Server {
     }
 
     fn slo_held(&self, step: &Step) -> bool {
-        let (Some(slo), Some(watched)) = (&self.slo, &self.watched) else { return true };
-        // What is not known of a part of a run, such as connect times, is that of the whole.
+        let Some(watched) = &self.watched else { return true };
+        // The figures that a part of a run lacks, such as connect times, are those of the whole.
         let part = LoadResult {
             offered_per_s: step.offered_per_s,
             goodput_per_s: step.goodput_per_s,
@@ -237,7 +254,7 @@ impl Target for Server {
             outcomes: step.outcomes.clone(),
             ..watched.clone()
         };
-        slo.crossed_by(&part).is_some()
+        self.held(&part)
     }
 }
 

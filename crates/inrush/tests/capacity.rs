@@ -14,18 +14,23 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 /// As short as can be: the figures do not matter.
 const SHORT: [&str; 4] = ["--step-time=400ms", "--trials=1", "--past=2x", "--seed=7"];
 
-/// A server that needs 2 ms of processor time for each request, so that its capacity is found quickly; killed
-/// when dropped.
+/// A running server, killed when dropped.
 struct Server {
     _child: Child,
     _root: tempfile::TempDir,
     url: String,
 }
 
+/// A server that needs 2 ms of processor time for each request, so that its capacity is found quickly.
 fn server() -> Server {
+    server_with(&["--burn=2ms"])
+}
+
+/// One loop with these flags.
+fn server_with(flags: &[&str]) -> Server {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("index.html"), "hello").unwrap();
-    let arguments = ["serve", "--listen=127.0.0.1:0", "--arch=sped", "--burn=2ms"];
+    let arguments = [&["serve", "--listen=127.0.0.1:0", "--arch=sped"], flags].concat();
     let arguments =
         arguments.iter().map(std::ffi::OsString::from).chain([root.path().as_os_str().to_owned()]);
     let mut child = Program::new(PROGRAM).arguments(arguments).start().unwrap();
@@ -50,6 +55,7 @@ fn a_server_is_surveyed_and_the_result_has_its_documented_shape() {
     assert!(said.starts_with("inrush: this takes about "), "{said}");
     assert_eq!(result["schema"], "inrush.capacity/1");
     assert_eq!(result["slo"], "p99<1h");
+    assert_eq!(result["deadline_ns"], 3_600_000_000_000_u64, "the objective's bound");
     let capacity = result["capacity_per_s"].as_f64().unwrap();
     let interval: Vec<f64> = serde_json::from_value(result["interval_per_s"].clone()).unwrap();
     assert!(interval[0] <= capacity && capacity <= interval[1], "{capacity} {interval:?}");
@@ -57,7 +63,7 @@ fn a_server_is_surveyed_and_the_result_has_its_documented_shape() {
     assert_eq!(result["manifest"]["seed"], 7);
     assert_eq!(result["manifest"]["config"]["past"], "2x");
     let verdict = result["verdict"].as_str().unwrap();
-    assert!(["holds", "sags", "collapses", "generator-limited"].contains(&verdict), "{verdict}");
+    assert!(["holds", "drops", "sags", "collapses", "generator-limited"].contains(&verdict), "{verdict}");
     assert_eq!(code, if verdict == "generator-limited" { 5 } else { 0 }, "{said}");
     let record: record::CapacityResult = serde_json::from_value(result).unwrap();
     assert!(!record.search.is_empty() && !record.knee.is_empty());
@@ -78,6 +84,33 @@ fn the_text_is_a_table_and_a_paragraph() {
     assert!([0, 5].contains(&code), "{code}: {said}");
     assert!(out.contains("goodput") && out.contains("\nknee "), "{out}");
     assert!(out.lines().last().unwrap().starts_with("The "), "{out}");
+}
+
+/// Five times its capacity is offered to a server that serves 50 requests a second and queues all others.
+#[test]
+fn a_slow_server_with_a_long_queue_does_not_hold() {
+    let server = server_with(&["--burn=20ms", "--backlog=4096"]);
+    let flags = ["--step-time=400ms", "--trials=1", "--past=5x", "--output=json"];
+    let (code, out, said) = capacity(&[&flags[..], &[&server.url]].concat());
+    assert!([0, 5].contains(&code), "{code}: {said}");
+    let record: record::CapacityResult = serde_json::from_str(&out).unwrap();
+    let table = lab::knee::table(&record);
+    assert_ne!(record.verdict, record::CapacityVerdict::Holds, "{table}");
+    assert!(!table.contains("holds"), "{table}");
+    let shares = table.split_whitespace().zip(table.split_whitespace().skip(1));
+    let shares: Vec<f64> =
+        shares.filter(|(_, unit)| *unit == "%").map(|(share, _)| share.parse().unwrap()).collect();
+    assert!(!shares.is_empty() && shares.iter().all(|share| *share <= 100.0), "{table}");
+}
+
+#[test]
+fn a_server_that_listens_and_never_accepts_has_no_capacity() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (code, out, said) = capacity(&["--request-timeout=500ms", &url]);
+    assert_eq!(code, 3, "{said}");
+    assert!(out.contains("No request was answered correctly"), "{out}");
+    assert!(!out.contains("holds"), "{out}");
 }
 
 #[test]

@@ -1,20 +1,19 @@
-//! A server's capacity, what it does past it, and how it comes back: the whole survey.
+//! The survey of a server: its capacity, its behaviour past the capacity, and its recovery.
 //!
 //! ```text
 //!   probe -> search (doubling, narrowing) -> knee (loads around it, repeated, in random order)
 //!         -> past (upwards, to the largest load) -> back (the same loads downwards) -> recovery
 //! ```
 //!
-//! The search is that of [`crate::capacity`] with short runs; it only says where to look. The capacity
-//! is estimated from longer runs around there (`estimate`), repeated in random order so that a drift
-//! of the machine does not pass for an effect of the load. Under an objective, replies that do not meet
-//! it are not good, so the capacity is the highest load under which it holds. Past the capacity the loads
-//! follow one another in one run, first up and then down: what differs at equal load is the
-//! overload's after-effect. Banga 1997, section 4, goes past the capacity; going back is ours.
+//! The search is that of [`crate::capacity`] with short runs; it only says where to look. `estimate` takes the capacity
+//! from longer runs around there. They are repeated in random order, so that a drift of the machine does not pass for an
+//! effect of the load. A reply is good within the [`deadline`]; under an objective, a load is served if the
+//! objective holds. Past the capacity the loads follow one another in one run, first up and then down: a difference at
+//! equal load is the overload's after-effect. Banga 1997, section 4, goes past the capacity; going back is ours.
 //!
-//! Owns the order of loads, the judgement and its words. What offers the load is a [`Target`], so
-//! the survey is tried on simulated servers. Between runs that overloaded the server and the next run that
-//! asks something else of it, a trickle is offered until it is answered, so that no run pays for the last.
+//! Owns the order of the loads, the judgement and its words. A [`Target`] offers the load, so the survey is tested on
+//! simulated servers. After a run that overloaded the server, a trickle is offered until it is answered: no
+//! run pays for the last.
 
 mod estimate;
 mod intervals;
@@ -27,6 +26,7 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use judge::is_brought_about;
 pub use judge::{conclude, interrupted, unreachable};
 pub use words::table;
 
@@ -62,6 +62,11 @@ const FURTHER_MOST: usize = 5;
 const PAST_LOADS: usize = 4;
 /// Of the capacity, the load at which recovery is watched: one that the server has no trouble with.
 pub const RECOVERY_LOAD: f64 = 0.8;
+/// Without an objective that bounds latency, a reply within this time is good: a user's flow of thought stays
+/// uninterrupted for about a second (Nielsen, Usability Engineering, 1993, section 5.5).
+const IN_TIME: Nanos = Nanos::SECOND;
+/// A server that is slow by nature gets this multiple of its latency when it has nothing else to do.
+const IN_TIME_LATENCIES: u64 = 2;
 /// How long recovery is waited for: longer than the longest queue of a usual backlog takes.
 pub const RECOVERY_MOST: Nanos = Nanos::from_secs(10);
 /// Of the highest load that was served, the trickle between runs; more of a small one, or it would tell nothing.
@@ -137,6 +142,8 @@ pub struct Survey {
     pub step: Nanos,
     /// The largest load, as a multiple of the capacity; above 1.
     pub past: f64,
+    /// A later reply is no goodput; what the target was told.
+    pub deadline: Nanos,
     /// Where the random order and the intervals come from.
     pub seed: Seed,
 }
@@ -162,6 +169,8 @@ impl Survey {
 /// Everything that was measured.
 #[derive(Clone, Debug)]
 pub struct Findings {
+    /// A later reply was no goodput.
+    pub deadline: Nanos,
     /// The search's runs.
     pub search: Vec<Step>,
     /// The runs around the knee, in the order they were made in.
@@ -192,9 +201,16 @@ pub fn probe<T: Target>(target: &mut T, patience: Nanos) -> Result<Step, T::Erro
     target.offer(offer(patience.max(Nanos::SECOND)))
 }
 
+/// The time within which a reply is good: the objective's bound on latency if it has one, else a second, or
+/// twice the latency in the probe if that is longer.
+pub fn deadline(probe: &Step, objective: Option<Nanos>) -> Nanos {
+    objective.unwrap_or_else(|| IN_TIME.max(Nanos(probe.latency_intended_ns.p99) * IN_TIME_LATENCIES))
+}
+
 /// The survey, after a [`probe`] that was answered: what was found, and whether it came to its end.
 pub fn survey<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> (Findings, Result<(), T::Error>) {
     let mut findings = Findings {
+        deadline: plan.deadline,
         search: Vec::new(),
         knee: Vec::new(),
         estimate: Estimate { per_s: 0.0, interval_per_s: [0.0; 2], enclosed: false },
@@ -229,10 +245,11 @@ fn measured(step: &Step) -> Measured {
     }
 }
 
-/// Of the requests that were sent, the share that was answered correctly; at most 1.
-fn answered_share(step: &Step) -> f64 {
-    let sent_per_s = step.offered_per_s * step.sent_share();
-    if sent_per_s > 0.0 { (step.goodput_per_s / sent_per_s).min(1.0) } else { 0.0 }
+/// Good replies, as a share of the requests that were sent and ended in the step or were waiting at its end. Not more
+/// than 1: a run may end a few replies to requests of its warm-up, which are no requests of its own.
+pub(crate) fn answered_share(step: &Step) -> f64 {
+    let sent = step.offered() as f64 * step.sent_share();
+    if sent > 0.0 { (step.goodput_per_s * step.duration_s / sent).min(1.0) } else { 0.0 }
 }
 
 /// The steps at each load, loads ascending.

@@ -139,6 +139,22 @@ impl Threshold {
     }
 }
 
+impl Threshold {
+    /// The longest latency of a single reply under this objective. Only an upper bound on a high percentile of the
+    /// latency from the intended time is one: a bound on the median allows half of the replies to be later.
+    pub fn latency_bound(&self) -> Option<Nanos> {
+        let is_upper = matches!(self.comparison, Comparison::Below | Comparison::AtMost);
+        match self.bound {
+            Bound::Time(Times::Intended, Quantile::P99 | Quantile::P999 | Quantile::Max, bound)
+                if is_upper =>
+            {
+                Some(bound)
+            }
+            _ => None,
+        }
+    }
+}
+
 fn distribution(result: &LoadResult, times: Times) -> &Distribution {
     match times {
         Times::Intended => &result.latency_intended_ns,
@@ -275,6 +291,16 @@ mod tests {
         check("errors>2", None);
         check("reset>=2", Some("reset>=2: measured 2"));
         check("ok<99%", Some("ok<99%: measured 98.00%"));
+    }
+
+    #[test]
+    fn an_upper_bound_on_a_high_percentile_bounds_every_reply() {
+        let bound = |text: &str| text.parse::<Threshold>().unwrap().latency_bound();
+        assert_eq!(bound("p99<100ms"), Some(Nanos::from_millis(100)));
+        assert_eq!(bound("max <= 1s"), Some(Nanos::SECOND));
+        for other in ["p50<100ms", "p99>100ms", "sent-p99<100ms", "mean<100ms", "errors<1%"] {
+            assert_eq!(bound(other), None, "{other}");
+        }
     }
 
     #[test]

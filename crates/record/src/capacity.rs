@@ -1,4 +1,4 @@
-//! What a search for a server's capacity found out: below it, at it, past it, and back.
+//! The result of a search for a server's capacity: loads below it, at it, past it, and back.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Step {
     pub asked_per_s: f64,
     /// Requests scheduled, a second.
     pub offered_per_s: f64,
-    /// Correct replies, a second.
+    /// Correct replies within [`CapacityResult::deadline_ns`], a second. A reply counts in the step it arrives in.
     pub goodput_per_s: f64,
     /// The measured time, warm-up left out.
     pub duration_s: f64,
@@ -54,7 +54,8 @@ impl Step {
         }
     }
 
-    /// Requests offered in the measured time.
+    /// Requests that ended in the step or were waiting at its end. At least the requests that ended well: a reply to a
+    /// request of an earlier step is one of them.
     pub fn offered(&self) -> u64 {
         self.outcomes.total() + self.in_flight_at_end
     }
@@ -71,15 +72,17 @@ impl Step {
     }
 }
 
-/// What a server does past its capacity.
+/// The behaviour of a server past its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityVerdict {
-    /// It goes on answering about as much as it can.
+    /// Its goodput, its latency and the objective hold, it refuses the excess at once, and it recovers within a second.
     Holds,
-    /// It answers markedly less.
+    /// The same, but it leaves the excess without an answer.
+    Drops,
+    /// Its goodput, its latency, the objective or its recovery is markedly worse than at the capacity.
     Sags,
-    /// It answers less than half.
+    /// Its goodput falls below half of the capacity, or it does not recover.
     Collapses,
     /// The generator gave out first: the capacity is a lower bound, and nothing is known past it.
     GeneratorLimited,
@@ -102,6 +105,10 @@ pub struct CapacityResult {
     pub interval_per_s: [f64; 2],
     /// What had to hold, as it was given.
     pub slo: Option<String>,
+    /// A reply that takes longer than this, from the intended time of its request, is no goodput; 0 where no capacity
+    /// was searched for.
+    #[serde(default)]
+    pub deadline_ns: u64,
     /// The short runs that found where to look, in their order.
     pub search: Vec<Step>,
     /// The runs that the capacity was estimated from, in their random order.

@@ -1,9 +1,8 @@
 //! Steps cut out of a run with several loads, from its intervals.
 //!
-//! What happened in an interval counts there, whenever it was scheduled: a reply that waited for three steps is
-//! one of the step it arrives in, with all of its latency. Quantiles cannot be put together from
-//! those of parts, so a step's quantile is the median over its intervals, each counted by its replies; the
-//! largest is the largest.
+//! An event counts in the interval that it happens in: a reply to a request of an earlier step belongs to the step it
+//! arrives in, with all of its latency. Quantiles of a whole do not follow from quantiles of its parts, so a
+//! step's quantile is the median over its intervals, weighted by their replies. The maximum is exact.
 
 use base::Nanos;
 use record::{Distribution, Outcomes, Point, Step};
@@ -40,7 +39,7 @@ pub fn step(points: &[Point], asked_per_s: f64, from: Nanos, until: Nanos) -> St
     let mut step = Step {
         asked_per_s,
         offered_per_s: rate(offered),
-        goodput_per_s: rate(outcomes.get(record::Outcome::Ok)),
+        goodput_per_s: rate(points.iter().map(|point| point.good).sum()),
         duration_s,
         latency_intended_ns: latency(points),
         in_flight_at_end: offered.saturating_sub(outcomes.total()),
@@ -106,6 +105,7 @@ mod tests {
                     at_s: number as f64 / 10.0,
                     interval_s: 0.1,
                     offered: 20,
+                    good: number / 2,
                     latency_intended_ns: latency,
                     ..Point::default()
                 };
@@ -117,6 +117,7 @@ mod tests {
         assert!((step.duration_s - 0.5).abs() < 1e-9);
         assert!((step.offered_per_s - 200.0).abs() < 1e-6);
         assert_eq!(step.outcomes.get(Outcome::Ok), 6 + 7 + 8 + 9 + 10);
+        assert!((step.goodput_per_s * step.duration_s - 19.0).abs() < 1e-6, "late replies are none");
         assert_eq!((step.in_flight_at_end, step.offered()), (60, 100));
         assert_eq!((step.latency_intended_ns.p50, step.latency_intended_ns.max), (8, 10));
         assert!(!step.generator_limited);

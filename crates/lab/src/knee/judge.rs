@@ -1,43 +1,81 @@
-//! What the findings mean: a verdict, where requests are lost, and the record of it all.
+//! The verdict of a survey, where requests are lost, and the record of it all.
+//!
+//! The verdict follows from the largest load past the capacity that the generator brought about, from the way back and
+//! from the recovery. Each [`Shortfall`] there rules out that the server "holds":
+//!
+//! ```text
+//!   goodput below half of the capacity, or no recovery   collapses
+//!   any other shortfall but `Unanswered`                 sags
+//!   `Unanswered` alone                                   drops
+//!   none                                                 holds
+//! ```
 
 use std::collections::BTreeMap;
 
 use record::capacity::SCHEMA;
 use record::{CapacityResult, CapacityVerdict, Manifest, Outcome, Step};
 
-use super::{Findings, KEEPS_UP, measured, words};
+use super::{Findings, KEEPS_UP, measured, recovery, words};
 
-/// Of its capacity, what a server still answers at the largest load if it holds. Event-driven servers
-/// with a bounded accept queue keep 80 to 90 % of their peak at 1.2 times their capacity (Brecht 2004,
-/// section 6, and our own measurements of the usual servers); to hold is to be better than that.
+/// The least goodput at the largest load of a server that holds, as a share of its capacity. Event-driven servers
+/// with a bounded accept queue keep 80 to 90 % of their peak at 1.2 times their capacity (Brecht 2004, section 6, and
+/// our own measurements of the usual servers); to hold is to be better than that.
 const HOLDS: f64 = 0.9;
-/// And if it only sags: with less than half, most of the work is done for nobody.
+/// The least goodput of a server that sags: with less than half, most of the work is done for nobody.
 const SAGS: f64 = 0.5;
-/// At the same load on the way down, the share of what it answered on the way up below which the
-/// overload is said to have an after-effect: twice the noise of a step.
+/// The least goodput on the way down, as a share of the goodput at the same load on the way up, without an after-effect:
+/// twice the noise of a step.
 const AFTER_EFFECT: f64 = 0.9;
+/// A median latency above this multiple of the 99th percentile below the capacity means a queue.
+const SLOWER: f64 = 2.0;
+/// A median latency below this is no queue worth the name: users take 0.1 s for instantaneous (Nielsen, Usability
+/// Engineering, 1993, section 5.5).
+const QUEUE_LEAST_NS: f64 = 100e6;
+/// The largest share of unanswered requests of a server that holds. It cannot serve the excess, but it can refuse it.
+const UNANSWERED_MOST: f64 = 0.1;
+/// The longest recovery of a server that holds, in seconds.
+const RECOVERS_S: f64 = 1.0;
 
 /// The name of requests that had not ended, beside the outcomes'.
 pub(super) const IN_FLIGHT: &str = "in_flight_at_end";
 
+/// One way in which a server is worse past its capacity than at it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Shortfall {
+    /// Goodput is lost.
+    Goodput,
+    /// The objective does not hold.
+    Objective,
+    /// Replies wait in a queue.
+    Latency,
+    /// This share of the requests got neither a reply nor a refusal.
+    Unanswered(f64),
+    /// Less is answered on the way down than at the same load on the way up.
+    AfterEffect,
+    /// The recovery takes more than a second, or more than the survey waited for.
+    Recovery,
+}
+
 /// The record of a survey.
 pub fn conclude(findings: Findings, slo: Option<String>, manifest: Manifest) -> CapacityResult {
-    let verdict = verdict(&findings);
+    let lower_bound_only = findings.lower_bound_only;
     let mut result = CapacityResult {
         schema: SCHEMA.to_owned(),
         capacity_per_s: findings.estimate.per_s,
         interval_per_s: findings.estimate.interval_per_s,
         slo,
+        deadline_ns: findings.deadline.0,
         loss: largest_offered(&findings.past).map(loss).unwrap_or_default(),
         search: findings.search,
         knee: findings.knee,
         past: findings.past,
         back: findings.back,
         recovery_s: findings.recovery_s,
-        verdict,
+        verdict: CapacityVerdict::GeneratorLimited,
         text: String::new(),
         manifest,
     };
+    result.verdict = if lower_bound_only { CapacityVerdict::GeneratorLimited } else { verdict(&result) };
     result.text = words::paragraph(&result);
     result
 }
@@ -74,6 +112,7 @@ pub fn unreachable(probe: &Step, slo: Option<String>, manifest: Manifest) -> Cap
         capacity_per_s: 0.0,
         interval_per_s: [0.0, 0.0],
         slo,
+        deadline_ns: 0,
         search: vec![probe.clone()],
         knee: Vec::new(),
         past: Vec::new(),
@@ -88,24 +127,54 @@ pub fn unreachable(probe: &Step, slo: Option<String>, manifest: Manifest) -> Cap
     result
 }
 
-fn verdict(findings: &Findings) -> CapacityVerdict {
-    if findings.lower_bound_only {
-        return CapacityVerdict::GeneratorLimited;
-    }
-    if findings.estimate.per_s <= 0.0 {
+fn verdict(result: &CapacityResult) -> CapacityVerdict {
+    if result.capacity_per_s <= 0.0 {
         // It answered a probe, and no load that was tried.
         return CapacityVerdict::Collapses;
     }
-    let Some(largest) = largest_offered(&findings.past) else { return CapacityVerdict::GeneratorLimited };
-    match largest.goodput_per_s / findings.estimate.per_s {
-        kept if kept >= HOLDS => CapacityVerdict::Holds,
-        kept if kept >= SAGS => CapacityVerdict::Sags,
-        _ => CapacityVerdict::Collapses,
+    let Some(largest) = largest_offered(&result.past) else { return CapacityVerdict::GeneratorLimited };
+    if kept(result, largest) < SAGS || result.recovery_s.is_none() {
+        return CapacityVerdict::Collapses;
+    }
+    match shortfalls(result).as_slice() {
+        [] => CapacityVerdict::Holds,
+        [Shortfall::Unanswered(_)] => CapacityVerdict::Drops,
+        _ => CapacityVerdict::Sags,
     }
 }
 
+/// The goodput of a step as a share of the capacity.
+pub(super) fn kept(result: &CapacityResult, step: &Step) -> f64 {
+    step.goodput_per_s / result.capacity_per_s
+}
+
+/// Every shortfall of the server past its capacity; none where no load was brought about there.
+pub(super) fn shortfalls(result: &CapacityResult) -> Vec<Shortfall> {
+    let Some(largest) = largest_offered(&result.past) else { return Vec::new() };
+    let slow_ns = (recovery::usual_p99_ns(&result.knee) * SLOWER).max(QUEUE_LEAST_NS);
+    let unanswered = unanswered_share(largest);
+    let found = [
+        (kept(result, largest) < HOLDS, Shortfall::Goodput),
+        (!largest.slo_held, Shortfall::Objective),
+        (largest.latency_intended_ns.p50 as f64 > slow_ns, Shortfall::Latency),
+        (unanswered > UNANSWERED_MOST, Shortfall::Unanswered(unanswered)),
+        (after_effect(&result.past, &result.back).is_some(), Shortfall::AfterEffect),
+        (result.recovery_s.is_none_or(|seconds| seconds > RECOVERS_S), Shortfall::Recovery),
+    ];
+    found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, shortfall)| shortfall).collect()
+}
+
+/// Requests without a reply or a refusal, as a share of the requests that the generator sent.
+fn unanswered_share(step: &Step) -> f64 {
+    let silent = [Outcome::ConnectTimeout, Outcome::ResponseTimeout];
+    let unanswered =
+        step.in_flight_at_end + silent.map(|outcome| step.outcomes.get(outcome)).iter().sum::<u64>();
+    let sent = step.offered() as f64 * step.sent_share();
+    if sent > 0.0 { unanswered as f64 / sent } else { 0.0 }
+}
+
 /// Whether the generator really offered what it was asked to; a step need not have a whole number of requests.
-pub(super) fn is_brought_about(step: &Step) -> bool {
+pub(crate) fn is_brought_about(step: &Step) -> bool {
     let missing_per_s = KEEPS_UP * step.asked_per_s - step.offered_per_s * step.sent_share();
     missing_per_s * step.duration_s <= 1.0
 }

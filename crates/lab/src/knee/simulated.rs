@@ -1,13 +1,13 @@
-//! Servers that exist in numbers only, with a generator before them that never gives out unless told to.
+//! Simulated servers, with a generator that never gives out unless told to.
 //!
-//! A server answers what it is offered up to its capacity; past it, `collapse` of the capacity for every
-//! capacity offered too much is lost. Overload leaves `debt`: seconds of full work that the server must get
-//! rid of before it serves as before; while in debt it answers little and slowly. Latency grows towards
-//! the capacity as a queue's does.
+//! A server answers its load up to its capacity. Past it, the server loses `collapse` of the capacity for every
+//! capacity of excess load. Overload leaves `debt`: seconds of full work before the server serves as before; while in
+//! debt it answers little and slowly. Latency grows towards the capacity as a queue's does, and past it a full
+//! queue adds `full_queue_ns`. The latencies of a load are evenly spread from 0 to twice their median.
 
 use std::convert::Infallible;
 
-use base::{Rng, Seed};
+use base::{Nanos, Rng, Seed};
 use rand::RngExt;
 use record::{Distribution, Outcome, Outcomes, Point, Step};
 
@@ -15,8 +15,8 @@ use super::{Level, Offer, Target};
 
 /// Latency of a server that has nothing else to do.
 const UNLOADED_NS: f64 = 1e6;
-/// What a full queue adds.
-const FULL_QUEUE_NS: f64 = 400e6;
+/// Latency that a short full queue adds.
+const FULL_QUEUE_NS: f64 = 20e6;
 /// Of its capacity, what a server in debt answers.
 const IN_DEBT: f64 = 0.3;
 
@@ -28,6 +28,11 @@ pub struct Simulated {
     pub debt_per_s: f64,
     pub debt_s: f64,
     pub generator_most: f64,
+    pub full_queue_ns: f64,
+    /// How the excess ends.
+    pub excess: Outcome,
+    /// A later reply is no goodput.
+    pub deadline: Nanos,
     /// The highest 99th percentile that is allowed.
     pub p99_most_ns: f64,
     pub offers: Vec<Offer>,
@@ -44,6 +49,9 @@ impl Simulated {
             debt_per_s: 0.0,
             debt_s: 0.0,
             generator_most: f64::INFINITY,
+            full_queue_ns: FULL_QUEUE_NS,
+            excess: Outcome::Shed,
+            deadline: Nanos::SECOND,
             p99_most_ns: f64::INFINITY,
             offers: Vec::new(),
             time_s: 0.0,
@@ -65,11 +73,16 @@ impl Simulated {
         let goodput = per_s.min(self.capacity * left * self.noisy());
         let utilisation = (per_s / self.capacity).min(0.999);
         let queue = if beyond > 0.0 || indebted {
-            FULL_QUEUE_NS
+            self.full_queue_ns
         } else {
             UNLOADED_NS * utilisation / (1.0 - utilisation)
         };
         (goodput, UNLOADED_NS + queue)
+    }
+
+    /// The share of replies that meet the deadline.
+    fn in_time(&self, latency_ns: f64) -> f64 {
+        (self.deadline.0 as f64 / (2.0 * latency_ns)).min(1.0)
     }
 
     fn latency(ns: f64, count: u64) -> Distribution {
@@ -86,18 +99,18 @@ impl Target for Simulated {
         self.serve(offer.per_s, offer.warmup.as_secs_f64());
         let seconds = offer.time.as_secs_f64();
         let sent_per_s = offer.per_s.min(self.generator_most);
-        let (goodput_per_s, latency_ns) = self.serve(sent_per_s, seconds);
+        let (answered_per_s, latency_ns) = self.serve(sent_per_s, seconds);
         let count = |per_s: f64| (per_s * seconds).round() as u64;
         let mut outcomes = Outcomes::default();
-        outcomes.add(Outcome::Ok, count(goodput_per_s));
-        outcomes.add(Outcome::ConnectTimeout, count(sent_per_s - goodput_per_s));
+        outcomes.add(Outcome::Ok, count(answered_per_s));
+        outcomes.add(self.excess, count(sent_per_s - answered_per_s));
         outcomes.add(Outcome::NoDescriptor, count(offer.per_s - sent_per_s));
-        let latency = Simulated::latency(latency_ns, count(goodput_per_s));
+        let latency = Simulated::latency(latency_ns, count(answered_per_s));
         let generator_limited = offer.per_s > self.generator_most;
         Ok(Step {
             asked_per_s: offer.per_s,
-            offered_per_s: offer.per_s,
-            goodput_per_s,
+            offered_per_s: outcomes.total() as f64 / seconds,
+            goodput_per_s: latency.count as f64 / seconds * self.in_time(latency_ns),
             duration_s: seconds,
             latency_intended_ns: latency,
             outcomes,
@@ -122,24 +135,25 @@ impl Target for Simulated {
         let mut so_far = [0.0; 4];
         for per_s in loads {
             let sent_per_s = per_s.min(self.generator_most);
-            let (goodput_per_s, latency_ns) = self.serve(sent_per_s, INTERVAL_S);
-            let rates = [per_s, goodput_per_s, sent_per_s - goodput_per_s, per_s - sent_per_s];
+            let (answered_per_s, latency_ns) = self.serve(sent_per_s, INTERVAL_S);
+            let rates = [per_s, answered_per_s, sent_per_s - answered_per_s, per_s - sent_per_s];
             let mut counts = [0; 4];
             for ((sum, rate), count) in so_far.iter_mut().zip(rates).zip(&mut counts) {
                 let before = f64::floor(*sum + 1e-9);
                 *sum += rate * INTERVAL_S;
                 *count = (f64::floor(*sum + 1e-9) - before) as u64;
             }
-            let [offered, good, lost, unsent] = counts;
+            let [offered, answered, lost, unsent] = counts;
             let mut point = Point {
                 at_s: (points.len() + 1) as f64 * INTERVAL_S,
                 interval_s: INTERVAL_S,
                 offered,
-                latency_intended_ns: Simulated::latency(latency_ns, good),
+                good: (answered as f64 * self.in_time(latency_ns)).round() as u64,
+                latency_intended_ns: Simulated::latency(latency_ns, answered),
                 ..Point::default()
             };
-            point.outcomes.add(Outcome::Ok, good);
-            point.outcomes.add(Outcome::ConnectTimeout, lost);
+            point.outcomes.add(Outcome::Ok, answered);
+            point.outcomes.add(self.excess, lost);
             point.outcomes.add(Outcome::NoDescriptor, unsent);
             points.push(point);
             if enough(&points) {

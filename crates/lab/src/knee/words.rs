@@ -1,11 +1,13 @@
-//! A survey's result as a person reads it: a table, and what it means in plain words.
+//! A survey's result for people: a table, a legend, and a paragraph in plain words.
 
 use std::fmt::Write;
 
 use record::{CapacityResult, CapacityVerdict, Outcome, Step};
 
-use super::judge::{IN_FLIGHT, after_effect, bounds, is_brought_about, largest_offered};
-use super::{RECOVERY_LOAD, RECOVERY_MOST, answered_share, by_load, estimate, recovery};
+use super::judge::{
+    IN_FLIGHT, Shortfall, after_effect, bounds, is_brought_about, kept, largest_offered, shortfalls,
+};
+use super::{KEEPS_UP, RECOVERY_LOAD, RECOVERY_MOST, answered_share, by_load, estimate, recovery};
 use crate::report::format::{multiple, percent, plural, rate, time};
 
 /// Losses below this share are not worth a word: less than that is lost at the capacity, too.
@@ -13,14 +15,14 @@ const WORTH_A_WORD: f64 = 0.01;
 /// Sooner than this is at once: two intervals of what is watched.
 const AT_ONCE_S: f64 = 0.2;
 
-/// The table, a line for each load, then the paragraph on one line.
+/// The table with a line for each load, a legend, and the paragraph on one line.
 pub fn table(result: &CapacityResult) -> String {
     let mut out = String::new();
     if !result.knee.is_empty() {
         let _ = writeln!(
             out,
             "{:<9} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10}",
-            "", "x cap.", "offered", "goodput", "answered", "p50", "p99"
+            "", "x cap.", "offered", "goodput", "in time", "p50", "p99"
         );
     }
     for (number, trials) in by_load(&result.knee).iter().enumerate() {
@@ -32,9 +34,19 @@ pub fn table(result: &CapacityResult) -> String {
         }
     }
     if !result.knee.is_empty() {
-        out.push('\n');
+        let _ = writeln!(out, "\n{}\n", legend(result));
     }
     out + &result.text + "\n"
+}
+
+/// The meaning of the columns, on one line.
+fn legend(result: &CapacityResult) -> String {
+    format!(
+        "Goodput: correct replies within {}, each counted in the step it arrives in, so that a step on the way back can \
+         have replies to earlier requests. In time: the share of the requests that got one. p50 and p99: latency of correct replies, \
+         from the intended time.",
+        time(result.deadline_ns as f64)
+    )
 }
 
 /// One load: medians over its steps.
@@ -120,14 +132,8 @@ fn capacity_so_far(result: &CapacityResult) -> String {
 }
 
 fn behaviour_so_far(result: &CapacityResult) -> String {
-    largest_offered(&result.past).map_or(String::new(), |largest| {
-        format!(
-            "At {} the capacity it answers {}, {} of it.",
-            multiple(largest.asked_per_s / result.capacity_per_s),
-            rate(largest.goodput_per_s),
-            percent(largest.goodput_per_s / result.capacity_per_s)
-        )
-    })
+    largest_offered(&result.past)
+        .map_or(String::new(), |largest| format!("So far, {}.", at_the_largest(result, largest)))
 }
 
 fn capacity(result: &CapacityResult) -> String {
@@ -140,8 +146,10 @@ fn capacity(result: &CapacityResult) -> String {
         return format!("The server answers single requests, but no load from {high} up in full{objective}.");
     }
     format!(
-        "The capacity is {}{objective}, between {low} and {high} (95 % confidence): so much is answered in full.",
-        rate(result.capacity_per_s)
+        "The capacity is {}{objective}, between {low} and {high} (95 % confidence): the highest load that the server \
+         answers in full, within {}.",
+        rate(result.capacity_per_s),
+        time(result.deadline_ns as f64)
     )
 }
 
@@ -149,15 +157,52 @@ fn behaviour(result: &CapacityResult) -> String {
     let Some(largest) = largest_offered(&result.past) else { return String::new() };
     let word = match result.verdict {
         CapacityVerdict::Holds => "holds",
+        CapacityVerdict::Drops => "drops requests",
         CapacityVerdict::Sags => "sags",
         _ => "collapses",
     };
+    let goodput_is_lost = shortfalls(result).contains(&Shortfall::Goodput);
+    let others = other_shortfalls(result);
+    let others = match (others.is_empty(), goodput_is_lost) {
+        (true, _) => String::new(),
+        (false, true) => format!("; {others}"),
+        (false, false) => format!(", but {others}"),
+    };
+    format!("Past it the server {word}: {}{others}.", at_the_largest(result, largest))
+}
+
+/// `at 3× the capacity it answers 1k/s within 1 s, 96 % of the capacity`.
+fn at_the_largest(result: &CapacityResult, largest: &Step) -> String {
+    let kept = match kept(result, largest) {
+        share if share > 1.0 / KEEPS_UP => "more than at the capacity".to_owned(),
+        share if share >= 1.0 => "as much as at the capacity".to_owned(),
+        share => format!("{} of the capacity", percent(share)),
+    };
     format!(
-        "Past it the server {word}: at {} the capacity it answers {}, {} of it.",
+        "at {} the capacity it answers {} within {}, {kept}",
         multiple(largest.asked_per_s / result.capacity_per_s),
         rate(largest.goodput_per_s),
-        percent(largest.goodput_per_s / result.capacity_per_s)
+        time(result.deadline_ns as f64)
     )
+}
+
+/// The shortfalls besides lost goodput, as one list.
+fn other_shortfalls(result: &CapacityResult) -> String {
+    let phrase = |shortfall: Shortfall| match shortfall {
+        Shortfall::Goodput => None,
+        Shortfall::Objective => result.slo.as_ref().map(|slo| format!("{slo} does not hold")),
+        Shortfall::Latency => Some("replies wait in a queue".to_owned()),
+        Shortfall::Unanswered(share) => Some(format!("{} of the requests get no answer", percent(share))),
+        Shortfall::AfterEffect => Some("the overload has an after-effect".to_owned()),
+        Shortfall::Recovery if result.recovery_s.is_none() => Some("it does not recover".to_owned()),
+        Shortfall::Recovery => Some("it recovers slowly".to_owned()),
+    };
+    let phrases: Vec<String> = shortfalls(result).into_iter().filter_map(phrase).collect();
+    match phrases.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 fn latency(result: &CapacityResult) -> String {
@@ -166,12 +211,8 @@ fn latency(result: &CapacityResult) -> String {
     if there.count == 0 {
         return "Nothing is answered there.".to_owned();
     }
-    let missed = match &result.slo {
-        Some(slo) if !largest.slo_held => format!(", so {slo} does not hold"),
-        _ => String::new(),
-    };
     format!(
-        "Correct replies take {} there at the median and {} at the 99th percentile (below the capacity {}){missed}.",
+        "Correct replies take {} there at the median and {} at the 99th percentile (below the capacity {}).",
         time(there.p50 as f64),
         time(there.p99 as f64),
         time(recovery::usual_p99_ns(&result.knee))
@@ -197,7 +238,7 @@ fn losses(result: &CapacityResult) -> String {
 /// What an outcome says about where requests are lost.
 fn ended_as(name: &str) -> String {
     if name == IN_FLIGHT {
-        return "were still waiting when the step ended (accepted late, or not yet)".to_owned();
+        return "were still waiting when the step ended".to_owned();
     }
     let outcome = Outcome::ALL.into_iter().find(|outcome| outcome.name() == name);
     match outcome {
@@ -221,13 +262,13 @@ fn ended_as(name: &str) -> String {
 fn way_back(result: &CapacityResult) -> String {
     match after_effect(&result.past, &result.back) {
         Some((up, down)) => format!(
-            "The overload has an after-effect: on the way down {} was answered at {} the capacity, where it had been {} on the way up.",
-            rate(down.goodput_per_s),
+            "The overload has an after-effect: at {} the capacity the server answered {} on the way up, and {} on the way down.",
             multiple(down.asked_per_s / result.capacity_per_s),
-            rate(up.goodput_per_s)
+            rate(up.goodput_per_s),
+            rate(down.goodput_per_s)
         ),
         None if !result.back.iter().any(is_brought_about) => String::new(),
-        None => "On the way down the same loads are answered as on the way up.".to_owned(),
+        None => "On the way down the server answers the same loads as on the way up.".to_owned(),
     }
 }
 
@@ -235,11 +276,11 @@ fn recovered(result: &CapacityResult) -> String {
     let load = multiple(RECOVERY_LOAD);
     match result.recovery_s {
         Some(seconds) if seconds <= AT_ONCE_S => {
-            format!("Then {load} the capacity is served as before at once.")
+            format!("Then it serves {load} the capacity as before at once.")
         }
-        Some(seconds) => format!("Then {load} the capacity is served as before after {seconds:.1} s."),
+        Some(seconds) => format!("Then it serves {load} the capacity as before after {seconds:.1} s."),
         None => format!(
-            "Then {load} the capacity was still not served as before {} s later.",
+            "Then it still did not serve {load} the capacity as before {} s later.",
             RECOVERY_MOST.as_secs_f64()
         ),
     }

@@ -1,6 +1,9 @@
-//! A survey of a server as a page: what it answers of each load, how late, and what that means.
+//! A survey of a server as a page: goodput and latency at each load, and the verdict.
 //!
-//! Owns the figures and the words around them; the meaning itself is the survey's own. A pure function of the result.
+//! Owns the figures and their captions; the verdict and its sentences are the survey's own. A pure function of the result.
+//!
+//! A line joins the loads that were asked for, so it never runs backwards. A load that the generator did not bring about
+//! says nothing about the server: the table has it, the figures do not.
 
 use record::{CapacityResult, CapacityVerdict, Step};
 
@@ -11,18 +14,19 @@ use super::frame::render;
 use super::run::{Page, Part};
 use super::svg::{AxisKind, AxisSpec, Guide, LineChart, Look, Mark, Series, Unit};
 use super::tables::{Table, command_line, machine};
-use crate::knee::by_load;
+use crate::knee::{answered_share, by_load, is_brought_about};
 
 /// The forms of a chart: class, width and height.
 const FORMS: [(&str, (f64, f64)); 2] = [("wide", (840.0, 380.0)), ("narrow", (400.0, 320.0))];
 
-/// A line: its name, its steps, and its value of a step, where it has one.
+/// A line: its name, its steps with loads ascending, and its value of a step, where it has one.
 type Line<'a> = (&'static str, Vec<&'a Step>, fn(&Step) -> Option<f64>);
 
 const GOODPUT: About = About {
     id: "goodput",
     heading: "Goodput",
-    caption: "Correct replies a second against requests offered a second: around the capacity, past it, and on the way back.",
+    caption: "Correct replies in time a second against requests offered a second: around the capacity, past it, and on the way \
+              back. A reply counts in the step it arrives in.",
     title: "goodput (correct replies/s)",
     unit: Unit::Count,
     kind: AxisKind::Linear,
@@ -32,8 +36,8 @@ const GOODPUT: About = About {
 const LATENCY: About = About {
     id: "latency",
     heading: "Latency",
-    caption: "From the time a request was meant to be sent until its reply was complete, of correct replies; the axis of time \
-              is logarithmic.",
+    caption: "Of correct replies, from the time a request was meant to be sent until its reply was complete. The axis of time is \
+              logarithmic.",
     title: "latency from the intended time",
     unit: Unit::Time,
     kind: AxisKind::Log,
@@ -63,6 +67,7 @@ pub fn html(result: &CapacityResult) -> String {
 fn verdict(verdict: CapacityVerdict) -> &'static str {
     match verdict {
         CapacityVerdict::Holds => "The server holds.",
+        CapacityVerdict::Drops => "The server drops requests.",
         CapacityVerdict::Sags => "The server sags.",
         CapacityVerdict::Collapses => "The server collapses.",
         CapacityVerdict::GeneratorLimited => "The generator was the limit.",
@@ -73,8 +78,8 @@ fn verdict(verdict: CapacityVerdict) -> &'static str {
 
 fn figures(result: &CapacityResult) -> Vec<Figure> {
     let up = || by_load(&result.knee).into_iter().filter_map(middle).collect::<Vec<&Step>>();
-    let past = || result.past.iter().collect();
-    let back = || result.back.iter().rev().collect();
+    let past = || result.past.iter().filter(|step| is_brought_about(step)).collect();
+    let back = || result.back.iter().rev().filter(|step| is_brought_about(step)).collect();
     let goodput = |step: &Step| Some(step.goodput_per_s);
     let p50 = |step: &Step| latency(step, step.latency_intended_ns.p50);
     let p99 = |step: &Step| latency(step, step.latency_intended_ns.p99);
@@ -96,8 +101,9 @@ fn figures(result: &CapacityResult) -> Vec<Figure> {
         .collect()
 }
 
-/// Of several trials of a load, the middle one by its goodput.
+/// Of several trials of a load, the middle one by its goodput; nothing where the generator did not bring one about.
 fn middle(mut trials: Vec<&Step>) -> Option<&Step> {
+    trials.retain(|step| is_brought_about(step));
     trials.sort_by(|one, other| one.goodput_per_s.total_cmp(&other.goodput_per_s));
     trials.get(trials.len() / 2).copied()
 }
@@ -141,11 +147,11 @@ fn series(about: &About, index: usize, (name, steps, value): &Line<'_>) -> Serie
         let y = value(step)?;
         let limited = if step.generator_limited { ", generator-limited" } else { "" };
         Some(Mark {
-            x: step.offered_per_s,
+            x: step.asked_per_s,
             y,
             band: (y, y),
             hollow: step.generator_limited,
-            at: rate(step.offered_per_s),
+            at: rate(step.asked_per_s),
             value: format!("{}{limited}", (about.show)(y)),
             ..Mark::default()
         })
@@ -160,7 +166,7 @@ fn table(about: &About, series: &[Series]) -> Table {
     Table { head: ["line", "offered", about.title].map(str::to_owned).to_vec(), rows: rows.collect() }
 }
 
-/// Every step, in the order they were made in.
+/// Every step, in the order they were made.
 fn steps(result: &CapacityResult) -> Table {
     let parts =
         [("search", &result.search), ("knee", &result.knee), ("past", &result.past), ("back", &result.back)];
@@ -171,13 +177,13 @@ fn steps(result: &CapacityResult) -> Table {
             rate(step.asked_per_s),
             rate(step.offered_per_s),
             rate(step.goodput_per_s),
-            percent(if step.offered_per_s > 0.0 { step.goodput_per_s / step.offered_per_s } else { 0.0 }),
+            percent(answered_share(step)),
             shown(step.latency_intended_ns.p50),
             shown(step.latency_intended_ns.p99),
             if step.generator_limited { "generator-limited" } else { "valid" }.to_owned(),
         ]
     };
     let rows = parts.into_iter().flat_map(|(name, steps)| steps.iter().map(move |step| row(name, step)));
-    let head = ["", "asked", "offered", "goodput", "answered", "median", "p99", "verdict"];
+    let head = ["", "asked", "offered", "goodput", "in time", "median", "p99", "verdict"];
     Table { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
 }
