@@ -33,14 +33,14 @@ pub fn run(flags: LabFlags) -> Result<(), Exit> {
             // What there is is reported, though some of it failed or somebody broke it off.
             let names: Vec<String> = all.iter().map(|found| found.name.clone()).collect();
             match report::paper::write(&flags.out, &names) {
-                Ok(()) => println!("report: {}", flags.out.join("report.html").display()),
+                Ok(()) => tell_report(&flags.out),
                 Err(error) => return outcome.and(Err(failed(error))),
             }
             outcome
         }
         LabCommand::Report { folder } => {
             report::write(&folder).map_err(failed)?;
-            println!("report: {}", folder.join("report.html").display());
+            tell_report(&folder);
             Ok(())
         }
         LabCommand::Compare(flags) => compare::run(&flags),
@@ -211,8 +211,15 @@ fn report_on(out: &Path) -> anyhow::Result<()> {
     if !claims.is_empty() {
         println!("  {}", report::experiment::Score::of(claims.iter()).sentence());
     }
-    println!("  report: {}", out.join("report.html").display());
+    print!("  ");
+    tell_report(out);
     Ok(())
+}
+
+/// Says where the report is, and of figures as PNG that this build has none.
+fn tell_report(folder: &Path) {
+    let png = if report::DRAWS_PNG { "" } else { " (figures as SVG; PNG needs a build with --features png)" };
+    println!("report: {}{png}", folder.join("report.html").display());
 }
 
 fn failed(error: anyhow::Error) -> Exit {

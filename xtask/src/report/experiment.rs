@@ -26,11 +26,9 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
     ensure!(page == html(&analysed), "{} is not what its records say", path.display());
     let drawn = page.matches("<svg class=\"chart wide\"").count();
     for (figure, plot) in analysed.experiment.figures.iter().zip(&analysed.plots) {
-        for ending in ["svg", "png"] {
-            let picture = folder.join("figures").join(format!("{}.{ending}", figure.id));
-            let is_empty = fs::metadata(&picture).map_or(true, |file| file.len() == 0);
-            ensure!(plot.lines.is_empty() || !is_empty, "{} is missing", picture.display());
-        }
+        let picture = folder.join("figures").join(format!("{}.svg", figure.id));
+        let is_empty = fs::metadata(&picture).map_or(true, |file| file.len() == 0);
+        ensure!(plot.lines.is_empty() || !is_empty, "{} is missing", picture.display());
     }
     let trials = analysed.run.trials.len();
     println!("{trials} trials and {} claims: {} says what they say", analysed.claims.len(), path.display());

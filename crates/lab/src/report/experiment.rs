@@ -5,7 +5,7 @@
 //! DIR/report.md            the same to read as text
 //! DIR/summary.json         the claims, judged
 //! DIR/points.csv           every point that is drawn
-//! DIR/figures/ID.svg .png  each figure
+//! DIR/figures/ID.svg       each figure; in builds with the feature `png` ID.png too
 //! ```
 //!
 //! Owns which files there are and what a page of an experiment shows. All of it is a function of the run's
@@ -107,7 +107,9 @@ pub fn write(dir: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(&files).with_context(|| format!("cannot make {}", files.display()))?;
     for picture in figures::pictures(&analysed) {
         write_whole(&files.join(format!("{}.svg", picture.id)), picture.svg.as_bytes())?;
-        write_whole(&files.join(format!("{}.png", picture.id)), &picture.png)?;
+        if let Some(png) = picture.png {
+            write_whole(&files.join(format!("{}.png", picture.id)), &png)?;
+        }
     }
     write_whole(&dir.join("points.csv"), csv::points(&analysed).as_bytes())?;
     record::file::write(&dir.join("summary.json"), &Summary::of(analysed.claims.iter()))?;

@@ -33,6 +33,9 @@ use std::path::Path;
 
 use anyhow::bail;
 
+/// Whether this build draws figures as PNG files beside the SVG files.
+pub const DRAWS_PNG: bool = cfg!(feature = "png");
+
 /// Writes the report of a folder: of the run that it holds, or of all runs in its folders and of them together.
 ///
 /// # Errors

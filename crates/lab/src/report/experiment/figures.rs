@@ -90,8 +90,9 @@ pub struct Picture {
     pub id: String,
     /// As an SVG file.
     pub svg: String,
-    /// As a PNG file.
-    pub png: Vec<u8>,
+    /// As a PNG file, in builds that draw them. Pages refer to the SVG file alone: they are a function of the records and
+    /// not of the build.
+    pub png: Option<Vec<u8>>,
 }
 
 /// The figures of a page, whose run lies at `base` seen from it.
@@ -107,8 +108,7 @@ pub fn pictures(analysed: &Analysed) -> Vec<Picture> {
     let picture = |(figure, plot): (&Figure, &Plot)| {
         let chart = draw(&format!("figure-{}", figure.id), figure, plot, Form::Alone);
         let svg = standalone(&chart, WIDE);
-        let png = png(&svg);
-        Picture { id: figure.id.clone(), svg, png }
+        Picture { id: figure.id.clone(), png: png(&svg), svg }
     };
     drawn.map(picture).collect()
 }

@@ -81,7 +81,7 @@ fn push_figure(out: &mut String, figure: &FigureView, depth: &str) {
         return;
     }
     let words = escaped(&figure.title).replace(['[', ']'], "");
-    out.push_str(&format!("![{words}]({}.png)\n\n", figure.picture));
+    out.push_str(&format!("![{words}]({}.svg)\n\n", figure.picture));
     out.push_str(&format!(
         "| line | {} | {} | interval | trials |\n",
         cell(&figure.head[0]),

@@ -10,13 +10,23 @@ mod bars;
 mod line;
 mod markup;
 mod picture;
+#[cfg(feature = "png")]
+mod png;
 mod scale;
 mod series;
 mod style;
 
 pub use bars::{Bar, BarChart, Part, Segment};
 pub use line::{AxisKind, AxisSpec, Guide, LineChart};
-pub use picture::{png, standalone};
+pub use picture::standalone;
+#[cfg(feature = "png")]
+pub use png::png;
 pub use scale::Unit;
 pub use series::{Dot, Mark, Series};
 pub use style::{Look, swatch};
+
+/// Nothing: this build has no feature `png`.
+#[cfg(not(feature = "png"))]
+pub fn png(_svg: &str) -> Option<Vec<u8>> {
+    None
+}

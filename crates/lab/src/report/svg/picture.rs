@@ -1,22 +1,17 @@
-//! A chart as a file of its own: SVG that needs no page around it, and PNG.
+//! A chart as an SVG file that needs no page around it.
 //!
-//! Owns the step from the page's style sheet to one that stands alone: values in place of variables, for
-//! renderers that know none. The SVG follows the reader's light or dark; the PNG is light, at twice the size,
-//! with letters that come with this program, so that it is the same on every machine.
+//! Owns the step from the page's style sheet to one that stands alone: values replace the variables, for renderers
+//! that know none. The file follows the reader's light or dark theme.
 
 use std::fmt::Write;
-use std::sync::{Arc, LazyLock};
-
-use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::{Options, Tree, fontdb};
+use std::sync::LazyLock;
 
 const CHART_STYLE: &str = include_str!("../assets/chart.css");
 const PAGE_STYLE: &str = include_str!("../assets/style.css");
 /// Paper around the drawing, in pixels.
 const MARGIN: f64 = 16.0;
-const PNG_SCALE: f32 = 2.0;
 /// Narrow enough for the room that charts leave for letters.
-const FONT: &str = "font-family: system-ui, 'DejaVu Sans', sans-serif; font-stretch: condensed;";
+pub(super) const FONT: &str = "font-family: system-ui, 'DejaVu Sans', sans-serif; font-stretch: condensed;";
 /// The classes that give a series its colour, and the colour's name in the page's style sheet.
 const COLOURS: [(&str, &str); 7] =
     [("c0", "c0"), ("c1", "c1"), ("c2", "c2"), ("c3", "c3"), ("c4", "c4"), ("c5", "c5"), ("alien", "soft")];
@@ -49,23 +44,6 @@ pub fn standalone(chart: &str, (width, height): (f64, f64)) -> String {
         "<rect class=\"sheet\" x=\"-{MARGIN}\" y=\"-{MARGIN}\" width=\"{full_width}\" height=\"{full_height}\"/>"
     );
     format!("{tag}><style>\n{}</style>{paper}{rest}\n", *STYLE)
-}
-
-/// An SVG file made by [`standalone`] as a PNG file.
-pub fn png(svg: &str) -> Vec<u8> {
-    static FONTS: LazyLock<Arc<fontdb::Database>> = LazyLock::new(|| {
-        let mut fonts = fontdb::Database::new();
-        fonts.load_font_data(dejavu::sans_condensed::regular().to_vec());
-        fonts.load_font_data(dejavu::sans_condensed::bold().to_vec());
-        Arc::new(fonts)
-    });
-    let options = Options { font_family: FONT.to_owned(), fontdb: Arc::clone(&FONTS), ..Options::default() };
-    let tree = Tree::from_str(svg, &options).expect("the chart is SVG");
-    let size = tree.size().to_int_size();
-    let pixels = |side: u32| (side as f32 * PNG_SCALE) as u32;
-    let mut pixmap = Pixmap::new(pixels(size.width()), pixels(size.height())).expect("a chart has a size");
-    resvg::render(&tree, Transform::from_scale(PNG_SCALE, PNG_SCALE), &mut pixmap.as_mut());
-    pixmap.encode_png().expect("pixels can always be encoded")
 }
 
 /// The charts' rules with this theme's colours in place of variables. A rule that takes the colour of
@@ -126,10 +104,10 @@ fn palette(name: &str, theme: Theme) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const CHART: &str = "<svg class=\"chart wide\" viewBox=\"0 0 100 60\"><g class=\"series s0 c1 d0\">\
+    pub(in super::super) const CHART: &str = "<svg class=\"chart wide\" viewBox=\"0 0 100 60\"><g class=\"series s0 c1 d0\">\
                          <path class=\"dot\" d=\"M20 10h60v40h-60Z\"/></g><text class=\"title\" x=\"0\" y=\"58\">letters</text></svg>";
 
     #[test]
@@ -139,22 +117,5 @@ mod tests {
         assert!(!svg.contains("var(") && !svg.contains("light-dark("), "{svg}");
         assert!(svg.contains(".c1 .dot { fill: #d55e00; stroke: #ffffff;"), "{svg}");
         assert!(svg.contains(".c1 .dot { fill: #f28a45; stroke: #14171a;"), "{svg}");
-    }
-
-    #[test]
-    fn a_png_is_light_and_twice_as_large() {
-        let png = png(&standalone(CHART, (100.0, 60.0)));
-        let pixmap = Pixmap::decode_png(&png).unwrap();
-        assert_eq!((pixmap.width(), pixmap.height()), (264, 184));
-        let colour = |x, y| {
-            let pixel = pixmap.pixel(x, y).unwrap();
-            (pixel.red(), pixel.green(), pixel.blue())
-        };
-        assert_eq!(colour(2, 2), (255, 255, 255));
-        assert_eq!(colour(132, 92), (0xd5, 0x5e, 0x00));
-        let is_ink =
-            |pixel: &resvg::tiny_skia::PremultipliedColorU8| pixel.red() < 0x60 && pixel.blue() < 0x70;
-        assert!(pixmap.pixels().iter().any(is_ink), "no letters");
-        assert_eq!(png, super::png(&standalone(CHART, (100.0, 60.0))));
     }
 }
