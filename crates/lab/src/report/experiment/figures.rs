@@ -18,7 +18,7 @@ const WIDE: (f64, f64) = (840.0, 430.0);
 const NARROW: (f64, f64) = (400.0, 340.0);
 
 /// The classes of a bar's parts, which have the colours of lines.
-const PARTS: [&str; 6] = ["part0", "part1", "part2", "part3", "part4", "part5"];
+const PARTS: [&str; 8] = ["part0", "part1", "part2", "part3", "part4", "part5", "part6", "part7"];
 
 /// A figure on a page.
 #[derive(Clone, Debug, Serialize)]

@@ -45,7 +45,7 @@ mod tests {
             (pixel.red(), pixel.green(), pixel.blue())
         };
         assert_eq!(colour(2, 2), (255, 255, 255));
-        assert_eq!(colour(132, 92), (0xd5, 0x5e, 0x00));
+        assert_eq!(colour(132, 92), (0xc9, 0x48, 0x00));
         let is_ink =
             |pixel: &resvg::tiny_skia::PremultipliedColorU8| pixel.red() < 0x60 && pixel.blue() < 0x70;
         assert!(pixmap.pixels().iter().any(is_ink), "no letters");

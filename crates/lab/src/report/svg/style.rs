@@ -1,10 +1,11 @@
-//! How series differ: colour, marker and dash, and a sample of each for a legend.
+//! The colour, the marker and the dash of a series, and a sample of them for a legend.
 
 use super::markup::{Markup, Px};
 
 /// Markers differ as well as colours, so that no reader depends on colour.
-const SHAPES: usize = 6;
-const COLOURS: usize = 6;
+const SHAPES: usize = 8;
+/// As many as stay apart for readers with any kind of colour blindness.
+const COLOURS: usize = 8;
 
 /// Where a series' points come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl Look {
 /// The classes that give a series its colour and its dash.
 pub(super) fn style(index: usize, look: Look) -> String {
     match look {
-        // Past one round of colours the lines are dashed, so that the first and the seventh still differ.
+        // Past one round of colours the lines are dashed, so that the first and the ninth still differ.
         Look::Measured => format!("s{index} c{} d{}", index % COLOURS, index / COLOURS % 4),
         Look::Published { like: Some(like) } => format!("s{index} c{} published", like % COLOURS),
         Look::Published { like: None } => format!("s{index} alien published"),
@@ -48,7 +49,11 @@ pub(super) fn marker(index: usize, x: f64, y: f64) -> String {
         2 => format!("M{x} {y}m0 -4.8l4.6 8h-9.2Z"),
         3 => format!("M{x} {y}m0 -5l5 5l-5 5l-5 -5Z"),
         4 => format!("M{x} {y}m0 4.8l4.6 -8h-9.2Z"),
-        _ => format!("M{x} {y}m-4.6 -1.6h3v-3h3.2v3h3v3.2h-3v3h-3.2v-3h-3Z"),
+        5 => format!("M{x} {y}m-4.6 -1.6h3v-3h3.2v3h3v3.2h-3v3h-3.2v-3h-3Z"),
+        6 => format!(
+            "M{x} {y}m0 -2.3l2.8 -2.8l2.3 2.3l-2.8 2.8l2.8 2.8l-2.3 2.3l-2.8 -2.8l-2.8 2.8l-2.3 -2.3l2.8 -2.8l-2.8 -2.8l2.3 -2.3Z"
+        ),
+        _ => format!("M{x} {y}m-4.2 -4.2h8.4l-8.4 8.4h8.4Z"),
     }
 }
 
@@ -77,7 +82,7 @@ mod tests {
     #[test]
     fn styles_repeat_late() {
         let styles: Vec<String> =
-            (0..12).map(|index| style(index, Look::Measured).split_once(' ').unwrap().1.to_owned()).collect();
+            (0..16).map(|index| style(index, Look::Measured).split_once(' ').unwrap().1.to_owned()).collect();
         for (index, one) in styles.iter().enumerate() {
             assert!(!styles[..index].contains(one), "{styles:?}");
         }
