@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use base::{Nanos, RealClock};
 use clap::Parser;
+use lab::analysis::claims::SAMPLES_MIN;
 use lab::experiment::Experiment;
 use lab::library::{self, Known};
 use lab::progress::Progress;
@@ -136,12 +137,31 @@ fn describe(name: &str, experiment: &Experiment) {
             in_minutes(estimate.time),
             in_minutes(estimate.at_most),
         );
+        warn_of_undecidable(&form_of_it, label);
     }
     let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
     for name in run::words::not_installed(experiment) {
         println!("  {name} is not installed here, so its server will be left out");
     }
     println!("  figures: {}; claims: {}", figures.join(", "), experiment.claims.len());
+}
+
+/// Names the claims that the plan of a form cannot judge.
+fn warn_of_undecidable(experiment: &Experiment, form: &str) {
+    let claims = run::judgeable::undecidable(experiment);
+    if claims.is_empty() {
+        return;
+    }
+    let names: Vec<String> =
+        claims.iter().map(|claim| format!("'{}' ({})", claim.claim, claim.measurements)).collect();
+    println!(
+        "  warning: with trials = {}, the {form} form leaves {} of {} claims undecided, for fewer than {SAMPLES_MIN} \
+         measurements: {}",
+        experiment.plan.trials,
+        claims.len(),
+        experiment.claims.len(),
+        names.join(", "),
+    );
 }
 
 /// What `inrush serve`, `load` and `herd` would say of the flags that an experiment gives them.

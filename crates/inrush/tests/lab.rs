@@ -93,6 +93,26 @@ fn the_experiments_of_the_program_are_listed_and_check() {
 }
 
 #[test]
+fn claims_that_the_trials_cannot_judge_are_named() {
+    let claim = r#"
+[[claim]]
+text = "It answers"
+value = { metric = "replies_per_s", of = { rate = 100 } }
+at-least = 1
+"#;
+    let folder = with(&format!("{TINY}{claim}"));
+    let checked = lab(folder.path(), &["check", "tiny.toml"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    let said = text(&checked.stdout);
+    let warning = "warning: with trials = 2, the full form leaves 1 of 1 claims undecided, for fewer than 3 \
+                   measurements: 'It answers' (2)";
+    assert!(said.contains(warning), "{said}");
+    let folder = with(&format!("{TINY}{claim}").replace("trials = 2", "trials = 3"));
+    let said = text(&lab(folder.path(), &["check", "tiny.toml"]).stdout);
+    assert!(!said.contains("warning: with trials = 3, the full form"), "{said}");
+}
+
+#[test]
 fn mistakes_are_told_with_what_may_have_been_meant() {
     for (from, to, expected) in [
         ("warmup", "warm-up", "tiny: line 6: unknown key 'warm-up'; did you mean 'warmup'?"),

@@ -12,7 +12,7 @@
 pub mod claims;
 pub mod compare;
 mod curves;
-mod measure;
+pub(crate) mod measure;
 pub mod points;
 mod quantity;
 mod select;

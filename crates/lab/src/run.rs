@@ -9,6 +9,7 @@ mod attempt;
 mod capacities;
 mod files;
 mod ground;
+pub mod judgeable;
 pub mod metrics;
 pub mod schedule;
 mod store;

@@ -1,4 +1,4 @@
-//! What is claimed of an experiment: statements that its records confirm or refute.
+//! The claims of an experiment: statements that its records confirm or refute.
 //!
 //! ```toml
 //! [[claim]]
@@ -106,6 +106,21 @@ pub enum Measure {
     Crossing(Compared),
     /// Which server has the most.
     Best(Best),
+}
+
+impl Measure {
+    /// The names of the quantities it needs of a trial: metrics, and along a curve an axis or a metric.
+    pub fn quantities(&self) -> Vec<&str> {
+        match self {
+            Measure::Value(single) => vec![&single.metric],
+            Measure::Ratio(two) => vec![&two.metric],
+            Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => {
+                vec![&curve.metric, &curve.x]
+            }
+            Measure::Crossing(compared) => vec![&compared.metric, &compared.x],
+            Measure::Best(best) => vec![&best.metric],
+        }
+    }
 }
 
 /// Bounds of what is measured; at least one is finite, except of [`Measure::Best`].

@@ -1,0 +1,110 @@
+//! Which claims the plan of an experiment can judge, before anything is run.
+//!
+//! The plan's trials are made up: each is valid and has every metric. The analysis then counts the measurements that a
+//! claim would rest on, by the same rules as after a run. Does not know which servers are installed.
+
+use record::experiment::{TRIAL_SCHEMA, TrialRecord};
+
+use super::schedule::{Planned, schedule};
+use crate::analysis::claims::SAMPLES_MIN;
+use crate::analysis::measure::measure;
+use crate::experiment::{Claim, Experiment};
+
+/// A claim that stays undecided, however the run goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecidable {
+    /// The claim.
+    pub claim: String,
+    /// The independent measurements that the plan gives it, fewer than [`SAMPLES_MIN`].
+    pub measurements: usize,
+}
+
+/// The claims that have too few measurements in the plan of an experiment, which is in its form already.
+pub fn undecidable(experiment: &Experiment) -> Vec<Undecidable> {
+    let planned = schedule(experiment);
+    let found = experiment.claims.iter().map(|claim| Undecidable {
+        claim: claim.text.clone(),
+        measurements: measure(experiment, claim, &made_up(experiment, claim, &planned)).samples,
+    });
+    found.filter(|claim| claim.measurements < SAMPLES_MIN).collect()
+}
+
+/// A valid record of every planned trial, with values for the quantities of a claim that are no axes.
+fn made_up(experiment: &Experiment, claim: &Claim, planned: &[Planned]) -> Vec<TrialRecord> {
+    let quantities = claim.measure.quantities();
+    let record = |(order, planned): (usize, &Planned)| TrialRecord {
+        schema: TRIAL_SCHEMA.to_owned(),
+        server: experiment.servers[planned.point.server].name.clone(),
+        load: planned.point.load.map(|load| experiment.loads[load].name.clone()),
+        axes: planned.point.axes.clone(),
+        repeat: planned.repeat,
+        order: order as u32,
+        attempt: 1,
+        flaws: Vec::new(),
+        failure: None,
+        capacity_per_s: None,
+        // Above 0 and apart, so that a slope runs through them.
+        metrics: quantities.iter().map(|name| ((*name).to_owned(), order as f64 + 1.0)).collect(),
+        client: None,
+        herd: None,
+        kernel: None,
+        queue: None,
+        cpu_busy: Default::default(),
+        server_status: None,
+        started_unix_s: 0,
+    };
+    planned.iter().enumerate().map(record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library;
+    use record::experiment::Form;
+
+    fn experiment(trials: u32) -> Experiment {
+        Experiment::parse(&format!(
+            r#"
+title = "t"
+plan = {{ trials = {trials}, warmup = "1s", duration = "2s" }}
+axis = [{{ name = "x", values = [0.5, 1, 2] }}]
+server = [{{ name = "one" }}, {{ name = "all" }}]
+load = [{{ name = "l", rate = "{{x}} x capacity" }}]
+claim = [
+  {{ text = "a value", value = {{ metric = "goodput_per_s", of = {{ server = "one", x = 2 }} }}, at-least = 1 }},
+  {{ text = "all values", value = {{ metric = "goodput_per_s" }}, at-least = 1 }},
+  {{ text = "a ratio", ratio = {{ metric = "goodput_per_s", of = {{ server = "one" }}, over = {{ server = "all" }}, at = {{ x = 2 }} }}, at-least = 1 }},
+  {{ text = "a slope", slope = {{ metric = "goodput_per_s", x = "x", of = {{ server = "one" }} }}, at-least = 1 }},
+  {{ text = "a knee", knee = {{ metric = "goodput_per_s", x = "x", of = {{ server = "one" }} }}, at-least = 1 }},
+  {{ text = "a crossing", crossing = {{ metric = "goodput_per_s", x = "x", of = {{ server = "one" }}, over = {{ server = "all" }} }}, at-least = 1 }},
+  {{ text = "the best", best = {{ metric = "goodput_per_s", at = {{ x = 2 }}, expected = ["one"] }} }},
+]
+"#
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_claim_with_too_few_measurements_is_named_with_their_number() {
+        let of = |trials: u32| -> Vec<(String, usize)> {
+            let found = undecidable(&experiment(trials));
+            found.into_iter().map(|claim| (claim.claim, claim.measurements)).collect()
+        };
+        let few = |measurements: usize, claims: &[&str]| -> Vec<(String, usize)> {
+            claims.iter().map(|claim| ((*claim).to_owned(), measurements)).collect()
+        };
+        let of_one_point = ["a value", "a ratio", "a slope", "a knee", "a crossing", "the best"];
+        assert_eq!(of(1), few(1, &of_one_point), "three values, each at its place, are three measurements");
+        // A slope takes two trials for a measurement: six of them make three.
+        assert_eq!(of(2), few(2, &["a value", "a ratio", "a knee", "a crossing", "the best"]));
+        assert_eq!(of(3), []);
+    }
+
+    #[test]
+    fn the_full_forms_that_come_with_the_program_can_judge_all_their_claims() {
+        for known in library::ALL {
+            let experiment = Experiment::parse(known.text).unwrap().in_form(Form::Full);
+            assert_eq!(undecidable(&experiment), [], "{}", known.name);
+        }
+    }
+}
