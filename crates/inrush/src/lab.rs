@@ -227,9 +227,10 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
 /// Writes an experiment's report and says what became of its claims.
 fn report_on(out: &Path) -> anyhow::Result<()> {
     report::experiment::write(out)?;
-    let claims = report::experiment::Analysed::read(out)?.claims;
-    if !claims.is_empty() {
-        println!("  {}", report::experiment::Score::of(claims.iter()).sentence());
+    let analysed = report::experiment::Analysed::read(out)?;
+    if !analysed.claims.is_empty() {
+        let score = report::experiment::Score::of(analysed.claims.iter());
+        println!("  {}", score.sentence(analysed.origin()));
     }
     print!("  ");
     tell_report(out);

@@ -33,7 +33,7 @@ use crate::experiment::Experiment;
 
 use super::frame::render;
 
-pub use claims::{ClaimRow, Score};
+pub use claims::{ClaimRow, Origin, Score};
 pub use markdown::{claims_table, push_section};
 pub use section::Section;
 
@@ -87,6 +87,13 @@ impl Analysed {
         let plots = experiment.figures.iter().map(|figure| plot(&experiment, figure, &run.trials)).collect();
         let claims = judge_all(&experiment, &run);
         Ok(Analysed { experiment, run, plots, claims })
+    }
+
+    /// Whether the claims are a paper's.
+    pub fn origin(&self) -> Origin {
+        let of_a_paper =
+            self.experiment.paper.is_some() || self.claims.iter().any(|claim| claim.paper.is_some());
+        if of_a_paper { Origin::Paper } else { Origin::Own }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Several experiments as one document: what the papers found, what is found here, reproduced or refuted.
+//! Several experiments as one document: the papers' findings, and the measurements that reproduce or refute them.
 //!
 //! Owns the table of all claims at the top and the order of the sections; a section is what an experiment's own
 //! report says, and leads to it. An experiment whose records cannot be read is named and left out.
@@ -10,7 +10,7 @@ use record::experiment::Directory;
 use record::file::write_whole;
 use serde::Serialize;
 
-use super::experiment::{Analysed, ClaimRow, Score, Section, Summary, claims_table, push_section};
+use super::experiment::{Analysed, ClaimRow, Origin, Score, Section, Summary, claims_table, push_section};
 use super::frame::render;
 
 const TITLE: &str = "What the papers found, and what is found today";
@@ -84,12 +84,24 @@ fn page(runs: &[(&str, Analysed)], warnings: Vec<String>) -> Page {
         title: TITLE,
         version: manifest.version.clone(),
         lede,
-        score: Score::of(runs.iter().flat_map(|(_, analysed)| &analysed.claims)).sentence(),
+        score: score(runs),
         claims: sections.iter().flat_map(|section| section.claims.iter().cloned()).collect(),
         warnings,
         lines_most: sections.iter().map(|section| section.lines_most).max().unwrap_or(0),
         sections,
     }
+}
+
+/// A sentence for the papers' claims, and one for our own.
+fn score(runs: &[(&str, Analysed)]) -> String {
+    let sentence = |origin: Origin| {
+        let of_it = runs.iter().filter(|(_, analysed)| analysed.origin() == origin);
+        let score = Score::of(of_it.flat_map(|(_, analysed)| &analysed.claims));
+        (score.claims > 0).then(|| score.sentence(origin))
+    };
+    let (papers, own) = (sentence(Origin::Paper), sentence(Origin::Own));
+    let own = own.map(|own| if papers.is_some() { format!("Of our own claims, {own}") } else { own });
+    [papers, own].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn markdown(page: &Page) -> String {

@@ -21,7 +21,9 @@ pub fn text(study: &Study) -> String {
     if rows.len() > 1 {
         push_aligned(&mut out, &rows);
         out.push_str(&format!(
-            "\nbest: goodput at its highest. kept, response time and kernel drops: at {} the capacity.\n",
+            "\ncapacity: the highest load answered in full, from short runs before the trials. best: the highest goodput \
+             of all loads, which can be above the capacity: more is answered there, but not in full. kept (of the best), \
+             response time and kernel drops: at {} the capacity.\n",
             multiple(heaviest)
         ));
         if servers.iter().filter_map(ServerSummary::heaviest).any(|point| point.limited > 0) {

@@ -173,6 +173,20 @@ fn the_report_as_markdown() {
 }
 
 #[test]
+fn claims_of_ones_own_hold_or_do_not_hold_and_have_no_column_for_a_paper() {
+    let mut run = run();
+    let text = run.run.text.lines().filter(|line| !line.starts_with("paper = "));
+    run.run.text = text.collect::<Vec<_>>().join("\n");
+    let analysed = Analysed::of(run).unwrap();
+    let (page, text) = (html(&analysed), markdown(&analysed));
+    assert!(text.contains("4 of 12 claims hold, 4 do not, 4 are undecided."), "{text}");
+    assert!(text.contains("| ✓ holds |") && text.contains("| ✗ does not hold |"), "{text}");
+    assert!(text.contains("| claim | expected |"), "{text}");
+    assert!(page.contains("</span> holds</span>") && !page.contains("reproduced</span>"));
+    assert!(!page.contains("<th scope=\"col\">Paper</th>") && !page.contains("data-label=\"Paper\""));
+}
+
+#[test]
 fn several_runs_make_one_document() {
     // Kept for the reader's eyes as well.
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("paper");

@@ -1,9 +1,33 @@
-//! Claims in words: what was expected, what was measured, and what came of it.
+//! Claims in words: the expectation, the measurement and the judgement.
+//!
+//! A finding of a paper is reproduced or refuted; a claim of one's own holds or does not hold. `summary.json` has the
+//! first pair for both.
 
 use serde::Serialize;
 
 use super::super::format::{count, multiple, percent, plural, rate, time};
 use crate::analysis::claims::{Expectation, Judged, Judgement, Scale};
+
+/// The origin of an experiment's claims, which decides the words for a judgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The experiment repeats a paper's.
+    Paper,
+    /// It is the user's own.
+    Own,
+}
+
+impl Origin {
+    /// The judgement in a word or three.
+    fn word(self, judgement: Judgement) -> &'static str {
+        match (self, judgement) {
+            (Origin::Paper, judgement) => judgement.word(),
+            (Origin::Own, Judgement::Reproduced) => "holds",
+            (Origin::Own, Judgement::Refuted) => "does not hold",
+            (Origin::Own, Judgement::Undecided) => "undecided",
+        }
+    }
+}
 
 /// A line of the table of claims.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,8 +48,10 @@ pub struct ClaimRow {
     pub interval: String,
     /// `95 %`; empty where there is nothing to be sure of.
     pub confidence: String,
-    /// `reproduced`, `refuted` or `undecided`.
+    /// `reproduced`, `refuted` or `undecided`; of one's own claim `holds`, `does not hold` or `undecided`.
     pub judged: &'static str,
+    /// The class of the judgement in the style sheet, which is the same for both.
+    pub class: &'static str,
     /// A mark that goes with it, so that no reader depends on colour.
     pub sign: &'static str,
     /// Why, and on how many measurements.
@@ -60,18 +86,26 @@ impl Score {
         score
     }
 
-    /// `5 of 7 claims reproduced, 1 refuted, 1 undecided.`
-    pub fn sentence(&self) -> String {
+    /// `5 of 7 claims reproduced, 1 refuted, 1 undecided.`, or `5 of 7 claims hold, 1 does not, 1 is undecided.`
+    pub fn sentence(&self, origin: Origin) -> String {
         let all = plural(self.claims, "claim", "claims");
-        format!(
-            "{} of {all} reproduced, {} refuted, {} undecided.",
-            self.reproduced, self.refuted, self.undecided
-        )
+        let Score { reproduced, refuted, undecided, .. } = self;
+        match origin {
+            Origin::Paper => {
+                format!("{reproduced} of {all} reproduced, {refuted} refuted, {undecided} undecided.")
+            }
+            Origin::Own => format!(
+                "{reproduced} of {all} {}, {}, {}.",
+                if *reproduced == 1 { "holds" } else { "hold" },
+                plural(*refuted, "does not", "do not"),
+                plural(*undecided, "is undecided", "are undecided"),
+            ),
+        }
     }
 }
 
 /// A claim in words.
-pub fn row(judged: &Judged) -> ClaimRow {
+pub fn row(judged: &Judged, origin: Origin) -> ClaimRow {
     let show = |value: f64| show(judged.scale, value);
     let left_out = match judged.left_out {
         0 => String::new(),
@@ -96,7 +130,8 @@ pub fn row(judged: &Judged) -> ClaimRow {
         } else {
             String::new()
         },
-        judged: judged.judged.word(),
+        judged: origin.word(judged.judged),
+        class: judged.judged.word(),
         sign: match judged.judged {
             Judgement::Reproduced => "✓",
             Judgement::Refuted => "✗",
@@ -148,6 +183,15 @@ mod tests {
         ]
         .map(|(scale, value)| show(scale, value));
         assert_eq!(shown, ["1.39×", "-0.00", "3.01k", "11.8k/s", "140 ms", "140 µs", "80 %"]);
+    }
+
+    #[test]
+    fn claims_of_papers_are_reproduced_and_own_claims_hold() {
+        let score = Score { claims: 7, reproduced: 5, refuted: 1, undecided: 1 };
+        assert_eq!(score.sentence(Origin::Paper), "5 of 7 claims reproduced, 1 refuted, 1 undecided.");
+        assert_eq!(score.sentence(Origin::Own), "5 of 7 claims hold, 1 does not, 1 is undecided.");
+        let one = Score { claims: 1, reproduced: 1, ..Score::default() };
+        assert_eq!(one.sentence(Origin::Own), "1 of 1 claim holds, 0 do not, 0 are undecided.");
     }
 
     #[test]

@@ -43,27 +43,28 @@ pub fn push_section(out: &mut String, section: &Section, depth: &str) {
     push_table(out, depth, "Servers", &section.servers);
 }
 
-/// The table of claims, with the experiment's name in front where there are several.
+/// The table of claims, with the experiment's name in front where there are several. It has a column for the papers'
+/// findings if a claim has one.
 pub fn claims_table(claims: &[ClaimRow], named: bool) -> String {
-    let (head, rule) = if named { ("| experiment ", "|---") } else { ("", "") };
-    let mut out = format!(
-        "{head}| claim | paper | expected | measured | interval | confidence | judged | because |\n\
-         {rule}|---|---|---|---|---|---|---|---|\n"
-    );
+    /// A column's heading, whether the table has it, and its cell.
+    type Column = (&'static str, bool, fn(&ClaimRow) -> String);
+    let with_paper = claims.iter().any(|row| !row.paper.is_empty());
+    let columns: [Column; 9] = [
+        ("experiment", named, |row| cell(&row.experiment)),
+        ("claim", true, |row| cell(&row.claim)),
+        ("paper", with_paper, |row| cell(&row.paper)),
+        ("expected", true, |row| cell(&row.expected)),
+        ("measured", true, |row| cell(&row.measured)),
+        ("interval", true, |row| cell(&row.interval)),
+        ("confidence", true, |row| cell(&row.confidence)),
+        ("judged", true, |row| format!("{} {}", row.sign, row.judged)),
+        ("because", true, |row| cell(&row.because)),
+    ];
+    let shown: Vec<Column> = columns.into_iter().filter(|(_, is_shown, _)| *is_shown).collect();
+    let heads: Vec<&str> = shown.iter().map(|(head, _, _)| *head).collect();
+    let mut out = format!("| {} |\n{}|\n", heads.join(" | "), "|---".repeat(shown.len()));
     for row in claims {
-        if named {
-            out.push_str(&format!("| {} ", cell(&row.experiment)));
-        }
-        let cells = [
-            cell(&row.claim),
-            cell(&row.paper),
-            cell(&row.expected),
-            cell(&row.measured),
-            cell(&row.interval),
-            cell(&row.confidence),
-            format!("{} {}", row.sign, row.judged),
-            cell(&row.because),
-        ];
+        let cells: Vec<String> = shown.iter().map(|(_, _, cell)| cell(row)).collect();
         out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     out.push('\n');

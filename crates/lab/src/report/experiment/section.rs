@@ -54,15 +54,16 @@ impl Section {
     /// The section of a run whose folder lies at `base`, seen from the page.
     pub fn new(analysed: &Analysed, base: &str) -> Section {
         let (experiment, run) = (&analysed.experiment, &analysed.run.run);
-        let claims: Vec<ClaimRow> = analysed.claims.iter().map(claims::row).collect();
+        let origin = analysed.origin();
+        let row = |judged| claims::row(judged, origin);
         Section {
             anchor: anchor(&run.name),
             title: experiment.title.clone(),
             about: paragraphs(&experiment.about),
             paper: experiment.paper.clone(),
             how: how(analysed),
-            score_sentence: Score::of(analysed.claims.iter()).sentence(),
-            claims,
+            score_sentence: Score::of(analysed.claims.iter()).sentence(origin),
+            claims: analysed.claims.iter().map(row).collect(),
             warnings: warnings::warnings(analysed),
             lines_most: analysed.plots.iter().map(|plot| plot.lines.len()).max().unwrap_or(0),
             figures: figures::views(analysed, base),
