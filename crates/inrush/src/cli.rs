@@ -61,7 +61,7 @@ pub enum Command {
     Wan(WanFlags),
     /// Print the completions of a shell
     Completions(CompletionsFlags),
-    /// Write the manual pages
+    /// Print the manual, or write its pages to files
     Man(ManFlags),
     /// A waiter in a process of its own
     #[command(hide = true)]

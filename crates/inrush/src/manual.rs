@@ -1,10 +1,11 @@
-//! `inrush completions` and `inrush man`: what shells and man(1) need to know of the flags, from their one
-//! definition.
+//! `inrush completions` and `inrush man`: shell completions and manual pages, from the one definition of the flags.
 
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
 
 use crate::cli::{Cli, CompletionsFlags, ManFlags};
 use crate::exit::Exit;
@@ -13,17 +14,47 @@ use crate::exit::Exit;
 pub fn completions(flags: &CompletionsFlags) -> Result<(), Exit> {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut Cli::command(), "inrush", &mut script);
-    io::stdout()
-        .write_all(&script)
-        .map_err(|cause| Exit::Failed(format!("cannot write the completions: {cause}")))
+    print(&script, "the completions")
 }
 
-/// Writes a page for the program and one for each command.
+/// Prints the manual pages one after another, or writes each to a file.
 pub fn pages(flags: &ManFlags) -> Result<(), Exit> {
-    let failed = |cause: io::Error| Exit::Failed(format!("--out {}: {cause}", flags.out.display()));
-    fs::create_dir_all(&flags.out).map_err(failed)?;
-    let program = Cli::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(program, &flags.out).map_err(failed)
+    match &flags.out {
+        Some(folder) => {
+            write(folder).map_err(|cause| Exit::Failed(format!("--out {}: {cause}", folder.display())))
+        }
+        None => print(&manual(), "the manual"),
+    }
+}
+
+fn print(text: &[u8], what: &str) -> Result<(), Exit> {
+    io::stdout().write_all(text).map_err(|cause| Exit::Failed(format!("cannot write {what}: {cause}")))
+}
+
+fn write(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    all_pages().iter().try_for_each(|page| page.generate_to(folder).map(drop))
+}
+
+fn manual() -> Vec<u8> {
+    let mut text = Vec::new();
+    for page in all_pages() {
+        page.render(&mut text).expect("memory takes every page");
+    }
+    text
+}
+
+/// A page for the program and for every command below it; hidden commands have none.
+fn all_pages() -> Vec<Man> {
+    fn push(command: &Command, pages: &mut Vec<Man>) {
+        pages.push(Man::new(command.clone()));
+        command.get_subcommands().filter(|below| !below.is_hide_set()).for_each(|below| push(below, pages));
+    }
+    let mut program = Cli::command().disable_help_subcommand(true);
+    program.build();
+    let mut pages = Vec::new();
+    push(&program, &mut pages);
+    pages
 }
 
 #[cfg(test)]
@@ -33,11 +64,26 @@ mod tests {
     #[test]
     fn every_command_has_a_page_with_its_flags_and_hidden_ones_have_none() {
         let folder = tempfile::tempdir().unwrap();
-        pages(&ManFlags { out: folder.path().to_owned() }).unwrap();
+        write(folder.path()).unwrap();
         let page = |name: &str| fs::read_to_string(folder.path().join(name));
         assert!(page("inrush.1").unwrap().contains("inrush\\-load(1)"));
         let load = page("inrush-load.1").unwrap();
         assert!(load.contains("\\-\\-connect\\-timeout"), "{load}");
-        assert!(page("inrush-herd-waiter.1").is_err());
+        assert!(page("inrush-lab-run.1").is_ok() && page("inrush-herd-waiter.1").is_err());
+    }
+
+    #[test]
+    fn the_printed_manual_has_every_page_that_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).unwrap();
+        let printed = String::from_utf8(manual()).unwrap();
+        let pages = fs::read_dir(folder.path()).unwrap();
+        let texts = pages.map(|page| fs::read_to_string(page.unwrap().path()).unwrap());
+        let mut length = 0;
+        for text in texts {
+            assert!(printed.contains(&text), "{text}");
+            length += text.len();
+        }
+        assert_eq!(length, printed.len());
     }
 }

@@ -10,15 +10,19 @@ use clap_complete::Shell;
 /// bash: inrush completions bash > ~/.local/share/bash-completion/completions/inrush
 #[derive(Args, Debug)]
 pub struct CompletionsFlags {
-    /// Whose
+    /// The shell
     #[arg(value_name = "SHELL")]
     pub shell: Shell,
 }
 
-/// Write the manual pages: inrush(1) and one for each command, such as inrush-load(1).
+/// Print the manual: a page for the program and one for each command, for `inrush man | man -l -`.
+///
+/// With --out, write each page to a file of its own, such as inrush-load.1: inrush man --out
+/// ~/.local/share/man/man1
 #[derive(Args, Debug)]
 pub struct ManFlags {
-    /// The directory to write to, made if it is not there; one of MANPATH's man1 is where man finds them
-    #[arg(long, value_name = "DIR", default_value = "man/man1")]
-    pub out: PathBuf,
+    /// The directory to write the pages to, made if it does not exist; man finds them in a man1 directory of its
+    /// MANPATH
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
