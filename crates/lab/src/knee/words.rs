@@ -42,9 +42,9 @@ pub fn table(result: &CapacityResult) -> String {
 /// The meaning of the columns, on one line.
 fn legend(result: &CapacityResult) -> String {
     format!(
-        "Goodput: correct replies within {}, each counted in the step it arrives in, so that a step on the way back can \
-         have replies to earlier requests. In time: the share of the requests that got one. p50 and p99: latency of correct replies, \
-         from the intended time.",
+        "Goodput: correct replies within {}. A reply counts in the step it arrives in, even if its request belongs to \
+         an earlier one. In time: the share of the step's requests with such a reply. p50 and p99: latency of correct \
+         replies, from the intended time.",
         time(result.deadline_ns as f64)
     )
 }
@@ -267,7 +267,9 @@ fn way_back(result: &CapacityResult) -> String {
             rate(up.goodput_per_s),
             rate(down.goodput_per_s)
         ),
-        None if !result.back.iter().any(is_brought_about) => String::new(),
+        None if !result.back.iter().any(|step| is_brought_about(step) && step.goodput_per_s > 0.0) => {
+            String::new()
+        }
         None => "On the way down the server answers the same loads as on the way up.".to_owned(),
     }
 }

@@ -26,7 +26,7 @@ const GOODPUT: About = About {
     id: "goodput",
     heading: "Goodput",
     caption: "Correct replies in time a second against requests offered a second: around the capacity, past it, and on the way \
-              back. A reply counts in the step it arrives in.",
+              back. A reply counts in the step it arrives in, even if its request belongs to an earlier one.",
     title: "goodput (correct replies/s)",
     unit: Unit::Count,
     kind: AxisKind::Linear,
