@@ -96,7 +96,7 @@ impl Score {
             }
             Origin::Own => format!(
                 "{reproduced} of {all} {}, {}, {}.",
-                if *reproduced == 1 { "holds" } else { "hold" },
+                if *reproduced == 1 || self.claims == 1 { "holds" } else { "hold" },
                 plural(*refuted, "does not", "do not"),
                 plural(*undecided, "is undecided", "are undecided"),
             ),
@@ -190,8 +190,8 @@ mod tests {
         let score = Score { claims: 7, reproduced: 5, refuted: 1, undecided: 1 };
         assert_eq!(score.sentence(Origin::Paper), "5 of 7 claims reproduced, 1 refuted, 1 undecided.");
         assert_eq!(score.sentence(Origin::Own), "5 of 7 claims hold, 1 does not, 1 is undecided.");
-        let one = Score { claims: 1, reproduced: 1, ..Score::default() };
-        assert_eq!(one.sentence(Origin::Own), "1 of 1 claim holds, 0 do not, 0 are undecided.");
+        let one = Score { claims: 1, undecided: 1, ..Score::default() };
+        assert_eq!(one.sentence(Origin::Own), "0 of 1 claim holds, 0 do not, 1 is undecided.");
     }
 
     #[test]
