@@ -1,4 +1,4 @@
-//! Units with names, and the one way to write them: `500ms`, `2s`, `10k`, `64KiB`, `inf`.
+//! Units with names, and the one way to write them: `500ms`, `2s`, `1m30s`, `10k`, `64KiB`, `inf`.
 //!
 //! Every number that crosses a border (a flag, a config file, a crate's interface) is one of these.
 //! They parse from and print to the same text, and serialise as that text.
@@ -10,12 +10,24 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What was wrong with a number and its unit, and what is accepted instead.
+/// A text that is no number with its unit. The message names what is accepted and, where the text is close to
+/// something, what it is close to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not {expected}")]
+#[error("'{given}' is not {expected}{}", self.guess())]
 pub struct UnitError {
     given: String,
     expected: &'static str,
+    meant: Option<String>,
+}
+
+impl UnitError {
+    fn new(given: &str, expected: &'static str) -> UnitError {
+        UnitError { given: given.to_owned(), expected, meant: None }
+    }
+
+    fn guess(&self) -> String {
+        self.meant.as_ref().map_or(String::new(), |meant| format!("; did you mean {meant}?"))
+    }
 }
 
 /// A span of time, or a point on a [`Clock`](crate::Clock)'s line, in nanoseconds.
@@ -174,14 +186,31 @@ const TIME: [(&str, u64); 6] = [
 impl FromStr for Nanos {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Nanos, UnitError> {
-        let refuse = || UnitError { given: text.to_owned(), expected: "a time such as 500ms, 2s or 1.5min" };
-        let (number, unit) = number_and_unit(text).ok_or_else(refuse)?;
-        if number == 0.0 && unit.is_empty() {
-            return Ok(Nanos::ZERO);
+        let refuse = || UnitError::new(text, "a time such as 500ms, 2s or 1m30s");
+        let (mut total, mut rest, mut larger) = (Nanos::ZERO, text.trim(), u64::MAX);
+        while !rest.is_empty() {
+            let (number, after) = number_and_unit(rest).ok_or_else(refuse)?;
+            let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+            let unit = match after[..end].trim_end() {
+                "" if rest.len() == text.trim().len() => return without_unit(number, rest, refuse()),
+                "m" => "min",
+                unit => unit,
+            };
+            let known = TIME.iter().find(|(name, size)| *name == unit && *size < larger);
+            let (_, size) = known.ok_or_else(refuse)?;
+            total = total.saturating_add(Nanos((number * *size as f64).round() as u64));
+            (rest, larger) = (&after[end..], *size);
         }
-        let unit = if unit == "m" { "min" } else { unit };
-        let (_, size) = TIME.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?;
-        Ok(Nanos((number * *size as f64).round() as u64))
+        if larger == u64::MAX { Err(refuse()) } else { Ok(total) }
+    }
+}
+
+/// No time needs no unit; of any other number the seconds are what is usually meant.
+fn without_unit(number: f64, given: &str, refused: UnitError) -> Result<Nanos, UnitError> {
+    if number == 0.0 {
+        Ok(Nanos::ZERO)
+    } else {
+        Err(UnitError { meant: Some(format!("{given}s")), ..refused })
     }
 }
 
@@ -194,10 +223,7 @@ impl fmt::Display for Nanos {
 impl FromStr for PerSecond {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<PerSecond, UnitError> {
-        let refuse = || UnitError {
-            given: text.to_owned(),
-            expected: "a rate a second above 0 such as 500, 10k or 1.5M",
-        };
+        let refuse = || UnitError::new(text, "a rate a second above 0 such as 500, 10k or 1.5M");
         let bare = text.trim().strip_suffix("/s").unwrap_or(text.trim());
         let (number, unit) = number_and_unit(bare).ok_or_else(refuse)?;
         let size = match unit {
@@ -225,8 +251,7 @@ const SIZES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), (
 impl FromStr for Bytes {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Bytes, UnitError> {
-        let refuse =
-            || UnitError { given: text.to_owned(), expected: "a size such as 512, 64KiB, 10MB or 1GiB" };
+        let refuse = || UnitError::new(text, "a size such as 512, 64KiB, 10MB or 1GiB");
         let (number, unit) = number_and_unit(text).ok_or_else(refuse)?;
         let size = match unit {
             "" => 1,
@@ -248,7 +273,7 @@ impl fmt::Display for Bytes {
 impl FromStr for Limit {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Limit, UnitError> {
-        let refuse = || UnitError { given: text.to_owned(), expected: "a whole number from 1 up, or inf" };
+        let refuse = || UnitError::new(text, "a whole number from 1 up, or inf");
         match text.trim() {
             "inf" => Ok(Limit::Infinite),
             number => match number.parse() {
@@ -324,6 +349,21 @@ mod tests {
     }
 
     #[test]
+    fn times_of_several_units_add_up_from_the_largest_down() {
+        for (text, nanos) in [
+            ("1m30s", Nanos::from_secs(90)),
+            ("1h30m", Nanos::from_secs(5_400)),
+            ("2min 5s", Nanos::from_secs(125)),
+            ("1s500ms", Nanos::from_millis(1_500)),
+        ] {
+            assert_eq!(text.parse::<Nanos>(), Ok(nanos), "{text}");
+        }
+        for text in ["30s1m", "1s1s", "1m30", "1m-30s", "m", "", "1m30q"] {
+            assert!(text.parse::<Nanos>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn rates_sizes_and_limits_parse() {
         assert_eq!("50k".parse::<PerSecond>(), Ok(PerSecond(50_000.0)));
         assert_eq!("1.5M/s".parse::<PerSecond>(), Ok(PerSecond(1_500_000.0)));
@@ -339,7 +379,7 @@ mod tests {
     fn what_is_wrong_is_named_with_what_is_accepted() {
         assert_eq!(
             "10".parse::<Nanos>().unwrap_err().to_string(),
-            "'10' is not a time such as 500ms, 2s or 1.5min"
+            "'10' is not a time such as 500ms, 2s or 1m30s; did you mean 10s?"
         );
         assert_eq!(
             "0".parse::<Limit>().unwrap_err().to_string(),
