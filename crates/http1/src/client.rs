@@ -17,6 +17,9 @@ use crate::scan::{HeadScan, LineEnds};
 const HEAD_BYTES: usize = 64 * 1024;
 const FIELDS: usize = 128;
 
+/// The first bytes of every reply (RFC 9112, 4). Frames of HTTP/2 and TLS records have no line end to wait for.
+const START: &[u8] = b"HTTP/1.";
+
 /// A request to write.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
@@ -198,8 +201,12 @@ impl Reader {
         }
     }
 
-    /// Gives how much the head took of `bytes`, and what follows it; nothing if it is not complete.
+    /// Returns the bytes that the head took and the state that follows it; `None` if it is not complete.
     fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(usize, State)>, Malformed> {
+        let mut start = START.iter().skip(self.partial.len()).zip(bytes);
+        if !start.all(|(expected, byte)| expected == byte) {
+            return Err(Malformed::Head);
+        }
         if self.partial.is_empty() {
             let window = &bytes[..bytes.len().min(HEAD_BYTES)];
             return match self.scan.find_end(window, LineEnds::Any) {

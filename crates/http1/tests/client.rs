@@ -121,13 +121,29 @@ fn what_cannot_be_read_says_why() {
     check("\r\nHTTP/1.1 200 OK\r\n\r\n", &[], Err(Malformed::Head));
     check(&format!("{ok}A : b\r\n\r\n"), &[], Err(Malformed::Head));
     check(&format!("{ok}{}\r\n", "A: b\r\n".repeat(129)), &[], Err(Malformed::HeadTooLarge));
-    check(&"a".repeat(70_000), &[], Err(Malformed::HeadTooLarge));
+    check(&format!("HTTP/1.1 200 {}", "a".repeat(70_000)), &[], Err(Malformed::HeadTooLarge));
     check(&format!("{ok}Content-Length: 5\r\nContent-Length: 6\r\n\r\n"), &[], Err(Malformed::Length));
     check(&format!("{ok}Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello"), &[(200, 5, true)], Ok(()));
     for length in ["", "+5", "a", "5, 5", "99999999999999999999"] {
         check(&format!("{ok}Content-Length: {length}\r\n\r\n"), &[], Err(Malformed::Length));
     }
     check(&format!("{ok}Transfer-Encoding: chunked\r\n\r\nz\r\n"), &[], Err(Malformed::Chunk));
+}
+
+/// The server may wait for the client after each of these: no end and no further byte would tell.
+#[test]
+fn bytes_that_begin_no_reply_are_refused_at_the_first_of_them() {
+    const SETTINGS_FRAME: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
+    const TLS_ALERT: &[u8] = b"\x15\x03\x03\0\x02\x02\x46";
+    for bytes in [SETTINGS_FRAME, TLS_ALERT, b"SSH-2.0-OpenSSH_9.2", b"HTTP/2"] {
+        let mut reader = Reader::new();
+        let read = bytes.iter().map(|byte| reader.feed(&[*byte]).map(drop)).find(Result::is_err);
+        assert_eq!(read, Some(Err(Malformed::Head)), "{bytes:?}");
+    }
+    let interim = "HTTP/1.1 103 Early Hints\r\n\r\n";
+    assert_eq!(Reader::new().feed(&[interim.as_bytes(), &TLS_ALERT[..1]].concat()), Err(Malformed::Head));
+    let mut reader = Reader::new();
+    assert!(b"HTTP/1.1 2".iter().all(|byte| reader.feed(&[*byte]) == Ok((1, None))));
 }
 
 #[test]

@@ -235,6 +235,10 @@ fn a_reply_that_does_not_come_is_given_up() {
 #[test]
 fn a_reply_that_is_not_http_is_malformed() {
     assert_all(&run(config(&Server::replying(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"))), Outcome::Malformed);
+    let settings_frame = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
+    assert_all(&run(config(&Server::replying(settings_frame))), Outcome::Malformed);
+    let tls_alert = b"\x15\x03\x03\0\x02\x02\x46";
+    assert_all(&run(config(&Server::replying(tls_alert))), Outcome::Malformed);
 }
 
 #[test]
