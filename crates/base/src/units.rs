@@ -69,6 +69,22 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
+    /// To three significant digits, in the unit that fits: `8.65 ms`, `10.5 s`, `4 s`.
+    pub fn approximate(self) -> String {
+        let (name, size) = APPROXIMATE.iter().rfind(|(_, size)| self.0 >= *size).unwrap_or(&APPROXIMATE[0]);
+        let value = self.0 as f64 / *size as f64;
+        let digits = if value >= 100.0 {
+            0
+        } else if value >= 10.0 {
+            1
+        } else {
+            2
+        };
+        let text = format!("{value:.digits$}");
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        format!("{text} {name}")
+    }
+
     /// The difference, or zero where `earlier` is later.
     pub fn saturating_sub(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
@@ -173,6 +189,9 @@ fn in_largest_unit(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]
         units.iter().rfind(|(_, size)| value >= *size && value.is_multiple_of(*size)).unwrap_or(&units[0]);
     write!(f, "{}{}", value / size, name)
 }
+
+/// The units of approximate times.
+const APPROXIMATE: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 const TIME: [(&str, u64); 6] = [
     ("ns", 1),
@@ -346,6 +365,13 @@ mod tests {
         }
         assert_eq!("1.5min".parse::<Nanos>(), Ok(Nanos::from_secs(90)));
         assert_eq!("0".parse::<Nanos>(), Ok(Nanos::ZERO));
+    }
+
+    #[test]
+    fn approximate_times_have_three_digits_and_a_unit() {
+        let shown = [0, 999, 1_500, 23_456_000, 512_000_000, 2_000_000_000, 10_500_000_000, 600_000_000_000];
+        let shown = shown.map(|nanos| Nanos(nanos).approximate());
+        assert_eq!(shown, ["0 ns", "999 ns", "1.5 us", "23.5 ms", "512 ms", "2 s", "10.5 s", "600 s"]);
     }
 
     #[test]

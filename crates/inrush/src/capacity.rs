@@ -191,10 +191,9 @@ impl Server {
         if self.stop.is_requested() { Err(Ended::Interrupted) } else { Ok(result) }
     }
 
-    /// Whether the objective held. Its threshold has to be crossed, and no objective holds for a server that is silent.
+    /// Whether the objective held.
     fn held(&self, result: &LoadResult) -> bool {
-        let answered = result.outcomes.get(Outcome::Ok) > 0;
-        self.slo.as_ref().is_none_or(|slo| answered && slo.crossed_by(result).is_some())
+        self.slo.as_ref().is_none_or(|slo| slo.is_met_by(result))
     }
 
     /// The session rate that makes this rate of requests.
@@ -250,7 +249,7 @@ impl Target for Server {
         let part = LoadResult {
             offered_per_s: step.offered_per_s,
             goodput_per_s: step.goodput_per_s,
-            latency_intended_ns: step.latency_intended_ns,
+            latency_intended_ns: step.latency_intended_ns.into(),
             outcomes: step.outcomes.clone(),
             ..watched.clone()
         };

@@ -16,8 +16,7 @@ use std::io::{self, Write};
 use std::num::NonZeroU32;
 
 use ::load::{
-    Config, Expected, Form, LoadError, Observer, Part, Plan, Processes, Sockets, Stop, Threshold, TlsOptions,
-    Trust,
+    Config, Expected, Form, LoadError, Observer, Part, Plan, Processes, Sockets, Stop, TlsOptions, Trust,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
@@ -79,12 +78,13 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     // Before any thread: what they do not block, they would die of.
     let stop = stop_at_signal()?;
     let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), watching)?;
-    let result = carry_out(&plan, arguments, &mut watcher, &stop)?;
+    let mut result = carry_out(&plan, arguments, &mut watcher, &stop)?;
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
+    result.thresholds = thresholds.iter().map(|threshold| threshold.judge(&result)).collect();
     print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
     watched?;
-    judge(&result, &thresholds)
+    judge(&result)
 }
 
 /// Is one of the processes of a run.
@@ -241,7 +241,7 @@ fn print(result: &LoadResult, output: Output) -> io::Result<()> {
     }
 }
 
-fn judge(result: &LoadResult, thresholds: &[Threshold]) -> Result<(), Exit> {
+fn judge(result: &LoadResult) -> Result<(), Exit> {
     match result.verdict {
         Verdict::Unreachable => Err(Exit::Unreachable(result.reasons.join(" "))),
         Verdict::GeneratorLimited => Err(Exit::GeneratorLimited(format!(
@@ -249,8 +249,9 @@ fn judge(result: &LoadResult, thresholds: &[Threshold]) -> Result<(), Exit> {
             result.reasons.join(" ")
         ))),
         Verdict::Valid => {
+            let crossed = result.thresholds.iter().filter(|judged| judged.crossed);
             let crossed: Vec<String> =
-                thresholds.iter().filter_map(|threshold| threshold.crossed_by(result)).collect();
+                crossed.map(|judged| format!("{}: measured {}", judged.threshold, judged.measured)).collect();
             if crossed.is_empty() { Ok(()) } else { Err(Exit::Threshold(crossed.join("; "))) }
         }
     }

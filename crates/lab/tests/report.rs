@@ -90,7 +90,7 @@ fn numbers_that_no_run_yields_do_not_break_the_page() {
             trial.load.offered_per_s = odd;
             trial.load.duration_s = odd;
             trial.kernel.over_s = odd;
-            trial.load.latency_intended_ns.p50 = u64::MAX;
+            trial.load.latency_intended_ns.answered.p50 = u64::MAX;
         }
         study.trials[0].factor = odd;
         study.servers[0].capacity_per_s = odd;

@@ -78,6 +78,29 @@ impl Books {
         self.recorder.ended(outcome, requests);
     }
 
+    /// A connect was attempted for a session.
+    pub fn attempted(&mut self, measured: bool) {
+        self.connections.attempted += u64::from(measured);
+    }
+
+    /// The attempt became a connection.
+    pub fn established(&mut self, connect: Nanos, measured: bool) {
+        self.connections.established += u64::from(measured);
+        self.recorder.established(connect, measured);
+    }
+
+    /// The schedule has ended, perhaps earlier than planned. The interval in progress is the last one, and is closed
+    /// with the books.
+    pub fn end_schedule(&mut self, at: Nanos) {
+        self.measured.until = at;
+        self.recorder.end_schedule(at);
+    }
+
+    /// When a page is to be turned, before the schedule's end.
+    pub fn next_page(&self) -> Option<Nanos> {
+        Some(self.recorder.interval_end()).filter(|end| *end < self.measured.until)
+    }
+
     /// A socket was opened; now there are so many.
     pub fn opened(&mut self, sockets: usize) {
         self.connections.sockets_peak = self.connections.sockets_peak.max(sockets as u64);
@@ -87,23 +110,15 @@ impl Books {
     pub fn turn_page(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
         if self.at_window.is_none() && now >= self.measured.from {
             self.at_window = Some((sys::cpu::thread_time(), held.established));
+            self.connections.sockets_peak = held.sockets;
         }
-        // The last interval is closed when the run has finished.
-        while self.recorder.interval_end() <= now.min(self.measured.until.saturating_sub(Nanos(1))) {
-            let until = self.recorder.interval_end();
+        while let Some(until) = self.next_page().filter(|until| *until <= now) {
             tell(self.recorder.close_interval(until, held.sockets));
         }
     }
 
-    /// Closes the books; the sessions that are not over are those of these accounts.
-    pub fn close(
-        mut self,
-        end: Nanos,
-        held: Held,
-        unfinished: impl Iterator<Item = Account>,
-        tell: &mut dyn FnMut(Interval),
-    ) -> Report {
-        unfinished.for_each(|account| self.ledger.in_flight(account));
+    /// Closes the books, when every account is in the ledger.
+    pub fn close(mut self, end: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) -> Report {
         tell(self.recorder.close_interval(end, held.sockets));
         let (cpu_before, open_at_start) = self.at_window.unwrap_or((sys::cpu::thread_time(), 0));
         Report {

@@ -20,13 +20,15 @@
 //! cannot begin ends as a limit of the client. It wakes for each session while the server answers, and
 //! for several together, at most [`TOGETHER_MAX`] late, while it is silent.
 //!
-//! What failed and is to be retried waits in a queue of its own and is begun like a session ([`retries`]).
+//! What failed and is to be retried waits in a queue of its own and is begun like a session ([`retries`]). At the end of
+//! the schedule the replies that are on their way are waited for ([`ending`]).
 //!
 //! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, in
 //! `reply_deadlines` exactly while it awaits a reply; every session that was offered ends in the ledger.
 //! All times are since the run's start.
 
 mod connect;
+mod ending;
 mod exchange;
 mod pair;
 mod retries;
@@ -55,6 +57,7 @@ use crate::sources::Sources;
 use crate::tls::Tls;
 use crate::workload::Workload;
 pub(crate) use connect::connect_failure;
+use ending::Ending;
 use pair::{OTHER_HALF, Role};
 use session::Connection;
 
@@ -143,6 +146,8 @@ pub(crate) struct Engine<'a, C> {
     /// When the server last said something.
     heard: Nanos,
     role: Role,
+    /// From the schedule's end on.
+    ending: Option<Ending>,
     books: Books,
     events: Vec<Event>,
     scratch: Box<[u8]>,
@@ -184,14 +189,15 @@ impl<'a, C: Clock> Engine<'a, C> {
             thinking: BinaryHeap::new(),
             heard: Nanos::ZERO,
             role: Role::Whole,
+            ending: None,
             books,
             events: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
         })
     }
 
-    /// Runs to the window's end or until it should stop, a handler until its establisher has ended, and tells of
-    /// every interval.
+    /// Runs to the window's end or until it should stop, a handler until its establisher has ended, and on until the
+    /// last replies are there. Tells of every interval.
     ///
     /// # Errors
     /// A wait that fails for a reason no peer can cause; the other half of a pair has ended.
@@ -200,22 +206,33 @@ impl<'a, C: Clock> Engine<'a, C> {
         should_stop: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(Interval),
     ) -> Result<Report, LoadError> {
-        let end = self.settings.window.until;
         loop {
             let now = self.now();
-            if now >= end || should_stop() || self.other_half_is_over() {
-                self.receive_rest()?;
-                return Ok(self.finish(now.min(end), tell));
+            match self.ending {
+                None if self.is_over(now, should_stop) => self.end_schedule(now),
+                Some(ending) if self.is_settled(ending, now) => return Ok(self.finish(ending, tell)),
+                _ => {}
             }
             self.expire(now);
-            self.resume_thinkers(now);
-            self.start_retries(now);
-            self.start_sessions(now);
+            if self.ending.is_none() {
+                self.resume_thinkers(now);
+                self.start_retries(now);
+                self.start_sessions(now);
+            }
             self.handle_connects()?;
             let timeout = self.sleep_time();
             self.handle_replies(timeout)?;
             let (now, held) = (self.now(), self.held());
             self.books.turn_page(now, held, tell);
+        }
+    }
+
+    /// Whether the schedule ends. A handler has none: it goes on until its establisher has ended, so that every
+    /// account ends in one ledger.
+    fn is_over(&self, now: Nanos, should_stop: &dyn Fn() -> bool) -> bool {
+        match &self.role {
+            Role::Handler(inbox) => inbox.is_over(),
+            Role::Whole | Role::Establisher(_) => now >= self.settings.window.until || should_stop(),
         }
     }
 
@@ -271,18 +288,31 @@ impl<'a, C: Clock> Engine<'a, C> {
     /// How long nothing is due.
     fn sleep_time(&mut self) -> Nanos {
         let now = self.now();
-        let (takeover_time, together) = (self.takeover_time(), self.together(now));
+        let takeover_time = self.takeover_time();
+        let due = [
+            self.next_beginning(now),
+            self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
+            self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
+            self.books.next_page(),
+            self.ending.map(|ending| self.patience_ends(ending)),
+            Some(now + SLEEP_MAX),
+        ];
+        due.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
+    }
+
+    /// When something is to be begun, or the schedule ends; nothing after that.
+    fn next_beginning(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.ending.is_some() {
+            return None;
+        }
+        let together = self.together(now);
         let due = [
             self.schedule.next().map(|due| due.saturating_add(together)),
             self.thinking.peek().map(|Reverse((due, _))| *due),
             self.retries.next(),
-            self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
-            self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
-            Some(self.books.recorder.interval_end()),
-            Some(self.settings.window.until),
-            Some(now + SLEEP_MAX),
+            Some(self.settings.window.until).filter(|_| !matches!(self.role, Role::Handler(_))),
         ];
-        due.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
+        due.into_iter().flatten().min()
     }
 
     fn note_whether_heard(&mut self, events: &[Event]) {
@@ -313,17 +343,5 @@ impl<'a, C: Clock> Engine<'a, C> {
     fn held(&self) -> Held {
         let sockets = self.connections.len() as u64;
         Held { sockets, established: sockets - self.connect_deadlines.len() as u64 }
-    }
-
-    /// Begins what was due before the end, and closes the books.
-    fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Report {
-        while let Some(intended) = self.schedule.take(end.saturating_sub(Nanos(1))) {
-            self.start_session(intended);
-        }
-        let (held, given_up) = (self.held(), self.retries.given_up());
-        let keys: Vec<Key> = self.connections.keys().collect();
-        let unfinished = keys.into_iter().filter_map(|key| self.connections.remove(key));
-        let accounts = unfinished.map(|connection| connection.session.account);
-        Report { given_up, ..self.books.close(end, held, accounts, tell) }
     }
 }

@@ -2,17 +2,20 @@
 //!
 //! A name, one of `> >= < <=`, and a value in the unit of the name:
 //!
-//! - `p50 p90 p99 p999 max mean`: latency from the intended time (a time);
-//!   with `sent-`, `connect-` or `lateness-` before it, of those distributions;
+//! - `p50 p90 p95 p99 p99.9 max mean`: latency from the intended time (a time), of all requests that were due: one
+//!   without a correct reply took longer than any bound. With `sent-`, `connect-` or `lateness-` before it, of those
+//!   distributions;
 //! - `offered retries sent replies goodput`: requests a second (a rate);
-//! - `errors`: requests that ended otherwise than `ok`; or the name of one outcome, such as
-//!   `connect_timeout` (a count, or with `%` the share of the offered ones that have ended).
+//! - `errors`: requests that were due and had no correct reply when the run ended, whether they ended otherwise or not at
+//!   all ([`LoadResult::failed`]); or the name of one outcome, such as `connect_timeout` (a count, or with `%` the share
+//!   of the requests that were due).
 
 use std::fmt;
 use std::str::FromStr;
 
 use base::{Nanos, PerSecond};
-use record::{Distribution, LoadResult, Outcome};
+use record::load::Judged;
+use record::{Latency, LoadResult, Outcome};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
@@ -34,16 +37,19 @@ const COMPARISONS: [(&str, Comparison); 4] = [
 enum Quantile {
     P50,
     P90,
+    P95,
     P99,
     P999,
     Max,
     Mean,
 }
 
-const QUANTILES: [(&str, Quantile); 6] = [
+const QUANTILES: [(&str, Quantile); 8] = [
     ("p50", Quantile::P50),
     ("p90", Quantile::P90),
+    ("p95", Quantile::P95),
     ("p99", Quantile::P99),
+    ("p99.9", Quantile::P999),
     ("p999", Quantile::P999),
     ("max", Quantile::Max),
     ("mean", Quantile::Mean),
@@ -107,35 +113,65 @@ pub struct NotAThreshold {
     why: String,
 }
 
+/// A measured figure beside a threshold, as a number and as it is shown.
+struct Measured {
+    value: f64,
+    shown: String,
+}
+
 impl Threshold {
-    /// The sentence that says how a result crosses it; nothing where it does not.
-    pub fn crossed_by(&self, result: &LoadResult) -> Option<String> {
-        let (measured, bound, shown) = match self.bound {
-            Bound::Time(times, quantile, bound) => {
-                let measured = quantile_of(distribution(result, times), quantile);
-                (measured, bound.0 as f64, format!("{:.3}ms", measured / 1e6))
-            }
-            Bound::Rate(rate, bound) => {
-                let measured = rate_of(result, rate);
-                (measured, bound.0, format!("{measured:.1}/s"))
-            }
-            Bound::Count(outcome, bound) => {
-                let measured = count_of(result, outcome);
-                (measured as f64, bound as f64, measured.to_string())
-            }
-            Bound::Share(outcome, bound) => {
-                let ended = result.outcomes.total().max(1);
-                let measured = 100.0 * count_of(result, outcome) as f64 / ended as f64;
-                (measured, bound, format!("{measured:.2}%"))
-            }
+    /// Measures a result against the threshold. A figure that nothing was measured for crosses every threshold.
+    pub fn judge(&self, result: &LoadResult) -> Judged {
+        let measured = self.measure(result);
+        Judged {
+            threshold: self.given.clone(),
+            crossed: measured.as_ref().is_none_or(|measured| self.compares(measured.value)),
+            measured: measured.map_or_else(|| "nothing".to_owned(), |measured| measured.shown),
+        }
+    }
+
+    /// Whether a result has what the threshold says: for an objective, which is written in the same way.
+    pub fn is_met_by(&self, result: &LoadResult) -> bool {
+        self.measure(result).is_some_and(|measured| self.compares(measured.value))
+    }
+
+    fn compares(&self, value: f64) -> bool {
+        let bound = match self.bound {
+            Bound::Time(_, _, bound) => bound.0 as f64,
+            Bound::Rate(_, bound) => bound.0,
+            Bound::Count(_, bound) => bound as f64,
+            Bound::Share(_, bound) => bound,
         };
-        let crossed = match self.comparison {
-            Comparison::Above => measured > bound,
-            Comparison::AtLeast => measured >= bound,
-            Comparison::Below => measured < bound,
-            Comparison::AtMost => measured <= bound,
-        };
-        crossed.then(|| format!("{}: measured {shown}", self.given))
+        match self.comparison {
+            Comparison::Above => value > bound,
+            Comparison::AtLeast => value >= bound,
+            Comparison::Below => value < bound,
+            Comparison::AtMost => value <= bound,
+        }
+    }
+
+    /// `None` where there is nothing to measure.
+    fn measure(&self, result: &LoadResult) -> Option<Measured> {
+        match self.bound {
+            Bound::Time(Times::Intended, quantile, _) => of_latency(&result.latency_intended_ns, quantile),
+            Bound::Time(Times::Sent, quantile, _) => of_latency(&result.latency_sent_ns, quantile),
+            Bound::Time(Times::Connect, quantile, _) => of_latency(&result.connect_ns, quantile),
+            Bound::Time(Times::Lateness, quantile, _) => {
+                of_latency(&Latency::from(result.lateness_ns), quantile)
+            }
+            Bound::Rate(rate, _) => {
+                let value = rate_of(result, rate);
+                Some(Measured { value, shown: format!("{value:.1}/s") })
+            }
+            Bound::Count(outcome, _) => {
+                let count = count_of(result, outcome);
+                Some(Measured { value: count as f64, shown: count.to_string() })
+            }
+            Bound::Share(outcome, _) => {
+                let value = 100.0 * count_of(result, outcome) as f64 / result.due() as f64;
+                (result.due() > 0).then(|| Measured { value, shown: format!("{value:.2}%") })
+            }
+        }
     }
 }
 
@@ -155,24 +191,32 @@ impl Threshold {
     }
 }
 
-fn distribution(result: &LoadResult, times: Times) -> &Distribution {
-    match times {
-        Times::Intended => &result.latency_intended_ns,
-        Times::Sent => &result.latency_sent_ns,
-        Times::Connect => &result.connect_ns,
-        Times::Lateness => &result.lateness_ns,
-    }
-}
-
-fn quantile_of(distribution: &Distribution, quantile: Quantile) -> f64 {
-    match quantile {
-        Quantile::P50 => distribution.p50 as f64,
-        Quantile::P90 => distribution.p90 as f64,
-        Quantile::P99 => distribution.p99 as f64,
-        Quantile::P999 => distribution.p999 as f64,
-        Quantile::Max => distribution.max as f64,
-        Quantile::Mean => distribution.mean,
-    }
+/// A percentile of all requests. One that falls among the unanswered is longer than any bound.
+fn of_latency(latency: &Latency, quantile: Quantile) -> Option<Measured> {
+    let value = match quantile {
+        Quantile::P50 => latency.p50,
+        Quantile::P90 => latency.p90,
+        Quantile::P95 => latency.p95,
+        Quantile::P99 => latency.p99,
+        Quantile::P999 => latency.p999,
+        Quantile::Max => latency.max,
+        Quantile::Mean => {
+            let at_least = if latency.unanswered > 0 { "at least " } else { "" };
+            let of_mean = |value: f64| Measured { value, shown: format!("{at_least}{:.3}ms", value / 1e6) };
+            return latency.mean_at_least().map(of_mean);
+        }
+    };
+    let unanswered = || Measured {
+        value: f64::INFINITY,
+        shown: format!(
+            "> {} ({} of {} without an answer)",
+            Nanos(latency.beyond_ns).approximate(),
+            latency.unanswered,
+            latency.all()
+        ),
+    };
+    let known = |value: u64| Measured { value: value as f64, shown: format!("{:.3}ms", value as f64 / 1e6) };
+    (latency.all() > 0).then(|| value.map_or_else(unanswered, known))
 }
 
 fn rate_of(result: &LoadResult, rate: Rate) -> f64 {
@@ -188,7 +232,7 @@ fn rate_of(result: &LoadResult, rate: Rate) -> f64 {
 fn count_of(result: &LoadResult, outcome: Option<Outcome>) -> u64 {
     match outcome {
         Some(outcome) => result.outcomes.get(outcome),
-        None => result.outcomes.total() - result.outcomes.get(Outcome::Ok),
+        None => result.failed(),
     }
 }
 
@@ -211,10 +255,11 @@ impl FromStr for Threshold {
 
 fn bound(name: &str, value: &str) -> Result<Bound, String> {
     if let Some((times, quantile)) = time_name(name) {
-        return value
-            .parse()
-            .map(|value| Bound::Time(times, quantile, value))
-            .map_err(|error| format!("{error}"));
+        let time = value.parse().map(|value| Bound::Time(times, quantile, value));
+        return time.map_err(|error| match value.parse::<f64>() {
+            Ok(_) => format!("'{value}' has no unit; did you mean {value}ms?"),
+            Err(_) => error.to_string(),
+        });
     }
     if let Some((_, rate)) = RATES.into_iter().find(|(rate, _)| *rate == name) {
         return value.parse().map(|value| Bound::Rate(rate, value)).map_err(|error| format!("{error}"));
@@ -266,31 +311,79 @@ impl fmt::Display for Threshold {
 mod tests {
     use super::*;
     use crate::verdict::tests::result;
+    use record::Distribution;
 
-    #[track_caller]
-    fn check(threshold: &str, crossed: Option<&str>) {
+    /// A hundred requests: 98 correct, two reset.
+    fn some() -> LoadResult {
         let mut result = result();
-        result.latency_intended_ns.p99 = 400_000_000;
-        result.connect_ns.mean = 1_500_000.0;
+        result.offered = 100;
+        result.latency_intended_ns.unanswered = 2;
+        result.latency_intended_ns.answered.count = 98;
+        result.latency_intended_ns.p95 = Some(400_000_000);
+        result.latency_intended_ns.beyond_ns = 4_000_000_000;
+        result.connect_ns.answered =
+            Distribution { count: 100, mean: 1_500_000.0, ..Distribution::default() };
         result.goodput_per_s = 900.0;
         result.outcomes.add(Outcome::Ok, 98);
         result.outcomes.add(Outcome::Reset, 2);
-        let threshold: Threshold = threshold.parse().unwrap();
-        assert_eq!(threshold.crossed_by(&result).as_deref(), crossed);
+        result
+    }
+
+    #[track_caller]
+    fn check(result: &LoadResult, threshold: &str, measured: &str, crossed: bool) {
+        let judged = threshold.parse::<Threshold>().unwrap().judge(result);
+        assert_eq!((judged.measured.as_str(), judged.crossed), (measured, crossed), "{threshold}");
     }
 
     #[test]
     fn thresholds_are_crossed_or_not() {
-        check("p99>300ms", Some("p99>300ms: measured 400.000ms"));
-        check("p99>400ms", None);
-        check("p99>=400ms", Some("p99>=400ms: measured 400.000ms"));
-        check("connect-mean > 1ms", Some("connect-mean > 1ms: measured 1.500ms"));
-        check("goodput<1k", Some("goodput<1k: measured 900.0/s"));
-        check("goodput<=800/s", None);
-        check("errors>1%", Some("errors>1%: measured 2.00%"));
-        check("errors>2", None);
-        check("reset>=2", Some("reset>=2: measured 2"));
-        check("ok<99%", Some("ok<99%: measured 98.00%"));
+        let some = some();
+        check(&some, "p95>300ms", "400.000ms", true);
+        check(&some, "p95>400ms", "400.000ms", false);
+        check(&some, "p95>=400ms", "400.000ms", true);
+        check(&some, "connect-mean > 1ms", "1.500ms", true);
+        check(&some, "mean>100ms", "at least 80.000ms", false);
+        check(&some, "goodput<1k", "900.0/s", true);
+        check(&some, "goodput<=800/s", "900.0/s", false);
+        check(&some, "errors>1%", "2.00%", true);
+        check(&some, "errors>2", "2", false);
+        check(&some, "reset>=2", "2", true);
+        check(&some, "ok<99%", "98.00%", true);
+    }
+
+    #[test]
+    fn a_percentile_among_the_unanswered_is_longer_than_any_bound() {
+        for quantile in ["p99", "p99.9", "p999", "max"] {
+            let shown = "> 4 s (2 of 100 without an answer)";
+            check(&some(), &format!("{quantile}>1h"), shown, true);
+            check(&some(), &format!("{quantile}<1h"), shown, false);
+        }
+    }
+
+    #[test]
+    fn what_never_ended_is_an_error() {
+        let mut hung = result();
+        (hung.offered, hung.in_flight_at_end) = (800, 800);
+        hung.latency_intended_ns =
+            Latency { unanswered: 800, beyond_ns: 4_000_000_000, ..Latency::default() };
+        check(&hung, "errors>1%", "100.00%", true);
+        check(&hung, "errors>799", "800", true);
+        check(&hung, "p50>1s", "> 4 s (800 of 800 without an answer)", true);
+        check(&hung, "mean>3s", "at least 4000.000ms", true);
+        check(&hung, "ok<1", "0", true);
+        // A session's requests behind the one in progress were nobody's to answer yet.
+        hung.not_due_at_end = 700;
+        check(&hung, "errors>100", "100", false);
+    }
+
+    #[test]
+    fn nothing_measured_crosses_every_threshold_and_meets_no_objective() {
+        for threshold in ["p99>1h", "p99<1h", "connect-p50>1h", "lateness-max>1h", "errors>99%"] {
+            check(&result(), threshold, "nothing", true);
+            assert!(!threshold.parse::<Threshold>().unwrap().is_met_by(&result()), "{threshold}");
+        }
+        assert!("p95<=400ms".parse::<Threshold>().unwrap().is_met_by(&some()));
+        assert!(!"p99<1h".parse::<Threshold>().unwrap().is_met_by(&some()));
     }
 
     #[test]
@@ -307,8 +400,9 @@ mod tests {
     fn what_is_wrong_is_named() {
         let why = |text: &str| text.parse::<Threshold>().unwrap_err().to_string();
         assert_eq!(why("p99"), "'p99' is not a threshold: it has no > or <, as in p99>300ms");
-        assert!(why("p98>1ms").contains("'p98' is not one of p50, p90, p99, p999, max, mean, offered"));
-        assert!(why("p99>300").contains("a time such as"));
+        assert!(why("p98>1ms").contains("'p98' is not one of p50, p90, p95, p99, p99.9, p999, max, mean"));
+        assert!(why("p99>300").contains("'300' has no unit; did you mean 300ms?"));
+        assert!(why("p99>soon").contains("a time such as"));
         assert!(why("goodput<fast").contains("a rate a second"));
         assert!(why("errors>101%").contains("0% to 100%"));
         assert!(why("errors>few").contains("a count such as"));

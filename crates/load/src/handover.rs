@@ -14,7 +14,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use base::Nanos;
 use rustix::cmsg_space;
@@ -128,18 +128,6 @@ fn descriptor(beside: &mut RecvAncillaryBuffer<'_>) -> Option<OwnedFd> {
     })
 }
 
-/// Waits until there is something to receive.
-///
-/// # Errors
-/// None that the other side can cause.
-pub(crate) fn wait(socket: &OwnedFd) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    match poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], None) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 impl Handover {
     fn encode(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
@@ -169,6 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::io::{Read, Write};
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     const SOME: Handover =
@@ -193,7 +182,6 @@ mod tests {
         assert!(matches!(receive(theirs.as_fd()).unwrap(), Taken::Nothing));
         assert_eq!(send(ours.as_fd(), SOME, far.as_fd()).unwrap(), Passed::Yes);
         drop((far, ours));
-        wait(&theirs).unwrap();
         let Taken::One(handover, Some(socket)) = receive(theirs.as_fd()).unwrap() else {
             panic!("it was sent")
         };

@@ -3,7 +3,8 @@
 //! A session offers all its requests at the moment it is scheduled. The measured window decides by that
 //! moment which requests belong to the ledger; they belong to it whenever they end. A request that ends
 //! takes one off its session's [`Account`]; where a session breaks off, what is left on its account
-//! shares the outcome that ended it; what is left when the run ends was in flight.
+//! shares the outcome that ended it; what is left when the run ends was in flight. Of that, a session's requests behind
+//! the one in progress were not due yet, and nobody has failed to answer them.
 //!
 //! A request that is retried is offered again and gets an account again ([`crate::retry`]): it is in the
 //! counts of all requests like any other, and once more in those of the retries.
@@ -68,6 +69,7 @@ impl Account {
 pub struct Counts {
     offered: u64,
     in_flight_at_end: u64,
+    not_due_at_end: u64,
     outcomes: [u64; Outcome::ALL.len()],
 }
 
@@ -82,6 +84,11 @@ impl Counts {
         self.in_flight_at_end
     }
 
+    /// Of these, the requests that were not due yet.
+    pub fn not_due_at_end(&self) -> u64 {
+        self.not_due_at_end
+    }
+
     /// How the others ended.
     pub fn outcomes(&self) -> Outcomes {
         named(&self.outcomes)
@@ -90,6 +97,7 @@ impl Counts {
     fn merge(&mut self, other: &Counts) {
         self.offered += other.offered;
         self.in_flight_at_end += other.in_flight_at_end;
+        self.not_due_at_end += other.not_due_at_end;
         for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
             *sum += count;
         }
@@ -126,9 +134,12 @@ impl Ledger {
         account.left
     }
 
-    /// The run is over while the session is not.
-    pub fn in_flight(&mut self, account: Account) {
-        self.enter(&account, |counts| counts.in_flight_at_end += u64::from(account.left));
+    /// The run is over while the session is not; `due` of the requests it had left had been due.
+    pub fn in_flight(&mut self, account: Account, due: u32) {
+        self.enter(&account, |counts| {
+            counts.in_flight_at_end += u64::from(account.left);
+            counts.not_due_at_end += u64::from(account.left.saturating_sub(due));
+        });
     }
 
     /// Adds another thread's ledger.
@@ -246,9 +257,12 @@ mod tests {
                     Step::Reply { .. } | Step::Break { .. } => {}
                 }
             }
+            let mut expected_not_due = 0;
             for account in living {
-                ledger.in_flight(account);
+                expected_not_due += if account.measured() { u64::from(account.left() - 1) } else { 0 };
+                ledger.in_flight(account, 1);
             }
+            prop_assert_eq!(ledger.all().not_due_at_end(), expected_not_due);
             for (counts, expected) in [(ledger.all(), expected), (ledger.retries(), expected_again)] {
                 prop_assert_eq!(counts.offered(), expected);
                 prop_assert_eq!(counts.offered(), counts.outcomes().total() + counts.in_flight_at_end());

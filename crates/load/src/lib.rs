@@ -80,6 +80,7 @@ pub use outline::{Descriptors, Hurst, Outline, Rates, SourcePorts};
 pub use parts::{Part, run_in_processes, run_part};
 pub use population::Population;
 pub use preflight::{Plan, prepare};
+pub use recorder::LONGEST;
 pub use retry::Retry;
 pub use round_trip::round_trip_warning;
 pub use run::run;

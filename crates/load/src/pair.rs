@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The handler is this program once more. It goes on until the establisher has ended, which it learns by the
-//! socket between them, and then accounts for all that it was given: so whatever ends the run, and whenever, the
-//! two ledgers add up to one that balances. A handler that ends earlier makes the run fail.
+//! socket between them, and then for as long as replies are on their way. It accounts for all that it was given: whatever
+//! ends the run, and whenever, the two ledgers add up to one that balances. A handler that ends earlier makes the run
+//! fail.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -206,7 +207,7 @@ mod tests {
         let result = run_both(&prepare(config(REPLY)).unwrap(), || {});
         assert!(result.outcomes.get(Outcome::Ok) > 0, "{:?}", result.outcomes);
         assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
-        assert_eq!(result.latency_intended_ns.count, result.outcomes.get(Outcome::Ok));
+        assert_eq!(result.latency_intended_ns.answered.count, result.outcomes.get(Outcome::Ok));
         assert_eq!(result.lateness_ns.count, 100);
         assert_eq!(result.manifest.config["client"], "s-client-pair");
     }
@@ -225,12 +226,22 @@ mod tests {
     }
 
     #[test]
-    fn what_the_handler_has_not_seen_at_the_end_was_in_flight() {
-        let mut slow = config(REPLY);
-        slow.populations = vec!["idle:3".parse().unwrap()];
-        let until = slow.window().until;
-        let result = run_both(&prepare(slow).unwrap(), || pass_time(until));
-        assert_eq!(result.in_flight_at_end, 100, "{:?}", result.outcomes);
+    fn a_handler_that_begins_at_the_end_still_reads_the_replies() {
+        let late = config(REPLY);
+        let until = late.window().until;
+        let result = run_both(&prepare(late).unwrap(), || pass_time(until));
+        assert!(result.outcomes.get(Outcome::Ok) > 0, "{:?}", result.outcomes);
+        assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
+        assert_eq!(result.goodput_per_s, 0.0, "nothing of it came in the measured time");
+    }
+
+    #[test]
+    fn requests_that_a_hung_server_never_answers_are_in_flight_at_the_end() {
+        let mut hung = config(b"");
+        hung.populations = vec!["idle:3".parse().unwrap()];
+        let result = run_both(&prepare(hung).unwrap(), || {});
+        assert_eq!((result.in_flight_at_end, result.failed()), (100, 100), "{:?}", result.outcomes);
+        assert_eq!(result.latency_intended_ns.unanswered, 100);
         assert!(result.connections.established > 0);
         assert_eq!(result.populations["idle:3"].offered, 3);
     }

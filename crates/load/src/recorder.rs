@@ -1,8 +1,10 @@
-//! What one engine thread notes down: totals of the measured window, and the interval in progress.
+//! The notes of one engine thread: totals of the measured window, and the interval in progress.
 //!
 //! Memory is constant however long the run: histograms with fixed bounds and counters. Rates count what
-//! *happened* in the measured window; latencies are those of the requests *scheduled* in it, and of
-//! correct replies only, so that a fast refusal does not pass for a fast server.
+//! *happened* in the measured window. Latencies are those of the requests *due* in it: a correct reply has one, and a
+//! request without is counted beside them, so that neither silence nor a fast refusal passes for a fast server.
+//!
+//! Replies that arrive after the schedule's end are in the latencies and outcomes of the last interval and in no rate.
 //!
 //! The totals keep three digits, from 1 ns to [`LONGEST`]; the intervals keep two, from 1 us, because
 //! hundreds of them are kept at once ([`crate::series`]).
@@ -44,13 +46,15 @@ pub struct Totals {
     /// From a session's scheduled time to its connect().
     #[serde(with = "crate::buckets::exact")]
     pub lateness: Histogram<u64>,
+    /// Requests due in the window that have no latency: they failed, or had no reply when the run ended.
+    pub unanswered: u64,
     /// Requests sent in the window.
     pub sent: u64,
     /// Complete replies in the window.
     pub replies: u64,
     /// Correct replies in the window that came in time.
     pub good: u64,
-    /// TLS handshakes with the server's certificate, in the window.
+    /// TLS handshakes with the server's certificate, of the sessions scheduled in the window.
     pub handshakes_full: u64,
     /// Those that resumed a session.
     pub handshakes_resumed: u64,
@@ -65,6 +69,7 @@ impl Default for Totals {
             latency_sent: exact(),
             connect: exact(),
             lateness: exact(),
+            unanswered: 0,
             sent: 0,
             replies: 0,
             good: 0,
@@ -87,6 +92,7 @@ impl Totals {
         for (sum, histogram) in pairs {
             sum.add(histogram).expect("all totals have the same bounds");
         }
+        self.unanswered += other.unanswered;
         self.sent += other.sent;
         self.replies += other.replies;
         self.good += other.good;
@@ -115,6 +121,8 @@ pub struct Interval {
     pub good: u64,
     /// How requests ended, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
+    /// Requests that ended without a latency and are not retried; at the run's end also those that have not ended.
+    pub unanswered: u64,
     /// From the intended time, of correct replies.
     #[serde(with = "crate::buckets::compact")]
     pub latency_intended: Histogram<u32>,
@@ -139,6 +147,7 @@ impl Interval {
             replies: 0,
             good: 0,
             outcomes: [0; Outcome::ALL.len()],
+            unanswered: 0,
             latency_intended: compact(),
             lateness: compact(),
             sockets: 0,
@@ -153,6 +162,7 @@ impl Interval {
         self.sent += other.sent;
         self.replies += other.replies;
         self.good += other.good;
+        self.unanswered += other.unanswered;
         self.established += other.established;
         for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
             *sum += count;
@@ -233,29 +243,29 @@ impl Recorder {
 
     /// A request was sent.
     pub fn sent(&mut self, now: Nanos) {
-        self.interval.sent += 1;
+        self.interval.sent += u64::from(now < self.window.until);
         self.totals.sent += u64::from(self.window.contains(now));
     }
 
     /// A TLS handshake came to its end.
-    pub fn handshake(&mut self, now: Nanos, handshake: Handshake) {
+    pub fn handshake(&mut self, handshake: Handshake, measured: bool) {
         let count = match handshake {
             Handshake::Full => &mut self.totals.handshakes_full,
             Handshake::Resumed => &mut self.totals.handshakes_resumed,
         };
-        *count += u64::from(self.window.contains(now));
+        *count += u64::from(measured);
     }
 
     /// A reply of any status was complete.
     pub fn reply(&mut self, now: Nanos) {
-        self.interval.replies += 1;
+        self.interval.replies += u64::from(now < self.window.until);
         self.totals.replies += u64::from(self.window.contains(now));
     }
 
-    /// And it was a correct one; `measured` where it was itself scheduled in the window, whenever its session began.
+    /// The reply was correct; `measured` if its request was due in the window, whenever the session began.
     pub fn correct(&mut self, now: Nanos, reply: Correct, measured: bool) {
         self.interval.latency_intended.saturating_record(reply.latency_intended.0);
-        self.interval.good += u64::from(reply.in_time);
+        self.interval.good += u64::from(reply.in_time && now < self.window.until);
         if measured {
             self.totals.latency_intended.saturating_record(reply.latency_intended.0);
             self.totals.latency_sent.saturating_record(reply.latency_sent.0);
@@ -264,6 +274,22 @@ impl Recorder {
             self.totals.good += u64::from(reply.in_time);
             self.totals.content_bytes += reply.content_bytes;
         }
+    }
+
+    /// Requests will have no latency; `measured` if they were due in the window.
+    pub fn unanswered(&mut self, requests: u32, measured: bool) {
+        self.interval.unanswered += u64::from(requests);
+        self.totals.unanswered += if measured { u64::from(requests) } else { 0 };
+    }
+
+    /// The longest latency of a correct reply so far.
+    pub fn longest(&self) -> Nanos {
+        Nanos(self.totals.latency_intended.max())
+    }
+
+    /// The schedule has ended, perhaps earlier than planned: no rate counts what happens from now on.
+    pub fn end_schedule(&mut self, at: Nanos) {
+        self.window.until = at;
     }
 
     /// So many requests ended so.
@@ -312,6 +338,28 @@ mod tests {
         let totals = recorder.into_totals();
         assert_eq!((totals.good, totals.content_bytes), (1, 10));
         assert_eq!((totals.latency_intended.len(), totals.latency_sent.max()), (1, 1_000));
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_in_the_latencies_and_in_no_rate() {
+        let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
+        recorder.end_schedule(Nanos::from_secs(2));
+        let late = Nanos::from_millis(2_500);
+        let reply = Correct { latency_intended: late, latency_sent: late, content_bytes: 10, in_time: true };
+        recorder.sent(late);
+        recorder.reply(late);
+        recorder.correct(late, reply, true);
+        recorder.ended(Outcome::Ok, 1);
+        recorder.unanswered(3, true);
+        recorder.unanswered(4, false);
+        assert!(recorder.longest() >= late && recorder.longest() < late + Nanos::from_millis(3));
+        let last = recorder.close_interval(Nanos::from_secs(2), 0);
+        assert_eq!((last.sent, last.replies, last.good), (0, 0, 0));
+        assert_eq!((last.outcomes[Outcome::Ok as usize], last.latency_intended.len()), (1, 1));
+        assert_eq!(last.unanswered, 7);
+        let totals = recorder.into_totals();
+        assert_eq!((totals.sent, totals.replies, totals.good, totals.content_bytes), (0, 0, 0, 0));
+        assert_eq!((totals.latency_intended.len(), totals.unanswered), (1, 3));
     }
 
     #[test]

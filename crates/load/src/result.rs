@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use base::Nanos;
 use record::load::{Handshakes, Retries, SCHEMA};
-use record::{Distribution, LoadResult, Manifest};
+use record::{Distribution, Latency, LoadResult, Manifest};
 
 use crate::assembly::Assembly;
 use crate::books::Report;
 use crate::population::Population;
 use crate::preflight::Plan;
+use crate::retry::Retry;
 use crate::run::Reports;
 use crate::verdict::{self, Evidence};
 
 /// Puts the result of a run together and judges it.
 pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest: Manifest) -> LoadResult {
+    let times = Times::of(plan, &reports.lanes);
     let Report { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
     let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
     let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
@@ -28,7 +31,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
     };
     let lateness = Distribution::from(&totals.lateness);
     let (outcomes_of_run, established) = assembly.totals();
-    let populations = populations(plan, &reports.populations, duration_s);
+    let populations = populations(plan, &reports.populations, ended, duration_s);
     let (verdict, mut reasons) = verdict::judge(&Evidence {
         offered: all.offered(),
         outcomes: &outcomes,
@@ -49,6 +52,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         duration_s,
         offered: all.offered(),
         in_flight_at_end: all.in_flight_at_end(),
+        not_due_at_end: all.not_due_at_end(),
         outcomes,
         retries,
         connections,
@@ -64,21 +68,57 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         replies_per_s: rate(totals.replies),
         goodput_per_s: rate(totals.good),
         content_bytes_per_s: rate(totals.content_bytes),
-        latency_intended_ns: Distribution::from(&totals.latency_intended),
-        latency_sent_ns: Distribution::from(&totals.latency_sent),
-        connect_ns: Distribution::from(&totals.connect),
+        latency_intended_ns: times.intended,
+        latency_sent_ns: times.sent,
+        connect_ns: times.connect,
         lateness_ns: lateness,
         generator_cpu: if duration_s > 0.0 { cpu.as_secs_f64() / duration_s } else { 0.0 },
         populations,
         series: assembly.into_points(),
+        thresholds: Vec::new(),
         verdict,
         reasons,
         manifest,
     }
 }
 
+/// The latencies of one kind of clients.
+struct Times {
+    intended: Latency,
+    sent: Latency,
+    connect: Latency,
+}
+
+impl Times {
+    fn of(plan: &Plan, report: &Report) -> Times {
+        let Report { totals, connections, ended, .. } = report;
+        let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
+        let not_established = connections.attempted.saturating_sub(totals.connect.len());
+        Times {
+            intended: Latency::new(&totals.latency_intended, totals.unanswered, beyond.0),
+            sent: Latency::new(&totals.latency_sent, totals.unanswered, beyond.0),
+            connect: Latency::new(&totals.connect, not_established, plan.config.connect_timeout.0),
+        }
+    }
+}
+
+/// The longest latency that a run can see: the client gives up after its time-outs, unless it tries again, and the run
+/// ends.
+fn observable(plan: &Plan, measured: Nanos) -> Nanos {
+    let config = &plan.config;
+    match config.retry {
+        Retry::Never => measured.min(config.connect_timeout + config.request_timeout),
+        Retry::Fixed { .. } | Retry::Exponential { .. } => measured,
+    }
+}
+
 /// The records of the populations, by name.
-fn populations(plan: &Plan, reports: &[Report], duration_s: f64) -> BTreeMap<String, record::Population> {
+fn populations(
+    plan: &Plan,
+    reports: &[Report],
+    ended: Nanos,
+    duration_s: f64,
+) -> BTreeMap<String, record::Population> {
     let record = |(population, report): (&Population, &Report)| {
         let replies = report.totals.replies as f64;
         let record = record::Population {
@@ -90,7 +130,11 @@ fn populations(plan: &Plan, reports: &[Report], duration_s: f64) -> BTreeMap<Str
             open_at_start: report.open[0],
             open_at_end: report.open[1],
             replies_per_s: if duration_s > 0.0 { replies / duration_s } else { 0.0 },
-            latency_intended_ns: Distribution::from(&report.totals.latency_intended),
+            latency_intended_ns: Latency::new(
+                &report.totals.latency_intended,
+                report.totals.unanswered,
+                observable(plan, ended).0,
+            ),
         };
         (population.to_string(), record)
     };

@@ -220,6 +220,11 @@ impl Queue {
         self.waiting.pop().map(|Reverse(waiting)| (waiting.due, waiting.again))
     }
 
+    /// All that wait, in no order.
+    pub fn waiting(&self) -> impl Iterator<Item = &Again> {
+        self.waiting.iter().map(|Reverse(waiting)| &waiting.again)
+    }
+
     /// Requests that were not retried because too many were waiting.
     pub fn given_up(&self) -> u64 {
         self.given_up

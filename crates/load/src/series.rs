@@ -4,7 +4,7 @@
 //! in pairs and from then on a point covers twice the time: histograms merge exactly, so a long run
 //! loses resolution in time and nothing else.
 
-use record::{Distribution, Point};
+use record::{Distribution, Latency, Point};
 
 use crate::ledger;
 use crate::recorder::Interval;
@@ -73,7 +73,7 @@ pub fn point(interval: &Interval) -> Point {
         replies: interval.replies,
         good: interval.good,
         outcomes: ledger::named(&interval.outcomes),
-        latency_intended_ns: Distribution::from(&interval.latency_intended),
+        latency_intended_ns: Latency::new(&interval.latency_intended, interval.unanswered, interval.until.0),
         lateness_ns: Distribution::from(&interval.lateness),
         sockets: interval.sockets,
     }
@@ -101,7 +101,7 @@ mod tests {
             let points = series.points();
             prop_assert!(points.len() <= POINTS_MAX);
             prop_assert_eq!(points.iter().map(|point| point.offered).sum::<u64>(), (0..count).sum::<u64>());
-            prop_assert_eq!(points.iter().map(|point| point.latency_intended_ns.count).sum::<u64>(), count);
+            prop_assert_eq!(points.iter().map(|point| point.latency_intended_ns.all()).sum::<u64>(), count);
             let mut at = 0.0;
             for point in &points {
                 prop_assert_eq!(point.at_s - point.interval_s, at);

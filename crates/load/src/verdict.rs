@@ -108,7 +108,7 @@ pub(crate) fn unreachable(outcomes: &Outcomes, established: u64) -> Option<Strin
 pub(crate) mod tests {
     use super::*;
     use record::load::Connections;
-    use record::{LoadResult, Manifest};
+    use record::{Latency, LoadResult, Manifest};
 
     /// A result in which nothing happened.
     pub(crate) fn result() -> LoadResult {
@@ -117,6 +117,7 @@ pub(crate) mod tests {
             duration_s: 1.0,
             offered: 0,
             in_flight_at_end: 0,
+            not_due_at_end: 0,
             outcomes: Outcomes::default(),
             retries: Default::default(),
             handshakes: None,
@@ -127,13 +128,14 @@ pub(crate) mod tests {
             replies_per_s: 0.0,
             goodput_per_s: 0.0,
             content_bytes_per_s: 0.0,
-            latency_intended_ns: Distribution::default(),
-            latency_sent_ns: Distribution::default(),
-            connect_ns: Distribution::default(),
+            latency_intended_ns: Latency::default(),
+            latency_sent_ns: Latency::default(),
+            connect_ns: Latency::default(),
             lateness_ns: Distribution::default(),
             generator_cpu: 0.0,
             populations: Default::default(),
             series: Vec::new(),
+            thresholds: Vec::new(),
             verdict: Verdict::Valid,
             reasons: Vec::new(),
             manifest: Manifest::default(),

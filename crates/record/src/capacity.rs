@@ -45,7 +45,7 @@ impl Step {
             offered_per_s: result.offered_per_s,
             goodput_per_s: result.goodput_per_s,
             duration_s: result.duration_s,
-            latency_intended_ns: result.latency_intended_ns,
+            latency_intended_ns: result.latency_intended_ns.answered,
             outcomes: result.outcomes.clone(),
             in_flight_at_end: result.in_flight_at_end,
             slo_held,

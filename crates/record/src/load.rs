@@ -4,15 +4,21 @@
 //! each ends in exactly one [`Outcome`]. Where a session breaks off, the requests it had left share the
 //! outcome that ended it. Invariant, checked by [`LoadResult::balance`]: `offered` equals the sum of the
 //! outcomes plus `in_flight_at_end`.
+//!
+//! A request *failed* if it was due and had no correct reply when the run ended: it ended otherwise, or not at all
+//! ([`LoadResult::failed`]). Failed requests are in the percentiles of latency, above every answer ([`Latency`]).
+
+mod latency;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::Manifest;
+pub use latency::{Distribution, Latency};
 
-/// The schema this version writes.
-pub const SCHEMA: &str = "inrush.load/1";
+/// The schema this version writes. Version 1 had the percentiles of the correct replies alone.
+pub const SCHEMA: &str = "inrush.load/2";
 
 /// How an offered request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -134,42 +140,6 @@ impl Outcomes {
     }
 }
 
-/// The quantiles of a distribution, in nanoseconds; all zero where nothing was recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
-    /// How many values.
-    pub count: u64,
-    /// The arithmetic mean.
-    pub mean: f64,
-    /// The median.
-    pub p50: u64,
-    /// The 90th percentile.
-    pub p90: u64,
-    /// The 99th percentile.
-    pub p99: u64,
-    /// The 99.9th percentile.
-    pub p999: u64,
-    /// The largest.
-    pub max: u64,
-}
-
-impl<C: hdrhistogram::Counter> From<&hdrhistogram::Histogram<C>> for Distribution {
-    fn from(histogram: &hdrhistogram::Histogram<C>) -> Distribution {
-        if histogram.is_empty() {
-            return Distribution::default();
-        }
-        Distribution {
-            count: histogram.len(),
-            mean: histogram.mean(),
-            p50: histogram.value_at_quantile(0.5),
-            p90: histogram.value_at_quantile(0.9),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
-        }
-    }
-}
-
 /// One interval of the time series.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -189,10 +159,11 @@ pub struct Point {
     /// Of these, the correct ones that came in time.
     #[serde(default)]
     pub good: u64,
-    /// How requests ended in it.
+    /// How requests ended in it. The last interval also has those that ended after it: the run waits for the replies
+    /// that are on their way.
     pub outcomes: Outcomes,
-    /// Latency from the intended time, of the correct replies of this interval.
-    pub latency_intended_ns: Distribution,
+    /// Latency from the intended time, of the requests that ended in it; in the last one also of those that never did.
+    pub latency_intended_ns: Latency,
     /// How late the generator itself was.
     pub lateness_ns: Distribution,
     /// Sockets open at the end of it.
@@ -271,8 +242,19 @@ pub struct Population {
     pub open_at_end: u64,
     /// Complete replies of any status in the measured time, a second.
     pub replies_per_s: f64,
-    /// Of its correct replies, as `latency_intended_ns` of the run; empty for idle clients.
-    pub latency_intended_ns: Distribution,
+    /// As `latency_intended_ns` of the run; empty for idle clients.
+    pub latency_intended_ns: Latency,
+}
+
+/// A threshold, and what was measured beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// As it was given: `p99>300ms`.
+    pub threshold: String,
+    /// The measured figure with its unit; `> 4 s` for a percentile that falls among the unanswered requests.
+    pub measured: String,
+    /// Whether that crosses the threshold.
+    pub crossed: bool,
 }
 
 /// The result of one run.
@@ -286,6 +268,9 @@ pub struct LoadResult {
     pub offered: u64,
     /// Requests offered and neither answered nor given up when the run ended.
     pub in_flight_at_end: u64,
+    /// Of `in_flight_at_end`, the requests that were not due yet: their sessions had others to make before them.
+    #[serde(default)]
+    pub not_due_at_end: u64,
     /// How the others ended.
     pub outcomes: Outcomes,
     /// Of these, the retries: they are offered load like any other. What is left without them is the
@@ -310,14 +295,14 @@ pub struct LoadResult {
     pub goodput_per_s: f64,
     /// Bytes of content received, a second.
     pub content_bytes_per_s: f64,
-    /// From the time the request was meant to be sent until its reply was complete. Like
-    /// `latency_sent_ns`, of correct replies to requests scheduled in the measured time: a fast refusal
-    /// does not pass for a fast server.
-    pub latency_intended_ns: Distribution,
+    /// From the time the request was meant to be sent until its correct reply was complete. Like `latency_sent_ns`, of
+    /// all requests that were due in the measured time: a fast refusal does not pass for a fast server. Attempts that
+    /// were retried are left out, since the latency of the last one is from the time of the first.
+    pub latency_intended_ns: Latency,
     /// From the time it was sent.
-    pub latency_sent_ns: Distribution,
-    /// From connect() until established.
-    pub connect_ns: Distribution,
+    pub latency_sent_ns: Latency,
+    /// From connect() until established, of all attempts.
+    pub connect_ns: Latency,
     /// From the scheduled time of a session until its connect().
     pub lateness_ns: Distribution,
     /// CPU time of the generator over the measured time, in cores.
@@ -326,6 +311,9 @@ pub struct LoadResult {
     pub populations: BTreeMap<String, Population>,
     /// What happened when.
     pub series: Vec<Point>,
+    /// The thresholds that were given, in their order.
+    #[serde(default)]
+    pub thresholds: Vec<Judged>,
     /// Whether the figures above speak about the server.
     pub verdict: Verdict,
     /// Why, one sentence each.
@@ -356,6 +344,16 @@ impl LoadResult {
             0 => 1.0,
             demand => self.offered as f64 / demand as f64,
         }
+    }
+
+    /// Requests that were due before the run ended.
+    pub fn due(&self) -> u64 {
+        self.offered.saturating_sub(self.not_due_at_end)
+    }
+
+    /// Requests that were due and had no correct reply when the run ended: they ended otherwise, or not at all.
+    pub fn failed(&self) -> u64 {
+        self.due().saturating_sub(self.outcomes.get(Outcome::Ok))
     }
 
     /// Checks that every offered request ended in exactly one way, in the populations too.
@@ -391,11 +389,5 @@ mod tests {
         }
         let written = serde_json::to_value(Outcomes::default()).unwrap();
         assert_eq!(written.as_object().unwrap().len(), Outcome::ALL.len());
-    }
-
-    #[test]
-    fn an_empty_histogram_has_an_empty_distribution() {
-        let histogram = hdrhistogram::Histogram::<u64>::new(3).unwrap();
-        assert_eq!(Distribution::from(&histogram), Distribution::default());
     }
 }

@@ -127,7 +127,7 @@ fn held(options: &Options, ground: &Ground, hold: Nanos) -> anyhow::Result<Held>
     });
     let times = times.map_err(|_| anyhow!("the holding server panicked"))?.context("cannot hold replies")?;
     let median = Spread::of(times.iter()).context("nobody asked the server")?.median;
-    let reported = result?.latency_sent_ns.p50;
+    let reported = result?.latency_sent_ns.answered.p50;
     Ok(Held { asked_ns: hold.0, held_p50_ns: median as u64, reported_p50_ns: reported })
 }
 

@@ -232,7 +232,7 @@ fn measure_point(
     Ok(Sample {
         round,
         replies_per_s: result.replies_per_s + of_cold,
-        response_ms_p50: result.latency_sent_ns.p50 as f64 / 1e6,
+        response_ms_p50: result.latency_sent_ns.answered.p50 as f64 / 1e6,
         generator_limited: result.verdict == Verdict::GeneratorLimited,
     })
 }

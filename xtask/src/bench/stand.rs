@@ -149,8 +149,8 @@ impl<'a> Stand<'a> {
         let replies = result.goodput_per_s * elapsed.drops.over_s;
         let measurable = self.ground.topology.sides_have_own_cpus() && replies > 0.0;
         // A closed client means to send when it sends.
-        let open = result.latency_intended_ns.count > 0;
-        let response = if open { &result.latency_intended_ns } else { &result.latency_sent_ns };
+        let open = result.latency_intended_ns.answered.count > 0;
+        let response = if open { result.latency_intended_ns } else { result.latency_sent_ns }.answered;
         let process_us = (after.1 - before.1).as_secs_f64() * 1e6;
         Ok(Sample {
             round,

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 
 use ::load::Stop;
 use ::load::calibrate::{Offered, clean_rate};
-use base::{Clock, RealClock, Seed};
+use base::{Clock, Nanos, RealClock, Seed};
 use clap::Parser;
 use record::clean_rate::{CleanRate, SCHEMA};
 use record::{LoadResult, Manifest, Verdict};
 
-use super::summary::{rate, time};
+use super::summary::rate;
 use super::{carry_out, configuration, exit, stop_at_signal};
 use crate::cli::{Cli, Command, LoadFlags, Output};
 use crate::exit::Exit;
@@ -141,7 +141,7 @@ fn text(found: &CleanRate) -> String {
             rate(trial.per_s),
             trial.processes,
             rate(trial.arrived_per_s),
-            time(trial.lateness_p99_ns),
+            Nanos(trial.lateness_p99_ns).approximate(),
             trial.generator_cpu,
             if trial.clean { "" } else { "  not clean" },
         );

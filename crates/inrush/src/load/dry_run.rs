@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use ::load::{Descriptors, Outline, Plan, Rates, SourcePorts};
 use base::Nanos;
 
-use super::summary::{rate, time};
+use super::summary::rate;
 use crate::cli::Output;
 use crate::exit::Exit;
 
@@ -76,7 +76,8 @@ fn schedule(out: &mut String, outline: &Outline, rates: &Rates, arrivals: &str) 
         rates.requests_measured,
         rates.requests_in_all
     )?;
-    let first: Vec<String> = outline.first_s.iter().map(|at| time(Nanos::from_secs_f64(*at).0)).collect();
+    let first: Vec<String> =
+        outline.first_s.iter().map(|at| Nanos::from_secs_f64(*at).approximate()).collect();
     if first.is_empty() {
         writeln!(out, "  first      none in this time")?;
     } else {

@@ -2,14 +2,15 @@
 //! others plot and merge.
 //!
 //! For each interval, warm-up included, a line of the latencies from the intended time and one tagged
-//! `lateness` of how late the generator was. Values are nanoseconds, two digits.
+//! `lateness` of how late the generator was. Values are nanoseconds, two digits. The format has no infinity: a request
+//! without a correct reply has the longest value, 600 s, so that percentiles of the log are those of all requests.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::load::Snapshot;
+use ::load::{LONGEST, Snapshot};
 use base::{Nanos, WallTime};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
@@ -43,6 +44,7 @@ impl<W: Write> HdrLog<W> {
         out.write_all(b"#[Histogram log format version 1.3]\n")?;
         IntervalLogWriterBuilder::new()
             .add_comment("Latencies from the intended time and, tagged, lateness; nanoseconds.")
+            .add_comment("600 s stands for a request without a correct reply.")
             .with_start_time(start)
             .with_base_time(start)
             .begin_log_with(&mut out, &mut serializer)?;
@@ -64,7 +66,11 @@ impl<W: Write> HdrLog<W> {
         let (from, length) =
             (Duration::from(snapshot.elapsed.saturating_sub(length)), Duration::from(length));
         let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
-        let kinds = [(snapshot.latency_intended, None), (snapshot.lateness, Tag::new(LATENESS))];
+        let mut latency = snapshot.latency_intended.clone();
+        // Some four billion requests in an interval would be more than a count can hold.
+        let unanswered = u32::try_from(snapshot.point.latency_intended_ns.unanswered).unwrap_or(u32::MAX);
+        latency.saturating_record_n(LONGEST.0, unanswered);
+        let kinds = [(&latency, None), (snapshot.lateness, Tag::new(LATENESS))];
         kinds
             .into_iter()
             .try_for_each(|(histogram, tag)| log.write_histogram(histogram, from, length, tag))
@@ -88,7 +94,7 @@ mod tests {
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::Deserializer;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-    use record::{Outcomes, Point};
+    use record::{Latency, Outcomes, Point};
 
     fn histogram(values: &[u64]) -> Histogram<u32> {
         let mut histogram = Histogram::new_with_bounds(1_000, 600_000_000_000, 2).unwrap();
@@ -97,7 +103,8 @@ mod tests {
     }
 
     fn snapshot<R>(latency: &[u64], lateness: &[u64], then: impl FnOnce(&Snapshot<'_>) -> R) -> R {
-        let point = Point { interval_s: 1.0, ..Point::default() };
+        let unanswered = Latency { unanswered: 3, ..Latency::default() };
+        let point = Point { interval_s: 1.0, latency_intended_ns: unanswered, ..Point::default() };
         then(&Snapshot {
             elapsed: Nanos::from_secs(3),
             total: Nanos::from_secs(10),
@@ -131,7 +138,12 @@ mod tests {
             let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
             Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap()
         };
-        assert_eq!(read(intervals[0].encoded_histogram()).len(), 2);
+        let latency = read(intervals[0].encoded_histogram());
+        assert_eq!(
+            (latency.len(), latency.count_between(599_000_000_000, u64::MAX)),
+            (5, 3),
+            "the unanswered too"
+        );
         assert_eq!(read(intervals[1].encoded_histogram()).len(), 1);
     }
 

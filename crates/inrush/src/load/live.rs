@@ -24,10 +24,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline};
-use record::Outcome;
+use record::{Latency, Outcome};
 
 use super::keys::{self, Keys};
-use super::summary::{rate, time};
+use super::summary::{quantile, rate};
 
 /// Lines that the view takes, without populations.
 const HEIGHT: u16 = 10;
@@ -157,15 +157,14 @@ fn draw_curves(
 
 fn latency(snapshot: &Snapshot<'_>) -> Vec<Line<'static>> {
     let point = snapshot.point;
-    let (latency, late) = (&point.latency_intended_ns, &point.lateness_ns);
+    let (latency, late) = (&point.latency_intended_ns, Latency::from(point.lateness_ns));
     let row = |name: &str, value: String| Line::from(format!("{name:<14}{value:>11}"));
-    let of = |value: u64, count: u64| if count == 0 { "-".to_owned() } else { time(value) };
     vec![
-        row("latency p50", of(latency.p50, latency.count)),
-        row("        p99", of(latency.p99, latency.count)),
-        row("        max", of(latency.max, latency.count)),
+        row("latency p50", quantile(latency, latency.p50)),
+        row("        p99", quantile(latency, latency.p99)),
+        row("        max", quantile(latency, latency.max)),
         Line::default(),
-        row("lateness p99", of(late.p99, late.count)),
+        row("lateness p99", quantile(&late, late.p99)),
         row("sockets", point.sockets.to_string()),
         match point.retries {
             0 => Line::default(),

@@ -2,7 +2,8 @@
 //! reads, or an OpenTelemetry collector that is told.
 //!
 //! Everything is counted from the run's start, warm-up included, as both systems want it: they take the
-//! differences themselves. Times are in seconds, in buckets.
+//! differences themselves. Times are in seconds, in buckets. A request without a correct reply is in the last bucket,
+//! which has no end, and adds nothing to the sum.
 
 mod otlp;
 mod prometheus;
@@ -40,6 +41,11 @@ impl Times {
         }
     }
 
+    /// Adds requests without a correct reply.
+    fn add_unanswered(&mut self, requests: u64) {
+        self.counts[BUCKETS_US.len()] += requests;
+    }
+
     fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -69,6 +75,7 @@ impl Meters {
         self.established = snapshot.established;
         self.sockets = point.sockets;
         self.latency.add(snapshot.latency_intended);
+        self.latency.add_unanswered(point.latency_intended_ns.unanswered);
         self.lateness.add(snapshot.lateness);
     }
 
@@ -85,7 +92,11 @@ impl Meters {
     /// Times: name, meaning, buckets.
     fn times(&self) -> [(&'static str, &'static str, &Times); 2] {
         [
-            ("latency", "From the intended time to the complete reply, of correct replies", &self.latency),
+            (
+                "latency",
+                "From the intended time to the correct reply; requests without one are above every bound and not in the sum",
+                &self.latency,
+            ),
             ("lateness", "From a session's scheduled time to its connect", &self.lateness),
         ]
     }
@@ -95,9 +106,9 @@ impl Meters {
 mod tests {
     use super::*;
     use base::Nanos;
-    use record::{Outcomes, Point};
+    use record::{Latency, Outcomes, Point};
 
-    /// Meters after one interval with two replies, one of 1 ms and one of 20 s.
+    /// Meters after one interval with two replies, one of 1 ms and one of 20 s, and a request without.
     pub(super) fn after_an_interval() -> Meters {
         let mut latency = Histogram::new_with_bounds(1_000, 600_000_000_000, 2).unwrap();
         latency.record(1_000_000).unwrap();
@@ -115,6 +126,7 @@ mod tests {
                 sent: 3,
                 replies: 2,
                 sockets: 1,
+                latency_intended_ns: Latency { unanswered: 1, ..Latency::default() },
                 ..Point::default()
             },
             latency_intended: &latency,
@@ -130,8 +142,8 @@ mod tests {
     fn times_fall_into_the_bucket_that_ends_at_or_above_them() {
         let meters = after_an_interval();
         let latency = &meters.latency;
-        assert_eq!(latency.count(), 2);
-        assert_eq!(latency.counts[BUCKETS_US.len()], 1, "above all ends");
+        assert_eq!(latency.count(), 3);
+        assert_eq!(latency.counts[BUCKETS_US.len()], 2, "above all ends, and without an answer");
         // A value is as good as its histogram's two digits: 1 ms may be a little above 1 ms.
         assert_eq!(latency.counts[4] + latency.counts[5], 1);
         assert!((20.0..20.2).contains(&latency.sum_s), "{}", latency.sum_s);

@@ -2,24 +2,16 @@
 
 use std::fmt::Write;
 
-use record::{Distribution, LoadResult, Outcomes, Population, Verdict};
+use base::Nanos;
+use record::{Latency, LoadResult, Outcomes, Population, Verdict};
 
-/// A time in three significant digits and a unit that fits.
-pub fn time(nanos: u64) -> String {
-    let (value, unit) = match nanos {
-        0..1_000 => return format!("{nanos} ns"),
-        1_000..1_000_000 => (nanos as f64 / 1e3, "us"),
-        1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
-        _ => (nanos as f64 / 1e9, "s"),
-    };
-    let digits = if value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$} {unit}")
+/// A percentile of all: `8.65 ms`, `> 4 s` where it falls among the unanswered, `-` where there are none.
+pub fn quantile(of: &Latency, value: Option<u64>) -> String {
+    match value {
+        Some(ns) => Nanos(ns).approximate(),
+        None if of.all() == 0 => "-".to_owned(),
+        None => format!("> {}", Nanos(of.beyond_ns).approximate()),
+    }
 }
 
 /// A rate a second: whole from 100 up.
@@ -52,14 +44,28 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(out, "sent       {:>10}", rate(result.sent_per_s))?;
     writeln!(out, "replies    {:>10}", rate(result.replies_per_s))?;
     writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))?;
-    writeln!(out, "\n{:<10} {:>9} {:>9} {:>9} {:>9} {:>9}", "latency", "p50", "p90", "p99", "p99.9", "max")?;
-    for (name, distribution) in [
-        ("intended", &result.latency_intended_ns),
-        ("sent", &result.latency_sent_ns),
-        ("connect", &result.connect_ns),
-        ("lateness", &result.lateness_ns),
+    writeln!(
+        out,
+        "\n{:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "latency", "p50", "p90", "p95", "p99", "p99.9", "max"
+    )?;
+    for (name, latency) in [
+        ("intended", result.latency_intended_ns),
+        ("sent", result.latency_sent_ns),
+        ("connect", result.connect_ns),
+        ("lateness", Latency::from(result.lateness_ns)),
     ] {
-        quantiles(out, name, distribution)?;
+        quantiles(out, name, &latency)?;
+    }
+    let latency = &result.latency_intended_ns;
+    if latency.unanswered > 0 {
+        writeln!(
+            out,
+            "  of all {} requests: {} had no correct reply and count as longer than {}",
+            latency.all(),
+            latency.unanswered,
+            Nanos(latency.beyond_ns).approximate()
+        )?;
     }
     writeln!(out, "\n{} requests offered, and what became of them", result.offered)?;
     ledger(out, result.offered, &result.outcomes, result.in_flight_at_end)?;
@@ -115,26 +121,24 @@ fn population(out: &mut String, name: &str, population: &Population) -> std::fmt
         population.open_at_start, population.clients, population.open_at_end
     )?;
     let latency = &population.latency_intended_ns;
-    if latency.count > 0 {
+    if latency.all() > 0 {
         write!(
             out,
             "; {} replies, latency p50 {}, p99 {}",
             rate(population.replies_per_s),
-            time(latency.p50),
-            time(latency.p99)
+            quantile(latency, latency.p50),
+            quantile(latency, latency.p99)
         )?;
     }
     writeln!(out, "\n{} requests offered since the run began", population.offered)?;
     ledger(out, population.offered, &population.outcomes, population.in_flight_at_end)
 }
 
-fn quantiles(out: &mut String, name: &str, distribution: &Distribution) -> std::fmt::Result {
-    if distribution.count == 0 {
-        return writeln!(out, "{name:<10} {:>9}", "none");
-    }
-    let Distribution { p50, p90, p99, p999, max, .. } = *distribution;
+fn quantiles(out: &mut String, name: &str, latency: &Latency) -> std::fmt::Result {
+    let Latency { p50, p90, p95, p99, p999, max, .. } = *latency;
     write!(out, "{name:<10}")?;
-    [p50, p90, p99, p999, max].iter().try_for_each(|value| write!(out, " {:>9}", time(*value)))?;
+    let shown = [p50, p90, p95, p99, p999, max].map(|value| quantile(latency, value));
+    shown.iter().try_for_each(|shown| write!(out, " {shown:>9}"))?;
     writeln!(out)
 }
 
@@ -143,9 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_three_digits_and_a_unit() {
-        let shown: Vec<String> = [0, 999, 1_500, 23_456_000, 512_000_000, 2_000_000_000].map(time).to_vec();
-        assert_eq!(shown, ["0 ns", "999 ns", "1.50 us", "23.5 ms", "512 ms", "2.00 s"]);
+    fn rates_are_whole_from_100_up() {
         assert_eq!(rate(9.96), "10.0/s");
         assert_eq!(rate(12_345.6), "12346/s");
     }

@@ -6,6 +6,7 @@ mod common;
 
 mod comparing;
 mod fileset;
+mod judging;
 mod mistakes;
 mod pair;
 mod planning;

@@ -6,11 +6,12 @@
 //! two results, and no arithmetic finds it there.
 //!
 //! Owns which figures are compared and what makes the comparison doubtful. Latencies are means over the intervals of
-//! each interval's quantile: a run's series has no quantiles of all its replies.
+//! each interval's quantile: a run's series has no quantiles of all its replies. A quantile that falls among requests
+//! without a correct reply is infinite, and longer than any other.
 
-use crate::report::format::number;
+use crate::report::format::{number, percent};
 use base::{Nanos, Seed};
-use record::{Distribution, LoadResult, Outcome, Point, Verdict};
+use record::{Latency, LoadResult, Outcome, Point, Verdict};
 use serde::Serialize;
 use statistics::{Interval, block_length, mean, ratio_of_series};
 
@@ -45,7 +46,8 @@ pub enum Change {
 pub struct Row {
     /// `goodput_per_s`, `replies_per_s`, `error_share`, `latency_p99_ns` and so on.
     pub metric: &'static str,
-    /// Of the first run; nothing where it has none.
+    /// Of the first run; nothing where it has none. A latency is infinite where it falls among requests without a
+    /// correct reply; in JSON that is null.
     pub first: Option<f64>,
     /// Of the second.
     pub second: Option<f64>,
@@ -85,38 +87,65 @@ pub enum NotComparable {
     NotMeasured(String),
 }
 
+/// An interval of a run, with what became of the requests that never ended.
+///
+/// Such requests are in no interval's outcomes. While a server hangs, more requests are offered than end: each interval
+/// is given its share of them by how many more they became in it.
+#[derive(Clone, Copy)]
+struct Slice<'a> {
+    point: &'a Point,
+    /// Below zero where more ended than were offered.
+    never_ended: f64,
+}
+
+impl Slice<'_> {
+    /// A quantile of the requests that ended in the interval and of those that never did; infinite where it falls
+    /// among the ones without a correct reply, nothing where there are none.
+    fn latency(&self, share: f64, quantile: fn(&Latency) -> Option<u64>) -> Option<f64> {
+        let latency = &self.point.latency_intended_ns;
+        let all = latency.all() as f64 + self.never_ended.max(0.0);
+        let is_answered = share * all <= latency.answered.count as f64;
+        let value = quantile(latency).filter(|_| is_answered).map_or(f64::INFINITY, |ns| ns as f64);
+        (all > 0.0).then_some(value)
+    }
+}
+
 /// A figure: its name, whether more of it is better, and how intervals have it.
 struct Metric {
     name: &'static str,
     more_is_better: bool,
-    of: fn(&[&Point]) -> Option<f64>,
+    of: fn(&[Slice<'_>]) -> Option<f64>,
 }
 
 const METRICS: [Metric; 7] = [
-    Metric { name: "goodput_per_s", more_is_better: true, of: |points| per_s(points, |point| point.good) },
-    Metric { name: "replies_per_s", more_is_better: true, of: |points| per_s(points, |point| point.replies) },
+    Metric { name: "goodput_per_s", more_is_better: true, of: |slices| per_s(slices, |point| point.good) },
+    Metric { name: "replies_per_s", more_is_better: true, of: |slices| per_s(slices, |point| point.replies) },
     Metric { name: "error_share", more_is_better: false, of: error_share },
-    Metric { name: "latency_p50_ns", more_is_better: false, of: |points| latency(points, |of| of.p50) },
-    Metric { name: "latency_p90_ns", more_is_better: false, of: |points| latency(points, |of| of.p90) },
-    Metric { name: "latency_p99_ns", more_is_better: false, of: |points| latency(points, |of| of.p99) },
-    Metric { name: "latency_p999_ns", more_is_better: false, of: |points| latency(points, |of| of.p999) },
+    Metric { name: "latency_p50_ns", more_is_better: false, of: |slices| latency(slices, 0.5, |of| of.p50) },
+    Metric { name: "latency_p90_ns", more_is_better: false, of: |slices| latency(slices, 0.9, |of| of.p90) },
+    Metric { name: "latency_p99_ns", more_is_better: false, of: |slices| latency(slices, 0.99, |of| of.p99) },
+    Metric {
+        name: "latency_p999_ns",
+        more_is_better: false,
+        of: |slices| latency(slices, 0.999, |of| of.p999),
+    },
 ];
 
-fn per_s(points: &[&Point], count: fn(&Point) -> u64) -> Option<f64> {
-    let seconds: f64 = points.iter().map(|point| point.interval_s).sum();
-    (seconds > 0.0).then(|| points.iter().map(|point| count(point) as f64).sum::<f64>() / seconds)
+fn per_s(slices: &[Slice<'_>], count: fn(&Point) -> u64) -> Option<f64> {
+    let seconds: f64 = slices.iter().map(|slice| slice.point.interval_s).sum();
+    let sum = || slices.iter().map(|slice| count(slice.point) as f64).sum::<f64>();
+    (seconds > 0.0).then(|| sum() / seconds)
 }
 
-/// Of the requests that ended, those that ended otherwise than `ok`.
-fn error_share(points: &[&Point]) -> Option<f64> {
-    let sum = |count: fn(&Point) -> u64| points.iter().map(|point| count(point) as f64).sum::<f64>();
-    let ended = sum(|point| point.outcomes.total());
-    (ended > 0.0).then(|| 1.0 - sum(|point| point.outcomes.get(Outcome::Ok)) / ended)
+/// Of the requests that ended and those that never did, the share without a correct reply.
+fn error_share(slices: &[Slice<'_>]) -> Option<f64> {
+    let sum = |count: fn(&Slice<'_>) -> f64| slices.iter().map(count).sum::<f64>();
+    let all = sum(|slice| slice.point.outcomes.total() as f64) + sum(|slice| slice.never_ended).max(0.0);
+    (all > 0.0).then(|| 1.0 - sum(|slice| slice.point.outcomes.get(Outcome::Ok) as f64) / all)
 }
 
-fn latency(points: &[&Point], quantile: fn(&Distribution) -> u64) -> Option<f64> {
-    let answered = points.iter().map(|point| &point.latency_intended_ns).filter(|latency| latency.count > 0);
-    let values: Vec<f64> = answered.map(|latency| quantile(latency) as f64).collect();
+fn latency(slices: &[Slice<'_>], share: f64, quantile: fn(&Latency) -> Option<u64>) -> Option<f64> {
+    let values: Vec<f64> = slices.iter().filter_map(|slice| slice.latency(share, quantile)).collect();
     (!values.is_empty()).then(|| mean(&values))
 }
 
@@ -143,7 +172,7 @@ pub fn compare(runs: [(&str, &LoadResult); 2], seed: Seed) -> Result<Comparison,
 }
 
 /// The intervals after the warm-up, but for a last one that was cut short.
-fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<&'a Point>, NotComparable> {
+fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<Slice<'a>>, NotComparable> {
     let warmup: Option<Nanos> = run.manifest.config.get("warmup").and_then(|text| text.parse().ok());
     let warmup_s = warmup.ok_or_else(|| NotComparable::NoWarmup(name.to_owned()))?.as_secs_f64();
     let longest_s = run.series.iter().map(|point| point.interval_s).fold(0.0, f64::max);
@@ -151,10 +180,17 @@ fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<&'a Point>, NotCo
         point.at_s - point.interval_s >= warmup_s - ROUNDING_S && point.interval_s > longest_s / 2.0
     };
     let points: Vec<&Point> = run.series.iter().filter(is_measured).collect();
-    if points.is_empty() { Err(NotComparable::NotMeasured(name.to_owned())) } else { Ok(points) }
+    if points.is_empty() {
+        return Err(NotComparable::NotMeasured(name.to_owned()));
+    }
+    let more = |point: &Point| point.offered as f64 - point.outcomes.total() as f64;
+    let became: f64 = points.iter().map(|point| more(point)).sum();
+    let never_ended = run.in_flight_at_end.saturating_sub(run.not_due_at_end) as f64;
+    let share = if became > 0.0 { (never_ended / became).min(1.0) } else { 0.0 };
+    Ok(points.into_iter().map(|point| Slice { point, never_ended: share * more(point) }).collect())
 }
 
-fn row(metric: &Metric, first: &[&Point], second: &[&Point], is_enough: bool, seed: Seed) -> Row {
+fn row(metric: &Metric, first: &[Slice<'_>], second: &[Slice<'_>], is_enough: bool, seed: Seed) -> Row {
     let (of_first, of_second) = ((metric.of)(first), (metric.of)(second));
     let ratio = of_first.zip(of_second).map(|(one, other)| if one == other { 1.0 } else { other / one });
     let mut rng = seed.child(metric.name).rng();
@@ -188,15 +224,17 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
         found.push("Both are the same run.".to_owned());
     }
     for ((name, run), count) in runs.into_iter().zip(intervals) {
-        if run.verdict != Verdict::Valid {
-            let why = run.reasons.join(" ");
-            let what = match run.verdict {
-                Verdict::Unreachable => "nobody answered",
-                _ => "the generator was the limit",
-            };
-            found.push(format!(
-                "{name} is no valid run, {what}, so a difference may not be the server's. {why}"
-            ));
+        let why = run.reasons.join(" ");
+        match run.verdict {
+            Verdict::Valid => {}
+            Verdict::Unreachable => found.push(format!("{name} is no valid run. {why}")),
+            Verdict::GeneratorLimited => found.push(format!(
+                "{name} is no valid run, the generator was the limit, so a difference may not be the server's. {why}"
+            )),
+        }
+        if 2 * run.failed() > run.due() {
+            let share = percent(run.failed() as f64 / run.due() as f64);
+            found.push(format!("{name}: {share} of the requests had no correct reply."));
         }
         if count < FEWEST {
             found.push(format!(
@@ -211,10 +249,10 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
 
 /// A run that had not settled: its typical latency is another one at its end than at its beginning. Drawing its
 /// intervals again takes them for parts of one state.
-fn trend(name: &str, points: &[&Point]) -> Option<String> {
-    let third = points.len() / 3;
-    let median = |part| latency(part, |of| of.p50);
-    let (before, after) = (median(&points[..third])?, median(&points[points.len() - third..])?);
+fn trend(name: &str, slices: &[Slice<'_>]) -> Option<String> {
+    let third = slices.len() / 3;
+    let median = |part| latency(part, 0.5, |of| of.p50).filter(|median| median.is_finite());
+    let (before, after) = (median(&slices[..third])?, median(&slices[slices.len() - third..])?);
     let is_trend = before.max(after) > TREND * before.min(after);
     is_trend.then(|| {
         let changed = number(after / before);
@@ -258,6 +296,7 @@ fn settings(first: &LoadResult, second: &LoadResult) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::Distribution;
     use serde_json::json;
 
     /// A run with a second of warm-up, whose seconds have these latencies and goodputs; every other reply of a
@@ -290,6 +329,14 @@ mod tests {
         .unwrap()
     }
 
+    /// Thirty seconds of 200 requests, of which the server answers so many a second and never ends the others.
+    fn hung(answered: u64) -> LoadResult {
+        let mut run = run(&[(1_000, answered); 30], 0);
+        run.series.iter_mut().skip(1).for_each(|point| point.offered = 200);
+        (run.offered, run.in_flight_at_end) = (6_000, 30 * (200 - answered));
+        run
+    }
+
     fn noisy(latency: u64, good: u64) -> Vec<(u64, u64)> {
         (0..30).map(|at| (latency + at * 7 % 5, good + at * 3 % 4)).collect()
     }
@@ -314,6 +361,32 @@ mod tests {
         let (ratio, ci95) = (row.ratio.unwrap(), row.ci95.unwrap());
         assert!(ci95.low <= ratio && ratio <= ci95.high && (ratio - 1.2).abs() < 0.01, "{row:?}");
         assert!(comparison.warnings.is_empty(), "{:?}", comparison.warnings);
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_is_worse_in_every_figure() {
+        let comparison = compared(&run(&noisy(1_000, 200), 0), &hung(0));
+        for row in &comparison.rows {
+            assert_eq!(row.change, Change::Worse, "{row:?}");
+        }
+        let error_share = &comparison.rows[2];
+        assert_eq!((error_share.first, error_share.second), (Some(0.0), Some(1.0)));
+        assert_eq!(comparison.rows[3].second, Some(f64::INFINITY));
+        assert!(
+            comparison.warnings.contains(&"b.json: 100 % of the requests had no correct reply.".to_owned())
+        );
+        let the_other_way = compared(&hung(0), &run(&noisy(1_000, 200), 0));
+        assert!(the_other_way.rows.iter().all(|row| row.change == Change::Better), "{the_other_way:?}");
+    }
+
+    #[test]
+    fn a_server_that_answers_every_fifth_request_has_no_median() {
+        let comparison = compared(&run(&noisy(1_000, 200), 0), &hung(40));
+        assert_eq!(comparison.rows[2].second, Some(0.8));
+        assert_eq!(comparison.rows[3].second, Some(f64::INFINITY), "{:?}", comparison.rows[3]);
+        assert_eq!(change(&comparison, "latency_p50_ns"), Change::Worse);
+        let both = compared(&hung(40), &hung(30));
+        assert_eq!(change(&both, "latency_p99_ns"), Change::NoneSeen, "both are longer than could be seen");
     }
 
     #[test]

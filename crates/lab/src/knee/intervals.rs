@@ -62,7 +62,8 @@ fn latency(points: &[Point]) -> Distribution {
     let of = |value: fn(&Distribution) -> u64| {
         let mut seen: Vec<(u64, u64)> = points
             .iter()
-            .map(|point| (value(&point.latency_intended_ns), point.latency_intended_ns.count))
+            .map(|point| &point.latency_intended_ns.answered)
+            .map(|answered| (value(answered), answered.count))
             .filter(|(_, count)| *count > 0)
             .collect();
         seen.sort_unstable();
@@ -74,19 +75,22 @@ fn latency(points: &[Point]) -> Distribution {
         };
         seen.iter().find(reaches_half).map_or(0, |(value, _)| *value)
     };
-    let count: u64 = points.iter().map(|point| point.latency_intended_ns.count).sum();
+    let count: u64 = points.iter().map(|point| point.latency_intended_ns.answered.count).sum();
     let sum: f64 = points
         .iter()
-        .map(|point| point.latency_intended_ns.mean * point.latency_intended_ns.count as f64)
+        .map(|point| {
+            point.latency_intended_ns.answered.mean * point.latency_intended_ns.answered.count as f64
+        })
         .sum();
     Distribution {
         count,
         mean: if count > 0 { sum / count as f64 } else { 0.0 },
         p50: of(|part| part.p50),
         p90: of(|part| part.p90),
+        p95: of(|part| part.p95),
         p99: of(|part| part.p99),
         p999: of(|part| part.p999),
-        max: points.iter().map(|point| point.latency_intended_ns.max).max().unwrap_or(0),
+        max: points.iter().map(|point| point.latency_intended_ns.answered.max).max().unwrap_or(0),
     }
 }
 
@@ -106,7 +110,7 @@ mod tests {
                     interval_s: 0.1,
                     offered: 20,
                     good: number / 2,
-                    latency_intended_ns: latency,
+                    latency_intended_ns: latency.into(),
                     ..Point::default()
                 };
                 point.outcomes.add(Outcome::Ok, number);

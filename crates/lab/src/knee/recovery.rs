@@ -25,7 +25,7 @@ pub fn usual_p99_ns(knee: &[Step]) -> f64 {
 /// second: answered in full and as fast as before. Nothing where there is none.
 pub fn time_s(points: &[Point], usual_p99_ns: f64) -> Option<f64> {
     let slow = (usual_p99_ns * SLOWER).max(SLOW_LEAST_NS);
-    let fast = |point: &&Point| (point.latency_intended_ns.p50 as f64) <= slow;
+    let fast = |point: &&Point| (point.latency_intended_ns.answered.p50 as f64) <= slow;
     windows(points, WELL_FOR_S)
         .find(|window| is_in_full(window) && window.iter().filter(fast).count() == window.len())
         .map(|window| window[0].at_s - window[0].interval_s)
@@ -61,7 +61,8 @@ mod tests {
             let mut point =
                 Point { at_s: 0.1 * (number + 1) as f64, interval_s: 0.1, offered: 10, ..Point::default() };
             point.outcomes.add(Outcome::Ok, *good);
-            point.latency_intended_ns = Distribution { p50: ms * 1_000_000, ..Distribution::default() };
+            point.latency_intended_ns =
+                Distribution { p50: ms * 1_000_000, ..Distribution::default() }.into();
             point
         };
         seen.iter().enumerate().map(point).collect()

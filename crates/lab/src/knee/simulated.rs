@@ -87,7 +87,7 @@ impl Simulated {
 
     fn latency(ns: f64, count: u64) -> Distribution {
         let (p50, p99) = (ns as u64, 3 * ns as u64);
-        Distribution { count, mean: ns, p50, p90: 2 * p50, p99, p999: p99, max: p99 }
+        Distribution { count, mean: ns, p50, p90: 2 * p50, p95: 2 * p50, p99, p999: p99, max: p99 }
     }
 }
 
@@ -149,7 +149,7 @@ impl Target for Simulated {
                 interval_s: INTERVAL_S,
                 offered,
                 good: (answered as f64 * self.in_time(latency_ns)).round() as u64,
-                latency_intended_ns: Simulated::latency(latency_ns, answered),
+                latency_intended_ns: Simulated::latency(latency_ns, answered).into(),
                 ..Point::default()
             };
             point.outcomes.add(Outcome::Ok, answered);

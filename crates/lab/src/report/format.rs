@@ -27,6 +27,11 @@ pub fn time(ns: f64) -> String {
     }
 }
 
+/// A time that is only known to be longer than so many nanoseconds: `> 4 s`.
+pub fn longer_than(ns: u64) -> String {
+    format!("> {}", time(ns as f64))
+}
+
 /// A share of one as `93 %`; under one per cent with the digits that tell it from none.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;

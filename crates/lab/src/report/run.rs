@@ -9,7 +9,7 @@ use record::{LoadResult, Verdict};
 use serde::Serialize;
 
 use super::figures::Figure;
-use super::format::{number, percent, rate, time};
+use super::format::{number, percent, rate};
 use super::frame::render;
 use super::tables::{Table, command_line, machine};
 
@@ -89,7 +89,7 @@ fn lede(result: &LoadResult) -> String {
         rate(result.replies_per_s)
     );
     let latency = &result.latency_intended_ns;
-    if latency.count == 0 {
+    if latency.answered.count == 0 {
         return format!("{back}, and none of them was correct.");
     }
     let good = match result.offered_per_s > 0.0 {
@@ -97,18 +97,18 @@ fn lede(result: &LoadResult) -> String {
         false => String::new(),
     };
     format!(
-        "{back}, {} of them correct and in time{good}. Half of the correct replies were there within {} of the time their \
-         request was meant to be sent, 99 % within {}.",
+        "{back}, {} of them correct and in time{good}. From the time a request was meant to be sent to its correct reply, \
+         the median was {} and the 99th percentile {}.",
         rate(result.goodput_per_s),
-        time(latency.p50 as f64),
-        time(latency.p99 as f64)
+        tables::quantile(latency, latency.p50),
+        tables::quantile(latency, latency.p99)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::{Distribution, Manifest, Outcome, Point};
+    use record::{Distribution, Latency, Manifest, Outcome, Point};
 
     fn times(base: u64) -> Distribution {
         Distribution {
@@ -116,6 +116,7 @@ mod tests {
             mean: 1.0,
             p50: base,
             p90: base * 2,
+            p95: base * 2,
             p99: base * 3,
             p999: base * 4,
             max: base * 5,
@@ -131,7 +132,7 @@ mod tests {
                 offered: 100,
                 replies: 90,
                 good: 80,
-                latency_intended_ns: times(1_000_000),
+                latency_intended_ns: times(1_000_000).into(),
                 lateness_ns: times(10_000),
                 ..Point::default()
             };
@@ -192,8 +193,8 @@ mod tests {
     fn long_runs_and_those_without_a_series_have_a_page() {
         assert!(html(&run(512)).contains("narrow dense"));
         let mut unanswered = run(3);
-        unanswered.latency_intended_ns = Distribution::default();
-        unanswered.series.iter_mut().for_each(|point| point.latency_intended_ns = Distribution::default());
+        unanswered.latency_intended_ns = Latency::default();
+        unanswered.series.iter_mut().for_each(|point| point.latency_intended_ns = Latency::default());
         let page = html(&unanswered);
         assert!(!page.contains("id=\"latency\"") && page.contains("and none of them was correct."));
         let empty = html(&run(0));

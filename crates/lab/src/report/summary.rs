@@ -90,14 +90,14 @@ pub fn summarise(study: &Study) -> Vec<ServerSummary<'_>> {
 
 fn point(trials: &[&Trial]) -> Option<LoadPoint> {
     let over = |value: fn(&Trial) -> f64| Spread::of(trials.iter().map(|trial| value(trial)));
-    let answered = || trials.iter().filter(|trial| trial.load.latency_intended_ns.count > 0);
+    let answered = || trials.iter().filter(|trial| trial.load.latency_intended_ns.answered.count > 0);
     let limited = |trial: &&&Trial| trial.load.verdict == Verdict::GeneratorLimited;
     Some(LoadPoint {
         factor: trials.first()?.factor,
         offered: over(|trial| trial.load.offered_per_s)?,
         goodput: over(|trial| trial.load.goodput_per_s)?,
-        p50: Spread::of(answered().map(|trial| trial.load.latency_intended_ns.p50 as f64)),
-        p99: Spread::of(answered().map(|trial| trial.load.latency_intended_ns.p99 as f64)),
+        p50: Spread::of(answered().map(|trial| trial.load.latency_intended_ns.answered.p50 as f64)),
+        p99: Spread::of(answered().map(|trial| trial.load.latency_intended_ns.answered.p99 as f64)),
         drops: over(|trial| trial.kernel.listen_drops_per_s())?,
         per_phase: Spread::of(trials.iter().filter_map(|trial| trial.mean_accepted_per_phase())),
         ended: endings(trials),

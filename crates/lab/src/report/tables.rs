@@ -60,7 +60,7 @@ pub fn trials(study: &Study) -> Table {
 fn trial(trial: &Trial) -> Vec<String> {
     let load = &trial.load;
     let latency = |ns: u64| {
-        if load.latency_intended_ns.count == 0 { "–".to_owned() } else { time(ns as f64) }
+        if load.latency_intended_ns.answered.count == 0 { "–".to_owned() } else { time(ns as f64) }
     };
     let verdict = match load.verdict {
         Verdict::Valid => "valid",
@@ -80,13 +80,13 @@ fn trial(trial: &Trial) -> Vec<String> {
         rate(load.sent_per_s),
         rate(load.replies_per_s),
         rate(load.goodput_per_s),
-        latency(load.latency_intended_ns.p50),
-        latency(load.latency_intended_ns.p99),
-        latency(load.latency_intended_ns.p999),
-        latency(load.latency_intended_ns.max),
-        latency(load.latency_sent_ns.p50),
+        latency(load.latency_intended_ns.answered.p50),
+        latency(load.latency_intended_ns.answered.p99),
+        latency(load.latency_intended_ns.answered.p999),
+        latency(load.latency_intended_ns.answered.max),
+        latency(load.latency_sent_ns.answered.p50),
         time(load.lateness_ns.p99 as f64),
-        time(load.connect_ns.p50 as f64),
+        time(load.connect_ns.answered.p50 as f64),
         load.connections.sockets_peak.to_string(),
         trial.kernel.listen_drops.to_string(),
         trial.kernel.listen_overflows.to_string(),

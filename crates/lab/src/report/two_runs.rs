@@ -43,10 +43,10 @@ fn named(metric: &str) -> (&str, fn(f64) -> String) {
         "goodput_per_s" => ("goodput", rate),
         "replies_per_s" => ("replies", rate),
         "error_share" => ("errors", percent),
-        "latency_p50_ns" => ("latency p50", time),
-        "latency_p90_ns" => ("latency p90", time),
-        "latency_p99_ns" => ("latency p99", time),
-        "latency_p999_ns" => ("latency p99.9", time),
+        "latency_p50_ns" => ("latency p50", latency),
+        "latency_p90_ns" => ("latency p90", latency),
+        "latency_p99_ns" => ("latency p99", latency),
+        "latency_p999_ns" => ("latency p99.9", latency),
         other => (other, number),
     }
 }
@@ -73,4 +73,9 @@ fn line(out: &mut String, row: &Row) -> std::fmt::Result {
 
 fn factor(value: f64) -> String {
     if value.is_infinite() { "∞".to_owned() } else { multiple(value) }
+}
+
+/// A latency; an infinite one falls among requests without a correct reply.
+fn latency(ns: f64) -> String {
+    if ns.is_infinite() { "unanswered".to_owned() } else { time(ns) }
 }

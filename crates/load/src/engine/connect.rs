@@ -52,7 +52,7 @@ impl<C: Clock> Engine<'_, C> {
             Ok(socket) => socket,
             Err(error) => return self.cannot_connect(session, &error, now),
         };
-        self.books.connections.attempted += 1;
+        self.books.attempted(session.account.measured());
         let phase = Phase::Connecting { since: now };
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
@@ -73,6 +73,7 @@ impl<C: Clock> Engine<'_, C> {
     /// it reports, not when it notes.
     fn replace(&mut self, key: Key, session: Session, now: Nanos) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
+        let measured = session.account.measured();
         let abandoned = std::mem::replace(&mut connection.session, session);
         connection.phase = Phase::Connecting { since: now };
         let begun = connect_again(&connection.wire.socket, self.settings.target);
@@ -81,7 +82,7 @@ impl<C: Clock> Engine<'_, C> {
             let Some(session) = self.close(key) else { return false };
             return self.cannot_connect(session, &error, now);
         }
-        self.books.connections.attempted += 1;
+        self.books.attempted(measured);
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
     }
@@ -90,7 +91,7 @@ impl<C: Clock> Engine<'_, C> {
     fn cannot_connect(&mut self, session: Session, error: &io::Error, now: Nanos) -> bool {
         let outcome = connect_failure(error);
         let attempted = !outcome.is_client_limit();
-        self.books.connections.attempted += u64::from(attempted);
+        self.books.attempted(attempted && session.account.measured());
         self.end_session(session, outcome, now);
         attempted
     }
@@ -105,9 +106,8 @@ impl<C: Clock> Engine<'_, C> {
             Ok(0) => {}
             Ok(_) => {
                 self.connect_deadlines.remove(key);
-                self.books.connections.established += 1;
                 let measured = connection.session.account.measured();
-                self.books.recorder.established(now.saturating_sub(since), measured);
+                self.books.established(now.saturating_sub(since), measured);
                 self.first_request_sent(key, now);
             }
             Err(error) => {

@@ -13,7 +13,7 @@ use super::Engine;
 use super::session::{Connection, Phase};
 use crate::receive::{Received, receive};
 use crate::recorder::Correct;
-use crate::retry::{Again, Retry};
+use crate::retry::Again;
 use crate::workload::Workload;
 
 /// Reads of one connection in one turn: a large reply goes on in the next, behind the others.
@@ -109,9 +109,10 @@ impl<C: Clock> Engine<'_, C> {
         let handshake = connection.wire.handshake_ended()?;
         let now = self.clock.now().saturating_sub(self.origin);
         connection.phase = Phase::Awaiting { sent: now };
+        let measured = connection.session.account.measured();
         let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
         self.established.modify(connection.wire.as_fd(), interest);
-        self.books.recorder.handshake(now, handshake);
+        self.books.recorder.handshake(handshake, measured);
         Some(now)
     }
 
@@ -149,7 +150,7 @@ impl<C: Clock> Engine<'_, C> {
             }
             return;
         }
-        if Retry::is_worth_it(outcome) {
+        if outcome != Outcome::Ok {
             self.retry(Again::one(&connection.session), outcome, now);
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -158,7 +159,7 @@ impl<C: Clock> Engine<'_, C> {
         session.request = self.settings.workload.pick(&mut session.draws);
         (session.intended, session.retries) = (due, 0);
         connection.phase = Phase::Thinking { over: !persistent };
-        if due > now {
+        if due > now || self.ending.is_some() {
             if !persistent {
                 self.established.deregister(connection.wire.as_fd());
             }

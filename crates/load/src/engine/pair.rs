@@ -55,11 +55,25 @@ pub(super) struct Outbox {
     given_away: Vec<Connection>,
 }
 
+impl Outbox {
+    /// Connections that the socket has not taken yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
 /// The handler's side.
 pub(super) struct Inbox {
     socket: OwnedFd,
     /// Whether the establisher has ended and all it sent is here.
     is_over: bool,
+}
+
+impl Inbox {
+    /// Whether no connection will come any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
 }
 
 impl<C: Clock> Engine<'_, C> {
@@ -133,25 +147,10 @@ impl<C: Clock> Engine<'_, C> {
         match &self.role {
             Role::Whole => Ok(()),
             Role::Establisher(_) => self.hand_over(),
-            Role::Handler(_) => self.receive_connections().map_err(LoadError::system(RECEIVING)),
+            Role::Handler(_) => self
+                .receive_connections()
+                .map_err(LoadError::system("receiving connections from the establisher")),
         }
-    }
-
-    /// Whether no connection will come any more.
-    pub(super) fn other_half_is_over(&self) -> bool {
-        matches!(&self.role, Role::Handler(inbox) if inbox.is_over)
-    }
-
-    /// Receives what the establisher still sends until it ends, so that every account ends in one ledger.
-    ///
-    /// # Errors
-    /// The other half is none of ours.
-    pub(super) fn receive_rest(&mut self) -> Result<(), LoadError> {
-        while let Role::Handler(Inbox { socket, is_over: false }) = &self.role {
-            handover::wait(socket).map_err(LoadError::system(RECEIVING))?;
-            self.receive_connections().map_err(LoadError::system(RECEIVING))?;
-        }
-        Ok(())
     }
 
     fn receive_connections(&mut self) -> io::Result<()> {
@@ -174,7 +173,10 @@ impl<C: Clock> Engine<'_, C> {
     fn take_on(&mut self, handover: Handover, socket: Option<OwnedFd>) {
         let Handover { intended, sent, request, unsent, measured } = handover;
         let account = Account::taken_on(measured);
-        let Some(socket) = socket else { return self.books.end(account, Outcome::NoDescriptor) };
+        let Some(socket) = socket else {
+            self.books.recorder.unanswered(account.left(), account.measured());
+            return self.books.end(account, Outcome::NoDescriptor);
+        };
         let draws = Draws::new(intended.0);
         let session = Session { account, draws, request, intended, retries: 0, frees_client: false };
         let mut reader = Reader::new();
@@ -196,8 +198,6 @@ impl<C: Clock> Engine<'_, C> {
         self.reply_deadlines.push(key, sent + self.settings.request_timeout);
     }
 }
-
-const RECEIVING: &str = "receiving connections from the establisher";
 
 /// What the handler has to know of a connection whose request was sent then.
 fn of(connection: &Connection, sent: Nanos) -> Handover {

@@ -1,4 +1,4 @@
-//! What failed is offered again.
+//! Failed requests are offered again, or entered as unanswered.
 
 use base::{Clock, Nanos};
 use record::Outcome;
@@ -41,14 +41,22 @@ impl<C: Clock> Engine<'_, C> {
         }
     }
 
-    /// Has something offered again, if how it ended and the policy allow; says whether.
+    /// Has requests that ended offered again, if the outcome and the policy allow it, and returns whether they are.
+    /// Failed requests that are not have no latency.
     pub(super) fn retry(&mut self, again: Again, outcome: Outcome, now: Nanos) -> bool {
-        if again.requests == 0 || !Retry::is_worth_it(outcome) {
+        if outcome == Outcome::Ok {
             return false;
         }
-        let delay = self.settings.retry.delay(again.retries, &mut self.retry_draws);
-        let again = Again { retries: again.retries + 1, ..again };
-        delay.is_some_and(|delay| self.retries.push(now + delay, again))
+        let (requests, measured) = (again.requests, self.settings.counted.contains(again.intended));
+        let is_retried = Retry::is_worth_it(outcome) && {
+            let delay = self.settings.retry.delay(again.retries, &mut self.retry_draws);
+            let again = Again { retries: again.retries + 1, ..again };
+            delay.is_some_and(|delay| self.retries.push(now + delay, again))
+        };
+        if !is_retried {
+            self.books.recorder.unanswered(requests, measured);
+        }
+        is_retried
     }
 
     /// Begins the retries that are due.

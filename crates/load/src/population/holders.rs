@@ -185,7 +185,7 @@ impl<'a, C: Clock> Holders<'a, C> {
         let due = [
             self.schedule.next().filter(|_| self.pending < PENDING_MAX),
             self.wakes.peek().map(|Reverse((due, _))| *due),
-            Some(self.books.recorder.interval_end()),
+            self.books.next_page(),
             Some(self.settings.window.until),
             Some(now + SLEEP_MAX),
         ];
@@ -207,7 +207,7 @@ impl<'a, C: Clock> Holders<'a, C> {
             Ok(socket) => socket,
             Err(error) => return self.not_connected(account, &error, now),
         };
-        self.books.connections.attempted += 1;
+        self.books.attempted(account.measured());
         self.books.recorder.late(now.saturating_sub(intended), account.measured());
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
@@ -235,9 +235,18 @@ impl<'a, C: Clock> Holders<'a, C> {
 
     fn not_connected(&mut self, account: Account, error: &io::Error, now: Nanos) {
         let outcome = connect_failure(error);
-        self.books.connections.attempted += u64::from(!outcome.is_client_limit());
-        self.books.end(account, outcome);
+        self.books.attempted(!outcome.is_client_limit() && account.measured());
+        self.end_account(account, outcome);
         self.come_back(outcome, now);
+    }
+
+    /// Enters how a connection ended. An idle client asks for nothing, so nobody owes it an answer.
+    fn end_account(&mut self, account: Account, outcome: Outcome) {
+        let asks = !matches!(self.manner, Manner::Idle { .. });
+        if asks && outcome != Outcome::Ok {
+            self.books.recorder.unanswered(account.left(), account.measured());
+        }
+        self.books.end(account, outcome);
     }
 
     fn wake_at(&mut self, key: Key, at: Nanos) {
@@ -286,7 +295,9 @@ impl<'a, C: Clock> Holders<'a, C> {
     fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Report {
         let held = self.held();
         let keys: Vec<Key> = self.connections.keys().collect();
-        let unfinished = keys.into_iter().filter_map(|key| self.connections.remove(key));
-        self.books.close(end, held, unfinished.map(|connection| connection.account), tell)
+        for connection in keys.into_iter().filter_map(|key| self.connections.remove(key)) {
+            self.books.ledger.in_flight(connection.account, 1);
+        }
+        self.books.close(end, held, tell)
     }
 }

@@ -50,7 +50,12 @@ fn replies_are_counted_and_timed() {
     let result = run(config(&server));
     assert_all(&result, Outcome::Ok);
     assert_eq!(result.offered, 100, "400/s for 250 ms, whatever the server does");
-    assert_eq!(result.latency_intended_ns.count, result.outcomes.get(Outcome::Ok));
+    assert_eq!(result.latency_intended_ns.answered.count, result.outcomes.get(Outcome::Ok));
+    assert_eq!(
+        (result.failed(), result.latency_intended_ns.unanswered),
+        (0, 0),
+        "the last ones are waited for"
+    );
     assert!(result.latency_intended_ns.max >= result.latency_sent_ns.p50);
     assert!(result.goodput_per_s > 0.0 && result.content_bytes_per_s > result.goodput_per_s);
     assert_eq!(result.lateness_ns.count, 100);
@@ -65,7 +70,7 @@ fn a_stall_of_the_server_shows_in_full() {
         Client::SClient { rate: PerSecond(100.0), arrivals: Process::Constant, sockets: Sockets::Auto };
     (stalled.warmup, stalled.duration) = (Nanos::ZERO, Nanos::from_secs(2));
     let result = run(stalled);
-    let latency = result.latency_intended_ns;
+    let latency = result.latency_intended_ns.answered;
     assert!(latency.max >= 1_000_000_000, "{latency:?}");
     // A hundred of the 200 come while it stalls, the first fifty of them half a second before it ends.
     let more_than = |share: f64| Nanos::from_secs_f64(share).0;
@@ -81,7 +86,9 @@ fn a_session_makes_its_requests_on_one_connection() {
     let result = run(sessions);
     assert_all(&result, Outcome::Ok);
     assert!(result.offered >= 300 && result.offered <= 700, "{}", result.offered);
-    assert_eq!(result.connections.attempted, 120, "warm-up included");
+    assert_eq!(result.connections.attempted, 100, "those of the warm-up left out, as of requests");
+    let kept_waiting = result.latency_intended_ns.unanswered + result.not_due_at_end;
+    assert_eq!(kept_waiting, result.in_flight_at_end, "what was due is answered, and nobody owes the rest");
 }
 
 #[test]
@@ -108,7 +115,11 @@ fn goodput_is_what_was_expected_and_came_in_time() {
     let late = run(judged);
     assert_all(&late, Outcome::Ok);
     assert_eq!(late.goodput_per_s, 0.0, "nothing is answered within a nanosecond");
-    assert_eq!(late.latency_intended_ns.count, late.outcomes.get(Outcome::Ok), "and its latency counts");
+    assert_eq!(
+        late.latency_intended_ns.answered.count,
+        late.outcomes.get(Outcome::Ok),
+        "and its latency counts"
+    );
 }
 
 #[test]
@@ -124,7 +135,7 @@ fn the_wrong_content_is_no_correct_reply() {
     judged.expected.digest = Some(abc.replace('b', "c").parse().unwrap());
     let wrong = run(judged.clone());
     assert_all(&wrong, Outcome::WrongBody);
-    assert_eq!((wrong.goodput_per_s, wrong.latency_intended_ns.count), (0.0, 0));
+    assert_eq!((wrong.goodput_per_s, wrong.latency_intended_ns.answered.count), (0.0, 0));
     (judged.expected.length, judged.expected.digest) = (Some(4), None);
     assert_all(&run(judged.clone()), Outcome::WrongBody);
     judged.form.method = Some("HEAD".parse().unwrap());
@@ -146,7 +157,7 @@ fn a_trace_is_replayed_once_and_all_of_it() {
     assert_all(&result, Outcome::Ok);
     assert_eq!(
         (result.offered, result.connections.attempted),
-        (3, 4),
+        (3, 3),
         "the first is in the warm-up, the last after the end"
     );
     assert_eq!(result.target_per_s, Some(12.0));
@@ -167,8 +178,47 @@ fn a_listener_that_never_accepts_is_offered_every_connect() {
     let outcomes = &result.outcomes;
     assert!(outcomes.get(connect) > 0, "{outcomes:?}");
     assert_eq!(outcomes.get(connect) + outcomes.get(response), outcomes.total(), "{outcomes:?}");
-    assert_eq!((result.offered, result.connections.attempted), (500, 600));
+    assert_eq!((result.offered, result.connections.attempted), (500, 500));
+    let (latency, connect) = (result.latency_intended_ns, result.connect_ns);
+    assert_eq!((latency.p50, latency.unanswered, result.failed()), (None, 500, 500));
+    assert_eq!((latency.beyond_ns, connect.p99, connect.beyond_ns), (200_000_000, None, 100_000_000));
     assert_ne!(result.verdict, Verdict::Unreachable);
+}
+
+#[test]
+fn a_server_that_hangs_fails_every_request() {
+    let result = run(config(&Server::silent()));
+    assert_eq!((result.in_flight_at_end, result.not_due_at_end, result.failed()), (100, 0, 100));
+    let (intended, sent) = (result.latency_intended_ns, result.latency_sent_ns);
+    assert_eq!((intended.answered.count, intended.unanswered, sent.unanswered), (0, 100, 100));
+    assert_eq!((intended.p50, intended.max, intended.beyond_ns), (None, None, 250_000_000));
+    let in_series: u64 = result.series.iter().map(|point| point.latency_intended_ns.unanswered).sum();
+    assert_eq!(in_series, 120, "all that never ended are in the last interval");
+}
+
+#[test]
+fn a_server_that_hangs_now_and_then_has_a_median_and_no_90th_percentile() {
+    let server = Server::alternating(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"");
+    let result = run(config(&server));
+    let latency = result.latency_intended_ns;
+    assert_eq!((latency.all(), latency.unanswered), (100, result.failed()));
+    assert!(latency.unanswered > 30 && latency.p90.is_none(), "{latency:?}");
+}
+
+/// Each reply takes longer than the measured time.
+#[test]
+fn replies_on_their_way_at_the_end_are_waited_for() {
+    let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let result = run(config(&Server::delaying(reply, Nanos::from_millis(400))));
+    assert_eq!((result.outcomes.get(Outcome::Ok), result.failed()), (100, 0), "{:?}", result.outcomes);
+    assert!(result.latency_intended_ns.p50.unwrap() >= 400_000_000, "{:?}", result.latency_intended_ns);
+    assert_eq!((result.replies_per_s, result.goodput_per_s), (0.0, 0.0), "none came in the measured time");
+    let last = result.series.last().unwrap();
+    assert_eq!(
+        (last.replies, last.outcomes.get(Outcome::Ok)),
+        (0, 120),
+        "and it is told with the last interval"
+    );
 }
 
 #[test]
@@ -180,7 +230,7 @@ fn what_the_bound_on_sockets_forbids_is_told_and_not_delayed() {
     let result = run(bounded);
     assert_eq!(result.offered, 100);
     assert!(result.outcomes.get(Outcome::NoDescriptor) > 0);
-    assert!(result.connections.sockets_peak <= 2 + result.connections.established);
+    assert!(result.connections.sockets_peak <= 2 + 2, "two pending, and two in the server's queue");
     assert_eq!(result.verdict, Verdict::GeneratorLimited);
     assert!(result.reasons.iter().any(|reason| reason.contains("--sockets")), "{:?}", result.reasons);
 }
@@ -248,7 +298,7 @@ fn statuses_have_outcomes() {
     let busy = Server::replying(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
     let result = run(config(&busy));
     assert_all(&result, Outcome::Shed);
-    assert_eq!(result.latency_intended_ns.count, 0, "a fast refusal is no fast reply");
+    assert_eq!(result.latency_intended_ns.answered.count, 0, "a fast refusal is no fast reply");
     assert!(result.replies_per_s > 0.0 && result.goodput_per_s == 0.0);
 }
 
@@ -309,9 +359,12 @@ fn requests_of_the_window_are_timed_although_their_sessions_began_before_it() {
     closed.requests_per_connection = Some("1000000".parse().unwrap());
     closed.think = Some("1ms".parse().unwrap());
     let result = run(closed);
-    assert_eq!((result.offered, result.connections.attempted), (0, 2), "all were offered in the warm-up");
+    assert_eq!((result.offered, result.connections.attempted), (0, 0), "all were offered in the warm-up");
     let replies = (result.replies_per_s * result.duration_s).round() as u64;
-    assert!(replies > 0 && result.latency_sent_ns.count.abs_diff(replies) <= 2, "{replies}: {result:?}");
+    assert!(
+        replies > 0 && result.latency_sent_ns.answered.count.abs_diff(replies) <= 2,
+        "{replies}: {result:?}"
+    );
 }
 
 #[test]
@@ -321,7 +374,7 @@ fn threads_share_the_rate() {
     threads.threads = NonZeroU32::new(3).unwrap();
     let result = run(threads);
     assert_all(&result, Outcome::Ok);
-    assert_eq!((result.offered, result.connections.attempted), (100, 120));
+    assert_eq!((result.offered, result.connections.attempted), (100, 100));
 }
 
 #[test]

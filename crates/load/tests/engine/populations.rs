@@ -37,7 +37,7 @@ fn idle_connections_are_held_and_change_nothing_about_the_measured_traffic() {
     assert_eq!((result.offered, result.outcomes.get(Outcome::Ok)), (100, 100));
     assert_held(&result.populations["idle:150"], 150);
     assert_held(&result.populations["idle:30,half-request"], 30);
-    assert_eq!(result.populations["idle:150"].latency_intended_ns.count, 0);
+    assert_eq!(result.populations["idle:150"].latency_intended_ns.answered.count, 0);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn hot_and_cold_clients_wait_for_their_replies_and_think() {
     let hot = &result.populations["hot:4"];
     assert!(hot.outcomes.get(Outcome::Ok) > 4, "{hot:?}");
     assert_eq!(hot.offered % 5, 0, "five a session");
-    assert!(hot.latency_intended_ns.count > 0 && hot.replies_per_s > 0.0);
+    assert!(hot.latency_intended_ns.answered.count > 0 && hot.replies_per_s > 0.0);
     let cold = &result.populations["cold:3"];
     assert_eq!((cold.offered, cold.connections.established), (60, 3), "twenty a session");
     assert_eq!(cold.outcomes.get(Outcome::Ok), 3, "their second requests are 5 s away");

@@ -62,6 +62,18 @@ impl Server {
         })
     }
 
+    /// Answers every request after a delay.
+    pub fn delaying(reply: &'static [u8], delay: Nanos) -> Server {
+        Server::accepting(move |mut stream| {
+            while read_request(&mut stream) {
+                sys::poll::wait(&mut [], Some(delay)).unwrap();
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
     /// Answers one request on each connection, and ends it.
     pub fn replying_once(reply: &'static [u8]) -> Server {
         Server::accepting(move |mut stream| {

@@ -143,7 +143,7 @@ mod tests {
         let offered = &named("inrush.load.offered")["sum"]["dataPoints"][0];
         assert_eq!((&offered["asInt"], &offered["startTimeUnixNano"]), (&json!("3"), &json!("1")));
         let latency = &named("inrush.load.latency")["histogram"]["dataPoints"][0];
-        assert_eq!(latency["count"], "2");
+        assert_eq!(latency["count"], "3");
         let counts = latency["bucketCounts"].as_array().unwrap().len();
         assert_eq!(counts, latency["explicitBounds"].as_array().unwrap().len() + 1);
     }

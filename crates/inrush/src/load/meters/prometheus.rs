@@ -59,8 +59,8 @@ mod tests {
             "inrush_load_sockets 1\n",
             "inrush_load_latency_seconds_bucket{le=\"0.0005\"} 0\n",
             "inrush_load_latency_seconds_bucket{le=\"10\"} 1\n",
-            "inrush_load_latency_seconds_bucket{le=\"+Inf\"} 2\n",
-            "inrush_load_latency_seconds_count 2\n",
+            "inrush_load_latency_seconds_bucket{le=\"+Inf\"} 3\n",
+            "inrush_load_latency_seconds_count 3\n",
             "inrush_load_lateness_seconds_count 0\n",
         ] {
             assert!(page.contains(expected), "no {expected:?} in:\n{page}");

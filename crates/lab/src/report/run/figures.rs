@@ -29,10 +29,10 @@ const RATES: [Line; 3] = [
 ];
 
 const LATENCIES: [Line; 4] = [
-    ("median", |point| of(&point.latency_intended_ns, |times| times.p50)),
-    ("p90", |point| of(&point.latency_intended_ns, |times| times.p90)),
-    ("p99", |point| of(&point.latency_intended_ns, |times| times.p99)),
-    ("p99.9", |point| of(&point.latency_intended_ns, |times| times.p999)),
+    ("median", |point| point.latency_intended_ns.p50.map(|ns| ns as f64)),
+    ("p90", |point| point.latency_intended_ns.p90.map(|ns| ns as f64)),
+    ("p99", |point| point.latency_intended_ns.p99.map(|ns| ns as f64)),
+    ("p99.9", |point| point.latency_intended_ns.p999.map(|ns| ns as f64)),
 ];
 
 const LATENESS: [Line; 3] = [
@@ -62,8 +62,9 @@ const ABOUT_RATES: About = About {
 const ABOUT_LATENCY: About = About {
     id: "latency",
     heading: "Latency",
-    caption: "From the time a request was meant to be sent until its reply was complete, of the correct replies that \
-              came in each interval; the axis of time is logarithmic.",
+    caption: "From the time a request was meant to be sent until its correct reply was complete, of all requests that \
+              ended in each interval. A line has a gap where its percentile falls among requests without a correct reply. \
+              The axis of time is logarithmic.",
     title: "latency from the intended time",
     unit: Unit::Time,
     kind: AxisKind::Log,

@@ -1,8 +1,8 @@
 //! The tables of a run: its ledger, its latencies, its populations and its connections.
 
-use record::{Distribution, LoadResult, Outcomes};
+use record::{Latency, LoadResult, Outcomes};
 
-use crate::report::format::{percent, rate, time};
+use crate::report::format::{longer_than, percent, rate, time};
 use crate::report::summary::Ending;
 use crate::report::tables::Table;
 use crate::report::wording;
@@ -35,31 +35,42 @@ pub fn ledger(result: &LoadResult) -> Table {
 /// The distributions of the measured time.
 pub fn latency(result: &LoadResult) -> Table {
     let kinds = [
-        ("latency from the intended time", &result.latency_intended_ns),
-        ("latency from sending", &result.latency_sent_ns),
-        ("connect", &result.connect_ns),
-        ("lateness of the generator", &result.lateness_ns),
+        ("latency from the intended time", result.latency_intended_ns),
+        ("latency from sending", result.latency_sent_ns),
+        ("connect", result.connect_ns),
+        ("lateness of the generator", Latency::from(result.lateness_ns)),
     ];
-    let row = |(name, times): (&str, &Distribution)| {
-        let shown = |value: u64| if times.count == 0 { "–".to_owned() } else { time(value as f64) };
-        let Distribution { count, p50, p90, p99, p999, max, .. } = *times;
-        [name.to_owned(), count.to_string(), shown(p50), shown(p90), shown(p99), shown(p999), shown(max)]
+    let row = |(name, times): (&str, Latency)| {
+        let Latency { answered, unanswered, p50, p90, p95, p99, p999, max, .. } = times;
+        let counts = [name.to_owned(), answered.count.to_string(), unanswered.to_string()];
+        let quantiles = [p50, p90, p95, p99, p999, max].map(|value| quantile(&times, value));
+        let mut cells = counts.into_iter().chain(quantiles);
+        std::array::from_fn::<_, 9, _>(|_| cells.next().unwrap_or_default())
     };
-    table(["", "values", "median", "p90", "p99", "p99.9", "largest"], kinds.into_iter().map(row).collect())
+    let head = ["", "answered", "unanswered", "median", "p90", "p95", "p99", "p99.9", "largest"];
+    table(head, kinds.into_iter().map(row).collect())
+}
+
+/// A percentile of all: one that falls among the unanswered is longer than could be seen.
+pub fn quantile(of: &Latency, value: Option<u64>) -> String {
+    match value {
+        Some(ns) => time(ns as f64),
+        None if of.all() == 0 => "–".to_owned(),
+        None => longer_than(of.beyond_ns),
+    }
 }
 
 /// The clients beside the measured traffic.
 pub fn populations(result: &LoadResult) -> Table {
     let rows = result.populations.iter().map(|(name, beside)| {
         let latency = &beside.latency_intended_ns;
-        let shown = |value: u64| if latency.count == 0 { "–".to_owned() } else { time(value as f64) };
         [
             name.clone(),
             format!("{} of {}", beside.open_at_start, beside.clients),
             beside.open_at_end.to_string(),
             rate(beside.replies_per_s),
-            shown(latency.p50),
-            shown(latency.p99),
+            quantile(latency, latency.p50),
+            quantile(latency, latency.p99),
             beside.offered.to_string(),
             endings(&beside.outcomes),
         ]

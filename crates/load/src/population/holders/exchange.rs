@@ -48,9 +48,8 @@ impl<C: Clock> Holders<'_, C> {
         }
         connection.heard = now;
         self.pending -= 1;
-        self.books.connections.established += 1;
         let connect = now.saturating_sub(connection.began);
-        self.books.recorder.established(connect, connection.account.measured());
+        self.books.established(connect, connection.account.measured());
         self.dispatcher.register(connection.wire.as_fd(), key.into(), Interest::Read);
         self.wake_at(key, Nanos::MAX);
         self.send(key, now);
@@ -153,7 +152,7 @@ impl<C: Clock> Holders<'_, C> {
         let Some(connection) = self.connections.remove(key) else { return };
         self.dispatcher.closing(connection.wire.as_fd());
         self.pending -= usize::from(connection.phase == Phase::Connecting);
-        self.books.end(connection.account, outcome);
+        self.end_account(connection.account, outcome);
         self.come_back(outcome, now);
     }
 
