@@ -72,17 +72,7 @@ impl Nanos {
     /// To three significant digits, in the unit that fits: `8.65 ms`, `10.5 s`, `4 s`.
     pub fn approximate(self) -> String {
         let (name, size) = APPROXIMATE.iter().rfind(|(_, size)| self.0 >= *size).unwrap_or(&APPROXIMATE[0]);
-        let value = self.0 as f64 / *size as f64;
-        let digits = if value >= 100.0 {
-            0
-        } else if value >= 10.0 {
-            1
-        } else {
-            2
-        };
-        let text = format!("{value:.digits$}");
-        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-        format!("{text} {name}")
+        format!("{} {name}", three_digits(self.0 as f64 / *size as f64))
     }
 
     /// The difference, or zero where `earlier` is later.
@@ -146,6 +136,11 @@ impl PerSecond {
         Nanos::from_secs_f64(1.0 / self.0)
     }
 
+    /// To three significant digits, and whole from 100 up: `8.65/s`, `12346/s`.
+    pub fn approximate(self) -> String {
+        format!("{}/s", three_digits(self.0))
+    }
+
     /// How many in a span of time.
     pub fn times(self, span: Nanos) -> f64 {
         self.0 * span.as_secs_f64()
@@ -173,6 +168,19 @@ impl Limit {
             Limit::Infinite => true,
         }
     }
+}
+
+/// A number to three significant digits, whole from 100 up.
+fn three_digits(value: f64) -> String {
+    let digits = if value >= 100.0 {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Splits `12.5ms` into 12.5 and `ms`.
@@ -372,6 +380,8 @@ mod tests {
         let shown = [0, 999, 1_500, 23_456_000, 512_000_000, 2_000_000_000, 10_500_000_000, 600_000_000_000];
         let shown = shown.map(|nanos| Nanos(nanos).approximate());
         assert_eq!(shown, ["0 ns", "999 ns", "1.5 us", "23.5 ms", "512 ms", "2 s", "10.5 s", "600 s"]);
+        let shown = [0.0, 8.654, 12.04, 12_345.6].map(|rate| PerSecond(rate).approximate());
+        assert_eq!(shown, ["0/s", "8.65/s", "12/s", "12346/s"]);
     }
 
     #[test]

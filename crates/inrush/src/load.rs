@@ -81,7 +81,7 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let mut result = carry_out(&plan, arguments, &mut watcher, &stop)?;
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
-    result.thresholds = thresholds.iter().map(|threshold| threshold.judge(&result)).collect();
+    ::load::fail_if::judge_all(&thresholds, &mut result);
     print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
     watched?;
     judge(&result)
@@ -244,11 +244,14 @@ fn print(result: &LoadResult, output: Output) -> io::Result<()> {
 fn judge(result: &LoadResult) -> Result<(), Exit> {
     match result.verdict {
         Verdict::Unreachable => Err(Exit::Unreachable(result.reasons.join(" "))),
+        Verdict::NotMeasured => {
+            Err(Exit::Failed(format!("nothing was measured: {}", result.reasons.join(" "))))
+        }
         Verdict::GeneratorLimited => Err(Exit::GeneratorLimited(format!(
             "the generator was the limit, so the result is not valid: {}",
             result.reasons.join(" ")
         ))),
-        Verdict::Valid => {
+        Verdict::Valid | Verdict::Degraded => {
             let crossed = result.thresholds.iter().filter(|judged| judged.crossed);
             let crossed: Vec<String> =
                 crossed.map(|judged| format!("{}: measured {}", judged.threshold, judged.measured)).collect();

@@ -145,6 +145,8 @@ pub(crate) struct Engine<'a, C> {
     thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
     /// When the server last said something.
     heard: Nanos,
+    /// Until when the connects pending at once may be more than the schedule makes, because the engine stood still.
+    crowded_until: Nanos,
     role: Role,
     /// From the schedule's end on.
     ending: Option<Ending>,
@@ -188,6 +190,7 @@ impl<'a, C: Clock> Engine<'a, C> {
             reply_deadlines: Deadlines::default(),
             thinking: BinaryHeap::new(),
             heard: Nanos::ZERO,
+            crowded_until: Nanos::ZERO,
             role: Role::Whole,
             ending: None,
             books,

@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use base::{Nanos, PerSecond};
 use record::load::Judged;
-use record::{Latency, LoadResult, Outcome};
+use record::{Latency, LoadResult, Outcome, Verdict};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
@@ -42,6 +42,20 @@ enum Quantile {
     P999,
     Max,
     Mean,
+}
+
+impl Quantile {
+    /// Values of which one lies beyond the quantile.
+    fn samples_least(self) -> u64 {
+        match self {
+            Quantile::P50 => 2,
+            Quantile::P90 => 10,
+            Quantile::P95 => 20,
+            Quantile::P99 => 100,
+            Quantile::P999 => 1_000,
+            Quantile::Max | Quantile::Mean => 1,
+        }
+    }
 }
 
 const QUANTILES: [(&str, Quantile); 8] = [
@@ -113,6 +127,16 @@ pub struct NotAThreshold {
     why: String,
 }
 
+/// Judges a result by thresholds. A percentile of too few requests degrades it.
+pub fn judge_all(thresholds: &[Threshold], result: &mut LoadResult) {
+    result.thresholds = thresholds.iter().map(|threshold| threshold.judge(result)).collect();
+    let too_few: Vec<String> = thresholds.iter().filter_map(|threshold| threshold.too_few(result)).collect();
+    if result.verdict == Verdict::Valid && !too_few.is_empty() {
+        result.verdict = Verdict::Degraded;
+    }
+    result.reasons.extend(too_few);
+}
+
 /// A measured figure beside a threshold, as a number and as it is shown.
 struct Measured {
     value: f64,
@@ -135,6 +159,19 @@ impl Threshold {
         self.measure(result).is_some_and(|measured| self.compares(measured.value))
     }
 
+    /// What to say of a percentile that no request lies beyond: it is the slowest request.
+    fn too_few(&self, result: &LoadResult) -> Option<String> {
+        let Bound::Time(times, quantile, _) = self.bound else { return None };
+        let least = quantile.samples_least();
+        let all = latency_of(result, times).all();
+        (0 < all && all < least).then(|| {
+            format!(
+                "{}: of {all} values this percentile is the largest; {least} are needed, so raise --rate or --duration.",
+                self.given
+            )
+        })
+    }
+
     fn compares(&self, value: f64) -> bool {
         let bound = match self.bound {
             Bound::Time(_, _, bound) => bound.0 as f64,
@@ -153,12 +190,7 @@ impl Threshold {
     /// `None` where there is nothing to measure.
     fn measure(&self, result: &LoadResult) -> Option<Measured> {
         match self.bound {
-            Bound::Time(Times::Intended, quantile, _) => of_latency(&result.latency_intended_ns, quantile),
-            Bound::Time(Times::Sent, quantile, _) => of_latency(&result.latency_sent_ns, quantile),
-            Bound::Time(Times::Connect, quantile, _) => of_latency(&result.connect_ns, quantile),
-            Bound::Time(Times::Lateness, quantile, _) => {
-                of_latency(&Latency::from(result.lateness_ns), quantile)
-            }
+            Bound::Time(times, quantile, _) => of_latency(&latency_of(result, times), quantile),
             Bound::Rate(rate, _) => {
                 let value = rate_of(result, rate);
                 Some(Measured { value, shown: format!("{value:.1}/s") })
@@ -188,6 +220,15 @@ impl Threshold {
             }
             _ => None,
         }
+    }
+}
+
+fn latency_of(result: &LoadResult, times: Times) -> Latency {
+    match times {
+        Times::Intended => result.latency_intended_ns,
+        Times::Sent => result.latency_sent_ns,
+        Times::Connect => result.connect_ns,
+        Times::Lateness => Latency::from(result.lateness_ns),
     }
 }
 
@@ -394,6 +435,19 @@ mod tests {
         for other in ["p50<100ms", "p99>100ms", "sent-p99<100ms", "mean<100ms", "errors<1%"] {
             assert_eq!(bound(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_requests_degrades_a_run() {
+        let thresholds = ["p99>1h", "p99.9>1h", "max>1h", "errors>99%"].map(|text| text.parse().unwrap());
+        let mut some = some();
+        judge_all(&thresholds, &mut some);
+        assert_eq!((some.thresholds.len(), some.verdict), (4, Verdict::Degraded));
+        let told = "p99.9>1h: of 100 values this percentile is the largest; 1000 are needed";
+        assert!(some.reasons.len() == 1 && some.reasons[0].starts_with(told), "{:?}", some.reasons);
+        let mut limited = LoadResult { verdict: Verdict::GeneratorLimited, ..some };
+        judge_all(&thresholds, &mut limited);
+        assert_eq!(limited.verdict, Verdict::GeneratorLimited);
     }
 
     #[test]

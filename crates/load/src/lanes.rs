@@ -78,7 +78,7 @@ pub(crate) fn run_handler(
 }
 
 /// What is the same in all lanes.
-fn settings(plan: &Plan) -> Settings<'_> {
+pub(crate) fn settings(plan: &Plan) -> Settings<'_> {
     let config = &plan.config;
     Settings {
         target: plan.target,

@@ -13,7 +13,7 @@
 //! of the retries. The three are counted apart, so that the check means something.
 
 use base::Nanos;
-use record::{Outcome, Outcomes};
+use record::{Outcome, Outcomes, Statuses};
 use serde::{Deserialize, Serialize};
 
 /// The measured part of a run, as times since the run's start: from the end of the warm-up to the end.
@@ -71,6 +71,7 @@ pub struct Counts {
     in_flight_at_end: u64,
     not_due_at_end: u64,
     outcomes: [u64; Outcome::ALL.len()],
+    statuses: Statuses,
 }
 
 impl Counts {
@@ -94,7 +95,13 @@ impl Counts {
         named(&self.outcomes)
     }
 
+    /// The replies among them by status code.
+    pub fn statuses(&self) -> &Statuses {
+        &self.statuses
+    }
+
     fn merge(&mut self, other: &Counts) {
+        self.statuses.merge(&other.statuses);
         self.offered += other.offered;
         self.in_flight_at_end += other.in_flight_at_end;
         self.not_due_at_end += other.not_due_at_end;
@@ -122,10 +129,13 @@ impl Ledger {
         self.open(Account { left: requests, measured, retry: true })
     }
 
-    /// One request of a session has ended; the account has at least one left.
-    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome) {
+    /// One request of a session has ended with a reply; the account has at least one left.
+    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome, status: u16) {
         account.left -= 1;
-        self.enter(account, |counts| counts.outcomes[outcome as usize] += 1);
+        self.enter(account, |counts| {
+            counts.outcomes[outcome as usize] += 1;
+            counts.statuses.add(status, 1);
+        });
     }
 
     /// The session is over; the requests it had left share its outcome. Returns how many.
@@ -245,7 +255,7 @@ mod tests {
                     }
                     Step::Reply { session, outcome } if !living.is_empty() => {
                         let at = session % living.len();
-                        ledger.end_one(&mut living[at], Outcome::ALL[outcome]);
+                        ledger.end_one(&mut living[at], Outcome::ALL[outcome], 200);
                         if living[at].left() == 0 {
                             living.swap_remove(at);
                         }

@@ -33,6 +33,7 @@ mod assembly;
 mod books;
 mod buckets;
 pub mod calibrate;
+mod conclusion;
 mod config;
 mod content;
 mod deadlines;

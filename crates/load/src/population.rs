@@ -68,7 +68,7 @@ impl Population {
         is_missing.then(|| {
             format!(
                 "Of population {self} only {open_at_start} of {clients} connections were open when the measured \
-                 time began."
+                 time began; give them a longer --warmup, or the server room for them."
             )
         })
     }

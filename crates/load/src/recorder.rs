@@ -11,7 +11,7 @@
 
 use base::Nanos;
 use hdrhistogram::Histogram;
-use record::Outcome;
+use record::{Outcome, Statuses};
 use serde::{Deserialize, Serialize};
 
 use crate::tls::Handshake;
@@ -121,6 +121,8 @@ pub struct Interval {
     pub good: u64,
     /// How requests ended, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
+    /// The replies among them by status code.
+    pub statuses: Statuses,
     /// Requests that ended without a latency and are not retried; at the run's end also those that have not ended.
     pub unanswered: u64,
     /// From the intended time, of correct replies.
@@ -147,6 +149,7 @@ impl Interval {
             replies: 0,
             good: 0,
             outcomes: [0; Outcome::ALL.len()],
+            statuses: Statuses::default(),
             unanswered: 0,
             latency_intended: compact(),
             lateness: compact(),
@@ -162,6 +165,7 @@ impl Interval {
         self.sent += other.sent;
         self.replies += other.replies;
         self.good += other.good;
+        self.statuses.merge(&other.statuses);
         self.unanswered += other.unanswered;
         self.established += other.established;
         for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
@@ -256,8 +260,9 @@ impl Recorder {
         *count += u64::from(measured);
     }
 
-    /// A reply of any status was complete.
-    pub fn reply(&mut self, now: Nanos) {
+    /// A reply was complete.
+    pub fn reply(&mut self, now: Nanos, status: u16) {
+        self.interval.statuses.add(status, 1);
         self.interval.replies += u64::from(now < self.window.until);
         self.totals.replies += u64::from(self.window.contains(now));
     }
@@ -347,7 +352,7 @@ mod tests {
         let late = Nanos::from_millis(2_500);
         let reply = Correct { latency_intended: late, latency_sent: late, content_bytes: 10, in_time: true };
         recorder.sent(late);
-        recorder.reply(late);
+        recorder.reply(late, 200);
         recorder.correct(late, reply, true);
         recorder.ended(Outcome::Ok, 1);
         recorder.unanswered(3, true);

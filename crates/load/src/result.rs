@@ -8,11 +8,13 @@ use record::{Distribution, Latency, LoadResult, Manifest};
 
 use crate::assembly::Assembly;
 use crate::books::Report;
+use crate::conclusion;
+use crate::expected::Statuses;
 use crate::population::Population;
 use crate::preflight::Plan;
 use crate::retry::Retry;
 use crate::run::Reports;
-use crate::verdict::{self, Evidence};
+use crate::verdict::{self, Evidence, LATENESS_P99_MAX};
 
 /// Puts the result of a run together and judges it.
 pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest: Manifest) -> LoadResult {
@@ -32,28 +34,37 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
     let lateness = Distribution::from(&totals.lateness);
     let (outcomes_of_run, established) = assembly.totals();
     let populations = populations(plan, &reports.populations, ended, duration_s);
+    let beside = plan.config.populations.iter().zip(&reports.populations);
+    let changes = plan.tempo.changes();
     let (verdict, mut reasons) = verdict::judge(&Evidence {
+        planned: plan.config.duration,
+        measured: ended.saturating_sub(plan.config.warmup),
+        due: times.intended.all(),
         offered: all.offered(),
         outcomes: &outcomes,
         lateness: &lateness,
+        late: totals.lateness.count_between(LATENESS_P99_MAX.0 + 1, u64::MAX),
         outcomes_of_run: &outcomes_of_run,
         established,
         populations: &populations,
+        missing: beside.filter_map(|(population, report)| population.missing(report.open[0])).collect(),
         given_up: retries.given_up,
+        rate_changes: changes,
         above_clean_rate: plan.above_clean_rate(),
     });
+    let expects_default = plan.config.expected.status == Statuses::default();
+    let remark = verdict::of_statuses(all.statuses(), &outcomes, expects_default);
+    reasons.extend(remark.clone());
     reasons.extend(reports.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
-    let changes = plan.tempo.changes();
-    reasons.extend((changes > 0).then(|| format!("The rate was changed by hand, {changes} times.")));
-    let beside = plan.config.populations.iter().zip(&reports.populations);
-    reasons.extend(beside.filter_map(|(population, report)| population.missing(report.open[0])));
-    LoadResult {
+    let mut result = LoadResult {
         schema: SCHEMA.to_owned(),
+        conclusion: String::new(),
         duration_s,
         offered: all.offered(),
         in_flight_at_end: all.in_flight_at_end(),
         not_due_at_end: all.not_due_at_end(),
         outcomes,
+        statuses: all.statuses().clone(),
         retries,
         connections,
         handshakes: plan.tls.as_ref().map(|_| Handshakes {
@@ -79,7 +90,9 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         verdict,
         reasons,
         manifest,
-    }
+    };
+    result.conclusion = conclusion::of(&result, remark.as_deref());
+    result
 }
 
 /// The latencies of one kind of clients.

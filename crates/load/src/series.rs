@@ -73,6 +73,7 @@ pub fn point(interval: &Interval) -> Point {
         replies: interval.replies,
         good: interval.good,
         outcomes: ledger::named(&interval.outcomes),
+        statuses: interval.statuses.clone(),
         latency_intended_ns: Latency::new(&interval.latency_intended, interval.unanswered, interval.until.0),
         lateness_ns: Distribution::from(&interval.lateness),
         sockets: interval.sockets,

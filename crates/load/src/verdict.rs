@@ -5,11 +5,14 @@
 //! time. A third is known before: a rate above the machine's clean rate, where that was measured. The
 //! offered count itself cannot miss the schedule: every scheduled session is in the ledger, and one that
 //! could not begin is there as a limit of the client.
+//!
+//! A verdict needs events to rest on: a single hiccup among twenty sessions is their 99th percentile. Fewer than
+//! [`EVENTS_LEAST`] events degrade a run and do not condemn it. Every reason names what happened and the next step.
 
 use std::collections::BTreeMap;
 
 use base::Nanos;
-use record::{Distribution, Outcome, Outcomes, Population, Verdict};
+use record::{Distribution, Outcome, Outcomes, Population, Statuses, Verdict};
 
 /// Sessions may begin so late at the 99th percentile: a scheduler tick. Lateness is part of the latency
 /// from the intended time, and a later client smooths or bunches the load it was asked for.
@@ -18,75 +21,180 @@ pub const LATENESS_P99_MAX: Nanos = Nanos::from_millis(10);
 /// The share of requests that the client itself may fail to send.
 pub const CLIENT_LIMIT_SHARE_MAX: f64 = 0.001;
 
+/// Late sessions, or requests that were not sent, before the generator is called the limit. Fewer may be one hiccup.
+pub const EVENTS_LEAST: u64 = 10;
+
 /// What a verdict is based on.
 pub(crate) struct Evidence<'a> {
+    /// The planned measured time.
+    pub planned: Nanos,
+    /// The measured time until the run ended.
+    pub measured: Nanos,
+    /// Requests that were due in it, answered or not.
+    pub due: u64,
     /// Requests offered in the measured window.
     pub offered: u64,
     /// How they ended.
     pub outcomes: &'a Outcomes,
     /// How late sessions began.
     pub lateness: &'a Distribution,
+    /// Sessions that began later than [`LATENESS_P99_MAX`].
+    pub late: u64,
     /// How requests ended since the run's start, warm-up included.
     pub outcomes_of_run: &'a Outcomes,
     /// Connections established since the run's start.
     pub established: u64,
     /// The populations beside it, by name.
     pub populations: &'a BTreeMap<String, Population>,
+    /// What to say of populations that were not in place, one sentence each.
+    pub missing: Vec<String>,
     /// Retries for which there was no room.
     pub given_up: u64,
+    /// Changes of the rate by hand.
+    pub rate_changes: u32,
     /// What there is to say if more was asked for than the machine's clean rate.
     pub above_clean_rate: Option<String>,
 }
 
-/// The verdict, and its reasons, one sentence each.
+/// The reasons for a verdict, one sentence each.
+#[derive(Default)]
+struct Reasons {
+    limited: Vec<String>,
+    degraded: Vec<String>,
+}
+
+impl Reasons {
+    /// Adds what happened `events` times, too often or not; nothing where it never did.
+    fn add(&mut self, events: u64, is_too_often: bool, sentence: impl FnOnce() -> String) {
+        match events {
+            0 => {}
+            EVENTS_LEAST.. if is_too_often => self.limited.push(sentence()),
+            _ => self.degraded.push(sentence()),
+        }
+    }
+
+    fn add_client_limits(&mut self, offered: u64, outcomes: &Outcomes, whose: &str) {
+        for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_client_limit()) {
+            let count = outcomes.get(outcome);
+            self.add(count, is_above_share(count, offered), || {
+                format!("{count} of {offered} requests{whose} were not sent: {}.", shortage(outcome))
+            });
+        }
+    }
+}
+
+/// The verdict, and its reasons.
 pub(crate) fn judge(evidence: &Evidence<'_>) -> (Verdict, Vec<String>) {
     if let Some(reason) = unreachable(evidence.outcomes_of_run, evidence.established) {
         return (Verdict::Unreachable, vec![reason]);
     }
-    let mut reasons: Vec<String> = evidence.above_clean_rate.iter().cloned().collect();
-    let lateness = Nanos(evidence.lateness.p99);
-    if lateness > LATENESS_P99_MAX {
-        reasons.push(format!(
-            "Sessions began up to {:.1} ms late (99th percentile; the bound is {LATENESS_P99_MAX}): the client's processor \
-             was busy or taken away; use more threads, or another machine.",
-            lateness.as_secs_f64() * 1e3,
-        ));
+    if let Some(reason) = not_measured(evidence) {
+        return (Verdict::NotMeasured, vec![reason]);
     }
-    for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_client_limit()) {
-        let count = evidence.outcomes.get(outcome);
-        if count as f64 > CLIENT_LIMIT_SHARE_MAX * evidence.offered as f64 {
-            reasons.push(format!(
-                "{count} of {} requests were not sent: {}.",
-                evidence.offered,
-                shortage(outcome)
-            ));
-        }
-    }
-    if evidence.given_up as f64 > CLIENT_LIMIT_SHARE_MAX * evidence.offered as f64 {
-        reasons.push(format!(
+    let mut reasons = Reasons::default();
+    reasons.limited.extend(evidence.above_clean_rate.clone());
+    let is_late = evidence.lateness.p99 > LATENESS_P99_MAX.0;
+    // A few late sessions among many are no reason at all.
+    reasons.add(if is_late { evidence.late } else { 0 }, is_late, || lateness(evidence));
+    reasons.add_client_limits(evidence.offered, evidence.outcomes, "");
+    reasons.add(evidence.given_up, is_above_share(evidence.given_up, evidence.offered), || {
+        format!(
             "{} requests were not retried: too many were waiting for it; use more threads, or fewer retries.",
             evidence.given_up
-        ));
-    }
+        )
+    });
     for (name, population) in evidence.populations {
-        for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_client_limit()) {
-            let count = population.outcomes.get(outcome);
-            if count as f64 > CLIENT_LIMIT_SHARE_MAX * population.offered as f64 {
-                reasons.push(format!("Population {name}: {count} times, {}.", shortage(outcome)));
-            }
-        }
+        reasons.add_client_limits(
+            population.offered,
+            &population.outcomes,
+            &format!(" of population {name}"),
+        );
     }
-    let verdict = if reasons.is_empty() { Verdict::Valid } else { Verdict::GeneratorLimited };
-    (verdict, reasons)
+    reasons.degraded.extend(evidence.missing.clone());
+    reasons.degraded.extend((evidence.rate_changes > 0).then(|| {
+        format!(
+            "The rate was changed by hand, {} times; for the figures of one rate, run it with --rate.",
+            evidence.rate_changes
+        )
+    }));
+    reasons.degraded.extend((evidence.measured < evidence.planned).then(|| {
+        format!(
+            "The run was ended after {} of {}; let it run to its end.",
+            evidence.measured.approximate(),
+            evidence.planned.approximate()
+        )
+    }));
+    let verdict = match (reasons.limited.is_empty(), reasons.degraded.is_empty()) {
+        (false, _) => Verdict::GeneratorLimited,
+        (true, false) => Verdict::Degraded,
+        (true, true) => Verdict::Valid,
+    };
+    (verdict, [reasons.limited, reasons.degraded].concat())
+}
+
+fn is_above_share(count: u64, offered: u64) -> bool {
+    count as f64 > CLIENT_LIMIT_SHARE_MAX * offered as f64
+}
+
+/// Why there are no figures.
+fn not_measured(evidence: &Evidence<'_>) -> Option<String> {
+    if evidence.measured == Nanos::ZERO {
+        return Some("The run was ended in its warm-up; let it run on, or shorten --warmup.".to_owned());
+    }
+    (evidence.due == 0 && evidence.offered == 0)
+        .then(|| "No request was due in the measured time; raise --rate or --duration.".to_owned())
+}
+
+fn lateness(evidence: &Evidence<'_>) -> String {
+    let Evidence { late, lateness, .. } = evidence;
+    let sessions = format!(
+        "{late} of {} sessions began more than {} late, {} at most",
+        lateness.count,
+        LATENESS_P99_MAX.approximate(),
+        Nanos(lateness.max).approximate()
+    );
+    match *late {
+        EVENTS_LEAST.. => format!(
+            "{sessions}: the client's processor was busy or taken away; use more threads, or another machine."
+        ),
+        _ => format!(
+            "{sessions}: too few sessions to judge the generator by; run longer, or on a machine with less to do."
+        ),
+    }
 }
 
 /// What to say of each limit of the client.
 fn shortage(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::NoPort => "the client had no free port; use more source addresses (--source-ip)",
-        Outcome::NoTime => "the client was more than a second behind its schedule; use more threads",
+        Outcome::NoTime => {
+            "the client stood still or fell behind its schedule; use more threads, or a machine with less to do"
+        }
         _ => "the client had no free descriptor; raise --sockets or the descriptor limit",
     }
+}
+
+/// What to say where most replies are not what a user asks a server for, unless that was expected.
+pub(crate) fn of_statuses(statuses: &Statuses, outcomes: &Outcomes, expects_default: bool) -> Option<String> {
+    let all = statuses.total();
+    let most = |count: u64| 2 * count > all;
+    let (code, count) =
+        statuses.iter().filter(|(code, _)| code / 100 != 2).max_by_key(|(_, count)| *count)?;
+    let share = 100.0 * count as f64 / all as f64;
+    // 304 answers a condition; nobody is sent elsewhere.
+    let redirects =
+        statuses.of_class(3) - statuses.iter().find(|(code, _)| *code == 304).map_or(0, |(_, n)| n);
+    if most(redirects) && expects_default {
+        return Some(format!(
+            "Most replies are redirects ({share:.0} % of them {code}): what they lead to was not asked for; load that URL."
+        ));
+    }
+    (most(all - statuses.of_class(2)) && !most(outcomes.get(Outcome::Ok))).then(|| {
+        format!(
+            "Most replies are not 2xx ({share:.0} % of them {code}); check the URL, or name the correct statuses with \
+             --expect-status."
+        )
+    })
 }
 
 /// Why there is no server: every attempt was refused or got nowhere. A listener that never accepts is
@@ -116,9 +224,11 @@ pub(crate) mod tests {
             schema: String::new(),
             duration_s: 1.0,
             offered: 0,
+            conclusion: String::new(),
             in_flight_at_end: 0,
             not_due_at_end: 0,
             outcomes: Outcomes::default(),
+            statuses: Statuses::default(),
             retries: Default::default(),
             handshakes: None,
             connections: Connections::default(),
@@ -142,45 +252,117 @@ pub(crate) mod tests {
         }
     }
 
-    fn judged(counts: &[(Outcome, u64)], lateness_p99: Nanos, established: u64) -> (Verdict, Vec<String>) {
+    /// A run of ten seconds in which all sessions had a request and some of them began late.
+    fn evidence<'a>(
+        outcomes: &'a Outcomes,
+        lateness: &'a Distribution,
+        populations: &'a BTreeMap<String, Population>,
+    ) -> Evidence<'a> {
+        let offered = outcomes.total();
+        Evidence {
+            planned: Nanos::from_secs(10),
+            measured: Nanos::from_secs(10),
+            due: offered,
+            offered,
+            outcomes,
+            lateness,
+            late: 0,
+            outcomes_of_run: outcomes,
+            established: outcomes.get(Outcome::Ok),
+            populations,
+            missing: Vec::new(),
+            given_up: 0,
+            rate_changes: 0,
+            above_clean_rate: None,
+        }
+    }
+
+    #[track_caller]
+    fn check(
+        counts: &[(Outcome, u64)],
+        change: impl FnOnce(&mut Evidence<'_>),
+        verdict: Verdict,
+        reasons: &[&str],
+    ) {
         let mut outcomes = Outcomes::default();
         counts.iter().for_each(|(outcome, count)| outcomes.add(*outcome, *count));
-        let lateness = Distribution { p99: lateness_p99.0, ..Distribution::default() };
-        let offered = outcomes.total();
-        judge(&Evidence {
-            offered,
-            outcomes: &outcomes,
-            lateness: &lateness,
-            outcomes_of_run: &outcomes,
-            established,
-            populations: &BTreeMap::new(),
-            given_up: 0,
-            above_clean_rate: None,
-        })
+        let late = Nanos::from_millis(12).0;
+        let lateness =
+            Distribution { count: outcomes.total(), p99: late, max: late, ..Distribution::default() };
+        let none = BTreeMap::new();
+        let mut evidence = evidence(&outcomes, &lateness, &none);
+        change(&mut evidence);
+        let (judged, because) = judge(&evidence);
+        assert_eq!((judged, because.len()), (verdict, reasons.len()), "{because:?}");
+        for (because, part) in because.iter().zip(reasons) {
+            assert!(because.contains(part), "no {part:?} in {because:?}");
+        }
     }
 
     #[test]
     fn a_server_that_fails_is_still_measured() {
-        let (verdict, reasons) = judged(&[(Outcome::ConnectTimeout, 100)], Nanos::ZERO, 0);
-        assert_eq!((verdict, reasons.len()), (Verdict::Valid, 0));
-        let (verdict, _) = judged(&[(Outcome::Refused, 99), (Outcome::Ok, 1)], Nanos::ZERO, 1);
-        assert_eq!(verdict, Verdict::Valid);
+        check(&[(Outcome::ConnectTimeout, 100)], |_| {}, Verdict::Valid, &[]);
+        check(&[(Outcome::Refused, 99), (Outcome::Ok, 1)], |_| {}, Verdict::Valid, &[]);
     }
 
     #[test]
     fn a_server_that_is_not_there_is_not() {
-        let (verdict, reasons) = judged(&[(Outcome::Refused, 100)], Nanos::from_secs(1), 0);
-        assert_eq!(verdict, Verdict::Unreachable);
-        assert_eq!(reasons, ["Every connection was refused: nobody listens there."]);
+        let told = ["Every connection was refused: nobody listens there."];
+        check(&[(Outcome::Refused, 100)], |evidence| evidence.late = 100, Verdict::Unreachable, &told);
     }
 
     #[test]
     fn the_generators_own_limits_are_told_one_by_one() {
         let counts = [(Outcome::Ok, 9_900), (Outcome::NoPort, 90), (Outcome::NoDescriptor, 10)];
-        let (verdict, reasons) = judged(&counts, Nanos::from_millis(12), 9_900);
-        assert_eq!(verdict, Verdict::GeneratorLimited);
-        assert!(reasons[0].starts_with("Sessions began up to 12.0 ms late"), "{reasons:?}");
-        assert!(reasons[1].starts_with("90 of 10000 requests were not sent"), "{reasons:?}");
-        assert_eq!(reasons.len(), 2, "10 of 10000 are within the bound");
+        let told = [
+            "200 of 10000 sessions began more than 10 ms late, 12 ms at most: the client's processor was busy",
+            "90 of 10000 requests were not sent: the client had no free port; use more source addresses",
+            "10 of 10000 requests were not sent: the client had no free descriptor",
+        ];
+        check(&counts, |evidence| evidence.late = 200, Verdict::GeneratorLimited, &told);
+    }
+
+    #[test]
+    fn a_few_events_degrade_a_run_and_do_not_condemn_it() {
+        let told = ["1 of 20 sessions began more than 10 ms late, 12 ms at most: too few sessions to judge"];
+        check(&[(Outcome::Ok, 20)], |evidence| evidence.late = 1, Verdict::Degraded, &told);
+        let counts = [(Outcome::Ok, 19), (Outcome::NoTime, 1)];
+        let told = ["1 of 20 requests were not sent: the client stood still or fell behind its schedule"];
+        check(&counts, |_| {}, Verdict::Degraded, &told);
+        let counts = [(Outcome::Ok, 99_990), (Outcome::NoPort, 10)];
+        check(&counts, |_| {}, Verdict::Degraded, &["10 of 100000 requests were not sent"]);
+    }
+
+    #[test]
+    fn a_run_that_was_ended_is_not_what_was_planned() {
+        let ok = [(Outcome::Ok, 20)];
+        let ended = |after| move |evidence: &mut Evidence<'_>| evidence.measured = after;
+        check(&ok, ended(Nanos::from_secs(3)), Verdict::Degraded, &["ended after 3 s of 10 s; let it run"]);
+        check(&ok, ended(Nanos::ZERO), Verdict::NotMeasured, &["ended in its warm-up"]);
+        check(&[], |_| {}, Verdict::NotMeasured, &["No request was due in the measured time"]);
+        let changed = |evidence: &mut Evidence<'_>| evidence.rate_changes = 2;
+        check(&ok, changed, Verdict::Degraded, &["changed by hand, 2 times"]);
+    }
+
+    #[test]
+    fn replies_that_nobody_wants_are_remarked_upon() {
+        let remark = |codes: &[(u16, u64)], ok: u64, expects_default: bool| {
+            let (mut statuses, mut outcomes) = (Statuses::default(), Outcomes::default());
+            codes.iter().for_each(|(code, count)| statuses.add(*code, *count));
+            outcomes.add(Outcome::Ok, ok);
+            of_statuses(&statuses, &outcomes, expects_default).unwrap_or_default()
+        };
+        assert_eq!(remark(&[(200, 60), (404, 40)], 60, true), "");
+        assert!(
+            remark(&[(200, 1), (404, 99)], 1, true)
+                .starts_with("Most replies are not 2xx (99 % of them 404)")
+        );
+        assert!(
+            remark(&[(301, 100)], 100, true).starts_with("Most replies are redirects (100 % of them 301)")
+        );
+        assert_eq!(remark(&[(301, 100)], 100, false), "", "that was asked for");
+        assert_eq!(remark(&[(404, 100)], 100, false), "", "that was asked for");
+        assert_eq!(remark(&[(304, 100)], 100, true), "", "that answers a condition");
+        assert_eq!(remark(&[], 0, true), "");
     }
 }

@@ -40,6 +40,7 @@ pub struct Step {
 impl Step {
     /// The step that a run of load was.
     pub fn of(result: &LoadResult, asked_per_s: f64, slo_held: bool) -> Step {
+        let generator_limited = result.verdict == Verdict::GeneratorLimited;
         Step {
             asked_per_s,
             offered_per_s: result.offered_per_s,
@@ -49,8 +50,8 @@ impl Step {
             outcomes: result.outcomes.clone(),
             in_flight_at_end: result.in_flight_at_end,
             slo_held,
-            generator_limited: result.verdict == Verdict::GeneratorLimited,
-            reasons: result.reasons.clone(),
+            generator_limited,
+            reasons: if generator_limited { result.reasons.clone() } else { Vec::new() },
         }
     }
 

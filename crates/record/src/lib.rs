@@ -17,6 +17,6 @@ pub mod trial;
 
 pub use capacity::{CapacityResult, CapacityVerdict, Step};
 pub use clean_rate::CleanRate;
-pub use load::{Distribution, Latency, LoadResult, Outcome, Outcomes, Point, Population, Verdict};
+pub use load::{Distribution, Latency, LoadResult, Outcome, Outcomes, Point, Population, Statuses, Verdict};
 pub use manifest::Manifest;
 pub use trial::{KernelDrops, QueueDepth, ServerEntry, Study, Topology, TopologyKind, Trial};

@@ -51,7 +51,7 @@ pub enum Outcome {
     NoPort,
     /// The client had no free descriptor.
     NoDescriptor,
-    /// The client was too late to send it at all.
+    /// The client stood still or fell behind its schedule, and did not send it.
     NoTime,
 }
 
@@ -140,6 +140,38 @@ impl Outcomes {
     }
 }
 
+/// Complete replies by status code; codes without a reply are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Statuses(BTreeMap<u16, u64>);
+
+impl Statuses {
+    /// Adds replies with a code. A code has three digits, so a server cannot make this grow beyond them.
+    pub fn add(&mut self, code: u16, count: u64) {
+        *self.0.entry(code).or_insert(0) += count;
+    }
+
+    /// Adds the replies of another count.
+    pub fn merge(&mut self, other: &Statuses) {
+        other.iter().for_each(|(code, count)| self.add(code, count));
+    }
+
+    /// All replies.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Replies whose codes begin with a digit: 2 for 2xx.
+    pub fn of_class(&self, class: u16) -> u64 {
+        self.iter().filter(|(code, _)| code / 100 == class).map(|(_, count)| count).sum()
+    }
+
+    /// The codes in ascending order, with their counts.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
+        self.0.iter().map(|(code, count)| (*code, *count))
+    }
+}
+
 /// One interval of the time series.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -162,6 +194,9 @@ pub struct Point {
     /// How requests ended in it. The last interval also has those that ended after it: the run waits for the replies
     /// that are on their way.
     pub outcomes: Outcomes,
+    /// The replies among these by status code.
+    #[serde(default)]
+    pub statuses: Statuses,
     /// Latency from the intended time, of the requests that ended in it; in the last one also of those that never did.
     pub latency_intended_ns: Latency,
     /// How late the generator itself was.
@@ -176,10 +211,32 @@ pub struct Point {
 pub enum Verdict {
     /// The generator offered what it was asked to offer.
     Valid,
+    /// So it did, but for something that the reasons name, with what to do about it.
+    Degraded,
+    /// No request was due in the measured time, or it was never reached.
+    NotMeasured,
     /// The generator was the limit: the figures bound the server from below, no more.
     GeneratorLimited,
     /// Every connection attempt was refused, or nothing was found on the way: there is no server.
     Unreachable,
+}
+
+impl Verdict {
+    /// Whether the figures speak about the server, with reservations or without.
+    pub fn is_valid(self) -> bool {
+        matches!(self, Verdict::Valid | Verdict::Degraded)
+    }
+
+    /// The verdict in records: `generator-limited`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Valid => "valid",
+            Verdict::Degraded => "degraded",
+            Verdict::NotMeasured => "not-measured",
+            Verdict::GeneratorLimited => "generator-limited",
+            Verdict::Unreachable => "unreachable",
+        }
+    }
 }
 
 /// TLS handshakes that came to their end in the measured time. A full one costs the server a signature and a key
@@ -262,6 +319,9 @@ pub struct Judged {
 pub struct LoadResult {
     /// [`SCHEMA`].
     pub schema: String,
+    /// One line: what was offered, what came back in time, and what failed.
+    #[serde(default)]
+    pub conclusion: String,
     /// The measured time, warm-up left out.
     pub duration_s: f64,
     /// Requests scheduled in the measured time.
@@ -273,6 +333,9 @@ pub struct LoadResult {
     pub not_due_at_end: u64,
     /// How the others ended.
     pub outcomes: Outcomes,
+    /// The complete replies among these by status code.
+    #[serde(default)]
+    pub statuses: Statuses,
     /// Of these, the retries: they are offered load like any other. What is left without them is the
     /// demand, what users wanted.
     #[serde(default)]
@@ -389,5 +452,26 @@ mod tests {
         }
         let written = serde_json::to_value(Outcomes::default()).unwrap();
         assert_eq!(written.as_object().unwrap().len(), Outcome::ALL.len());
+        for verdict in [
+            Verdict::Valid,
+            Verdict::Degraded,
+            Verdict::NotMeasured,
+            Verdict::GeneratorLimited,
+            Verdict::Unreachable,
+        ] {
+            assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
+        }
+    }
+
+    #[test]
+    fn statuses_are_written_by_code_and_counted_by_class() {
+        let mut statuses = Statuses::default();
+        for (code, count) in [(200, 5), (404, 2), (204, 1), (404, 1)] {
+            statuses.add(code, count);
+        }
+        let written = serde_json::to_string(&statuses).unwrap();
+        assert_eq!(written, r#"{"200":5,"204":1,"404":3}"#);
+        assert_eq!(serde_json::from_str::<Statuses>(&written).unwrap(), statuses);
+        assert_eq!((statuses.total(), statuses.of_class(2), statuses.of_class(3)), (9, 6, 0));
     }
 }

@@ -17,7 +17,6 @@ use anyhow::{Context, anyhow, ensure};
 use base::Nanos;
 use lab::leftovers::temporary_folder;
 use record::LoadResult;
-use record::load::Verdict;
 use serde::Serialize;
 use statistics::Spread;
 use sys::clock::monotonic;
@@ -193,7 +192,7 @@ fn rates(options: &Options, ground: &Ground) -> anyhow::Result<Vec<Rate>> {
         let result = load(options, ground, server.address, FILE_NAME, &flags)?;
         server.stop()?;
         let why = result.reasons.join(" ");
-        ensure!(result.verdict == Verdict::Valid, "inrush load was the limit at {asked}/s: {why}");
+        ensure!(result.verdict.is_valid(), "inrush load was the limit at {asked}/s: {why}");
         Ok(Rate {
             asked_per_s: asked,
             attempted_per_s: result.connections.attempted as f64 / result.duration_s,

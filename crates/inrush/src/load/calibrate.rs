@@ -14,7 +14,7 @@ use ::load::calibrate::{Offered, clean_rate};
 use base::{Clock, Nanos, RealClock, Seed};
 use clap::Parser;
 use record::clean_rate::{CleanRate, SCHEMA};
-use record::{LoadResult, Manifest, Verdict};
+use record::{LoadResult, Manifest};
 
 use super::summary::rate;
 use super::{carry_out, configuration, exit, stop_at_signal};
@@ -113,7 +113,7 @@ fn offered(result: &LoadResult, arrived: u32) -> Offered {
         arrived_per_s: f64::from(arrived) / (STEP_S + WARMUP_S),
         lateness_p99_ns: result.lateness_ns.p99,
         generator_cpu: result.generator_cpu,
-        kept_up: result.verdict == Verdict::Valid,
+        kept_up: result.verdict.is_valid(),
     }
 }
 

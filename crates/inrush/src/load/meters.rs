@@ -13,7 +13,7 @@ pub use prometheus::page;
 
 use ::load::Snapshot;
 use hdrhistogram::Histogram;
-use record::Outcome;
+use record::{Outcome, Statuses};
 
 /// The upper ends of the buckets, in microseconds: 1, 2, 5 and so on, from where a kernel's own delays lie to
 /// where clients have given up.
@@ -58,6 +58,7 @@ pub struct Meters {
     sent: u64,
     replies: u64,
     outcomes: Vec<(Outcome, u64)>,
+    statuses: Statuses,
     established: u64,
     sockets: u64,
     latency: Times,
@@ -72,6 +73,7 @@ impl Meters {
         self.sent += point.sent;
         self.replies += point.replies;
         self.outcomes = snapshot.outcomes.iter().collect();
+        self.statuses.merge(&point.statuses);
         self.established = snapshot.established;
         self.sockets = point.sockets;
         self.latency.add(snapshot.latency_intended);
@@ -115,6 +117,8 @@ mod tests {
         latency.record(20_000_000_000).unwrap();
         let mut outcomes = Outcomes::default();
         outcomes.add(Outcome::Ok, 2);
+        let mut statuses = Statuses::default();
+        statuses.add(200, 2);
         let mut meters = Meters::default();
         meters.add(&Snapshot {
             elapsed: Nanos::SECOND,
@@ -125,6 +129,7 @@ mod tests {
                 offered: 3,
                 sent: 3,
                 replies: 2,
+                statuses,
                 sockets: 1,
                 latency_intended_ns: Latency { unanswered: 1, ..Latency::default() },
                 ..Point::default()

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use base::Nanos;
-use record::{Latency, LoadResult, Outcomes, Population, Verdict};
+use record::load::Judged;
+use record::{Latency, LoadResult, Outcomes, Population, Statuses, Verdict};
 
 /// A percentile of all: `8.65 ms`, `> 4 s` where it falls among the unanswered, `-` where there are none.
 pub fn quantile(of: &Latency, value: Option<u64>) -> String {
@@ -20,6 +21,9 @@ pub fn rate(per_s: f64) -> String {
     format!("{per_s:.digits$}/s")
 }
 
+/// A further line beside a name at the left.
+const INDENT: &str = "\n           ";
+
 /// The whole summary, several lines.
 pub fn text(result: &LoadResult) -> String {
     let mut out = String::new();
@@ -28,9 +32,14 @@ pub fn text(result: &LoadResult) -> String {
 }
 
 fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
+    writeln!(out, "{}", result.conclusion)?;
+    for Judged { threshold, measured, crossed } in &result.thresholds {
+        let judged = if *crossed { "FAIL" } else { "pass" };
+        writeln!(out, "{judged}  fails if {threshold}: measured {measured}")?;
+    }
     writeln!(
         out,
-        "measured   {:.1} s, seed {}",
+        "\nmeasured   {:.1} s, seed {}",
         result.duration_s,
         result.manifest.seed.map_or(0, |seed| seed.0)
     )?;
@@ -69,6 +78,10 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     }
     writeln!(out, "\n{} requests offered, and what became of them", result.offered)?;
     ledger(out, result.offered, &result.outcomes, result.in_flight_at_end)?;
+    if result.not_due_at_end > 0 {
+        writeln!(out, "  {} of those in flight were not due yet", result.not_due_at_end)?;
+    }
+    statuses(out, &result.statuses)?;
     if result.retries.offered > 0 {
         writeln!(out, "\n{} of them retries", result.retries.offered)?;
         ledger(out, result.retries.offered, &result.retries.outcomes, result.retries.in_flight_at_end)?;
@@ -95,13 +108,32 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
             rate(handshakes.resumed_per_s)
         )?;
     }
+    verdict(out, result)
+}
+
+/// The verdict with its reasons, and beside a valid one what else there is to say.
+fn verdict(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     let verdict = match result.verdict {
-        Verdict::Valid => "valid",
-        Verdict::GeneratorLimited => "generator-limited: the figures say nothing about the server",
-        Verdict::Unreachable => "unreachable",
+        Verdict::GeneratorLimited => "generator-limited, the figures say nothing about the server",
+        verdict => verdict.name(),
     };
-    writeln!(out, "verdict    {verdict}")?;
-    result.reasons.iter().try_for_each(|reason| writeln!(out, "  {reason}"))
+    let gap = match (result.reasons.is_empty(), result.verdict) {
+        (true, _) => "",
+        (false, Verdict::Valid) => INDENT,
+        (false, _) => ": ",
+    };
+    writeln!(out, "verdict    {verdict}{gap}{}", result.reasons.join(INDENT))
+}
+
+/// The replies by status code, a line each.
+fn statuses(out: &mut String, statuses: &Statuses) -> std::fmt::Result {
+    let all = statuses.total();
+    if all > 0 {
+        writeln!(out, "\n{all} complete replies, by status code")?;
+    }
+    statuses.iter().try_for_each(|(code, count)| {
+        writeln!(out, "  {code:<20} {count:>9}  {:>6.2} %", 100.0 * count as f64 / all as f64)
+    })
 }
 
 /// What became of what was offered, a line each.

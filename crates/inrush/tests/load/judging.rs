@@ -1,17 +1,26 @@
 //! What a run is judged by: thresholds, and what is said of a server that does not answer.
 
 use std::fs;
+use std::io::Read;
 use std::net::TcpListener;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sys::process::Program;
 
-use super::{inrush, said};
+use super::common::{Files, Server};
+use super::{inrush, said, written};
 
 /// A server that never accepts: the kernel completes the connections, and nobody reads the requests.
 fn hung() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     (listener, url)
+}
+
+fn server(files: &Files) -> Server {
+    files.write("index.html", b"hello");
+    Server::start(&files.root(), &["--arch=sped"])
 }
 
 const SHORT: [&str; 3] = ["--rate=50", "--warmup=0s", "--duration=2s"];
@@ -43,15 +52,14 @@ fn a_hung_server_has_no_percentiles_and_says_how_long_it_was_waited_for() {
 
 #[test]
 fn a_hung_server_compares_worse_than_one_that_answers() {
-    let files = super::common::Files::new();
-    files.write("index.html", b"hello");
-    let server = super::common::Server::start(&files.root(), &["--arch=sped"]);
+    let files = Files::new();
+    let server = server(&files);
     let (_listener, hung) = hung();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, url: &str| {
         let flags = ["--rate=20", "--warmup=0s", "--duration=10s", "--output=json"];
         let path = folder.path().join(name);
-        fs::write(&path, super::written(&[&["load", url][..], &flags].concat())).unwrap();
+        fs::write(&path, written(&[&["load", url][..], &flags].concat())).unwrap();
         path.to_str().unwrap().to_owned()
     };
     let good = write("good.json", &format!("http://{}/index.html", server.address));
@@ -61,4 +69,86 @@ fn a_hung_server_compares_worse_than_one_that_answers() {
     assert_eq!(out.matches("WORSE").count(), 7, "{out}");
     assert_eq!(out.matches("unanswered").count(), 4, "{out}");
     assert!(out.contains("hung.json: 100 % of the requests had no correct reply"), "{out}");
+}
+
+#[test]
+fn replies_are_told_by_status_code() {
+    let files = Files::new();
+    let server = server(&files);
+    let url = format!("http://{}/no-such-file", server.address);
+    let with = |output: &str| {
+        let flags = ["--fail-if=p99>1h", output];
+        String::from_utf8(written(&[&["load", &url][..], &SHORT, &flags].concat())).unwrap()
+    };
+    let text = with("--output=text");
+    let first = text.lines().next().unwrap();
+    assert!(first.starts_with("50/s were offered for 2 s, and 0/s came back correct and in time"), "{text}");
+    assert!(first.contains("100 of 100 failed: 100 status_error (404). Most replies are not 2xx"), "{text}");
+    assert!(text.contains("FAIL  fails if p99>1h: measured > 2 s (100 of 100 without an answer)"), "{text}");
+    assert!(
+        text.contains("100 complete replies, by status code\n  404                        100  100.00 %"),
+        "{text}"
+    );
+    assert!(text.contains("Most replies are not 2xx (100 % of them 404); check the URL"), "{text}");
+    let json: Value = serde_json::from_str(&with("--output=json")).unwrap();
+    assert_eq!((&json["statuses"]["404"], &json["conclusion"]), (&100.into(), &first.into()));
+    assert_eq!(json["thresholds"][0]["crossed"], true);
+    let in_series =
+        json["series"].as_array().unwrap().iter().filter_map(|point| point["statuses"]["404"].as_u64());
+    assert_eq!(in_series.sum::<u64>(), 100);
+    let html = with("--output=html");
+    for part in [
+        "<dt>failed</dt><dd>100 %",
+        "100 status_error (404).",
+        "✗ fail",
+        "<th scope=\"row\">404</th><td>100</td>",
+    ] {
+        assert!(html.contains(part), "no {part:?}");
+    }
+}
+
+/// Runs `load` until a moment of the run, then Ctrl-C. Returns its exit code, output and messages.
+fn interrupted(flags: &[&str], seconds: f64) -> (Option<i32>, String, String) {
+    let files = Files::new();
+    let server = server(&files);
+    let url = format!("http://{}/index.html", server.address);
+    let arguments = [&["load", &url, "--rate=50", "--prometheus=127.0.0.1:0"], flags].concat();
+    let mut child = Program::new(env!("CARGO_BIN_EXE_inrush")).arguments(arguments).start().unwrap();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+    let metrics =
+        line.trim().strip_prefix("inrush: metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
+    let mut reader = super::common::Client::connect(metrics.parse().unwrap());
+    // The page counts what was offered in the intervals that are over.
+    loop {
+        let page = reader.get("/metrics");
+        let offered = page.text().lines().find_map(|line| line.strip_prefix("inrush_load_offered_total "));
+        if offered.unwrap().parse::<f64>().unwrap() >= 50.0 * seconds {
+            break;
+        }
+    }
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    let (mut out, mut said) = (String::new(), String::new());
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    let exit = child.wait(base::Nanos::from_secs(30)).unwrap().unwrap();
+    (exit.status.code(), out, said)
+}
+
+#[test]
+fn a_run_that_is_ended_in_its_warm_up_has_measured_nothing() {
+    let (code, out, said) = interrupted(&["--warmup=1h"], 1.0);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("nothing was measured: The run was ended in its warm-up"), "{said}");
+    assert!(out.starts_with("Nothing was measured.") && out.contains("verdict    not-measured"), "{out}");
+}
+
+#[test]
+fn a_run_that_is_ended_early_is_degraded() {
+    let (code, out, said) = interrupted(&["--warmup=0s", "--duration=1h"], 2.0);
+    // A machine that is too busy for 50/s makes another code, and the same remark.
+    assert!(matches!(code, Some(0 | 5)), "{said}");
+    assert!(out.contains("of 3600 s; let it run to its end."), "{out}");
+    assert!(code == Some(5) || out.contains("verdict    degraded: "), "{out}");
 }

@@ -227,7 +227,10 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
         let why = run.reasons.join(" ");
         match run.verdict {
             Verdict::Valid => {}
-            Verdict::Unreachable => found.push(format!("{name} is no valid run. {why}")),
+            Verdict::Degraded => found.push(format!("{name} is degraded. {why}")),
+            Verdict::Unreachable | Verdict::NotMeasured => {
+                found.push(format!("{name} is no valid run. {why}"));
+            }
             Verdict::GeneratorLimited => found.push(format!(
                 "{name} is no valid run, the generator was the limit, so a difference may not be the server's. {why}"
             )),

@@ -54,6 +54,8 @@ pub fn html(result: &CapacityResult) -> String {
         version: manifest.version.clone(),
         verdict: verdict(result.verdict),
         lede: result.text.clone(),
+        tiles: Vec::new(),
+        thresholds: Vec::new(),
         warnings: Vec::new(),
         lines_most: figures.iter().map(|figure| figure.keys.len()).max().unwrap_or(0),
         figures,

@@ -5,11 +5,12 @@
 mod figures;
 mod tables;
 
+use record::load::Judged;
 use record::{LoadResult, Verdict};
 use serde::Serialize;
 
 use super::figures::Figure;
-use super::format::{number, percent, rate};
+use super::format::{percent, rate};
 use super::frame::render;
 use super::tables::{Table, command_line, machine};
 
@@ -20,6 +21,8 @@ pub(super) struct Page {
     pub version: String,
     pub verdict: &'static str,
     pub lede: String,
+    pub tiles: Vec<Tile>,
+    pub thresholds: Vec<Judged>,
     pub warnings: Vec<String>,
     pub figures: Vec<Figure>,
     /// The most lines of a figure.
@@ -27,6 +30,15 @@ pub(super) struct Page {
     pub tables: Vec<Part>,
     pub folded: Vec<Part>,
     pub again: String,
+}
+
+/// A figure in large letters.
+#[derive(Serialize)]
+pub(super) struct Tile {
+    pub name: &'static str,
+    pub value: String,
+    pub detail: String,
+    pub is_bad: bool,
 }
 
 /// A table under a heading.
@@ -46,17 +58,22 @@ pub fn html(result: &LoadResult) -> String {
         version: manifest.version.clone(),
         verdict: match result.verdict {
             Verdict::Valid => "The run is valid.",
+            Verdict::Degraded => "The run is degraded.",
+            Verdict::NotMeasured => "Nothing was measured.",
             Verdict::GeneratorLimited => {
                 "The generator was the limit: the figures bound the server from below, no more."
             }
             Verdict::Unreachable => "Nobody was reached.",
         },
-        lede: lede(result),
+        lede: result.conclusion.clone(),
+        tiles: tiles(result),
+        thresholds: result.thresholds.clone(),
         warnings: result.reasons.clone(),
         lines_most: figures.iter().map(|figure| figure.keys.len()).max().unwrap_or(0),
         figures,
         tables: [
             Part { heading: "What became of all that was offered", table: tables::ledger(result) },
+            Part { heading: "Status codes of the replies", table: tables::statuses(result) },
             Part { heading: "Times", table: tables::latency(result) },
             Part { heading: "Beside the measured traffic", table: tables::populations(result) },
         ]
@@ -72,37 +89,30 @@ pub fn html(result: &LoadResult) -> String {
     render("run.html", &page)
 }
 
-/// What was offered and what came back, in two sentences.
-fn lede(result: &LoadResult) -> String {
-    let asked = match result.target_per_s {
-        Some(target) => {
-            format!("{} requests were asked for and {} offered", rate(target), rate(result.offered_per_s))
-        }
-        None => format!(
-            "{} requests were offered by clients that wait for their replies",
-            rate(result.offered_per_s)
-        ),
-    };
-    let back = format!(
-        "{asked} for {} s; {} replies came back",
-        number(result.duration_s),
-        rate(result.replies_per_s)
-    );
+/// The figures that a reader looks for first.
+fn tiles(result: &LoadResult) -> Vec<Tile> {
     let latency = &result.latency_intended_ns;
-    if latency.answered.count == 0 {
-        return format!("{back}, and none of them was correct.");
-    }
-    let good = match result.offered_per_s > 0.0 {
-        true => format!(", {} of the offered", percent(result.goodput_per_s / result.offered_per_s)),
-        false => String::new(),
-    };
-    format!(
-        "{back}, {} of them correct and in time{good}. From the time a request was meant to be sent to its correct reply, \
-         the median was {} and the 99th percentile {}.",
-        rate(result.goodput_per_s),
-        tables::quantile(latency, latency.p50),
-        tables::quantile(latency, latency.p99)
-    )
+    let asked = result.target_per_s.map(|target| format!("of {} asked for", rate(target)));
+    let of = |part: f64, whole: f64| if whole > 0.0 { percent(part / whole) } else { "–".to_owned() };
+    let tile = |name, value, detail, is_bad| Tile { name, value, detail, is_bad };
+    let failed = result.failed();
+    vec![
+        tile("offered", rate(result.offered_per_s), asked.unwrap_or_default(), false),
+        tile(
+            "correct and in time",
+            rate(result.goodput_per_s),
+            format!("{} of the offered", of(result.goodput_per_s, result.offered_per_s)),
+            false,
+        ),
+        tile(
+            "failed",
+            of(failed as f64, result.due() as f64),
+            format!("{failed} of {} requests", result.due()),
+            failed > 0,
+        ),
+        tile("median latency", tables::quantile(latency, latency.p50), "of all requests".to_owned(), false),
+        tile("99th percentile", tables::quantile(latency, latency.p99), "of all requests".to_owned(), false),
+    ]
 }
 
 #[cfg(test)]
@@ -143,7 +153,9 @@ mod tests {
         let none = Distribution::default();
         let mut run: LoadResult = serde_json::from_value(serde_json::json!({
             "schema": record::load::SCHEMA, "duration_s": 10.0, "offered": 1000, "in_flight_at_end": 0,
-            "outcomes": { "ok": 850, "connect_timeout": 150 }, "target_per_s": 100.0, "offered_per_s": 100.0,
+            "outcomes": { "ok": 850, "connect_timeout": 150 }, "statuses": { "200": 850, "404": 50 },
+            "conclusion": "The whole run in a line.",
+            "thresholds": [{ "threshold": "p99>1ms", "measured": "3.000ms", "crossed": true }], "target_per_s": 100.0, "offered_per_s": 100.0,
             "connections": { "attempted": 1000, "established": 900, "sockets_peak": 50 },
             "sent_per_s": 100.0, "replies_per_s": 90.0, "goodput_per_s": 80.0, "content_bytes_per_s": 0.0,
             "generator_cpu": 0.1, "latency_intended_ns": times(1_000_000), "latency_sent_ns": times(900_000),
@@ -170,7 +182,11 @@ mod tests {
             "id=\"lateness\"",
             "measured from here",
             "<th scope=\"row\">connect time-out</th><td>150</td><td>15 %</td>",
+            "<th scope=\"row\">404</th><td>50</td><td>6 %</td>",
             "80 % of the offered",
+            "<dd>15 % <small>150 of 1000 requests</small></dd>",
+            "The whole run in a line.",
+            "p99&gt;1ms",
         ] {
             assert!(page.contains(part), "no {part}");
         }
@@ -196,7 +212,7 @@ mod tests {
         unanswered.latency_intended_ns = Latency::default();
         unanswered.series.iter_mut().for_each(|point| point.latency_intended_ns = Latency::default());
         let page = html(&unanswered);
-        assert!(!page.contains("id=\"latency\"") && page.contains("and none of them was correct."));
+        assert!(!page.contains("id=\"latency\""), "no line without a point");
         let empty = html(&run(0));
         assert!(!empty.contains("<figure class") && empty.contains("What became of all"));
         let mut odd = run(3);

@@ -1,6 +1,6 @@
 //! The tables of the page: every trial, and where the results come from.
 
-use record::{Manifest, Outcome, Study, Trial, Verdict};
+use record::{Manifest, Outcome, Study, Trial};
 use serde::Serialize;
 
 use super::format::{date, multiple, number, rate, time};
@@ -62,11 +62,6 @@ fn trial(trial: &Trial) -> Vec<String> {
     let latency = |ns: u64| {
         if load.latency_intended_ns.answered.count == 0 { "–".to_owned() } else { time(ns as f64) }
     };
-    let verdict = match load.verdict {
-        Verdict::Valid => "valid",
-        Verdict::GeneratorLimited => "generator-limited",
-        Verdict::Unreachable => "unreachable",
-    };
     let queue = trial.queue.map_or("–".to_owned(), |queue| {
         format!("{} / {} / {}", number(queue.depth_mean), queue.depth_max, queue.limit)
     });
@@ -75,7 +70,7 @@ fn trial(trial: &Trial) -> Vec<String> {
         multiple(trial.factor),
         (u64::from(trial.repeat) + 1).to_string(),
         (u64::from(trial.order) + 1).to_string(),
-        verdict.to_owned(),
+        load.verdict.name().to_owned(),
         rate(load.offered_per_s),
         rate(load.sent_per_s),
         rate(load.replies_per_s),

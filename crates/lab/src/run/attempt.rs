@@ -152,8 +152,12 @@ impl Run<'_> {
     fn fill(&self, trial: &mut TrialRecord, seen: Seen, run_s: f64) {
         trial.metrics = metrics::of_load(&seen, trial.capacity_per_s, run_s);
         match seen.load.verdict {
-            Verdict::Valid => {}
+            Verdict::Valid | Verdict::Degraded => {}
             Verdict::GeneratorLimited => trial.flaws.push(Flaw::GeneratorLimited),
+            Verdict::NotMeasured => {
+                trial.flaws.push(Flaw::Failed);
+                trial.failure.get_or_insert_with(|| "no request was due in the measured time".to_owned());
+            }
             Verdict::Unreachable => {
                 trial.flaws.push(Flaw::Failed);
                 trial.failure.get_or_insert_with(|| "the generator could not reach the server".to_owned());

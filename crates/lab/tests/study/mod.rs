@@ -174,6 +174,8 @@ impl Model {
             offered,
             in_flight_at_end: in_flight,
             not_due_at_end: 0,
+            conclusion: String::new(),
+            statuses: Default::default(),
             outcomes,
             handshakes: None,
             connections: Connections { attempted: offered, established: ok, sockets_peak: 2_000 },

@@ -15,6 +15,7 @@ use super::{Engine, TOO_LATE};
 use crate::draws::Draws;
 use crate::retry::Again;
 use crate::sources::connect_again;
+use crate::verdict::LATENESS_P99_MAX;
 use crate::wire::Wire;
 
 impl<C: Clock> Engine<'_, C> {
@@ -32,20 +33,25 @@ impl<C: Clock> Engine<'_, C> {
         if lateness > TOO_LATE {
             return self.end_session(session, Outcome::NoTime, now);
         }
+        if lateness > LATENESS_P99_MAX {
+            self.crowded_until = now + self.settings.connect_timeout;
+        }
         let measured = session.account.measured();
         if self.connect(session, now) {
             self.books.recorder.late(lateness, measured);
         }
     }
 
-    /// Begins a connect for a session's next request. Where the client itself cannot, the session ends
-    /// and the answer is no.
+    /// Begins a connect for a session's next request, and returns whether it did; where the client itself cannot, the
+    /// session ends. After the engine stood still, the sessions that became due meanwhile fill all the places at once:
+    /// then the want of a place is one of time.
     pub(super) fn connect(&mut self, session: Session, now: Nanos) -> bool {
         if let Some(key) = self.connect_deadlines.pop_due(now) {
             return self.replace(key, session, now);
         }
         if self.connect_deadlines.len() >= self.pending_max() {
-            self.end_session(session, Outcome::NoDescriptor, now);
+            let outcome = if now < self.crowded_until { Outcome::NoTime } else { Outcome::NoDescriptor };
+            self.end_session(session, outcome, now);
             return false;
         }
         let socket = match self.sources.connect(self.settings.target) {
@@ -172,7 +178,60 @@ pub(crate) fn connect_failure(error: &io::Error) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arrivals::{Lane, Process};
+    use crate::config::{Client, Config, Sockets};
+    use crate::lanes::settings;
+    use crate::preflight::prepare;
+    use crate::schedule::Schedule;
+    use crate::tempo::Tempo;
+    use base::{PerSecond, SimulatedClock, WallTime};
+    use record::Outcomes;
     use rustix::io::Errno;
+    use std::net::TcpListener;
+
+    /// How the sessions of 2000/s end that an engine begins at these times, in milliseconds. Their connects stay
+    /// pending.
+    fn begun(sockets: Sockets, times_ms: &[u64]) -> Outcomes {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let (rate, arrivals) = (PerSecond(2_000.0), Process::Constant);
+        let client = Client::SClient { rate, arrivals: arrivals.clone(), sockets };
+        let connect_timeout = Nanos::from_millis(100);
+        let config = Config { warmup: Nanos::ZERO, connect_timeout, ..Config::new(vec![url], client) };
+        let plan = prepare(config).unwrap();
+        let (clock, seed) = (SimulatedClock::new(WallTime::default()), plan.config.seed);
+        let arrivals = arrivals.arrivals(rate, Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
+        let schedule = Schedule::open(arrivals, Tempo::default());
+        let (origin, sources) = (clock.now(), plan.sources_of(0));
+        let mut engine =
+            Engine::new(clock.clone(), origin, settings(&plan), schedule, seed.rng(), sources).unwrap();
+        for at in times_ms {
+            clock.advance((origin + Nanos::from_millis(*at)).saturating_sub(clock.now()));
+            // A turn begins a bounded number of sessions.
+            for _ in 0..4 {
+                engine.start_sessions(engine.now());
+            }
+        }
+        engine.books.ledger.all().outcomes()
+    }
+
+    #[test]
+    fn sessions_that_find_no_place_after_a_stall_had_no_time() {
+        let stalled = begun(Sockets::Auto, &[400]);
+        assert_eq!(
+            stalled.get(Outcome::NoTime),
+            801 - 210,
+            "210 places, 5 % more than 2000/s need: {stalled:?}"
+        );
+        assert_eq!(stalled.total(), stalled.get(Outcome::NoTime));
+    }
+
+    #[test]
+    fn sessions_that_find_no_place_on_time_had_no_descriptor() {
+        let two = Sockets::AtMost(std::num::NonZeroU32::new(2).unwrap());
+        let bounded = begun(two, &[0, 1, 2, 3, 4]);
+        assert_eq!((bounded.get(Outcome::NoDescriptor), bounded.total()), (7, 7), "{bounded:?}");
+    }
 
     #[test]
     fn every_failure_has_its_outcome() {

@@ -124,7 +124,7 @@ impl<C: Clock> Engine<'_, C> {
         connection.has_replied = true;
         let session = &mut connection.session;
         let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
-        self.books.recorder.reply(now);
+        self.books.recorder.reply(now, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(session.intended);
             let correct = Correct {
@@ -135,7 +135,7 @@ impl<C: Clock> Engine<'_, C> {
             };
             self.books.recorder.correct(now, correct, self.settings.counted.contains(session.intended));
         }
-        self.books.ledger.end_one(&mut session.account, outcome);
+        self.books.ledger.end_one(&mut session.account, outcome, reply.status);
         self.books.recorder.ended(outcome, 1);
         self.go_on(key, reply.persistent, outcome, now);
     }

@@ -103,10 +103,19 @@ fn request(meters: &Meters, began: Nanos, now: Nanos) -> Value {
         let points = vec![at(json!({ "asInt": count.to_string() }))];
         metrics.push(json!({ "name": format!("inrush.load.{name}"), "description": meaning, "unit": "1", "sum": sum(points) }));
     }
-    let outcomes = meters.outcomes.iter().map(|(outcome, count)| {
-        let attributes = json!([{ "key": "outcome", "value": { "stringValue": outcome.name() } }]);
+    let named = |key: &str, value: Value, count: u64| {
+        let attributes = json!([{ "key": key, "value": value }]);
         at(json!({ "asInt": count.to_string(), "attributes": attributes }))
+    };
+    let outcomes = meters
+        .outcomes
+        .iter()
+        .map(|(outcome, count)| named("outcome", json!({ "stringValue": outcome.name() }), *count));
+    // As the semantic conventions for HTTP name it.
+    let statuses = meters.statuses.iter().map(|(code, count)| {
+        named("http.response.status_code", json!({ "intValue": code.to_string() }), count)
     });
+    metrics.push(json!({ "name": "inrush.load.statuses", "description": "Complete replies, by status code", "unit": "1", "sum": sum(statuses.collect()) }));
     metrics.push(json!({ "name": "inrush.load.outcomes", "description": "Requests that ended, by outcome", "unit": "1", "sum": sum(outcomes.collect()) }));
     let sockets = at(json!({ "asInt": meters.sockets.to_string() }));
     metrics.push(json!({ "name": "inrush.load.sockets", "description": "Sockets open", "unit": "1", "gauge": { "dataPoints": [sockets] } }));
@@ -142,6 +151,11 @@ mod tests {
             |name: &str| metrics.as_array().unwrap().iter().find(|metric| metric["name"] == name).unwrap();
         let offered = &named("inrush.load.offered")["sum"]["dataPoints"][0];
         assert_eq!((&offered["asInt"], &offered["startTimeUnixNano"]), (&json!("3"), &json!("1")));
+        let status = &named("inrush.load.statuses")["sum"]["dataPoints"][0];
+        assert_eq!(
+            (&status["asInt"], &status["attributes"][0]["value"]["intValue"]),
+            (&json!("2"), &json!("200"))
+        );
         let latency = &named("inrush.load.latency")["histogram"]["dataPoints"][0];
         assert_eq!(latency["count"], "3");
         let counts = latency["bucketCounts"].as_array().unwrap().len();

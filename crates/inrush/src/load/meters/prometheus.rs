@@ -15,6 +15,10 @@ pub fn page(meters: &Meters) -> String {
     for (outcome, count) in &meters.outcomes {
         line(&mut out, &format!("outcomes_total{{outcome=\"{}\"}}", outcome.name()), count);
     }
+    head(&mut out, "statuses_total", "Complete replies, by status code", "counter");
+    for (code, count) in meters.statuses.iter() {
+        line(&mut out, &format!("statuses_total{{code=\"{code}\"}}"), count);
+    }
     head(&mut out, "sockets", "Sockets open", "gauge");
     line(&mut out, "sockets", meters.sockets);
     for (name, meaning, times) in meters.times() {
@@ -56,6 +60,7 @@ mod tests {
         for expected in [
             "# TYPE inrush_load_offered_total counter\ninrush_load_offered_total 3\n",
             "inrush_load_outcomes_total{outcome=\"ok\"} 2\n",
+            "inrush_load_statuses_total{code=\"200\"} 2\n",
             "inrush_load_sockets 1\n",
             "inrush_load_latency_seconds_bucket{le=\"0.0005\"} 0\n",
             "inrush_load_latency_seconds_bucket{le=\"10\"} 1\n",

@@ -32,6 +32,13 @@ pub fn ledger(result: &LoadResult) -> Table {
     table(["what became of it", "requests", "share", "of them retries"], rows)
 }
 
+/// The complete replies to what was offered in the measured time, by status code.
+pub fn statuses(result: &LoadResult) -> Table {
+    let all = result.statuses.total().max(1) as f64;
+    let row = |(code, count): (u16, u64)| [code.to_string(), count.to_string(), percent(count as f64 / all)];
+    table(["status code", "replies", "share"], result.statuses.iter().map(row).collect())
+}
+
 /// The distributions of the measured time.
 pub fn latency(result: &LoadResult) -> Table {
     let kinds = [

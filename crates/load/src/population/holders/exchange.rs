@@ -133,7 +133,7 @@ impl<C: Clock> Holders<'_, C> {
     fn replied(&mut self, key: Key, reply: &Reply, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
-        self.books.recorder.reply(now);
+        self.books.recorder.reply(now, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(connection.intended);
             let correct = Correct {
