@@ -109,7 +109,7 @@ pub fn close(sender: LogSender, end: &LogEnd) {
     let _ = sender.batches.try_send(Message::End);
     drop(sender);
     if !end.wait(PATIENCE) {
-        eprintln!("inrush: the access log did not take its last lines within {PATIENCE}");
+        sys::say!("inrush: the access log did not take its last lines within {PATIENCE}");
     }
 }
 
@@ -165,7 +165,7 @@ impl Writer {
         if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
             self.complained = Some(now);
             let dropped = self.dropped.load(Ordering::Relaxed);
-            eprintln!("inrush: access log: {error}; {dropped} lines dropped so far, serving goes on");
+            sys::say!("inrush: access log: {error}; {dropped} lines dropped so far, serving goes on");
         }
     }
 }

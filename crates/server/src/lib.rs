@@ -15,6 +15,7 @@
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open
 //! files.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod accept;
 mod access_log;

@@ -190,7 +190,7 @@ fn end_at_the_next_signal() {
     let body = || {
         while let Ok(signal) = signal::wait(None) {
             if matches!(signal, Some(Signal::Terminate | Signal::Interrupt)) {
-                eprintln!("inrush: asked to end twice: not waiting for connections to finish");
+                sys::say!("inrush: asked to end twice: not waiting for connections to finish");
                 std::process::exit(1);
             }
         }

@@ -12,6 +12,7 @@ pub mod cpu;
 pub mod descriptors;
 pub mod epoll;
 pub mod errno;
+pub mod message;
 pub mod netlink;
 pub mod netns;
 pub mod poll;

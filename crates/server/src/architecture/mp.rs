@@ -210,7 +210,7 @@ impl Parent {
             Adjustment::Start(count) => {
                 for place in vacant.into_iter().take(count) {
                     if let Err(error) = self.fleet.start(place) {
-                        eprintln!(
+                        sys::say!(
                             "inrush: {error}; the number of workers is looked at again in {LOOK_EVERY}"
                         );
                         break;
@@ -255,7 +255,7 @@ impl Parent {
             lost = taken.len();
         }
         if lost > 0 {
-            eprintln!(
+            sys::say!(
                 "inrush: {lost} connections in the accept queue are lost: no worker process could take them"
             );
         }

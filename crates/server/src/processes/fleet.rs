@@ -261,11 +261,11 @@ impl Fleet {
     fn tell_of_change(&mut self) {
         self.text.noticed();
         let Ok(memory) = text_in_memory(&self.text.get()) else {
-            return eprintln!("inrush: no descriptor left to tell workers of the new configuration");
+            return sys::say!("inrush: no descriptor left to tell workers of the new configuration");
         };
         for (place, process) in self.processes() {
             if process.control.send_as(Kind::Changed, b"", &[memory.as_fd()]).ok() == Some(Sent::Full) {
-                eprintln!(
+                sys::say!(
                     "inrush: {} does not listen: it keeps its configuration",
                     self.name(place, process)
                 );
@@ -295,7 +295,7 @@ impl Fleet {
                 Ok(Received::Nothing) => return,
                 Ok(Received::End) => break,
                 Ok(Received::Message(..)) | Err(_) => {
-                    eprintln!("inrush: {} says what nobody understands", self.name(place, process));
+                    sys::say!("inrush: {} says what nobody understands", self.name(place, process));
                     // Its end is met like any other.
                     let _ = process.child.kill();
                     break;
@@ -314,7 +314,7 @@ impl Fleet {
         let exit = match process.child.wait(Nanos::ZERO) {
             Ok(Some(exit)) => exit,
             Ok(None) => return,
-            Err(error) => return eprintln!("inrush: cannot wait for a worker process: {error}"),
+            Err(error) => return sys::say!("inrush: cannot wait for a worker process: {error}"),
         };
         let _ = epoll::control(&self.watched, Operation::Delete, process.child.end().as_raw_fd(), 0, 0);
         let Place::Running(process) = std::mem::replace(&mut self.places[place], Place::Empty) else {
@@ -330,13 +330,13 @@ impl Fleet {
         let (name, why) = (self.name(place, &process), reason(exit.status));
         if process.retiring || self.going_down {
             self.totals.cut_off.fetch_add(cut_off, Ordering::Relaxed);
-            eprintln!("inrush: {name} {why}");
+            sys::say!("inrush: {name} {why}");
             return events.push(Event::Ended(place));
         }
         let lived = self.clock.now() - process.since;
         let delay = if lived >= LONG_LIFE { FIRST_DELAY } else { next_delay(process.delay) };
         self.places[place] = Place::Waiting { until: self.clock.now() + delay, delay };
-        eprintln!("inrush: {name} {why}; another is started in {delay}");
+        sys::say!("inrush: {name} {why}; another is started in {delay}");
         events.push(Event::Died(place));
     }
 
@@ -354,7 +354,7 @@ impl Fleet {
                     self.places[index] = Place::Waiting { until: now + delay, delay };
                     self.totals.not_started.fetch_add(1, Ordering::Relaxed);
                     let Role { architecture, noun, .. } = self.role;
-                    eprintln!(
+                    sys::say!(
                         "inrush: cannot start {architecture} {noun} {index}: {error}; tried again in {delay}"
                     );
                     events.push(Event::Died(index));
@@ -421,7 +421,7 @@ impl Fleet {
     pub fn kill(&mut self) {
         for (place, process) in self.processes() {
             if let Err(error) = process.child.kill() {
-                eprintln!("inrush: cannot kill {}: {error}", self.name(place, process));
+                sys::say!("inrush: cannot kill {}: {error}", self.name(place, process));
             }
         }
     }

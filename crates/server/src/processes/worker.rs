@@ -54,7 +54,7 @@ impl Worker {
             match parse(text) {
                 Ok((_, config)) => settings.set(config.http),
                 // The parent has parsed the same text.
-                Err(error) => eprintln!("inrush: a worker process keeps its configuration: {error}"),
+                Err(error) => sys::say!("inrush: a worker process keeps its configuration: {error}"),
             }
         }
     }
@@ -81,7 +81,7 @@ impl Worker {
                     Ok(Heard::Nothing) => control.wait(),
                     Ok(Heard::Gone) => orphaned(),
                     Err(error) => {
-                        eprintln!("inrush: a worker process does not understand its parent: {error}");
+                        sys::say!("inrush: a worker process does not understand its parent: {error}");
                         std::process::exit(1);
                     }
                 }

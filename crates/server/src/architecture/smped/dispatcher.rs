@@ -282,7 +282,7 @@ impl Dispatching {
     /// A worker that is wanted cannot be started: leaves it alone for a delay.
     fn could_not_grow(&mut self, error: &ServeError, handed: Handed) {
         let pause = self.parts.listeners.acceptor.next_pause();
-        eprintln!("inrush: {error}; tried again in {pause}");
+        sys::say!("inrush: {error}; tried again in {pause}");
         self.counts.workers_not_started += 1;
         self.paused_until = Some(self.now + pause);
         self.unplaced.push_back(handed);
