@@ -2,7 +2,7 @@
 //!
 //! `lab::knee` decides on the loads and judges them. A step is a run of the load generator in this process.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use ::load::preflight::RATE_UNASKED;
 use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold};
@@ -13,6 +13,7 @@ use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Poi
 use crate::cli::{CapacityFlags, CapacityOutput};
 use crate::exit::Exit;
 use crate::load::stop_at_signal;
+use crate::output;
 
 /// The intervals of what is watched.
 const WATCH_INTERVAL: Nanos = Nanos::from_millis(100);
@@ -59,7 +60,7 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
             seed: flags.seed,
         };
         let seconds = plan.expected_time(&probe).as_secs_f64();
-        eprintln!("inrush: this takes about {:.0} s", (seconds / ROUND_S).ceil() * ROUND_S);
+        sys::say!("inrush: this takes about {:.0} s", (seconds / ROUND_S).ceil() * ROUND_S);
         let (findings, ended) = knee::survey(&plan, &probe, &mut server);
         match ended {
             Ok(()) => knee::conclude(findings, slo, manifest),
@@ -67,7 +68,7 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
             Err(Ended::Load(error)) => return Err(exit(error)),
         }
     };
-    print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
+    print(&result, output)?;
     match result.verdict {
         CapacityVerdict::Unreachable => Err(Exit::Unreachable(result.text)),
         CapacityVerdict::GeneratorLimited => Err(Exit::GeneratorLimited(
@@ -122,15 +123,11 @@ fn settings(
     settings
 }
 
-fn print(result: &CapacityResult, output: CapacityOutput) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match output {
-        CapacityOutput::Text => stdout.write_all(knee::table(result).as_bytes()),
-        CapacityOutput::Html => stdout.write_all(lab::report::capacity::html(result).as_bytes()),
-        CapacityOutput::Json => {
-            serde_json::to_writer_pretty(&mut stdout, result)?;
-            stdout.write_all(b"\n")
-        }
+fn print(result: &CapacityResult, form: CapacityOutput) -> Result<(), Exit> {
+    match form {
+        CapacityOutput::Text => output::text("the result", &knee::table(result)),
+        CapacityOutput::Html => output::text("the result", &lab::report::capacity::html(result)),
+        CapacityOutput::Json => output::json("the result", result),
     }
 }
 
@@ -273,6 +270,6 @@ fn tell(offer: Offer) {
 
 fn say(what: &str) {
     if io::stderr().is_terminal() {
-        eprintln!("inrush: {what}");
+        sys::say!("inrush: {what}");
     }
 }

@@ -6,6 +6,7 @@ use lab::progress::Progress;
 
 use crate::cli::DemoFlags;
 use crate::exit::Exit;
+use crate::output;
 
 /// Runs it and prints the table and where the report is.
 pub fn run(flags: DemoFlags) -> Result<(), Exit> {
@@ -14,6 +15,5 @@ pub fn run(flags: DemoFlags) -> Result<(), Exit> {
     let summary = demo::run(&options, &RealClock::new(), &progress)
         .map_err(|error| Exit::Failed(format!("{error:#}")))?;
     progress.finish();
-    println!("{summary}");
-    Ok(())
+    output::text("the summary", &format!("{summary}\n"))
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cli::{DoctorFlags, DoctorOutput};
 use crate::exit::Exit;
+use crate::output;
 
 /// Prints the findings, or the table of event mechanisms.
 pub fn run(flags: DoctorFlags) -> Result<(), Exit> {
@@ -17,14 +18,9 @@ pub fn run(flags: DoctorFlags) -> Result<(), Exit> {
     }
 }
 
-fn print(answer: &(impl Display + Serialize), output: DoctorOutput) -> Result<(), Exit> {
-    match output {
-        DoctorOutput::Text => print!("{answer}"),
-        DoctorOutput::Json => {
-            let text =
-                serde_json::to_string_pretty(answer).map_err(|error| Exit::Failed(error.to_string()))?;
-            println!("{text}");
-        }
+fn print(answer: &(impl Display + Serialize), form: DoctorOutput) -> Result<(), Exit> {
+    match form {
+        DoctorOutput::Text => output::text("the findings", &answer.to_string()),
+        DoctorOutput::Json => output::json("the findings", answer),
     }
-    Ok(())
 }

@@ -71,7 +71,7 @@ pub fn report(outcome: Result<(), Exit>) -> ExitCode {
         Err(Exit::Threshold(message)) => (4, message),
         Err(Exit::GeneratorLimited(message)) => (5, message),
     };
-    eprintln!("inrush: {message}");
+    sys::say!("inrush: {message}");
     ExitCode::from(code)
 }
 

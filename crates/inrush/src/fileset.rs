@@ -12,6 +12,7 @@ use lab::fileset;
 
 use crate::cli::FilesetFlags;
 use crate::exit::Exit;
+use crate::output;
 
 /// Writes the set, says what it is and how it is used.
 pub fn run(flags: FilesetFlags) -> Result<(), Exit> {
@@ -32,10 +33,13 @@ pub fn run(flags: FilesetFlags) -> Result<(), Exit> {
         .and_then(|()| fileset::write(&dir, directories, seed))
         .map_err(|cause| Exit::Failed(format!("DIR {shown}: cannot write the files: {cause}")))?;
     let files = fileset::CLASSES * fileset::FILES_PER_CLASS;
-    println!("{shown}: {directories} directories of {files} files, {} bytes, from seed {seed}", written.0);
-    println!("To serve it:   inrush serve {shown}");
-    println!("To ask for it: inrush load URL --workload specweb99:{directories}");
-    Ok(())
+    let told = format!(
+        "{shown}: {directories} directories of {files} files, {} bytes, from seed {seed}\n\
+         To serve it:   inrush serve {shown}\n\
+         To ask for it: inrush load URL --workload specweb99:{directories}\n",
+        written.0
+    );
+    output::text("what was written", &told)
 }
 
 /// An entry of the folder that a set of so many directories does not have. An absent folder has none.

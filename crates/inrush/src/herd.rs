@@ -2,13 +2,16 @@
 
 mod plot;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use ::herd::{Config, CountedBy, HerdError, Point, Progress, Tasks, Wait};
+
+use sys::say;
 
 use crate::cli::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 use crate::exit::Exit;
 use crate::load::stop_at_signal;
+use crate::output;
 
 /// Measures, and prints the points that were finished.
 pub fn run(flags: HerdFlags) -> Result<(), Exit> {
@@ -18,15 +21,12 @@ pub fn run(flags: HerdFlags) -> Result<(), Exit> {
     let asked = config.waits.len() * config.waiters.len();
     let outcome = ::herd::run(&config, tell, &|| stop.is_requested()).map_err(exit)?;
     if let Some(why) = &outcome.no_trace_points {
-        eprintln!(
-            "inrush: counting by voluntary context switches, for trace points cannot be used here: {why}"
-        );
+        say!("inrush: counting by voluntary context switches, for trace points cannot be used here: {why}");
     }
     if outcome.points.len() < asked {
-        eprintln!("inrush: stopped after {} of {asked} points", outcome.points.len());
+        say!("inrush: stopped after {} of {asked} points", outcome.points.len());
     }
-    print(&outcome.points, output)
-        .map_err(|error| Exit::Failed(format!("cannot write the points: {error}")))?;
+    print(&outcome.points, output)?;
     if let Some(file) = plot {
         std::fs::write(&file, plot::page(&outcome.points))
             .map_err(|error| Exit::Failed(format!("--plot {}: cannot write it: {error}", file.display())))?;
@@ -72,18 +72,14 @@ fn configuration(flags: HerdFlags) -> Result<Config, Exit> {
 fn tell(progress: Progress) {
     if io::stderr().is_terminal() {
         let Progress { done, of, wait, waiters } = progress;
-        eprintln!("inrush: point {} of {of}: {wait}, {waiters} waiters", done + 1);
+        say!("inrush: point {} of {of}: {wait}, {waiters} waiters", done + 1);
     }
 }
 
-fn print(points: &[Point], output: HerdOutput) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match output {
-        HerdOutput::Text => stdout.write_all(::herd::text(points).as_bytes()),
-        HerdOutput::Json => {
-            serde_json::to_writer_pretty(&mut stdout, points)?;
-            stdout.write_all(b"\n")
-        }
+fn print(points: &[Point], form: HerdOutput) -> Result<(), Exit> {
+    match form {
+        HerdOutput::Text => output::text("the points", &::herd::text(points)),
+        HerdOutput::Json => output::json("the points", &points),
     }
 }
 

@@ -18,6 +18,7 @@ use record::experiment::Form;
 
 use crate::cli::{Cli, LabCommand, LabFlags, LabRunFlags};
 use crate::exit::Exit;
+use crate::output::out;
 
 /// Does what was asked for.
 pub fn run(flags: LabFlags) -> Result<(), Exit> {
@@ -33,16 +34,12 @@ pub fn run(flags: LabFlags) -> Result<(), Exit> {
             let outcome = carry_out(&all, &flags);
             // What there is is reported, though some of it failed or somebody broke it off.
             let names: Vec<String> = all.iter().map(|found| found.name.clone()).collect();
-            match report::paper::write(&flags.out, &names) {
-                Ok(()) => tell_report(&flags.out),
-                Err(error) => return outcome.and(Err(failed(error))),
-            }
-            outcome
+            let written = report::paper::write(&flags.out, &names).map_err(failed);
+            outcome.and(written.and_then(|()| out!("{}", where_the_report_is(&flags.out))))
         }
         LabCommand::Report { folder } => {
             report::write(&folder).map_err(failed)?;
-            tell_report(&folder);
-            Ok(())
+            out!("{}", where_the_report_is(&folder))
         }
         LabCommand::Compare(flags) => compare::run(&flags),
         LabCommand::Clean => clean(),
@@ -85,11 +82,10 @@ fn list() -> Result<(), Exit> {
             [Form::Full, Form::Quick].map(|form| schedule::estimate(&experiment.in_form(form), form).time);
         sums = [sums[0] + times[0], sums[1] + times[1]];
         let [full, quick] = times.map(in_minutes);
-        println!("{:longest$}  {full:>8}  {quick:>8} quick  {}", known.name, experiment.title);
+        out!("{:longest$}  {full:>8}  {quick:>8} quick  {}", known.name, experiment.title)?;
     }
     let [full, quick] = sums.map(in_minutes);
-    println!("{:longest$}  {full:>8}  {quick:>8} quick", "all of them");
-    Ok(())
+    out!("{:longest$}  {full:>8}  {quick:>8} quick", "all of them")
 }
 
 /// `40 s`, `14 min`.
@@ -106,14 +102,14 @@ fn check(paths: &[PathBuf]) -> Result<(), Exit> {
             Ok(experiment) => {
                 let mistakes = wrong_flags(&experiment);
                 if mistakes.is_empty() {
-                    describe(&found.name, &experiment);
+                    describe(&found.name, &experiment)?;
                 }
                 mistakes
             }
             Err(mistakes) => mistakes.0,
         };
         for mistake in &mistakes {
-            println!("{}: {mistake}", found.name);
+            out!("{}: {mistake}", found.name)?;
         }
         wrong += mistakes.len();
     }
@@ -124,44 +120,44 @@ fn check(paths: &[PathBuf]) -> Result<(), Exit> {
     }
 }
 
-fn describe(name: &str, experiment: &Experiment) {
-    println!("{name}: {}", experiment.title);
+fn describe(name: &str, experiment: &Experiment) -> Result<(), Exit> {
+    out!("{name}: {}", experiment.title)?;
     for (form, label) in [(Form::Full, "full"), (Form::Quick, "quick")] {
         let form_of_it = experiment.in_form(form);
         let estimate = schedule::estimate(&form_of_it, form);
-        println!(
+        out!(
             "  {label}: {} trials of {} and {} searches for a capacity; about {}, at most {} with trials run again",
             estimate.trials,
             schedule::trial_run(&form_of_it).total(),
             estimate.searches,
             in_minutes(estimate.time),
             in_minutes(estimate.at_most),
-        );
-        warn_of_undecidable(&form_of_it, label);
+        )?;
+        warn_of_undecidable(&form_of_it, label)?;
     }
     let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
     for name in run::words::not_installed(experiment) {
-        println!("  {name} is not installed here, so its server will be left out");
+        out!("  {name} is not installed here, so its server will be left out")?;
     }
-    println!("  figures: {}; claims: {}", figures.join(", "), experiment.claims.len());
+    out!("  figures: {}; claims: {}", figures.join(", "), experiment.claims.len())
 }
 
 /// Names the claims that the plan of a form cannot judge.
-fn warn_of_undecidable(experiment: &Experiment, form: &str) {
+fn warn_of_undecidable(experiment: &Experiment, form: &str) -> Result<(), Exit> {
     let claims = run::judgeable::undecidable(experiment);
     if claims.is_empty() {
-        return;
+        return Ok(());
     }
     let names: Vec<String> =
         claims.iter().map(|claim| format!("'{}' ({})", claim.claim, claim.measurements)).collect();
-    println!(
+    out!(
         "  warning: with trials = {}, the {form} form leaves {} of {} claims undecided, for fewer than {SAMPLES_MIN} \
          measurements: {}",
         experiment.plan.trials,
         claims.len(),
         experiment.claims.len(),
         names.join(", "),
-    );
+    )
 }
 
 /// What `inrush serve`, `load` and `herd` would say of the flags that an experiment gives them.
@@ -208,9 +204,10 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
     for options in &all {
         match run::run(options, &surroundings) {
             Ok(summary) => {
-                tell(&options.name, &summary);
-                if let Err(error) = report_on(&options.out) {
-                    failures.push(format!("{}: no report: {error:#}", options.name));
+                tell(&options.name, &summary)?;
+                match report_on(&options.out) {
+                    Ok(told) => out!("{told}")?,
+                    Err(error) => failures.push(format!("{}: no report: {error:#}", options.name)),
                 }
                 if summary.results == 0 {
                     failures.push(format!("{}: no trial has a result", options.name));
@@ -224,49 +221,48 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
     if failures.is_empty() { Ok(()) } else { Err(Exit::Failed(failures.join("; "))) }
 }
 
-/// Writes an experiment's report and says what became of its claims.
-fn report_on(out: &Path) -> anyhow::Result<()> {
+/// Writes an experiment's report, and returns the score of its claims and where the report is.
+fn report_on(out: &Path) -> anyhow::Result<String> {
     report::experiment::write(out)?;
     let analysed = report::experiment::Analysed::read(out)?;
-    if !analysed.claims.is_empty() {
-        let score = report::experiment::Score::of(analysed.claims.iter());
-        println!("  {}", score.sentence(analysed.origin()));
-    }
-    print!("  ");
-    tell_report(out);
-    Ok(())
+    let report = format!("  {}", where_the_report_is(out));
+    Ok(match analysed.claims.is_empty() {
+        true => report,
+        false => {
+            let score = report::experiment::Score::of(analysed.claims.iter());
+            format!("  {}\n{report}", score.sentence(analysed.origin()))
+        }
+    })
 }
 
-/// Says where the report is, and of figures as PNG that this build has none.
-fn tell_report(folder: &Path) {
+/// Names the report, and adds that this build draws no PNG.
+fn where_the_report_is(folder: &Path) -> String {
     let png = if report::DRAWS_PNG { "" } else { " (figures as SVG; PNG needs a build with --features png)" };
-    println!("report: {}{png}", folder.join("report.html").display());
+    format!("report: {}{png}", folder.join("report.html").display())
 }
 
 fn failed(error: anyhow::Error) -> Exit {
     Exit::Failed(format!("{error:#}"))
 }
 
-fn tell(name: &str, summary: &RunSummary) {
-    println!(
+fn tell(name: &str, summary: &RunSummary) -> Result<(), Exit> {
+    out!(
         "{name}: of {} trials {} have a result, {} of them without a flaw; records in {}",
         summary.planned,
         summary.results,
         summary.valid,
         summary.out.display()
-    );
-    for (server, reason) in &summary.excluded {
-        println!("  {server} was left out: {reason}");
-    }
+    )?;
+    summary.excluded.iter().try_for_each(|(server, reason)| out!("  {server} was left out: {reason}"))
 }
 
 fn clean() -> Result<(), Exit> {
     let cleaned = leftovers::clean();
     for gone in &cleaned.gone {
-        println!("removed {gone}");
+        out!("removed {gone}")?;
     }
     if cleaned.gone.is_empty() && cleaned.left.is_empty() {
-        println!("nothing was left behind");
+        out!("nothing was left behind")?;
     }
     if cleaned.left.is_empty() { Ok(()) } else { Err(Exit::Failed(cleaned.left.join("; "))) }
 }

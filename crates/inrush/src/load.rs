@@ -12,7 +12,7 @@ mod summary;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
@@ -21,9 +21,11 @@ use ::load::{
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
 use sys::process::Program;
+use sys::say;
 
 use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output};
 use crate::exit::Exit;
+use crate::output;
 use watch::{Line, Watcher};
 
 /// Clients of a closed loop that is not told how many: what wrk users are used to.
@@ -70,10 +72,10 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let plan = prepare(flags)?;
     let too_early = ::load::round_trip_warning(&plan, &RealClock::new());
     for warning in plan.warnings().iter().chain(&too_early) {
-        eprintln!("inrush: {warning}");
+        say!("inrush: {warning}");
     }
     if let Some((shown, expected)) = plan.hurst() {
-        eprintln!("inrush: {}", hurst_line(shown, expected));
+        say!("inrush: {}", hurst_line(shown, expected));
     }
     // Before any thread: what they do not block, they would die of.
     let stop = stop_at_signal()?;
@@ -82,7 +84,7 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
     ::load::fail_if::judge_all(&thresholds, &mut result);
-    print(&result, output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
+    print(&result, output)?;
     watched?;
     judge(&result)
 }
@@ -227,17 +229,14 @@ pub fn stop_at_signal() -> Result<Stop, Exit> {
     Ok(stop)
 }
 
-fn print(result: &LoadResult, output: Output) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match output {
-        Output::Text => stdout.write_all(summary::text(result).as_bytes()),
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut stdout, result)?;
-            stdout.write_all(b"\n")
-        }
-        Output::Csv => csv::write(&mut stdout, result),
-        Output::Html => stdout.write_all(lab::report::run::html(result).as_bytes()),
-        Output::Ndjson => watch::line(&mut stdout, &Line::Result(result)),
+fn print(result: &LoadResult, form: Output) -> Result<(), Exit> {
+    const WHAT: &str = "the result";
+    match form {
+        Output::Text => output::text(WHAT, &summary::text(result)),
+        Output::Json => output::json(WHAT, result),
+        Output::Csv => output::write(WHAT, |out| csv::write(out, result)),
+        Output::Html => output::text(WHAT, &lab::report::run::html(result)),
+        Output::Ndjson => output::write(WHAT, |out| watch::line(out, &Line::Result(result))),
     }
 }
 

@@ -3,6 +3,7 @@
 //! The command line and nothing else: each command turns flags into a checked configuration, calls the
 //! crate that does the work, and turns what comes back into output and an exit code.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod capacity;
 mod cli;
@@ -15,6 +16,7 @@ mod herd;
 mod lab;
 mod load;
 mod manual;
+mod output;
 mod serve;
 mod wan;
 

@@ -1,7 +1,7 @@
 //! `inrush completions` and `inrush man`: shell completions and manual pages, from the one definition of the flags.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
@@ -9,12 +9,13 @@ use clap_mangen::Man;
 
 use crate::cli::{Cli, CompletionsFlags, ManFlags};
 use crate::exit::Exit;
+use crate::output;
 
 /// Prints a shell's completions.
 pub fn completions(flags: &CompletionsFlags) -> Result<(), Exit> {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut Cli::command(), "inrush", &mut script);
-    print(&script, "the completions")
+    output::write("the completions", |out| out.write_all(&script))
 }
 
 /// Prints the manual pages one after another, or writes each to a file.
@@ -23,12 +24,8 @@ pub fn pages(flags: &ManFlags) -> Result<(), Exit> {
         Some(folder) => {
             write(folder).map_err(|cause| Exit::Failed(format!("--out {}: {cause}", folder.display())))
         }
-        None => print(&manual(), "the manual"),
+        None => output::write("the manual", |out| out.write_all(&manual())),
     }
-}
-
-fn print(text: &[u8], what: &str) -> Result<(), Exit> {
-    io::stdout().write_all(text).map_err(|cause| Exit::Failed(format!("cannot write {what}: {cause}")))
 }
 
 fn write(folder: &Path) -> io::Result<()> {

@@ -1,14 +1,14 @@
 //! `inrush serve`: flags to configuration, start, and the lines that scripts wait for.
 
 use std::ffi::OsString;
-use std::io::Write;
 
 use server::{LogTarget, Reread, ServeConfig, ServeError, Server, Spares};
-use sys::descriptors;
+use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
 use crate::config_file;
 use crate::exit::Exit;
+use crate::output;
 
 /// Descriptors beside connections: listeners, mechanism, log, reserve, standard streams, and headroom.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -27,17 +27,17 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let warning = provide_descriptors(needed as u64);
     let server = Server::start(architecture, config, Some(text.clone())).map_err(exit)?;
     if let Some(warning) = warning {
-        eprintln!("inrush: {warning}");
+        say!("inrush: {warning}");
     }
     for address in server.addresses() {
-        eprintln!("listening on {address}");
+        say!("listening on {address}");
     }
     if let Some(address) = server.admin_address() {
-        eprintln!("admin on {address}");
+        say!("admin on {address}");
     }
     let drained = server.wait(|| reread(&mut text)).map_err(exit)?;
     if drained.cut_off > 0 {
-        eprintln!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
+        say!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
     }
     Ok(())
 }
@@ -49,14 +49,14 @@ fn reread(text: &mut String) -> Reread {
         Ok(newest) => {
             let change = config_file::Change::between(text, &newest, &LiveFlags::names());
             if !change.applied.is_empty() {
-                eprintln!("inrush: changed: {}", change.applied.join(", "));
+                say!("inrush: changed: {}", change.applied.join(", "));
             }
             if !change.needs_restart.is_empty() {
-                eprintln!("inrush: needs a restart: {}", change.needs_restart.join(", "));
+                say!("inrush: needs a restart: {}", change.needs_restart.join(", "));
             }
             *text = change.text;
         }
-        Err(error) => eprintln!("inrush: the configuration stays as it was: {}", error.into_message()),
+        Err(error) => say!("inrush: the configuration stays as it was: {}", error.into_message()),
     }
     let flags = config_file::serve_flags(text).expect("its parts have been parsed before");
     Reread { config: configuration(flags), text: text.clone() }
@@ -72,9 +72,7 @@ pub fn run_worker() -> Result<(), Exit> {
 }
 
 fn print(text: &str) -> Result<(), Exit> {
-    std::io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Exit::Failed(format!("cannot write the configuration: {error}")))
+    output::text("the configuration", text)
 }
 
 /// Refuses settings that the event mechanism has no use for.

@@ -3,7 +3,7 @@
 //! The command's own streams are left to it: the path's account goes where it does not mix with what the
 //! command writes.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use ::wan::check::{CheckConfig, check as check_path};
 use ::wan::{
@@ -11,9 +11,11 @@ use ::wan::{
 };
 use base::Nanos;
 use serde::Serialize;
+use sys::say;
 
 use crate::cli::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};
 use crate::exit::Exit;
+use crate::output;
 
 /// Runs a command over a path, or checks a path.
 pub fn run(flags: WanFlags) -> Result<(), Exit> {
@@ -31,13 +33,13 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
         WanOutput::Text => report.text(),
         WanOutput::Json => json(&report)?,
     };
-    let written = match (&flags.report, flags.output) {
-        (Some(file), _) => std::fs::write(file, text),
-        (None, WanOutput::Text) => io::stderr().write_all(text.as_bytes()),
-        (None, WanOutput::Json) => io::stdout().write_all(text.as_bytes()),
-    };
-    let place = flags.report.map_or(String::new(), |file| format!("--report {}: ", file.display()));
-    written.map_err(|error| Exit::Failed(format!("{place}cannot write what the path did: {error}")))?;
+    match (flags.report, flags.output) {
+        (Some(file), _) => std::fs::write(&file, text).map_err(|error| {
+            Exit::Failed(format!("--report {}: cannot write what the path did: {error}", file.display()))
+        })?,
+        (None, WanOutput::Text) => say!("{}", text.trim_end()),
+        (None, WanOutput::Json) => output::text("what the path did", &text)?,
+    }
     match report.exit_code {
         None | Some(0) => Ok(()),
         Some(code) => Err(Exit::OfCommand(code)),
@@ -54,9 +56,7 @@ fn check(flags: &WanCheckFlags) -> Result<(), Exit> {
         WanOutput::Text => checked.text(),
         WanOutput::Json => json(&checked)?,
     };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))
+    output::text("the result", &text)
 }
 
 fn path(flags: &PathFlags) -> Result<PathConfig, Exit> {
@@ -84,7 +84,7 @@ fn conditions(direction: &str, own: &Changes, both: &Changes) -> Result<Conditio
 /// For whoever sits in front of it: where the sides are, and a way to the server's.
 fn tell(network: &Network) {
     if io::stderr().is_terminal() {
-        eprintln!(
+        say!(
             "inrush: the client is at {CLIENT_ADDRESS}, the server at {SERVER_ADDRESS}; on the server's side \
              meanwhile: nsenter --net={} COMMAND",
             network.server.namespace.path().display()

@@ -4,6 +4,7 @@ use lab::report::compare::{of_folders, text};
 
 use crate::cli::{CompareFlags, CompareOutput};
 use crate::exit::Exit;
+use crate::output;
 
 /// Compares, prints, and ends with 4 where something got worse.
 pub fn run(flags: &CompareFlags) -> Result<(), Exit> {
@@ -13,12 +14,9 @@ pub fn run(flags: &CompareFlags) -> Result<(), Exit> {
     match flags.output {
         CompareOutput::Text => {
             let tables: Vec<String> = comparisons.iter().map(text).collect();
-            print!("{}", tables.join("\n"));
+            output::text("the rows", &tables.join("\n"))?;
         }
-        CompareOutput::Json => {
-            let json = serde_json::to_string_pretty(&comparisons);
-            println!("{}", json.map_err(|error| Exit::Failed(format!("cannot write the rows: {error}")))?);
-        }
+        CompareOutput::Json => output::json("the rows", &comparisons)?,
     }
     let worse: usize = comparisons.iter().map(|comparison| comparison.worse().count()).sum();
     match worse {

@@ -4,7 +4,7 @@
 //! as the connections that it had no room for, and costs no other process anything.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use super::summary::rate;
 use super::{carry_out, configuration, exit, stop_at_signal};
 use crate::cli::{Cli, Command, LoadFlags, Output};
 use crate::exit::Exit;
+use crate::output;
 
 /// A step's measured time and what goes before, in seconds.
 const STEP_S: f64 = 1.0;
@@ -37,7 +38,7 @@ pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
     let (clean_per_s, trials) = clean_rate(threads, offer)?;
     let manifest = Manifest::of_this_machine(RealClock::new().wall(), Default::default(), None::<Seed>);
     let found = CleanRate { schema: SCHEMA.to_owned(), clean_per_s, threads, trials, manifest };
-    print(&found, flags.output).map_err(|error| Exit::Failed(format!("cannot write the result: {error}")))?;
+    print(&found, flags.output)?;
     if clean_per_s <= 0.0 {
         return Err(Exit::GeneratorLimited(
             "no rate is clean here: the machine is too busy, or too small".to_owned(),
@@ -117,14 +118,10 @@ fn offered(result: &LoadResult, arrived: u32) -> Offered {
     }
 }
 
-fn print(found: &CleanRate, output: Output) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match output {
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut stdout, found)?;
-            stdout.write_all(b"\n")
-        }
-        _ => stdout.write_all(text(found).as_bytes()),
+fn print(found: &CleanRate, form: Output) -> Result<(), Exit> {
+    match form {
+        Output::Json => output::json("the result", found),
+        _ => output::text("the result", &text(found)),
     }
 }
 
@@ -170,7 +167,7 @@ fn keep(found: &CleanRate) -> Result<(), Exit> {
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
     }
     record::file::write(&path, found).map_err(|error| failed(&error))?;
-    eprintln!("inrush: kept in {}", path.display());
+    sys::say!("inrush: kept in {}", path.display());
     Ok(())
 }
 

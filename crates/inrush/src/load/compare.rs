@@ -1,6 +1,5 @@
 //! `inrush load compare`: two results side by side.
 
-use std::io::{self, Write};
 use std::path::Path;
 
 use base::Seed;
@@ -9,6 +8,7 @@ use record::LoadResult;
 
 use crate::cli::{LoadCompareFlags, LoadCompareOutput};
 use crate::exit::Exit;
+use crate::output;
 
 /// What blocks are drawn by: the same two files give the same comparison.
 const SEED: Seed = Seed(1);
@@ -20,7 +20,6 @@ pub fn run(flags: &LoadCompareFlags) -> Result<(), Exit> {
     let comparison = compare([(&names[0], &first), (&names[1], &second)], SEED)
         .map_err(|error| Exit::Usage(error.to_string()))?;
     print(&comparison, flags.output)
-        .map_err(|error| Exit::Failed(format!("cannot write the comparison: {error}")))
 }
 
 fn read(path: &Path) -> Result<LoadResult, Exit> {
@@ -34,13 +33,9 @@ fn read(path: &Path) -> Result<LoadResult, Exit> {
     Err(Exit::Usage(format!("{path} has the schema '{schema}'; accepted is {known}")))
 }
 
-fn print(comparison: &Comparison, output: LoadCompareOutput) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match output {
-        LoadCompareOutput::Text => stdout.write_all(lab::report::two_runs::text(comparison).as_bytes()),
-        LoadCompareOutput::Json => {
-            serde_json::to_writer_pretty(&mut stdout, comparison)?;
-            stdout.write_all(b"\n")
-        }
+fn print(comparison: &Comparison, form: LoadCompareOutput) -> Result<(), Exit> {
+    match form {
+        LoadCompareOutput::Text => output::text("the comparison", &lab::report::two_runs::text(comparison)),
+        LoadCompareOutput::Json => output::json("the comparison", comparison),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use record::{Distribution, Latency, LoadResult, Outcome, Point};
 
 /// Writes the header and a row for each point.
-pub fn write(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
+pub fn write(out: &mut (impl Write + ?Sized), result: &LoadResult) -> io::Result<()> {
     let outcomes = Outcome::ALL.map(|outcome| outcome.name().to_owned());
     let head = ["at_s", "interval_s", "offered", "retries", "sent", "replies", "good"].map(str::to_owned);
     let times = ["latency_intended", "lateness"].into_iter().flat_map(|times| {
@@ -38,7 +38,7 @@ fn quantiles(latency: &Latency) -> [String; 7] {
     [mean, cell(p50), cell(p90), cell(p95), cell(p99), cell(p999), cell(max)]
 }
 
-fn row(out: &mut impl Write, cells: impl Iterator<Item = String>) -> io::Result<()> {
+fn row(out: &mut (impl Write + ?Sized), cells: impl Iterator<Item = String>) -> io::Result<()> {
     writeln!(out, "{}", cells.collect::<Vec<_>>().join(","))
 }
 

@@ -1,7 +1,6 @@
 //! `inrush load --dry-run`: what the run would do and need, without sending anything.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 
 use ::load::{Descriptors, Outline, Plan, Rates, SourcePorts};
 use base::Nanos;
@@ -9,6 +8,7 @@ use base::Nanos;
 use super::summary::rate;
 use crate::cli::Output;
 use crate::exit::Exit;
+use crate::output;
 
 /// Refuses formats that only a run can fill.
 pub fn check(output: Output) -> Result<(), Exit> {
@@ -21,16 +21,12 @@ pub fn check(output: Output) -> Result<(), Exit> {
 }
 
 /// Prints what the plan comes to.
-pub fn print(plan: &Plan, output: Output) -> Result<(), Exit> {
+pub fn print(plan: &Plan, form: Output) -> Result<(), Exit> {
     let outline = plan.outline();
-    let mut stdout = io::stdout().lock();
-    let written = match output {
-        Output::Json => serde_json::to_writer_pretty(&mut stdout, &outline)
-            .map_err(io::Error::from)
-            .and_then(|()| stdout.write_all(b"\n")),
-        _ => stdout.write_all(text(&outline).as_bytes()),
-    };
-    written.map_err(|error| Exit::Failed(format!("cannot write the plan: {error}")))
+    match form {
+        Output::Json => output::json("the plan", &outline),
+        _ => output::text("the plan", &text(&outline)),
+    }
 }
 
 fn text(outline: &Outline) -> String {

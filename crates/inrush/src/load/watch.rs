@@ -12,6 +12,7 @@ use base::{Clock, RealClock};
 use record::LoadResult;
 use serde::Serialize;
 use server::Page;
+use sys::say;
 
 use super::hdr_log::HdrLog;
 use super::live::Live;
@@ -30,7 +31,7 @@ pub enum Line<'a> {
 }
 
 /// Writes a line.
-pub fn line(out: &mut impl Write, line: &Line<'_>) -> io::Result<()> {
+pub fn line(out: &mut (impl Write + ?Sized), line: &Line<'_>) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }
@@ -73,7 +74,7 @@ impl Watcher {
             live.end();
         }
         if let Some(failure) = self.exporter.and_then(Exporter::end) {
-            eprintln!("inrush: {failure}");
+            say!("inrush: {failure}");
         }
         self.hdr.map_or(Ok(()), HdrLog::end)
     }
@@ -86,7 +87,7 @@ fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, E
     let page = Page::open(address, "/metrics", "text/plain; version=0.0.4; charset=utf-8", read)
         .map_err(|error| Exit::Usage(format!("--prometheus {address}: {error}")))?;
     if let Some(address) = page.address() {
-        eprintln!("inrush: metrics on http://{address}/metrics");
+        say!("inrush: metrics on http://{address}/metrics");
     }
     Ok(page)
 }
@@ -98,7 +99,7 @@ fn lock(meters: &Mutex<Meters>) -> MutexGuard<'_, Meters> {
 impl Observer for Watcher {
     fn interval(&mut self, snapshot: &Snapshot<'_>) {
         if self.output == Output::Ndjson {
-            // A reader that has gone away is noticed when the result is written.
+            // A reader that has gone away does not end the run, and the result goes the same way.
             let _ = line(&mut io::stdout().lock(), &Line::Point(snapshot.point));
         }
         if let Some(live) = &mut self.live {
