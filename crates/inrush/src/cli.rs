@@ -6,6 +6,7 @@ mod capacity;
 mod demo;
 mod doctor;
 mod fileset;
+mod habits;
 mod herd;
 mod lab;
 mod load;
@@ -19,6 +20,7 @@ pub use capacity::{CapacityFlags, CapacityOutput};
 pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
+pub use habits::habit;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
 pub use load::{

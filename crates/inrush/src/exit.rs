@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::cli;
+
 /// Every way to end but well.
 #[derive(Debug)]
 pub enum Exit {
@@ -42,7 +44,7 @@ impl From<clap::Error> for Exit {
         match error.kind() {
             DisplayHelp | DisplayVersion => Exit::Shown(error),
             MissingSubcommand => Exit::Usage("a command is missing; see inrush --help".to_owned()),
-            _ => Exit::Usage(one_line(&error.to_string())),
+            _ => Exit::Usage(cli::habit(&error).unwrap_or_else(|| one_line(&error.to_string()))),
         }
     }
 }
