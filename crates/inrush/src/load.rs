@@ -9,6 +9,7 @@ mod keys;
 mod live;
 pub mod meters;
 mod summary;
+mod view;
 mod watch;
 
 use std::ffi::OsString;
@@ -79,7 +80,7 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     }
     // Before any thread: what they do not block, they would die of.
     let stop = stop_at_signal()?;
-    let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), watching)?;
+    let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), &stop, watching)?;
     let mut result = carry_out(&plan, arguments, &mut watcher, &stop)?;
     let watched = watcher.end();
     result.balance().map_err(|error| Exit::Failed(error.to_string()))?;

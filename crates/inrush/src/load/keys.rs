@@ -1,4 +1,4 @@
-//! The keys that change the rate of a run while it goes on.
+//! The keys of the live view: they end a run, change its rate and explain themselves.
 //!
 //! They are read from the terminal as they are pressed, without the line discipline's editing and echo; it keeps its
 //! signals, so that Ctrl-C ends the run as ever. Dropping [`Keys`] gives the terminal back as it was.
@@ -13,9 +13,6 @@ use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr};
 
-/// What they do, for the foot of the live view.
-pub const HELP: &str = "space: pause or go on   + or -: a tenth more or less";
-
 /// A step up or down is this factor.
 const STEP: f64 = 1.1;
 
@@ -28,15 +25,27 @@ const TURN: Duration = Duration::from_millis(50);
 /// The terminal, as it was.
 pub struct Keys(Termios);
 
-/// What the keys have asked for.
+/// A key that means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pressed {
+    /// The run is to end.
+    End,
+    /// The keys are to be explained, or no longer.
+    Help,
+    /// The rate has changed.
+    Rate,
+}
+
+/// The rate that the keys have asked for.
 struct Wanted {
     share: f64,
     paused: bool,
 }
 
 impl Keys {
-    /// Has keys change a rate; nothing where there is no terminal to press them on, or it is another's.
-    pub fn listen(tempo: Tempo) -> Option<Keys> {
+    /// Has keys change a rate, where it can be changed, and tells of every key that means something. `None` where there
+    /// is no terminal to press them on, or it is another's.
+    pub fn listen(tempo: Option<Tempo>, tell: impl FnMut(Pressed) + Send + 'static) -> Option<Keys> {
         let terminal = stdin();
         // In the background, setting the terminal would stop us.
         if !isatty(terminal) || tcgetpgrp(terminal).ok()? != getpgrp() {
@@ -48,7 +57,7 @@ impl Keys {
         tcsetattr(terminal, OptionalActions::Now, &modes).ok()?;
         let keys = Keys(before);
         // It waits for keys until the process ends.
-        std::thread::Builder::new().name("keys".into()).spawn(move || read(&tempo)).ok()?;
+        std::thread::Builder::new().name("keys".into()).spawn(move || read(tempo.as_ref(), tell)).ok()?;
         Some(keys)
     }
 }
@@ -60,7 +69,7 @@ impl Drop for Keys {
     }
 }
 
-fn read(tempo: &Tempo) {
+fn read(tempo: Option<&Tempo>, mut tell: impl FnMut(Pressed)) {
     let mut wanted = Wanted { share: 1.0, paused: false };
     // A terminal that has gone away has no more keys.
     while let Ok(something) = event::poll(TURN) {
@@ -68,11 +77,15 @@ fn read(tempo: &Tempo) {
             continue;
         }
         let Ok(event) = event::read() else { return };
-        if let Event::Key(key) = event
-            && let KeyCode::Char(key) = key.code
-            && wanted.press(key)
-        {
-            tempo.set(if wanted.paused { 0.0 } else { wanted.share });
+        let Event::Key(key) = event else { continue };
+        match (key.code, tempo) {
+            (KeyCode::Char('q'), _) => tell(Pressed::End),
+            (KeyCode::Char('?'), _) => tell(Pressed::Help),
+            (KeyCode::Char(key), Some(tempo)) if wanted.press(key) => {
+                tempo.set(if wanted.paused { 0.0 } else { wanted.share });
+                tell(Pressed::Rate);
+            }
+            _ => {}
         }
     }
 }

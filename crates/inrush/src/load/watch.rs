@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ::load::{Observer, Snapshot, Tempo};
+use ::load::{Observer, Snapshot, Stop, Tempo};
 use base::{Clock, RealClock};
 use record::LoadResult;
 use serde::Serialize;
@@ -54,6 +54,7 @@ impl Watcher {
         title: &str,
         populations: usize,
         tempo: Option<Tempo>,
+        stop: &Stop,
         flags: WatchFlags,
     ) -> Result<Watcher, Exit> {
         let meters = Arc::default();
@@ -61,7 +62,7 @@ impl Watcher {
         let exporter = flags.otlp.map(Exporter::start).transpose();
         let exporter = exporter.map_err(|cause| Exit::Failed(format!("cannot start a thread: {cause}")))?;
         let hdr = flags.hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
-        let live = io::stderr().is_terminal().then(|| Live::new(title, populations, tempo)).flatten();
+        let live = io::stderr().is_terminal().then(|| Live::new(title, populations, tempo, stop)).flatten();
         Ok(Watcher { output, live, hdr, meters, page, exporter })
     }
 

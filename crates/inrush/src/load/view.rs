@@ -1,0 +1,427 @@
+//! The live view's figures and how they are laid out, without a terminal.
+//!
+//! ```text
+//! http://127.0.0.1:8080/  2000/s poisson                   ██████████   5 of 8 s
+//!
+//!                 ▇▇▇▇▇▇▇▇▇   latency p50  354 us   measured
+//! offered 2004/s  █████████           p99 8.65 ms   ok                     10034
+//!                 ▇▇█▇▇█▇▇█           max 11.9 ms   connect_timeout           12
+//!
+//! status  200 10034   503 12
+//! idle:6000             6000 open         0 replies   reset 12
+//! 1.10 x the rate   q: end   ?: keys
+//! ```
+//!
+//! The columns shrink with the terminal: first the curves go, below [`WIDE`] cells, then the latencies, below
+//! [`NARROW`]. Rates and outcomes stay. The outcomes are those of the warm-up while it lasts, and those of the measured
+//! time from then on.
+
+use std::collections::VecDeque;
+
+use ::load::{Snapshot, Standing, Tempo};
+use base::PerSecond;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Gauge, Paragraph, Sparkline};
+use record::{Latency, Outcome, Outcomes, Point, Statuses};
+
+use super::summary::quantile;
+
+/// Lines of the curves, latencies and outcomes.
+const BODY: u16 = 7;
+/// Lines above and below the body: title, a gap, status codes, keys.
+const AROUND: u16 = 4;
+/// Populations that are shown; a terminal has little more than two dozen lines.
+const POPULATIONS_MAX: u16 = 8;
+/// Intervals that the curves remember.
+const HISTORY: usize = 240;
+
+/// Widths of the columns, and of the gaps between them.
+const RATES: u16 = 16;
+const LATENCIES: u16 = 20;
+const OUTCOMES: u16 = 25;
+/// An outcome's name and a count of six digits.
+const OUTCOMES_MIN: u16 = 22;
+const GAP: u16 = 2;
+/// Curves of fewer cells show nothing.
+const CURVE_MIN: u16 = 5;
+/// The narrowest terminal with curves.
+const WIDE: u16 = RATES + CURVE_MIN + LATENCIES + OUTCOMES + 2 * GAP;
+/// The narrowest with latencies.
+const NARROW: u16 = RATES + LATENCIES + OUTCOMES_MIN + GAP;
+
+/// The curves: what is drawn for each.
+const CURVES: [(&str, Color); 3] =
+    [("offered", Color::Blue), ("replies", Color::Cyan), ("goodput", Color::Green)];
+
+/// The keys and what they do, where the rate can be changed and where it cannot.
+const HELP: [&str; 5] = [
+    "q        end the run; the result so far is printed",
+    "?        back to the figures",
+    "space    pause, or go on",
+    "+        a tenth more",
+    "-        a tenth less",
+];
+
+/// The state of the view.
+pub struct View {
+    title: String,
+    /// Lines of populations.
+    populations: u16,
+    colour: bool,
+    curves: [VecDeque<u64>; 3],
+    /// The rate by hand, where it can be changed.
+    tempo: Option<Tempo>,
+    /// Whether there are keys to press.
+    pub has_keys: bool,
+    /// Whether the keys are explained in place of the figures.
+    pub helps: bool,
+    shown: Option<Shown>,
+    outcomes: Outcomes,
+    statuses: Statuses,
+    in_flight: u64,
+}
+
+/// The last interval.
+struct Shown {
+    elapsed_s: f64,
+    total_s: f64,
+    warming_up: bool,
+    point: Point,
+    populations: Vec<Standing>,
+}
+
+impl View {
+    /// A view of nothing yet.
+    pub fn new(title: &str, populations: usize, tempo: Option<Tempo>, colour: bool) -> View {
+        View {
+            title: title.to_owned(),
+            populations: POPULATIONS_MAX.min(u16::try_from(populations).unwrap_or(u16::MAX)),
+            colour,
+            curves: Default::default(),
+            tempo,
+            has_keys: false,
+            helps: false,
+            shown: None,
+            outcomes: Outcomes::default(),
+            statuses: Statuses::default(),
+            in_flight: 0,
+        }
+    }
+
+    /// Lines that it takes.
+    pub fn height(&self) -> u16 {
+        AROUND + BODY + self.populations
+    }
+
+    /// Takes an interval.
+    pub fn add(&mut self, snapshot: &Snapshot<'_>) {
+        let point = snapshot.point;
+        let per_s = |count: u64| (count as f64 / point.interval_s.max(1e-9)).round() as u64;
+        for (curve, count) in self.curves.iter_mut().zip([point.offered, point.replies, point.good]) {
+            curve.push_back(per_s(count));
+            if curve.len() > HISTORY {
+                curve.pop_front();
+            }
+        }
+        let was_warming_up = self.shown.as_ref().is_some_and(|shown| shown.warming_up);
+        if was_warming_up && !snapshot.warming_up {
+            (self.outcomes, self.statuses) = Default::default();
+        }
+        self.outcomes.merge(&point.outcomes);
+        self.statuses.merge(&point.statuses);
+        self.in_flight = (self.in_flight + point.offered).saturating_sub(point.outcomes.total());
+        self.shown = Some(Shown {
+            elapsed_s: snapshot.elapsed.as_secs_f64(),
+            total_s: snapshot.total.as_secs_f64(),
+            warming_up: snapshot.warming_up,
+            point: point.clone(),
+            populations: snapshot.populations.to_vec(),
+        });
+    }
+
+    /// Draws it.
+    pub fn render(&self, frame: &mut Frame<'_>) {
+        let Some(shown) = &self.shown else { return };
+        let [head, _, body, codes, others, foot] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(BODY),
+            Constraint::Length(1),
+            Constraint::Length(self.populations),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        self.render_head(frame, head, shown);
+        if self.helps {
+            let keys = if self.tempo.is_some() { &HELP[..] } else { &HELP[..2] };
+            frame.render_widget(
+                Paragraph::new(keys.iter().copied().map(Line::from).collect::<Vec<_>>()),
+                body,
+            );
+        } else {
+            self.render_body(frame, body, shown);
+        }
+        frame.render_widget(Paragraph::new(self.codes()), codes);
+        frame.render_widget(Paragraph::new(shown.populations.iter().map(beside).collect::<Vec<_>>()), others);
+        frame.render_widget(Paragraph::new(self.foot()), foot);
+    }
+
+    fn style(&self, wanted: Color) -> Style {
+        if self.colour { Style::new().fg(wanted) } else { Style::new() }
+    }
+
+    fn render_head(&self, frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+        let gauge_width = (area.width / 2).min(40);
+        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(gauge_width)])
+            .spacing(GAP)
+            .areas(area);
+        frame.render_widget(Paragraph::new(self.title.as_str().bold()), left);
+        let phase = if shown.warming_up { "warming up, " } else { "" };
+        let gauge = Gauge::default()
+            .ratio((shown.elapsed_s / shown.total_s).clamp(0.0, 1.0))
+            .gauge_style(self.style(Color::Blue))
+            .label(format!("{phase}{:.0} of {:.0} s", shown.elapsed_s, shown.total_s));
+        frame.render_widget(gauge, right);
+    }
+
+    fn render_body(&self, frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+        let gap = if area.width >= WIDE { GAP } else { 1 };
+        let middle = if area.width >= NARROW { LATENCIES } else { 0 };
+        let right = area.width.saturating_sub(RATES + middle + 2 * gap).min(OUTCOMES);
+        let [left, middle, right] =
+            Layout::horizontal([Constraint::Fill(1), Constraint::Length(middle), Constraint::Length(right)])
+                .spacing(gap)
+                .areas(area);
+        self.render_rates(frame, left);
+        frame.render_widget(Paragraph::new(self.latencies(shown)), middle);
+        frame.render_widget(Paragraph::new(self.outcomes(shown, right.width)), right);
+    }
+
+    /// The rates, and beside each its curve as far as there is room.
+    fn render_rates(&self, frame: &mut Frame<'_>, area: Rect) {
+        let top = self.curves.iter().flatten().copied().max().unwrap_or(1).max(1);
+        let rows: [Rect; 3] = Layout::vertical([Constraint::Length(2); 3]).areas(area);
+        for (((name, wanted), values), row) in CURVES.into_iter().zip(&self.curves).zip(rows) {
+            let [label, curve] =
+                Layout::horizontal([Constraint::Length(RATES), Constraint::Fill(1)]).areas(row);
+            let rate = PerSecond(values.back().copied().unwrap_or(0) as f64).approximate();
+            let text = Line::from(vec![Span::raw(format!("{name:<8}")), rate.bold()]);
+            frame.render_widget(Paragraph::new(vec![Line::default(), text]), label);
+            if curve.width >= CURVE_MIN {
+                let newest = values.len().saturating_sub(usize::from(curve.width));
+                let data: Vec<u64> = values.iter().skip(newest).copied().collect();
+                let sparkline = Sparkline::default().data(&data).max(top).style(self.style(wanted));
+                frame.render_widget(sparkline, curve);
+            }
+        }
+    }
+
+    /// The figures of the last interval.
+    fn latencies(&self, shown: &Shown) -> Vec<Line<'static>> {
+        let point = &shown.point;
+        let (latency, late) = (&point.latency_intended_ns, Latency::from(point.lateness_ns));
+        let row = |name: &str, value: String| Line::from(format!("{name:<12}{value:>8}"));
+        let mut rows = vec![
+            row("latency p50", quantile(latency, latency.p50)),
+            row("        p99", quantile(latency, latency.p99)),
+            row("        max", quantile(latency, latency.max)),
+            row("lateness p99", quantile(&late, late.p99)),
+            row("in flight", count(self.in_flight)),
+            row("sockets", count(point.sockets)),
+        ];
+        rows.extend((point.retries > 0).then(|| row("retries", count(point.retries))));
+        rows
+    }
+
+    /// The outcomes, the most frequent first where there are more than lines.
+    fn outcomes(&self, shown: &Shown, width: u16) -> Vec<Line<'static>> {
+        let heading = if shown.warming_up { "in the warm-up" } else { "measured" };
+        let mut seen: Vec<_> =
+            self.outcomes.iter().filter(|(outcome, count)| *count > 0 || *outcome == Outcome::Ok).collect();
+        let room = usize::from(BODY) - 1;
+        if seen.len() > room {
+            seen.sort_by_key(|(outcome, count)| (*outcome != Outcome::Ok, std::cmp::Reverse(*count)));
+            seen.truncate(room);
+        }
+        let numbers = usize::from(width).saturating_sub(16).min(9);
+        let line = |(outcome, number): (Outcome, u64)| {
+            let wanted = match outcome {
+                Outcome::Ok => Color::Green,
+                outcome if outcome.is_client_limit() => Color::Yellow,
+                _ => Color::Red,
+            };
+            Line::from(vec![
+                Span::styled(format!("{:<16}", outcome.name()), self.style(wanted)),
+                Span::raw(format!("{:>numbers$}", count(number))),
+            ])
+        };
+        [Line::from(heading.dim())].into_iter().chain(seen.into_iter().map(line)).collect()
+    }
+
+    /// The replies by status code.
+    fn codes(&self) -> Line<'static> {
+        let codes = self.statuses.iter().map(|(code, replies)| format!("{code} {}", count(replies)));
+        let codes: Vec<String> = codes.collect();
+        Line::from(if codes.is_empty() { String::new() } else { format!("status  {}", codes.join("   ")) })
+    }
+
+    /// What the keys have made of the rate, and which keys there are.
+    fn foot(&self) -> Line<'static> {
+        if !self.has_keys {
+            return Line::default();
+        }
+        let state = self.tempo.as_ref().map(|tempo| match tempo.share() {
+            0.0 => "paused   ".to_owned(),
+            share => format!("{share:.2} x the rate   "),
+        });
+        Line::from(vec![Span::raw(state.unwrap_or_default()).bold(), "q: end   ?: keys".dim()])
+    }
+}
+
+/// A population: its open connections, its replies, and its other outcomes.
+fn beside(population: &Standing) -> Line<'static> {
+    let others = population.outcomes.iter().filter(|(outcome, count)| *count > 0 && *outcome != Outcome::Ok);
+    let others: Vec<String> =
+        others.map(|(outcome, number)| format!("{} {}", outcome.name(), count(number))).collect();
+    Line::from(format!(
+        "{:<18.18} {:>6} open {:>7} replies   {}",
+        population.name,
+        count(population.sockets),
+        count(population.replies),
+        others.join(", ")
+    ))
+}
+
+/// A count in at most seven characters.
+fn count(count: u64) -> String {
+    match count {
+        0..10_000_000 => count.to_string(),
+        10_000_000..10_000_000_000 => format!("{:.1}M", count as f64 / 1e6),
+        _ => format!("{:.1}G", count as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+    use hdrhistogram::Histogram;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use record::Distribution;
+
+    fn point(ok: u64, timeouts: u64) -> Point {
+        let answered = Distribution {
+            count: ok,
+            p50: 354_000,
+            p99: 8_650_000,
+            max: 11_900_000,
+            ..Distribution::default()
+        };
+        let mut point = Point {
+            interval_s: 1.0,
+            offered: ok + timeouts + 3,
+            replies: ok,
+            good: ok,
+            latency_intended_ns: answered.into(),
+            sockets: 41,
+            ..Point::default()
+        };
+        point.outcomes.add(Outcome::Ok, ok);
+        point.outcomes.add(Outcome::ResponseTimeout, timeouts);
+        point.statuses.add(200, ok);
+        point
+    }
+
+    fn add(view: &mut View, seconds: u64, warming_up: bool, point: &Point) {
+        let nothing = Histogram::new_with_bounds(1_000, 600_000_000_000, 2).unwrap();
+        let idle = Standing { name: "idle:6000".to_owned(), sockets: 6_000, ..Standing::default() };
+        view.add(&Snapshot {
+            elapsed: Nanos::from_secs(seconds),
+            total: Nanos::from_secs(35),
+            warming_up,
+            point,
+            latency_intended: &nothing,
+            lateness: &nothing,
+            outcomes: &Outcomes::default(),
+            established: 0,
+            populations: &[idle],
+        });
+    }
+
+    /// What a terminal of that width shows after a second of warm-up and two measured ones.
+    fn shown(width: u16, helps: bool) -> Vec<String> {
+        let mut view = View::new("http://127.0.0.1:8080/  2000/s poisson", 1, Some(Tempo::default()), false);
+        view.has_keys = true;
+        add(&mut view, 1, true, &point(700, 0));
+        add(&mut view, 2, false, &point(2_000, 5));
+        add(&mut view, 3, false, &point(1_900, 7));
+        view.helps = helps;
+        let mut terminal = Terminal::new(TestBackend::new(width, view.height())).unwrap();
+        terminal.draw(|frame| view.render(frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let rows = buffer.content().chunks(usize::from(width));
+        rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>()).collect()
+    }
+
+    #[track_caller]
+    fn check(width: u16, expected: &[&str]) {
+        let rows = shown(width, false);
+        for part in expected {
+            assert!(rows.iter().any(|row| row.contains(part)), "no {part:?} in:\n{}", rows.join("\n"));
+        }
+    }
+
+    #[test]
+    fn rates_and_outcomes_are_shown_at_any_width() {
+        for width in [44, 50, 60, 80, 100, 200] {
+            check(
+                width,
+                &["offered 1910/s", "replies 1900/s", "goodput 1900/s", "ok", "3900", "response_timeout"],
+            );
+        }
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_has_latencies_and_curves() {
+        check(
+            80,
+            &[
+                "latency p50   354 us",
+                "p99  8.65 ms",
+                "in flight          9",
+                "status  200 3900",
+                "idle:6000",
+            ],
+        );
+        let rows = shown(80, false);
+        let curve = rows[3].chars().filter(|cell| "▁▂▃▄▅▆▇█".contains(*cell)).count();
+        assert!(curve >= 3, "three intervals: {}", rows.join("\n"));
+        check(60, &["latency p50   354 us", "response_timeout", "q: end   ?: keys"]);
+    }
+
+    #[test]
+    fn what_the_warm_up_brought_is_not_in_ok() {
+        let rows = shown(80, false).join("\n");
+        assert!(rows.contains("measured") && !rows.contains("4600"), "{rows}");
+        let mut view = View::new("", 0, None, false);
+        add(&mut view, 1, true, &point(700, 0));
+        assert_eq!((view.outcomes.get(Outcome::Ok), view.foot().width()), (700, 0));
+    }
+
+    #[test]
+    fn the_keys_are_explained_in_place_of_the_figures() {
+        let rows = shown(80, true).join("\n");
+        assert!(rows.contains("q        end the run") && rows.contains("+        a tenth more"), "{rows}");
+        assert!(!rows.contains("latency p50") && rows.contains("3 of 35 s"), "{rows}");
+    }
+
+    #[test]
+    fn counts_stay_short() {
+        let shown = [0, 9_999_999, 12_345_678, 20_000_000_000].map(count);
+        assert_eq!(shown, ["0", "9999999", "12.3M", "20.0G"]);
+    }
+}
