@@ -91,6 +91,8 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         reasons,
         manifest,
     };
+    // Where most requests failed, the conclusion names the status already.
+    let remark = remark.filter(|_| 2 * result.failed() <= result.due());
     result.conclusion = conclusion::of(&result, remark.as_deref());
     result
 }

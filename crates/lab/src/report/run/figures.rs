@@ -63,7 +63,7 @@ const ABOUT_LATENCY: About = About {
     id: "latency",
     heading: "Latency",
     caption: "From the time a request was meant to be sent until its correct reply was complete, of all requests that \
-              ended in each interval. A line has a gap where its percentile falls among requests without a correct reply. \
+              ended in each interval. A percentile that falls among requests without a correct reply has no mark. \
               The axis of time is logarithmic.",
     title: "latency from the intended time",
     unit: Unit::Time,
