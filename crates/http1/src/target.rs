@@ -1,5 +1,7 @@
 //! Request targets and authorities (RFC 9112, 3.2; RFC 3986, 3.2).
 
+use std::net::Ipv6Addr;
+
 /// What a target names, reduced to what a service understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target<'a> {
@@ -74,8 +76,10 @@ fn is_port(digits: &[u8]) -> bool {
         .is_some()
 }
 
+/// Whether this is an IPv6 address (RFC 3986, 3.2.2). Zone identifiers and the literals of later address
+/// families are refused, as the RFC allows: no connection to this server needs them.
 fn is_ip_literal(inner: &[u8]) -> bool {
-    !inner.is_empty() && inner.iter().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
+    std::str::from_utf8(inner).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
 fn is_registered_name(mut name: &[u8]) -> bool {
@@ -129,6 +133,8 @@ mod tests {
         check("http:///a", false, None);
         check("http://:80/", false, None);
         check("http://user@a/", false, None);
+        check("http://[::1]:80/", false, Some(("/", Some("[::1]:80"))));
+        check("http://[::1::]/", false, None);
         check("ftp://a/", false, None);
         check("http:/a", false, None);
     }
@@ -139,6 +145,18 @@ mod tests {
         check("*", false, None);
         check("http://a", true, Some(("*", Some("a"))));
         check("http://a/", true, Some(("/", Some("a"))));
+    }
+
+    #[test]
+    fn rfc3986_3_2_2_ip_literals_are_ipv6_addresses() {
+        for valid in ["[::]", "[2001:db8::1]:80", "[::ffff:192.0.2.1]", "[1:2:3:4:5:6:7:8]", "[fe80::A]"] {
+            assert!(is_authority(valid.as_bytes()), "{valid}");
+        }
+        let invalid = "[:] [:::] [1] [::1::2] [1:2:3:4:5:6:7] [1:2:3:4:5:6:7:8:9] [12345::] [.] [::1.2.3] \
+                       [::1.2.3.256] [192.0.2.1] [fe80::1%25lo] [fe80::1%lo] [v1.a] [::g] [[::1]] [::1]]";
+        for invalid in invalid.split(' ') {
+            assert!(!is_authority(invalid.as_bytes()), "{invalid}");
+        }
     }
 
     #[test]
