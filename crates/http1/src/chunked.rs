@@ -5,12 +5,12 @@
 //!
 //! Invariant: the outcome depends on the bytes alone, not on the pieces they come in.
 
-use crate::head::is_token_byte;
+use crate::chunk_extensions::Extensions;
+use crate::field_lines::{FieldLines, Impossible};
 
-/// All extensions of one message together: some senders attach a signature to every chunk, nobody
-/// needs more.
+/// Limit on the extensions of one message together: some senders attach a signature to every chunk.
 const EXTENSION_BYTES: u32 = 4096;
-/// All trailers of one message together.
+/// Limit on the trailers of one message together, line ends included.
 const TRAILER_BYTES: u32 = 4096;
 const TRAILERS: u32 = 32;
 
@@ -23,34 +23,32 @@ pub(crate) enum ChunkError {
     TooLarge,
 }
 
+impl From<Impossible> for ChunkError {
+    fn from(_: Impossible) -> ChunkError {
+        ChunkError::Malformed
+    }
+}
+
 /// ```text
 ///        digits         ";"
-/// Size ---------> Size -----> Extension          data bytes
+/// Size ---------> Size -----> Extensions         data bytes
 ///   ^               |CR          |CR     +-------- Data -------+
 ///   |               +--> SizeFeed <------+  LF     ^           | all
 ///   |                        |  size > 0 ----------+           v
 ///   +--------- DataFeed <----|------------------------- DataReturn
 ///                            |  size = 0
 ///                            v
-///                       TrailerStart --> TrailerName --> TrailerValue --> TrailerFeed --> TrailerStart
-///                            | CR
-///                            v
-///                         LastFeed --> Done
+///                         Trailers, to their end
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Size,
-    Extension,
+    Extensions(Extensions),
     SizeFeed,
     Data,
     DataReturn,
     DataFeed,
-    TrailerStart,
-    TrailerName,
-    TrailerValue,
-    TrailerFeed,
-    LastFeed,
-    Done,
+    Trailers(FieldLines),
 }
 
 /// A decoder of one chunked body.
@@ -84,7 +82,7 @@ impl Chunked {
 
     /// Whether the body has been read to its end.
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == State::Trailers(FieldLines::Done)
     }
 
     /// Bytes of content in the chunks begun so far.
@@ -96,7 +94,7 @@ impl Chunked {
     /// it took: all of them unless the body has ended.
     pub(crate) fn decode(&mut self, bytes: &[u8], mut sink: impl FnMut(&[u8])) -> Result<usize, ChunkError> {
         let mut at = 0;
-        while at < bytes.len() && self.state != State::Done {
+        while at < bytes.len() && !self.is_done() {
             if self.state == State::Data {
                 let take = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len() - at);
                 sink(&bytes[at..at + take]);
@@ -116,31 +114,29 @@ impl Chunked {
     fn step(&mut self, byte: u8) -> Result<State, ChunkError> {
         match (self.state, byte) {
             (State::Size, b'\r') if self.digits > 0 => Ok(State::SizeFeed),
-            (State::Size, b';') if self.digits > 0 => Ok(State::Extension),
+            (State::Size, b';') if self.digits > 0 => Ok(State::Extensions(Extensions::Start)),
             (State::Size, digit) => self.size_digit(digit),
-            (State::Extension, b'\r') => Ok(State::SizeFeed),
-            (State::Extension, text) if is_text(text) => {
-                count(&mut self.extension_bytes, EXTENSION_BYTES).map(|()| State::Extension)
+            (State::Extensions(place), b'\r') if place.may_end() => Ok(State::SizeFeed),
+            (State::Extensions(place), byte) => {
+                count(&mut self.extension_bytes, EXTENSION_BYTES)?;
+                Ok(State::Extensions(place.step(byte)?))
             }
             (State::SizeFeed, b'\n') => self.begin_chunk(),
             (State::DataReturn, b'\r') => Ok(State::DataFeed),
             (State::DataFeed, b'\n') => Ok(State::Size),
-            (State::TrailerStart, b'\r') => Ok(State::LastFeed),
-            (State::TrailerStart, name) if is_token_byte(name) => {
-                count(&mut self.trailers, TRAILERS).map(|()| State::TrailerName)
-            }
-            (State::TrailerName, b':') => Ok(State::TrailerValue),
-            (State::TrailerName, name) if is_token_byte(name) => {
-                count(&mut self.trailer_bytes, TRAILER_BYTES).map(|()| State::TrailerName)
-            }
-            (State::TrailerValue, b'\r') => Ok(State::TrailerFeed),
-            (State::TrailerValue, text) if is_text(text) => {
-                count(&mut self.trailer_bytes, TRAILER_BYTES).map(|()| State::TrailerValue)
-            }
-            (State::TrailerFeed, b'\n') => Ok(State::TrailerStart),
-            (State::LastFeed, b'\n') => Ok(State::Done),
+            (State::Trailers(place), byte) => self.trailer_byte(place, byte),
             _ => Err(ChunkError::Malformed),
         }
+    }
+
+    fn trailer_byte(&mut self, place: FieldLines, byte: u8) -> Result<State, ChunkError> {
+        let next = place.step(byte)?;
+        match (place, next) {
+            (FieldLines::Start, FieldLines::Name) => count(&mut self.trailers, TRAILERS)?,
+            (_, FieldLines::LastEnd | FieldLines::Done) => {}
+            _ => count(&mut self.trailer_bytes, TRAILER_BYTES)?,
+        }
+        Ok(State::Trailers(next))
     }
 
     fn size_digit(&mut self, byte: u8) -> Result<State, ChunkError> {
@@ -159,7 +155,7 @@ impl Chunked {
         self.total = self.total.checked_add(self.left).ok_or(ChunkError::TooLarge)?;
         match self.left {
             _ if self.total > self.limit => Err(ChunkError::TooLarge),
-            0 => Ok(State::TrailerStart),
+            0 => Ok(State::Trailers(FieldLines::Start)),
             _ => Ok(State::Data),
         }
     }
@@ -168,11 +164,6 @@ impl Chunked {
 fn count(counter: &mut u32, limit: u32) -> Result<(), ChunkError> {
     *counter += 1;
     if *counter > limit { Err(ChunkError::Malformed) } else { Ok(()) }
-}
-
-/// What may stand in a field value or an extension: no controls but the tab.
-fn is_text(byte: u8) -> bool {
-    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 #[cfg(test)]
@@ -228,10 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn rfc9112_7_1_1_extensions_are_dropped_and_bounded() {
+    fn rfc9112_7_1_1_extensions_are_checked_dropped_and_bounded() {
         check("1;a=b;c=\"d e\"\r\nx\r\n0;z\r\n\r\n", Ok(("x", 25, true)));
-        check("1;a\u{1}\r\nx\r\n", Err(ChunkError::Malformed));
-        check("1;a\nx", Err(ChunkError::Malformed));
+        let valid = "a/a=b/a;b/a;b=c;d/ a/a = b/a ;b/a=b ; c/a=\"\"/a=\"b;c\"/a=\"\\\"\"/a=\"\u{e9}\t\"/!#$%&'*+-.^_`|~09azAZ=1";
+        for extensions in valid.split('/') {
+            let consumed = extensions.len() + 12;
+            check(&format!("1;{extensions}\r\nx\r\n0\r\n\r\n")[..], Ok(("x", consumed, true)));
+        }
+        let invalid = "/ /;/;a/a;/a;;b/a;\t/a /a=/a= /a=b /=/=b/a==b/a b/a=b c/a=\"/a=\"b/a=\"b\"c/a=b\"c\"/a=\"\\/a,b\
+                       /a\u{1}/a=\u{e9}/a=\"\u{1}\"/a=\"\u{7f}\"/a\n/a\rb";
+        for extensions in invalid.split('/') {
+            check(&format!("1;{extensions}\r\nx\r\n"), Err(ChunkError::Malformed));
+        }
         check(&format!("1;{}\r\nx", "e".repeat(5000)), Err(ChunkError::Malformed));
         let one = format!("1;{}\r\nx\r\n", "e".repeat(100));
         check(&one.repeat(50), Err(ChunkError::Malformed));

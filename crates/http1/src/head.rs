@@ -5,6 +5,7 @@
 
 use httparse::Header;
 
+use crate::field_lines::is_token_byte;
 use crate::request::{Method, Request, Version};
 use crate::server::Limits;
 use crate::status::Status;
@@ -111,11 +112,6 @@ fn version(text: &[u8]) -> Result<Version, Status> {
         },
         _ => Err(Status::BAD_REQUEST),
     }
-}
-
-/// RFC 9110, 5.6.2.
-pub(crate) fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// The fields that decide about framing, routing and persistence.

@@ -8,10 +8,12 @@
 //! files, clocks or what is served: a [`Service`] answers requests, the file handle is a type parameter.
 #![forbid(unsafe_code)]
 
+mod chunk_extensions;
 mod chunked;
 pub mod client;
 mod date;
 mod encode;
+mod field_lines;
 mod head;
 mod request;
 mod response;

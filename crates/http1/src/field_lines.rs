@@ -1,0 +1,59 @@
+//! Field lines, read byte by byte (RFC 9112, 5): those of a request head and the trailers of a chunked body.
+//!
+//! Strict: no space before the colon, no folded lines, no control characters, CRLF at every end. The first
+//! byte that no field line can have is reported as such.
+
+/// A byte that cannot stand where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Impossible;
+
+/// The place in the field lines that the next byte belongs to.
+///
+/// ```text
+///          token        ":"           CR            LF
+///   Start -------> Name ----> Value ------> LineEnd ----> Start
+///     | CR
+///     +----> LastEnd ----> Done
+///                     LF
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FieldLines {
+    /// The first byte of a line.
+    #[default]
+    Start,
+    Name,
+    Value,
+    LineEnd,
+    LastEnd,
+    /// Behind the empty line that ends them.
+    Done,
+}
+
+impl FieldLines {
+    /// The place behind `byte`.
+    ///
+    /// # Errors
+    /// [`Impossible`]: no field line has this byte here.
+    pub(crate) fn step(self, byte: u8) -> Result<FieldLines, Impossible> {
+        match (self, byte) {
+            (FieldLines::Start, b'\r') => Ok(FieldLines::LastEnd),
+            (FieldLines::Start | FieldLines::Name, name) if is_token_byte(name) => Ok(FieldLines::Name),
+            (FieldLines::Name, b':') => Ok(FieldLines::Value),
+            (FieldLines::Value, b'\r') => Ok(FieldLines::LineEnd),
+            (FieldLines::Value, text) if is_text_byte(text) => Ok(FieldLines::Value),
+            (FieldLines::LineEnd, b'\n') => Ok(FieldLines::Start),
+            (FieldLines::LastEnd, b'\n') => Ok(FieldLines::Done),
+            _ => Err(Impossible),
+        }
+    }
+}
+
+/// RFC 9110, 5.6.2.
+pub(crate) fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Whether a field value or a quoted string may hold this byte: no controls but the tab.
+pub(crate) fn is_text_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
