@@ -1,7 +1,8 @@
 //! One request head, from bytes to a [`Request`], or the status that refuses it.
 //!
-//! Whatever two recipients could read differently is refused (RFC 9112, 11.2): a request that is served
-//! here means the same to every proxy in front of us.
+//! A head that two recipients could read differently is refused (RFC 9112, 11.2): a request that is served
+//! here means the same to every proxy in front of this server. The status of a syntax error is not decided here
+//! but by [`head_syntax`](crate::head_syntax).
 
 use httparse::Header;
 
@@ -36,7 +37,12 @@ pub(crate) struct Head<'a> {
 }
 
 /// Reads a whole head, empty line included, in which every line is known to end with CRLF. `slots` bounds
-/// the number of fields: too many give [`Status::HEAD_TOO_LARGE`].
+/// the number of fields.
+///
+/// # Errors
+/// [`Status::HEAD_TOO_LARGE`] for too many fields, [`Status::BAD_REQUEST`] for every other error in the syntax.
+/// After these [`HeadSyntax`](crate::head_syntax::HeadSyntax) has the last word. Other statuses are about what the
+/// head says.
 pub(crate) fn parse<'a>(
     bytes: &'a [u8],
     slots: &'a mut [Header<'a>],
@@ -44,7 +50,7 @@ pub(crate) fn parse<'a>(
     limits: &Limits,
 ) -> Result<Head<'a>, Status> {
     let line_end = memchr::memchr(b'\n', bytes).ok_or(Status::BAD_REQUEST)?;
-    let line = request_line(&bytes[..line_end - 1], limits)?;
+    let line = request_line(&bytes[..line_end - 1], limits).ok_or(Status::BAD_REQUEST)?;
     let fields = match httparse::parse_headers(&bytes[line_end + 1..], slots) {
         Ok(httparse::Status::Complete((_, fields))) => fields,
         Err(httparse::Error::TooManyHeaders) => return Err(Status::HEAD_TOO_LARGE),
@@ -83,34 +89,26 @@ struct RequestLine<'a> {
 }
 
 /// `method SP target SP version` (RFC 9112, 3): one space each, and nothing else that separates.
-fn request_line<'a>(line: &'a [u8], limits: &Limits) -> Result<RequestLine<'a>, Status> {
-    let first = memchr::memchr(b' ', line).ok_or(Status::BAD_REQUEST)?;
-    let last = memchr::memrchr(b' ', line).filter(|last| *last > first).ok_or(Status::BAD_REQUEST)?;
+fn request_line<'a>(line: &'a [u8], limits: &Limits) -> Option<RequestLine<'a>> {
+    let first = memchr::memchr(b' ', line)?;
+    let last = memchr::memrchr(b' ', line).filter(|last| *last > first)?;
     let (method, target) = (&line[..first], &line[first + 1..last]);
     if method.is_empty() || !method.iter().copied().all(is_token_byte) {
-        return Err(Status::BAD_REQUEST);
+        return None;
     }
     let version = version(&line[last + 1..])?;
-    if target.len() > limits.target_bytes {
-        return Err(Status::URI_TOO_LONG);
-    }
-    let method = Method::from_token(std::str::from_utf8(method).map_err(|_| Status::BAD_REQUEST)?);
-    if method == Method::Other("CONNECT") {
-        return Err(Status::NOT_IMPLEMENTED);
-    }
-    Ok(RequestLine { method, target, version })
+    let method = Method::from_token(std::str::from_utf8(method).ok()?);
+    let is_served = target.len() <= limits.target_bytes && method != Method::Other("CONNECT");
+    is_served.then_some(RequestLine { method, target, version })
 }
 
-/// `HTTP/x.y`. A minor version that we do not know is answered as the latest that we do (RFC 9110, 2.5).
-fn version(text: &[u8]) -> Result<Version, Status> {
+/// `HTTP/1.x`. A minor version that we do not know is answered as the latest that we do (RFC 9110, 2.5).
+fn version(text: &[u8]) -> Option<Version> {
     match text {
-        b"HTTP/1.1" => Ok(Version::Http11),
-        b"HTTP/1.0" => Ok(Version::Http10),
-        [b'H', b'T', b'T', b'P', b'/', major @ b'0'..=b'9', b'.', b'0'..=b'9'] => match major {
-            b'1' => Ok(Version::Http11),
-            _ => Err(Status::VERSION_NOT_SUPPORTED),
-        },
-        _ => Err(Status::BAD_REQUEST),
+        b"HTTP/1.1" => Some(Version::Http11),
+        b"HTTP/1.0" => Some(Version::Http10),
+        [name @ .., b'0'..=b'9'] if name == b"HTTP/1." => Some(Version::Http11),
+        _ => None,
     }
 }
 

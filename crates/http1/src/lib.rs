@@ -15,6 +15,7 @@ mod date;
 mod encode;
 mod field_lines;
 mod head;
+mod head_syntax;
 mod request;
 mod response;
 mod scan;

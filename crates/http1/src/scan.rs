@@ -45,11 +45,6 @@ impl HeadScan {
         self.looked_at = bytes.len() as u32;
         Ok(None)
     }
-
-    /// Whether the scan is still inside the first line.
-    pub(crate) fn in_first_line(&self) -> bool {
-        self.line == 0
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,54 @@ fn with(fields: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
 }
 
+/// The input, of which nothing follows, is refused at its last byte and not before.
+#[track_caller]
+fn check_at_last_byte(input: &[u8], status: u16) {
+    let mut peer = Peer::new(Settings::default());
+    let (last, before) = input.split_last().expect("there is a byte");
+    peer.send(before);
+    assert_eq!(peer.connection.wants(), Wants::Receive, "too early: {}", input.escape_ascii());
+    assert!(peer.output.is_empty(), "too early: {}", input.escape_ascii());
+    peer.send(&[*last]);
+    peer.drain_output(usize::MAX);
+    let found = replies(&peer.output).expect("a refusal is HTTP");
+    assert_eq!(
+        found.iter().map(|reply| reply.status).collect::<Vec<_>>(),
+        [status],
+        "{}",
+        input.escape_ascii()
+    );
+    assert!(peer.shut_down, "lingers: {}", input.escape_ascii());
+    check(input, status);
+}
+
+#[test]
+fn other_protocols_are_refused_at_their_first_impossible_byte() {
+    // The record of a TLS ClientHello, and the hello of SSL 2.
+    check_at_last_byte(b"\x16", 400);
+    check_at_last_byte(b"\x80", 400);
+    // The banner of an SSH client, without and with a comment.
+    check_at_last_byte(b"SSH-2.0-Go\r", 400);
+    check_at_last_byte(b"SSH-2.0-OpenSSH_9.2p1 D", 400);
+    check_at_last_byte(b"PRI * HTTP/2", 505);
+    check_at_last_byte(b"GET / HTTP/5", 505);
+    check_at_last_byte(b"GET / R", 400);
+    check_at_last_byte(b"OPTIONS s", 400);
+    check_at_last_byte(b"GET /\n", 400);
+    check_at_last_byte(b"EHLO e", 400);
+    check_at_last_byte(b"[", 400);
+    check_at_last_byte(b"CONNECT ", 501);
+    check_at_last_byte(b"GET / HTTP/1.1\r\nHost: h\r\n ", 400);
+    check_at_last_byte(b"GET / HTTP/1.1\r\nHost: h\r\nA\0", 400);
+}
+
+#[test]
+fn limits_are_enforced_at_the_first_byte_beyond_them() {
+    check_at_last_byte(format!("GET /{}", "a".repeat(8 * 1024)).as_bytes(), 414);
+    let fields = "A: b\r\n".repeat(100);
+    check_at_last_byte(format!("GET / HTTP/1.1\r\n{fields}A").as_bytes(), 431);
+}
+
 #[test]
 fn rfc9112_2_2_lines_end_with_crlf() {
     check("GET / HTTP/1.1\nHost: h\n\n", 400);

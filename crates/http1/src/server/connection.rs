@@ -8,24 +8,19 @@
 //!   100 (Continue) is sent does depend: it is left out where content is already there.)
 //! - An idle connection holds no heap memory.
 
+mod reading;
+
 use base::Nanos;
 
 use super::inbox::Inbox;
 use super::incoming::Incoming;
-use super::log::{Record, Unsent};
+use super::log::Unsent;
 use super::outbox::Outbox;
-use super::{Context, MOST_FIELDS, Responder, Settings, Transmit};
-use crate::encode::{self, Multipart, Persistence};
-use crate::head::{self, Framing};
-use crate::request::{Method, Request, Version};
-use crate::response::{Body, Response};
-use crate::scan::{HeadScan, LineEnds};
+use super::{Context, Responder, Settings, Transmit};
+use crate::head_syntax::HeadSyntax;
+use crate::scan::HeadScan;
 use crate::status::Status;
-
-/// Fields that nearly every request gets by with; those with more are tokenised a second time.
-const FEW_FIELDS: usize = 32;
-/// Empty lines tolerated before a request line: old clients send one after a body (RFC 9112, 2.2).
-const EMPTY_LINES: u8 = 4;
+use reading::Content;
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +74,6 @@ enum Awaiting {
     Nothing,
 }
 
-/// What has been read of a request's content when its head is looked at.
-enum Content<'a> {
-    Unread { some_is_here: bool },
-    Read(&'a [u8]),
-}
-
 /// The server's side of one connection; `F` is the handle of an open file.
 #[derive(Debug)]
 pub struct Connection<F> {
@@ -98,6 +87,8 @@ pub struct Connection<F> {
     /// When the request being read began.
     started: Nanos,
     scan: HeadScan,
+    /// How far a head that is not complete has been checked.
+    syntax: HeadSyntax,
     requests: u32,
     empty_lines: u8,
     stage: Stage,
@@ -118,6 +109,7 @@ impl<F> Connection<F> {
             deadline: now.saturating_add(settings.timeouts.header),
             started: now,
             scan: HeadScan::default(),
+            syntax: HeadSyntax::default(),
             requests: 0,
             empty_lines: 0,
             stage: Stage::Open,
@@ -301,225 +293,6 @@ impl<F> Connection<F> {
     /// Whether it waits for the first byte of a request.
     pub fn is_idle(&self) -> bool {
         matches!(self.awaiting, Awaiting::FirstByte | Awaiting::Request)
-    }
-
-    fn serve_inbox<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
-        let inbox = std::mem::take(&mut self.inbox);
-        let used = self.serve(inbox.pending(), cx);
-        self.inbox = inbox;
-        match self.stage {
-            Stage::Open => self.inbox.consume(used, cx.buffers),
-            _ => self.inbox.clear(cx.buffers),
-        }
-    }
-
-    /// Serves what is complete in `input`, within the limits on output. Gives how much it used.
-    fn serve<S: Responder<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> usize {
-        let limits = &cx.settings.limits;
-        let mut used = 0;
-        let before = self.requests;
-        while self.stage == Stage::Open && !self.deferred && used < input.len() {
-            let one_more = u64::from(self.requests - before) + 1;
-            if !limits.pipelined.allows(one_more) || !self.outbox.has_room(limits.outbox_bytes) {
-                cx.counts.limit_pipelined += 1;
-                return used;
-            }
-            let rest = &input[used..];
-            let step = match self.incoming.take() {
-                Some(incoming) => self.read_content(incoming, rest, cx),
-                None => self.read_head(rest, cx),
-            };
-            match step {
-                Some(count) => used += count,
-                None => return used,
-            }
-        }
-        if let Stage::Last { linger } = &mut self.stage {
-            *linger |= used < input.len();
-        }
-        used
-    }
-
-    /// Gives how much of `input` was used, or nothing if it is not a whole head yet.
-    fn read_head<S: Responder<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> Option<usize> {
-        if input.starts_with(b"\r\n") {
-            self.scan = HeadScan::default();
-            self.empty_lines += 1;
-            if self.empty_lines > EMPTY_LINES {
-                self.refuse(Status::BAD_REQUEST, input, cx);
-            }
-            return Some(2);
-        }
-        if self.awaiting != Awaiting::Head {
-            self.started = cx.now;
-        }
-        let limit = cx.settings.limits.head_bytes;
-        let window = &input[..input.len().min(limit)];
-        let end = match self.scan.find_end(window, LineEnds::Crlf) {
-            Ok(Some(end)) => end,
-            Ok(None) if window.len() < limit => return None,
-            Ok(None) if self.scan.in_first_line() => {
-                self.refuse(Status::URI_TOO_LONG, input, cx);
-                return Some(input.len());
-            }
-            Ok(None) => {
-                self.refuse(Status::HEAD_TOO_LARGE, input, cx);
-                return Some(input.len());
-            }
-            Err(_bare_line_feed) => {
-                self.refuse(Status::BAD_REQUEST, input, cx);
-                return Some(input.len());
-            }
-        };
-        self.empty_lines = 0;
-        let content = Content::Unread { some_is_here: end < input.len() };
-        self.request(&input[..end], content, cx);
-        Some(end)
-    }
-
-    fn read_content<S: Responder<File = F>>(
-        &mut self,
-        mut incoming: Box<Incoming>,
-        input: &[u8],
-        cx: &mut Context<'_, S>,
-    ) -> Option<usize> {
-        match incoming.read(input, &cx.settings.limits) {
-            Ok(count) if incoming.is_complete() => {
-                self.request(&incoming.head, Content::Read(&incoming.content), cx);
-                Some(count)
-            }
-            Ok(count) => {
-                self.incoming = Some(incoming);
-                Some(count)
-            }
-            Err(status) => {
-                self.refuse(status, &incoming.head, cx);
-                Some(input.len())
-            }
-        }
-    }
-
-    /// Deals with a complete head: answers it, or goes on to read its content.
-    fn request<S: Responder<File = F>>(
-        &mut self,
-        head: &[u8],
-        content: Content<'_>,
-        cx: &mut Context<'_, S>,
-    ) {
-        // Whatever comes next has a time of its own.
-        self.awaiting = Awaiting::Nothing;
-        let outcome = match self.try_request::<FEW_FIELDS, S>(head, &content, cx) {
-            Err(Status::HEAD_TOO_LARGE) => self.try_request::<MOST_FIELDS, S>(head, &content, cx),
-            outcome => outcome,
-        };
-        if let Err(status) = outcome {
-            self.refuse(status, head, cx);
-        }
-    }
-
-    fn try_request<const FIELDS: usize, S: Responder<File = F>>(
-        &mut self,
-        bytes: &[u8],
-        content: &Content<'_>,
-        cx: &mut Context<'_, S>,
-    ) -> Result<(), Status> {
-        let limits = &cx.settings.limits;
-        let mut slots = [httparse::EMPTY_HEADER; FIELDS];
-        let mut spare = String::new();
-        let mut head = head::parse(bytes, &mut slots, &mut spare, limits)?;
-        match content {
-            Content::Unread { some_is_here } if head.framing != Framing::Empty => {
-                self.incoming = Some(Box::new(Incoming::new(bytes, head.framing, limits)?));
-                if head.expects_continue && !some_is_here {
-                    self.outbox.bytes(cx.buffers).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-                    cx.counts.responses_100_continue += 1;
-                }
-            }
-            Content::Unread { .. } => self.answer(bytes, &head.request, head.persistent, cx),
-            Content::Read(body) => {
-                head.request.body = body;
-                self.answer(bytes, &head.request, head.persistent, cx);
-            }
-        }
-        Ok(())
-    }
-
-    /// Answers, or keeps the request until the responder can.
-    fn answer<S: Responder<File = F>>(
-        &mut self,
-        head: &[u8],
-        request: &Request<'_>,
-        client_persists: bool,
-        cx: &mut Context<'_, S>,
-    ) {
-        let Some(response) = cx.service.respond_or_wait(request, cx.now) else {
-            self.deferred = true;
-            self.incoming = Some(Box::new(Incoming::complete(head, request.body)));
-            return;
-        };
-        cx.counts.requests += 1;
-        self.requests += 1;
-        let may_serve_more = cx.settings.limits.requests_per_connection.allows(u64::from(self.requests) + 1);
-        if !may_serve_more {
-            cx.counts.limit_requests_per_connection += 1;
-        }
-        let we_persist = may_serve_more && !self.draining && !response.close;
-        let persistence = match request.version {
-            _ if !client_persists || !we_persist => Persistence::Close,
-            Version::Http10 => Persistence::KeepAlive,
-            Version::Http11 => Persistence::Implied,
-        };
-        if persistence == Persistence::Close {
-            // A client that asked for the end sends nothing behind its request.
-            self.stage = Stage::Last { linger: client_persists };
-        }
-        let record = cx.log.is_some().then(|| Record::new(Some(request), response.status, self.started));
-        self.queue(response, request.method == Method::Head, persistence, record, cx);
-    }
-
-    /// Answers what cannot be served, and ends the connection: where the next request begins is unknown, or
-    /// the peer is not worth knowing. `head` is what there is of the request.
-    fn refuse<S: Responder<File = F>>(&mut self, status: Status, head: &[u8], cx: &mut Context<'_, S>) {
-        cx.counts.refusal(status);
-        self.stage = Stage::Last { linger: true };
-        let record = cx.log.is_some().then(|| Record::new(None, status, self.started));
-        let is_head = head.starts_with(b"HEAD ");
-        self.queue(Response::error(status), is_head, Persistence::Close, record, cx);
-    }
-
-    fn queue<S: Responder<File = F>>(
-        &mut self,
-        mut response: Response<F>,
-        without_body: bool,
-        persistence: Persistence,
-        record: Option<Record>,
-        cx: &mut Context<'_, S>,
-    ) {
-        cx.counts.response(response.status);
-        let before = self.outbox.pending();
-        let multipart = match std::mem::replace(&mut response.body, Body::Absent) {
-            Body::Parts(parts) => Some(Multipart::new(parts, cx.now, cx.counts.requests)),
-            body => {
-                response.body = body;
-                None
-            }
-        };
-        let bytes = self.outbox.bytes(cx.buffers);
-        encode::head(bytes, &response, multipart.as_ref(), persistence, cx.date);
-        let head_end = self.outbox.pending();
-        if !without_body && !response.status.is_bodiless() {
-            match multipart {
-                Some(parts) => self.outbox.push_parts(parts),
-                None => self.outbox.push_body(response.body),
-            }
-        }
-        let end = self.outbox.pending();
-        cx.counts.body_bytes += end - head_end;
-        if let Some(mut record) = record {
-            record.head = head_end - before;
-            record.length = end - before;
-            self.unsent.get_or_insert_default().push(record, end);
-        }
     }
 
     /// Moves on to the next stage where this one is over, and sets the deadline of what comes next.
