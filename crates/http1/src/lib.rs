@@ -37,4 +37,10 @@ pub trait Service {
     /// The answer to one complete request. Must not block for longer than the server may stand still.
     /// `now` is the loop's current time.
     fn respond(&mut self, request: &Request<'_>, now: base::Nanos) -> Response<Self::File>;
+
+    /// The answer to a request with content that is refused whatever the content is; asked before the content is
+    /// read, which is then dropped unseen. `None` reads the content and asks [`Service::respond`]. Never blocks.
+    fn refuse_early(&self, _request: &Request<'_>) -> Option<Response<Self::File>> {
+        None
+    }
 }

@@ -23,10 +23,12 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
         1 => vec(any::<u8>(), 0..300).prop_map(Body::Sized),
         1 => vec(vec(any::<u8>(), 1..50), 0..6).prop_map(Body::Chunked),
     ];
-    (path, body, any::<bool>(), "[A-Z][a-z]{0,8}: [ -~]{0,40}\r\n", 0_usize..3).prop_map(
-        |(path, body, expects, field, empty_lines)| {
+    // PUT is refused before its content arrives, and then ends the connection if 100 (Continue) is expected.
+    let kind = prop::sample::select(vec![("POST", false), ("POST", true), ("PUT", false)]);
+    (path, body, kind, "[A-Z][a-z]{0,8}: [ -~]{0,40}\r\n", 0_usize..3).prop_map(
+        |(path, body, (method, expects), field, empty_lines)| {
             let expect = if expects { "Expect: 100-continue\r\n" } else { "" };
-            let head = format!("POST {path} HTTP/1.1\r\nX-{field}Host: h\r\n{expect}");
+            let head = format!("{method} {path} HTTP/1.1\r\nX-{field}Host: h\r\n{expect}");
             let mut bytes = "\r\n".repeat(empty_lines).into_bytes();
             bytes.extend_from_slice(head.as_bytes());
             body.append(&mut bytes);

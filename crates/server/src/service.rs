@@ -37,6 +37,10 @@ impl<S: Responder> Responder for Costly<S> {
         }
         response
     }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<S::File>> {
+        self.site.refuse_early(request)
+    }
 }
 
 impl<S: SocketService> SocketService for Costly<S> {
@@ -118,6 +122,10 @@ impl Service for SharedSite {
         let path = request.target.split('?').next();
         let stripe = self.hasher.hash_one(path) as usize % self.stripes.len();
         lock(&self.stripes[stripe]).respond(request, now)
+    }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
+        site::refused_method(request.method)
     }
 }
 

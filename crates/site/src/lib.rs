@@ -55,7 +55,7 @@ use http1::{Method, Request, Response, Service, Status};
 
 pub use cache::CacheLimits;
 pub use counts::Counts;
-pub use respond::File;
+pub use respond::{File, refused_method};
 pub use root::{Root, RootError};
 
 use cache::{Cache, Entry, Slot, Survey};
@@ -128,10 +128,10 @@ impl<C: Clock> Site<C> {
 
     /// Nothing where the reach was too short.
     fn answer(&mut self, request: &Request<'_>, now: Nanos, reach: Reach) -> Option<Response<File>> {
-        match request.method {
-            Method::Get | Method::Head => self.get(request, now, reach),
-            Method::Options => Some(respond::options()),
-            other => Some(respond::other_method(other)),
+        match refused_method(request.method) {
+            None if request.method == Method::Options => Some(respond::options()),
+            None => self.get(request, now, reach),
+            refusal => refusal,
         }
     }
 
@@ -355,5 +355,10 @@ impl<C: Clock> Service for Site<C> {
 
     fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
         self.answer(request, now, Reach::Disk).expect("nothing is out of reach")
+    }
+
+    /// A method decides alone, and no content changes what is served.
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
+        refused_method(request.method)
     }
 }

@@ -84,13 +84,14 @@ pub(crate) fn options() -> Response<File> {
     answer(Status::NO_CONTENT, Bytes::from_static(b"Allow: GET, HEAD, OPTIONS\r\n"), Body::Absent)
 }
 
-/// The answer to a method that is not GET, HEAD or OPTIONS.
-pub(crate) fn other_method(method: Method<'_>) -> Response<File> {
+/// The refusal of a method that is not GET, HEAD or OPTIONS: 405 where HTTP knows it, 501 otherwise.
+pub fn refused_method(method: Method<'_>) -> Option<Response<File>> {
     match method {
-        Method::Other("PATCH" | "TRACE" | "CONNECT") | Method::Put | Method::Post | Method::Delete => {
-            page(Status::METHOD_NOT_ALLOWED, "Allow: GET, HEAD, OPTIONS\r\n")
+        Method::Get | Method::Head | Method::Options => None,
+        Method::Other("PATCH" | "TRACE") | Method::Put | Method::Post | Method::Delete => {
+            Some(page(Status::METHOD_NOT_ALLOWED, "Allow: GET, HEAD, OPTIONS\r\n"))
         }
-        _ => Response::error(Status::NOT_IMPLEMENTED),
+        Method::Other(_) => Some(Response::error(Status::NOT_IMPLEMENTED)),
     }
 }
 

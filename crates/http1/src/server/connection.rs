@@ -258,9 +258,9 @@ impl<F> Connection<F> {
             }
             Awaiting::Body => {
                 cx.counts.timeouts_body += 1;
-                let incoming = self.incoming.take();
-                let head = incoming.as_ref().map_or(&[][..], |incoming| &incoming.head);
-                self.refuse(Status::REQUEST_TIMEOUT, head, cx);
+                if let Some(incoming) = self.incoming.take() {
+                    self.refuse_content(Status::REQUEST_TIMEOUT, &incoming, cx);
+                }
                 self.settle(cx);
             }
             Awaiting::Write => {
@@ -282,6 +282,7 @@ impl<F> Connection<F> {
         if self.is_idle() {
             self.close(cx);
         }
+        self.settle(cx);
     }
 
     /// The transport has failed, or the driver has a reason of its own to give up. Gives memory back and logs
@@ -326,9 +327,14 @@ impl<F> Connection<F> {
         });
     }
 
+    /// Whether a head is complete whose request has no answer yet.
+    fn is_reading_request(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| !incoming.answered)
+    }
+
     /// Everything queued has been sent.
     fn next_stage<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
-        let between_requests = self.inbox.is_empty() && self.incoming.is_none();
+        let between_requests = self.inbox.is_empty() && !self.is_reading_request();
         match self.stage {
             _ if self.deferred => {}
             _ if self.peer_ended => self.close(cx),
@@ -345,7 +351,7 @@ impl<F> Connection<F> {
         if !self.outbox.is_empty() {
             cx.counts.incomplete_responses += 1;
         }
-        if !self.inbox.is_empty() || self.incoming.is_some() {
+        if !self.inbox.is_empty() || self.is_reading_request() {
             cx.counts.incomplete_requests += 1;
         }
         if let (Some(mut unsent), Some(log)) = (self.unsent.take(), &mut cx.log) {

@@ -1,4 +1,4 @@
-//! A request whose content is still arriving, or whose answer is waited for. Rare on a static server, so it
+//! A request whose content is still arriving, or that waits for its answer. Rare on a static server, so it
 //! alone pays for a copy of its head.
 
 use super::Limits;
@@ -11,6 +11,8 @@ pub(super) struct Incoming {
     pub(super) head: Box<[u8]>,
     /// The content, if the service is to see it.
     pub(super) content: Vec<u8>,
+    /// The request has its answer; its content is read to find the next request, and dropped.
+    pub(super) answered: bool,
     decoder: Decoder,
 }
 
@@ -30,12 +32,13 @@ impl Incoming {
             Framing::Sized(left) => Decoder::Sized { left },
             Framing::Chunked => Decoder::Chunked(Chunked::new(limits.body_bytes)),
         };
-        Ok(Incoming { head: head.into(), content: Vec::new(), decoder })
+        Ok(Incoming { head: head.into(), content: Vec::new(), answered: false, decoder })
     }
 
     /// A request that has arrived and waits for its answer.
     pub(super) fn complete(head: &[u8], content: &[u8]) -> Incoming {
-        Incoming { head: head.into(), content: content.to_vec(), decoder: Decoder::Sized { left: 0 } }
+        let decoder = Decoder::Sized { left: 0 };
+        Incoming { head: head.into(), content: content.to_vec(), answered: false, decoder }
     }
 
     /// Takes what belongs to the content and says how much that was.
@@ -43,9 +46,9 @@ impl Incoming {
     /// # Errors
     /// 400 for a broken chunked coding, 413 when it grows above the limit.
     pub(super) fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<usize, Status> {
-        let Incoming { content, decoder, .. } = self;
+        let Incoming { content, answered, decoder, .. } = self;
         let mut keep = |data: &[u8]| {
-            if limits.keep_body {
+            if limits.keep_body && !*answered {
                 content.extend_from_slice(data);
             }
         };

@@ -50,6 +50,11 @@ pub trait Responder {
     /// The answer to one complete request, or nothing where it has to be waited for. The connection then
     /// keeps the request, takes no other, and asks again at [`Connection::resume`].
     fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<Self::File>>;
+
+    /// As [`Service::refuse_early`].
+    fn refuse_early(&self, _request: &Request<'_>) -> Option<Response<Self::File>> {
+        None
+    }
 }
 
 impl<S: Service> Responder for S {
@@ -57,6 +62,10 @@ impl<S: Service> Responder for S {
 
     fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<S::File>> {
         Some(self.respond(request, now))
+    }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<S::File>> {
+        Service::refuse_early(self, request)
     }
 }
 

@@ -39,6 +39,10 @@ impl Responder for Echo {
         self.served += 1;
         Some(self.answer(request))
     }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
+        (request.method == Method::Put).then(|| Response::error(Status::METHOD_NOT_ALLOWED))
+    }
 }
 
 impl Echo {
@@ -47,6 +51,9 @@ impl Echo {
         let range = |offset, length| Body::File(FileRange { file: File, offset, length });
         let number = |prefix: &str| request.path().strip_prefix(prefix).and_then(|n| n.parse::<u64>().ok());
         let ok = |body| Response { status: Status::OK, fields: plain.clone(), body, close: false };
+        if let Some(refusal) = self.refuse_early(request) {
+            return refusal;
+        }
         if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
             return Response::error(Status::NOT_IMPLEMENTED);
         }
@@ -288,7 +295,8 @@ pub fn server_property(data: &[u8]) {
     if !input.windows(4).any(|window| window == b"HEAD") {
         let replies = replies(&whole.output).expect("the answers are HTTP");
         let persistent = replies.iter().take_while(|reply| reply.persistent).count();
-        assert_eq!(persistent, replies.len() - usize::from(whole.ended), "only the last may close");
+        // Behind a request that was refused early, content that breaks off ends the connection without a word.
+        assert!(replies.len() - persistent <= usize::from(whole.ended), "only the last may close");
     }
 }
 

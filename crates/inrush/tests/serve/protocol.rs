@@ -70,16 +70,62 @@ fn content_is_read_and_thrown_away() {
 }
 
 #[test]
-fn who_waits_for_100_continue_gets_it() {
+fn a_method_is_refused_before_its_content_arrives() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let server = Server::sped(&files.root(), mechanism, &[]);
         let mut client = server.client();
+        client.send("POST /small.bin HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n");
+        let refused = client.response();
+        assert_eq!((refused.status, refused.says_close()), (405, false));
+        client.send("data");
+        assert_eq!(client.get(Files::SMALL.0).status, 200);
+        // No 100 (Continue), and the connection ends: the content may come or not.
         client.send("PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
+        let refused = client.response();
+        assert_eq!((refused.status, refused.says_close()), (405, true));
+        assert!(client.ends());
+        server.stop_well();
+    });
+}
+
+#[test]
+fn a_request_that_is_served_gets_100_continue() {
+    let files = Files::new();
+    on_every_mechanism(|mechanism| {
+        let server = Server::sped(&files.root(), mechanism, &[]);
+        let mut client = server.client();
+        client.send_get(Files::SMALL.0, "Expect: 100-continue\r\nContent-Length: 4\r\n");
         assert_eq!(client.response().status, 100);
         client.send("data");
-        assert_eq!(client.response().status, 405);
-        assert_eq!(client.get(Files::SMALL.0).status, 200);
+        assert!(client.response().body == pattern(Files::SMALL.1));
+        server.stop_well();
+    });
+}
+
+#[test]
+fn other_protocols_are_refused_at_once() {
+    let files = Files::new();
+    on_every_mechanism(|mechanism| {
+        let mut server = Server::sped(&files.root(), mechanism, &[]);
+        // None of these ends a line: what is refused is refused without one.
+        for (hello, status) in [
+            (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], 400),
+            (b"SSH-2.0-OpenSSH_9.2p1 Debian-2", 400),
+            (b"PRI * HTTP/2.0", 505),
+            (b"GET / HTTP/5.6", 505),
+            (b"\0\0\0", 400),
+        ] {
+            let mut client = server.client();
+            client.send(hello);
+            let response = client.response();
+            assert_eq!((response.status, response.says_close()), (status, true), "{}", hello.escape_ascii());
+            assert!(client.ends());
+        }
+        assert_eq!(
+            server.eventually("closed", |status| status.count("closed") == 5).count("timeouts_header"),
+            0
+        );
         server.stop_well();
     });
 }
@@ -133,9 +179,11 @@ fn hostile() -> Vec<(Vec<u8>, u16)> {
         (get("Host: x\r\nContent-Length: -1\r\n"), 400),
         (get("Host: x\r\nContent-Length: 99999999999999999999\r\n"), 413),
         (get("Host: x\r\nTransfer-Encoding: gzip, chunked\r\n"), 501),
-        (post("Transfer-Encoding: chunked\r\n\r\nxyz\r\n"), 400),
-        (post("Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"), 400),
-        (post("Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n"), 400),
+        (get("Host: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"), 400),
+        (get("Host: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"), 400),
+        (get("Host: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n"), 400),
+        (get("Host: x\r\nTransfer-Encoding: chunked\r\n\r\n3;\r\nabc\r\n0\r\n"), 400),
+        (get("Host: [:::]\r\n"), 400),
         (post("Content-Length: 1073741824\r\n\r\n"), 413),
         (format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(9000)).into_bytes(), 414),
         (vec![b'a'; 100_000], 414),

@@ -5,7 +5,7 @@ use super::super::log::Record;
 use super::super::{Context, MOST_FIELDS, Responder};
 use super::{Awaiting, Connection, Stage};
 use crate::encode::{self, Multipart, Persistence};
-use crate::head::{self, Framing};
+use crate::head::{self, Framing, Head};
 use crate::head_syntax::HeadSyntax;
 use crate::request::{Method, Request, Version};
 use crate::response::{Body, Response};
@@ -16,6 +16,7 @@ use crate::status::Status;
 const FEW_FIELDS: usize = 32;
 /// Empty lines tolerated before a request line: old clients send one after a body (RFC 9112, 2.2).
 const EMPTY_LINES: u8 = 4;
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What has been read of a request's content when its head is looked at.
 pub(super) enum Content<'a> {
@@ -101,7 +102,9 @@ impl<F> Connection<F> {
     ) -> Option<usize> {
         match incoming.read(input, &cx.settings.limits) {
             Ok(count) if incoming.is_complete() => {
-                self.request(&incoming.head, Content::Read(&incoming.content), cx);
+                if !incoming.answered {
+                    self.request(&incoming.head, Content::Read(&incoming.content), cx);
+                }
                 Some(count)
             }
             Ok(count) => {
@@ -109,9 +112,23 @@ impl<F> Connection<F> {
                 Some(count)
             }
             Err(status) => {
-                self.refuse(status, &incoming.head, cx);
+                self.refuse_content(status, &incoming, cx);
                 Some(input.len())
             }
+        }
+    }
+
+    /// Ends the connection because of a request's content; with a refusal unless the request has its answer.
+    pub(super) fn refuse_content<S: Responder<File = F>>(
+        &mut self,
+        status: Status,
+        incoming: &Incoming,
+        cx: &mut Context<'_, S>,
+    ) {
+        if incoming.answered {
+            self.stage = Stage::Last { linger: true };
+        } else {
+            self.refuse(status, &incoming.head, cx);
         }
     }
 
@@ -146,10 +163,16 @@ impl<F> Connection<F> {
         let mut head = head::parse(bytes, &mut slots, &mut spare, limits)?;
         match content {
             Content::Unread { some_is_here } if head.framing != Framing::Empty => {
-                self.incoming = Some(Box::new(Incoming::new(bytes, head.framing, limits)?));
-                if head.expects_continue && !some_is_here {
-                    self.outbox.bytes(cx.buffers).extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-                    cx.counts.responses_100_continue += 1;
+                let incoming = Box::new(Incoming::new(bytes, head.framing, limits)?);
+                match cx.service.refuse_early(&head.request) {
+                    Some(refusal) => self.answer_early(refusal, &head, incoming, cx),
+                    None => {
+                        self.incoming = Some(incoming);
+                        if head.expects_continue && !some_is_here {
+                            self.outbox.bytes(cx.buffers).extend_from_slice(CONTINUE);
+                            cx.counts.responses_100_continue += 1;
+                        }
+                    }
                 }
             }
             Content::Unread { .. } => self.answer(bytes, &head.request, head.persistent, cx),
@@ -159,6 +182,26 @@ impl<F> Connection<F> {
             }
         }
         Ok(())
+    }
+
+    /// Answers a request whose content has yet to arrive. That content is dropped as it comes, within the limits
+    /// on any content; the next request is behind it.
+    fn answer_early<S: Responder<File = F>>(
+        &mut self,
+        mut refusal: Response<F>,
+        head: &Head<'_>,
+        mut incoming: Box<Incoming>,
+        cx: &mut Context<'_, S>,
+    ) {
+        // After an answer other than 100 a client may leave its content out: what follows would be ambiguous.
+        refusal.close |= head.expects_continue;
+        self.respond(refusal, &head.request, head.persistent, cx);
+        if let Stage::Last { linger } = &mut self.stage {
+            *linger = true;
+            return;
+        }
+        incoming.answered = true;
+        self.incoming = Some(incoming);
     }
 
     /// Answers, or keeps the request until the responder can.
@@ -174,6 +217,17 @@ impl<F> Connection<F> {
             self.incoming = Some(Box::new(Incoming::complete(head, request.body)));
             return;
         };
+        self.respond(response, request, client_persists, cx);
+    }
+
+    /// Queues the service's answer, and decides whether it is the connection's last.
+    fn respond<S: Responder<File = F>>(
+        &mut self,
+        response: Response<F>,
+        request: &Request<'_>,
+        client_persists: bool,
+        cx: &mut Context<'_, S>,
+    ) {
         cx.counts.requests += 1;
         self.requests += 1;
         let may_serve_more = cx.settings.limits.requests_per_connection.allows(u64::from(self.requests) + 1);

@@ -68,6 +68,10 @@ impl Responder for AmpedSite {
             response => response,
         }
     }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
+        site::refused_method(request.method)
+    }
 }
 
 impl SocketService for AmpedSite {

@@ -28,6 +28,10 @@ impl<S: SocketService + Clone + Send + Sync> Responder for Gate<'_, S> {
     fn respond_or_wait(&mut self, _request: &Request<'_>, now: Nanos) -> Option<Response<Arc<OwnedFd>>> {
         if self.0.admission().admits(now) { None } else { Some(unavailable()) }
     }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        self.0.service.refuse_early(request)
+    }
 }
 
 impl<S: SocketService + Clone + Send + Sync> SocketService for Gate<'_, S> {
