@@ -176,9 +176,7 @@ impl Representation {
 }
 
 fn etag(stamp: Stamp, coding: Coding) -> String {
-    let (seconds, nanos) = stamp.modified;
-    let modified = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-    let mut etag = format!("\"{modified:x}-{:x}", stamp.length);
+    let mut etag = format!("\"{:x}-{:x}", stamp.digest(), stamp.length);
     if coding != Coding::Identity {
         // Writing to a String cannot fail.
         let _ = write!(etag, "-{}", coding.suffix());

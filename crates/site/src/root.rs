@@ -53,7 +53,7 @@ pub(crate) struct Directory {
     inode: u64,
 }
 
-/// What identifies a version of a file without reading it.
+/// The metadata that identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -234,6 +234,15 @@ impl Stamp {
             FileType::Directory => Err(LookupError::IsDirectory),
             _ => Err(LookupError::NotFound),
         }
+    }
+
+    /// A digest (FNV-1a) that differs between versions of a file, and is the same in every process. The device is
+    /// left out: its number may be another after a reboot.
+    pub(crate) fn digest(&self) -> u64 {
+        let (modified, changed) = (self.modified, self.changed);
+        let words = [self.inode, modified.0 as u64, modified.1, changed.0 as u64, changed.1];
+        let bytes = words.into_iter().flat_map(u64::to_le_bytes);
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
     }
 }
 

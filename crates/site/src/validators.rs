@@ -1,9 +1,10 @@
 //! Conditional requests (RFC 9110, 13): is what the client has still what we have?
 //!
-//! Owns the order of precedence of 13.2.2 and the comparison of entity tags and dates. An entity tag is
-//! made of the modification time in nanoseconds, the length and the coding, and counts as strong: a file
-//! that is rewritten within one tick of the file system's clock without changing its length keeps it.
-//! The inode is left out, so that copies of one tree on several machines agree.
+//! Owns the order of precedence of 13.2.2 and the comparison of entity tags and dates. An entity tag is made of the
+//! inode, the times of modification and of change in nanoseconds, the length and the coding, and counts as strong.
+//! The modification time alone would not do: builds and archives set it, so that two versions can share it. The time
+//! of change cannot be set. Copies of one tree on several machines therefore have different tags; a client that
+//! changes the machine gets 200 where it could have got 304.
 //!
 //! A date in `If-Range` must equal `Last-Modified` exactly; that the client holds a strong one (8.8.2.2)
 //! is the client's duty by 13.1.5.

@@ -3,12 +3,13 @@
 mod common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use base::Nanos;
-use common::{Fixture, THEN};
-use site::{CacheLimits, Options};
+use base::{Nanos, SimulatedClock, WallTime};
+use common::{Fixture, THEN, TODAY};
+use site::{CacheLimits, Options, Root, Site};
 
 #[test]
 fn a_hit_looks_at_nothing_and_a_change_is_noticed_after_a_second() {
@@ -212,6 +213,64 @@ fn a_change_within_the_same_second_changes_the_entity_tag() {
     site.second_passes();
     let second = site.get_with("/page", &[("If-None-Match", &first)]);
     assert_eq!((second.status, &second.body[..]), (200, &b"two"[..]));
+}
+
+/// The entity tags of a small file, of a large one, and of a small one's sibling.
+fn entity_tags(site: &mut Fixture) -> [String; 3] {
+    let gzip = &[("Accept-Encoding", "gzip")][..];
+    [("/small", &[][..]), ("/large", &[]), ("/small", gzip)]
+        .map(|(target, fields)| site.get_with(target, fields).field("ETag").unwrap().to_owned())
+}
+
+#[test]
+fn a_file_of_the_same_time_and_length_has_another_entity_tag() {
+    let mut site = Fixture::new();
+    let files = [("small", 3), ("large", 100_000), ("small.gz", 2)];
+    let write = |site: &Fixture, letter: &str, suffix: &str| {
+        for (name, length) in files {
+            site.write(&format!("{name}{suffix}"), letter.repeat(length));
+        }
+    };
+    write(&site, "a", "");
+    let first = entity_tags(&mut site);
+    write(&site, "b", ".new");
+    for (name, _) in files {
+        fs::rename(site.path(&format!("{name}.new")), site.path(name)).unwrap();
+    }
+    site.second_passes();
+    let replaced = entity_tags(&mut site);
+    // Rewritten in place: the kernel's time of change must have moved on, which takes a tick on older kernels.
+    let changed = |site: &Fixture| {
+        files.map(|(name, _)| {
+            let data = fs::metadata(site.path(name)).unwrap();
+            (data.ctime(), data.ctime_nsec())
+        })
+    };
+    let before = changed(&site);
+    while changed(&site).iter().zip(&before).any(|(now, before)| now == before) {
+        write(&site, "c", "");
+    }
+    site.second_passes();
+    let rewritten = entity_tags(&mut site);
+    for tags in [&first, &replaced, &rewritten] {
+        assert!(tags.iter().all(|tag| first == *tags || !first.contains(tag)), "{first:?} {tags:?}");
+    }
+    assert!(replaced.iter().all(|tag| !rewritten.contains(tag)), "{replaced:?} {rewritten:?}");
+    let old = site.get_with("/small", &[("If-None-Match", &first[0])]);
+    assert_eq!((old.status, &old.body[..]), (200, &b"ccc"[..]));
+}
+
+#[test]
+fn an_entity_tag_is_the_same_in_every_loop_and_after_a_restart() {
+    let mut site = Fixture::new();
+    site.write("small", "abc");
+    site.write("small.gz", "ab");
+    site.write("large", "x".repeat(100_000));
+    let first = entity_tags(&mut site);
+    let root = Arc::new(Root::open(site.path("")).unwrap());
+    let clock = SimulatedClock::new(WallTime { seconds: TODAY + 1000 });
+    site.site = Site::new(root, Options::default(), clock);
+    assert_eq!(entity_tags(&mut site), first);
 }
 
 #[test]
