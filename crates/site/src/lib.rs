@@ -8,6 +8,8 @@
 //! Decisions that a client can see:
 //! - 404, not 403, for a directory without an index, for dot-files (but `/.well-known/`), for links that
 //!   leave the root, for anything that is no regular file: what is not served is not disclosed.
+//! - A symbolic link is followed while it stays inside the root, be it relative or absolute, and the name that it
+//!   leads to decides whether the file is a dot-file. A hard link cannot be told from the file itself.
 //! - A directory without its slash is redirected (301); there are no listings.
 //! - 400 for a malformed escape, `%00`, `%2F`, and for `..` above the root.
 //! - Precompressed siblings (`.br`, `.zst`, `.gz`) not older than their file are offered by
@@ -41,6 +43,7 @@
 mod cache;
 mod counts;
 pub mod encoding;
+mod links;
 pub mod path;
 pub mod ranges;
 mod representation;
@@ -123,11 +126,12 @@ impl<C: Clock> Site<C> {
     /// files. A larger file is opened, and nothing is said about its contents. Where the answer is nothing,
     /// [`Service::respond`] by anybody makes the kernel fetch what is missing.
     pub fn respond_from_memory(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
-        self.answer(request, now, Reach::Memory)
+        self.answer(request, now, false)
     }
 
-    /// Nothing where the reach was too short.
-    fn answer(&mut self, request: &Request<'_>, now: Nanos, reach: Reach) -> Option<Response<File>> {
+    /// `None` where memory is not enough and the disk may not be asked.
+    fn answer(&mut self, request: &Request<'_>, now: Nanos, disk: bool) -> Option<Response<File>> {
+        let reach = Reach { disk, dot_files: self.options.show_dot_files };
         match refused_method(request.method) {
             None if request.method == Method::Options => Some(respond::options()),
             None => self.get(request, now, reach),
@@ -338,6 +342,7 @@ impl<C: Clock> Site<C> {
                 (&mut self.counts.not_found, Response::error(Status::NOT_FOUND))
             }
             LookupError::Escapes => (&mut self.counts.refused_escapes, Response::error(Status::NOT_FOUND)),
+            LookupError::Hidden => (&mut self.counts.hidden, Response::error(Status::NOT_FOUND)),
             LookupError::Forbidden => (&mut self.counts.forbidden, Response::error(Status::FORBIDDEN)),
             LookupError::Exhausted => (&mut self.counts.descriptors_exhausted, respond::unavailable()),
             LookupError::Cold => unreachable!("a reach that is too short is no refusal"),
@@ -354,7 +359,7 @@ impl<C: Clock> Service for Site<C> {
     type File = File;
 
     fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
-        self.answer(request, now, Reach::Disk).expect("nothing is out of reach")
+        self.answer(request, now, true).expect("nothing is out of reach")
     }
 
     /// A method decides alone, and no content changes what is served.

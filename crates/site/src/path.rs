@@ -107,7 +107,8 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-fn is_hidden(relative: &[u8]) -> bool {
+/// Whether a part of a name below the root begins with a dot, but for `/.well-known/`.
+pub(crate) fn is_hidden(relative: &[u8]) -> bool {
     let mut segments = relative.split(|&byte| byte == b'/').enumerate();
     segments.any(|(depth, name)| name.starts_with(b".") && !(depth == 0 && name == WELL_KNOWN))
 }

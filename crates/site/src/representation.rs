@@ -205,11 +205,11 @@ fn read_whole(file: &OwnedFd, length: u64, reach: Reach) -> Result<Option<Bytes>
 /// Reads once, from memory only where that is the reach. A file system that cannot tell what it has in memory
 /// (EOPNOTSUPP) is taken to have nothing.
 fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64, reach: Reach) -> Result<usize, Errno> {
-    match reach {
-        Reach::Disk => pread(file, buffer, offset),
-        Reach::Memory => preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)
-            .map_err(|errno| if errno == Errno::OPNOTSUPP { Errno::AGAIN } else { errno }),
+    if reach.disk {
+        return pread(file, buffer, offset);
     }
+    preadv2(file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT)
+        .map_err(|errno| if errno == Errno::OPNOTSUPP { Errno::AGAIN } else { errno })
 }
 
 /// A media type, and whether it is text, which is served as UTF-8.
@@ -241,9 +241,10 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, b"12345").unwrap();
         let file = OwnedFd::from(file);
-        assert_eq!(read_whole(&file, 4, Reach::Disk), Ok(None));
-        assert_eq!(read_whole(&file, 5, Reach::Disk), Ok(Some(Bytes::from_static(b"12345"))));
-        assert_eq!(read_whole(&file, 6, Reach::Disk), Ok(None));
+        let reach = Reach { disk: true, dot_files: false };
+        assert_eq!(read_whole(&file, 4, reach), Ok(None));
+        assert_eq!(read_whole(&file, 5, reach), Ok(Some(Bytes::from_static(b"12345"))));
+        assert_eq!(read_whole(&file, 6, reach), Ok(None));
     }
 
     #[test]

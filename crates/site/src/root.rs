@@ -1,10 +1,10 @@
 //! The served directory, and the only way into it.
 //!
-//! Owns the directory's descriptor and every look-up below it. Each look-up is one `openat2` with
-//! `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS`: the kernel refuses whatever would leave the root, at every
-//! step and without a race. Symbolic links are followed while they stay inside; an absolute link counts
-//! as leaving, wherever it points. Does not know paths as they arrive (see [`path`](crate::path)) nor
-//! what a file means.
+//! Owns the directory's descriptor and every look-up below it. Each look-up is one `openat2` with `RESOLVE_BENEATH |
+//! RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`: the kernel refuses a name that would leave the root, at every step
+//! and without a race. A name with a symbolic link in it takes a second look ([`links`](crate::links)), after which
+//! the same rules hold for the name without links. Does not know paths as they arrive (see
+//! [`path`](crate::path)) nor what a file means.
 //!
 //! A root may vanish and come back (a deployment renames directories, or turns a link): [`Root::current`]
 //! compares what the path names now with what is open.
@@ -12,14 +12,18 @@
 //! Invariant: only regular files are opened for reading. They are looked at through `O_PATH` first,
 //! because opening a FIFO or a device can have effects of its own.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
-/// `openat2` gives EAGAIN where a rename raced with a `..` in a link; so often it is tried.
+use crate::links;
+
+/// Times that a name is resolved again because a directory on its way became a link meanwhile.
 const RACES_TOLERATED: usize = 4;
 
 /// Why a directory cannot be served.
@@ -51,6 +55,8 @@ pub(crate) struct Directory {
     descriptor: OwnedFd,
     device: u64,
     inode: u64,
+    /// Its path as given and its path without links: what absolute links into it begin with.
+    paths: Vec<PathBuf>,
 }
 
 /// The metadata that identifies a version of a file.
@@ -67,19 +73,20 @@ pub(crate) struct Stamp {
 
 /// How far a look-up may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// To what the kernel has in memory, and no further: [`LookupError::Cold`] where that is not enough.
-    Memory,
-    /// To the disk, and it may wait for it.
-    Disk,
+pub(crate) struct Reach {
+    /// To the disk, and it may wait for it. Otherwise to what the kernel has in memory: [`LookupError::Cold`] where
+    /// that is not enough.
+    pub(crate) disk: bool,
+    /// Through links to files whose name begins with a dot.
+    pub(crate) dot_files: bool,
 }
 
 impl Reach {
     /// What an errno means: from memory alone, EAGAIN is that it does not suffice.
     pub(crate) fn error(self, errno: Errno) -> LookupError {
-        match (self, errno) {
-            (Reach::Memory, Errno::AGAIN) => LookupError::Cold,
-            _ => errno.into(),
+        match errno {
+            Errno::AGAIN if !self.disk => LookupError::Cold,
+            errno => errno.into(),
         }
     }
 }
@@ -93,6 +100,8 @@ pub(crate) enum LookupError {
     IsDirectory,
     /// A link leads out of the root.
     Escapes,
+    /// A link leads to a dot-file.
+    Hidden,
     /// The server may not read it.
     Forbidden,
     /// No descriptor or no memory left.
@@ -135,7 +144,7 @@ impl Root {
         let path = std::path::absolute(given).map_err(failed)?;
         let directory = Directory::open(&path).map_err(|errno| failed(errno.into()))?;
         directory
-            .openat2(b".", OFlags::PATH, Reach::Disk)
+            .open_plain(b".", OFlags::PATH, Reach { disk: true, dot_files: false })
             .map_err(|errno| RootError::NoOpenat2(errno.into()))?;
         Ok(Root { path, open: Mutex::new(Some(Arc::new(directory))) })
     }
@@ -169,22 +178,32 @@ impl Directory {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&descriptor)?;
-        Ok(Directory { descriptor, device: stat.st_dev, inode: stat.st_ino })
+        // Where it cannot be told, absolute links by that path count as leading out.
+        let real = std::fs::canonicalize(path).ok().filter(|real| real != path);
+        let paths = [path.to_owned()].into_iter().chain(real).collect();
+        Ok(Directory { descriptor, device: stat.st_dev, inode: stat.st_ino, paths })
     }
 
     fn is(&self, stat: &Stat) -> bool {
         (self.device, self.inode) == (stat.st_dev, stat.st_ino)
     }
 
+    /// The rest of an absolute path that begins with this directory's own.
+    pub(crate) fn below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let mut rests = self.paths.iter().filter_map(|own| path.strip_prefix(own).ok());
+        rests.next().map(|rest| rest.as_os_str().as_bytes())
+    }
+
     /// What a name stands for now, without opening it for reading. `openat2`, `fstat`, `close`.
     pub(crate) fn examine(&self, name: &[u8], reach: Reach) -> Result<Stamp, LookupError> {
-        Stamp::of(self.openat2(name, OFlags::PATH, reach).map_err(|errno| reach.error(errno))?)
+        Stamp::of(self.open_at(name, OFlags::PATH, reach)?)
     }
 
     /// Whether there is certainly nothing under a name: cheaper than [`Directory::examine`], which is to be
     /// asked where this says no. `fstatat`.
     pub(crate) fn is_absent(&self, name: &[u8], reach: Reach) -> bool {
-        if reach == Reach::Memory {
+        if !reach.disk {
             // fstatat has no way to be told not to wait.
             return false;
         }
@@ -197,25 +216,34 @@ impl Directory {
     pub(crate) fn open_file(&self, name: &[u8], reach: Reach) -> Result<(OwnedFd, Stamp), LookupError> {
         // O_NONBLOCK: the name may have become a FIFO since it was examined.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let descriptor = self.openat2(name, flags, reach).map_err(|errno| reach.error(errno))?;
+        let descriptor = self.open_at(name, flags, reach)?;
         let stamp = Stamp::of(&descriptor)?;
         Ok((descriptor, stamp))
     }
 
-    fn openat2(&self, name: &[u8], flags: OFlags, reach: Reach) -> Result<OwnedFd, Errno> {
-        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        // RESOLVE_CACHED (Linux 5.12) fails with EAGAIN where a name is not in the kernel's cache of names.
-        resolve.set(ResolveFlags::CACHED, reach == Reach::Memory);
-        let flags = flags | OFlags::CLOEXEC;
-        let mut last = Errno::AGAIN;
+    fn open_at(&self, name: &[u8], flags: OFlags, reach: Reach) -> Result<OwnedFd, LookupError> {
+        let mut opened = self.open_plain(name, flags, reach);
         for _ in 0..RACES_TOLERATED {
-            match rustix::fs::openat2(&self.descriptor, name, flags, Mode::empty(), resolve) {
-                Err(Errno::AGAIN) if reach == Reach::Memory => return Err(Errno::AGAIN),
-                Err(errno @ (Errno::AGAIN | Errno::INTR)) => last = errno,
-                result => return result,
+            match opened {
+                Err(Errno::LOOP) => {
+                    opened = self.open_plain(&links::resolve(self, name, reach)?, flags, reach)
+                }
+                result => return result.map_err(|errno| reach.error(errno)),
             }
         }
-        Err(last)
+        Err(LookupError::Failed)
+    }
+
+    /// Opens a name without a symbolic link in it; with `O_PATH | O_NOFOLLOW` the last part may be one. `openat2`.
+    ///
+    /// # Errors
+    /// ELOOP where a link is on the way; EXDEV where the name leaves the root; EAGAIN where memory is not enough.
+    pub(crate) fn open_plain(&self, name: &[u8], flags: OFlags, reach: Reach) -> Result<OwnedFd, Errno> {
+        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        // RESOLVE_CACHED (Linux 5.12) fails with EAGAIN where a name is not in the kernel's cache of names.
+        resolve.set(ResolveFlags::CACHED, !reach.disk);
+        let flags = flags | OFlags::CLOEXEC;
+        retry_on_intr(|| rustix::fs::openat2(&self.descriptor, name, flags, Mode::empty(), resolve))
     }
 }
 
@@ -252,6 +280,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    const REACH: Reach = Reach { disk: true, dot_files: false };
+
     fn tree() -> (tempfile::TempDir, Root) {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir_all(place.path().join("root/dir")).unwrap();
@@ -284,7 +314,7 @@ mod tests {
             ("parent/secret", Err(LookupError::Escapes)),
             ("../secret", Err(LookupError::Escapes)),
             ("absolute-out", Err(LookupError::Escapes)),
-            ("absolute-in", Err(LookupError::Escapes)),
+            ("absolute-in", Ok(6)),
             ("magic/etc/passwd", Err(LookupError::Escapes)),
             ("/etc/passwd", Err(LookupError::Escapes)),
             ("loop", Err(LookupError::NotFound)),
@@ -294,12 +324,12 @@ mod tests {
             ("dir/..", Err(LookupError::IsDirectory)),
             ("nul\0", Err(LookupError::NotFound)),
         ] {
-            let examined = directory.examine(name.as_bytes(), Reach::Disk).map(|stamp| stamp.length);
+            let examined = directory.examine(name.as_bytes(), REACH).map(|stamp| stamp.length);
             assert_eq!(examined, expected, "{name}");
-            let opened = directory.open_file(name.as_bytes(), Reach::Disk).map(|(_, stamp)| stamp.length);
+            let opened = directory.open_file(name.as_bytes(), REACH).map(|(_, stamp)| stamp.length);
             assert_eq!(opened, expected, "{name}");
         }
-        assert_eq!(directory.examine(&[b'x'; 300], Reach::Disk), Err(LookupError::NotFound));
+        assert_eq!(directory.examine(&[b'x'; 300], REACH), Err(LookupError::NotFound));
     }
 
     #[test]
@@ -310,8 +340,8 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(place.path().join("root/socket")).unwrap();
         let directory = root.current().unwrap();
         for name in [&b"fifo"[..], b"socket"] {
-            assert_eq!(directory.examine(name, Reach::Disk), Err(LookupError::NotFound));
-            assert_eq!(directory.open_file(name, Reach::Disk).unwrap_err(), LookupError::NotFound);
+            assert_eq!(directory.examine(name, REACH), Err(LookupError::NotFound));
+            assert_eq!(directory.open_file(name, REACH).unwrap_err(), LookupError::NotFound);
         }
     }
 
@@ -329,7 +359,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let second = root.current().unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        assert_eq!(second.examine(b"dir/file", Reach::Disk), Err(LookupError::NotFound));
+        assert_eq!(second.examine(b"dir/file", REACH), Err(LookupError::NotFound));
     }
 
     #[test]
@@ -343,7 +373,7 @@ mod tests {
         symlink("root/dir", &current).unwrap();
         let second = root.current().unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        assert!(second.examine(b"file", Reach::Disk).is_ok());
+        assert!(second.examine(b"file", REACH).is_ok());
     }
 
     #[test]

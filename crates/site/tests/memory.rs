@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use base::SimulatedClock;
@@ -48,8 +49,12 @@ fn forgets(fixture: &Fixture) -> bool {
 fn what_the_kernel_has_is_served_and_what_is_not_there_is_absent() {
     let mut fixture = Fixture::new();
     fixture.write("small.txt", "content");
+    fixture.write(".hidden", "hidden");
+    symlink("small.txt", fixture.path("link.txt")).unwrap();
+    symlink(fixture.path("small.txt"), fixture.path("absolute.txt")).unwrap();
+    symlink(".hidden", fixture.path("to-hidden.txt")).unwrap();
     // The other one's look-up puts the names into the kernel's cache, those that do not exist among them.
-    for target in ["/small.txt", "/nothing.txt"] {
+    for target in ["/small.txt", "/nothing.txt", "/link.txt", "/absolute.txt", "/to-hidden.txt"] {
         fixture.get(target);
     }
     let root = Arc::new(site::Root::open(fixture.path("")).unwrap());
@@ -58,11 +63,14 @@ fn what_the_kernel_has_is_served_and_what_is_not_there_is_absent() {
         site::Options::default(),
         SimulatedClock::new(base::WallTime { seconds: common::TODAY }),
     );
-    let found = from_memory(&mut site, fixture.now, "/small.txt").expect("it has just been read");
-    assert!(matches!(found.body, Body::Bytes(bytes) if &bytes[..] == b"content"));
-    let absent =
-        from_memory(&mut site, fixture.now, "/nothing.txt").expect("its absence has just been found");
-    assert_eq!(absent.status, Status::NOT_FOUND);
+    for target in ["/small.txt", "/link.txt", "/absolute.txt"] {
+        let found = from_memory(&mut site, fixture.now, target).expect("it has just been read");
+        assert!(matches!(found.body, Body::Bytes(bytes) if &bytes[..] == b"content"));
+    }
+    for target in ["/nothing.txt", "/to-hidden.txt"] {
+        let absent = from_memory(&mut site, fixture.now, target).expect("its absence has just been found");
+        assert_eq!(absent.status, Status::NOT_FOUND);
+    }
     assert_eq!(site.counts().cold, 0);
 }
 
