@@ -37,6 +37,15 @@ pub enum RootError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// The user may not look into the directory.
+    #[error(
+        "no permission to serve {path}: the server's user needs search permission (x) on it and on every directory \
+         above it"
+    )]
+    Forbidden {
+        /// As given.
+        path: PathBuf,
+    },
     /// `openat2` is missing (a kernel before 5.6) or forbidden (a sandbox).
     #[error("the system call openat2 is not available ({0}): serving files safely needs Linux 5.6")]
     NoOpenat2(std::io::Error),
@@ -139,13 +148,20 @@ impl Root {
     /// [`RootError`]: the path is no directory that can be opened, or the kernel lacks `openat2`.
     pub fn open(path: impl AsRef<Path>) -> Result<Root, RootError> {
         let given = path.as_ref();
-        let failed = |source| RootError::Open { path: given.to_owned(), source };
+        let failed = |source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::PermissionDenied => RootError::Forbidden { path: given.to_owned() },
+            _ => RootError::Open { path: given.to_owned(), source },
+        };
         // The working directory may change later; the path must keep naming the same place.
         let path = std::path::absolute(given).map_err(failed)?;
         let directory = Directory::open(&path).map_err(|errno| failed(errno.into()))?;
-        directory
-            .open_plain(b".", OFlags::PATH, Reach { disk: true, dot_files: false })
-            .map_err(|errno| RootError::NoOpenat2(errno.into()))?;
+        directory.open_plain(b".", OFlags::PATH, Reach { disk: true, dot_files: false }).map_err(
+            |errno| match errno {
+                // What a kernel without the call answers, and what sandboxes answer for it.
+                Errno::NOSYS | Errno::PERM => RootError::NoOpenat2(errno.into()),
+                errno => failed(errno.into()),
+            },
+        )?;
         Ok(Root { path, open: Mutex::new(Some(Arc::new(directory))) })
     }
 
@@ -278,7 +294,9 @@ impl Stamp {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use rustix::process::Uid;
 
     const REACH: Reach = Reach { disk: true, dot_files: false };
 
@@ -400,5 +418,26 @@ mod tests {
         let error = Root::open(place.path().join("secret")).unwrap_err().to_string();
         assert!(error.starts_with("cannot open ") && error.contains("secret as a directory: "), "{error}");
         assert!(Root::open(place.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn a_directory_that_the_user_may_not_enter_is_a_matter_of_permission() {
+        let (place, _) = tree();
+        let root = place.path().join("root");
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o600)).unwrap();
+        for path in [root.clone(), root.join("dir")] {
+            // Only the thread's own identity changes.
+            let opened = std::thread::spawn(move || {
+                let nobody = Uid::from_raw(65534);
+                let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);
+                Root::open(path).map_err(|error| error.to_string())
+            });
+            let error = opened.join().unwrap().unwrap_err();
+            assert!(
+                error.starts_with("no permission to serve ") && error.contains("search permission (x)"),
+                "{error}"
+            );
+        }
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
     }
 }
