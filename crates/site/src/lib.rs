@@ -10,7 +10,8 @@
 //!   leave the root, for anything that is no regular file: what is not served is not disclosed.
 //! - A symbolic link is followed while it stays inside the root, be it relative or absolute, and the name that it
 //!   leads to decides whether the file is a dot-file. A hard link cannot be told from the file itself.
-//! - A directory without its slash is redirected (301); there are no listings.
+//! - A directory without its slash is redirected (301); there are no listings. The 404 of a directory says so, and
+//!   names the index that is looked for.
 //! - 400 for a malformed escape, `%00`, `%2F`, and for `..` above the root.
 //! - Precompressed siblings (`.br`, `.zst`, `.gz`) not older than their file are offered by
 //!   `Accept-Encoding`; every answer of a file that has one varies by it, and a client that excludes all
@@ -54,7 +55,7 @@ mod validators;
 use std::sync::Arc;
 
 use base::{Clock, Nanos, RealClock};
-use http1::{Method, Request, Response, Service, Status};
+use http1::{Body, Method, Request, Response, Service, Status};
 
 pub use cache::CacheLimits;
 pub use counts::Counts;
@@ -107,6 +108,8 @@ pub struct Site<C = RealClock> {
     clock: C,
     cache: Cache,
     counts: Counts,
+    /// The page of a directory that is not served.
+    no_index: bytes::Bytes,
 }
 
 impl<C: Clock> Site<C> {
@@ -114,7 +117,9 @@ impl<C: Clock> Site<C> {
     pub fn new(root: Arc<Root>, options: Options, clock: C) -> Site<C> {
         let cache = Cache::new(options.cache);
         let directory = root.current();
-        Site { root, directory, root_due: Nanos::ZERO, options, clock, cache, counts: Counts::default() }
+        let no_index = respond::no_index(&options.index);
+        let (root_due, counts) = (Nanos::ZERO, Counts::default());
+        Site { root, directory, root_due, options, clock, cache, counts, no_index }
     }
 
     /// What has been done since the start.
@@ -334,24 +339,29 @@ impl<C: Clock> Site<C> {
     }
 
     fn refuse(&mut self, error: LookupError, path: &SitePath, request: &Request<'_>) -> Response<File> {
-        let (counter, response) = match error {
+        let (counter, status) = match error {
             LookupError::IsDirectory if !path.directory => {
                 return respond::add_slash(&path.canonical, request.target);
             }
             LookupError::NotFound | LookupError::IsDirectory => {
-                (&mut self.counts.not_found, Response::error(Status::NOT_FOUND))
+                (&mut self.counts.not_found, Status::NOT_FOUND)
             }
-            LookupError::Escapes => (&mut self.counts.refused_escapes, Response::error(Status::NOT_FOUND)),
-            LookupError::Hidden => (&mut self.counts.hidden, Response::error(Status::NOT_FOUND)),
-            LookupError::Forbidden => (&mut self.counts.forbidden, Response::error(Status::FORBIDDEN)),
-            LookupError::Exhausted => (&mut self.counts.descriptors_exhausted, respond::unavailable()),
+            LookupError::Escapes => (&mut self.counts.refused_escapes, Status::NOT_FOUND),
+            LookupError::Hidden => (&mut self.counts.hidden, Status::NOT_FOUND),
+            LookupError::Forbidden => (&mut self.counts.forbidden, Status::FORBIDDEN),
+            LookupError::Exhausted => (&mut self.counts.descriptors_exhausted, Status::SERVICE_UNAVAILABLE),
             LookupError::Cold => unreachable!("a reach that is too short is no refusal"),
-            LookupError::Failed => {
-                (&mut self.counts.open_errors, Response::error(Status::INTERNAL_SERVER_ERROR))
-            }
+            LookupError::Failed => (&mut self.counts.open_errors, Status::INTERNAL_SERVER_ERROR),
         };
         *counter += 1;
-        response
+        match status {
+            Status::SERVICE_UNAVAILABLE => respond::unavailable(),
+            // The same whether there is such a directory or not.
+            Status::NOT_FOUND if path.directory => {
+                Response { body: Body::Bytes(self.no_index.clone()), ..Response::error(status) }
+            }
+            status => Response::error(status),
+        }
     }
 }
 

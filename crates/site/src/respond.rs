@@ -116,6 +116,13 @@ pub(crate) fn unavailable() -> Response<File> {
     page(Status::SERVICE_UNAVAILABLE, "Retry-After: 1\r\n")
 }
 
+/// The page of a directory without the file that would stand for it.
+pub(crate) fn no_index(index: &str) -> Bytes {
+    let page = Status::NOT_FOUND.page();
+    format!("{page}There is no {index} here, and folders are not listed: ask for a file by its name.\n")
+        .into()
+}
+
 /// The plain page of a status, with further header lines.
 pub(crate) fn page(status: Status, lines: &str) -> Response<File> {
     let page = Response::error(status);

@@ -50,6 +50,18 @@ fn methods() {
 }
 
 #[test]
+fn the_404_of_a_directory_says_what_is_missing_and_no_more() {
+    let mut site = Fixture::with(Options { index: "start.html".to_owned(), ..Options::default() });
+    site.write("dir/file", "x");
+    let page = "404 Not Found\nThere is no start.html here, and folders are not listed: ask for a file by its name.\n";
+    for target in ["/", "/dir/", "/nothing/"] {
+        let answer = site.get(target);
+        assert_eq!((answer.status, str::from_utf8(&answer.body).unwrap()), (404, page), "{target}");
+    }
+    assert_eq!(site.get("/nothing").body, b"404 Not Found\n");
+}
+
+#[test]
 fn directories_have_a_slash_and_an_index() {
     let mut site = Fixture::new();
     site.write("index.html", "top");
