@@ -2,6 +2,7 @@
 // Doc comments here are help texts, where brackets mean what may be left out.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod address;
 mod capacity;
 mod demo;
 mod doctor;

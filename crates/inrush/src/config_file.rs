@@ -20,23 +20,71 @@ use crate::exit::Exit;
 /// Flags that say what to do with settings and are none.
 const NO_SETTINGS: [&str; 3] = ["config", "print_config", "help"];
 
-/// The command line with the file's settings in it; unchanged where it names no file.
+/// A config file as it was read.
+#[derive(Debug)]
+pub struct ConfigFile {
+    path: String,
+    text: String,
+}
+
+impl ConfigFile {
+    /// The file that a command line names; nothing where it names none.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`]: the file cannot be read.
+    pub fn named_in(arguments: &[OsString]) -> Result<Option<ConfigFile>, Exit> {
+        let mut lenient = Cli::command().ignore_errors(true);
+        let Ok(matches) = lenient.try_get_matches_from_mut(arguments) else { return Ok(None) };
+        let named = matches.subcommand().map(|(_, matches)| matches.try_get_one::<String>("config"));
+        let Some(Ok(Some(path))) = named else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| Exit::Usage(format!("--config {path}: cannot read it: {cause}")))?;
+        Ok(Some(ConfigFile { path: path.clone(), text }))
+    }
+
+    /// Refuses a file that looks as if somebody were still writing it, although it is valid. The one before counts as
+    /// complete, whatever it looks like.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`]: its settings are gone, or its last line has no end.
+    pub fn check_complete(&self, before: &ConfigFile) -> Result<(), Exit> {
+        let is_empty =
+            |file: &ConfigFile| file.text.parse::<toml::Table>().is_ok_and(|table| table.is_empty());
+        let wrong = if is_empty(self) && !is_empty(before) {
+            "it has no settings any more; if all of them should have their defaults, restart the server"
+        } else if before.text.ends_with('\n') && !self.text.ends_with('\n') {
+            "its last line does not end, so it may not be complete; accepted are files that end with a line end"
+        } else {
+            return Ok(());
+        };
+        Err(Exit::Usage(format!("--config {}: {wrong}", self.path)))
+    }
+
+    /// The command line that named it with its settings in it.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`]: the file is no TOML, or has a key that is no setting of the command.
+    pub fn expand(&self, mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
+        let mut lenient = Cli::command().ignore_errors(true);
+        let matches = lenient.try_get_matches_from_mut(&arguments)?;
+        let (name, matches) = matches.subcommand().expect("it named the file");
+        let command = lenient.find_subcommand(name).expect("it was matched");
+        let flags = flags_of(command, matches, &self.text)
+            .map_err(|wrong| Exit::Usage(format!("--config {}: {wrong}", self.path)))?;
+        arguments.extend(flags);
+        Ok(arguments)
+    }
+}
+
+/// The command line with its file's settings in it; unchanged where it names no file.
 ///
 /// # Errors
-/// [`Exit::Usage`]: the file cannot be read, is no TOML, or has a key that is no setting of the command.
+/// As [`ConfigFile::named_in`] and [`ConfigFile::expand`].
 pub fn expand(arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
-    let mut lenient = Cli::command().ignore_errors(true);
-    let Ok(matches) = lenient.try_get_matches_from_mut(&arguments) else { return Ok(arguments) };
-    let Some((name, matches)) = matches.subcommand() else { return Ok(arguments) };
-    let Some(path) = matches.try_get_one::<String>("config").ok().flatten() else { return Ok(arguments) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| Exit::Usage(format!("--config {path}: cannot read it: {cause}")))?;
-    let command = lenient.find_subcommand(name).expect("it was matched").clone();
-    let flags = flags_of(&command, matches, &text)
-        .map_err(|wrong| Exit::Usage(format!("--config {path}: {wrong}")))?;
-    let mut expanded = arguments;
-    expanded.extend(flags);
-    Ok(expanded)
+    match ConfigFile::named_in(&arguments)? {
+        Some(file) => file.expand(arguments),
+        None => Ok(arguments),
+    }
 }
 
 /// The configuration that a command line amounts to, its file's settings expanded: every setting, those
@@ -267,6 +315,26 @@ mod tests {
         assert_eq!(flags.live.idle_timeout, base::Nanos::from_secs(9));
         let again = Change::between(&change.text, &after, &live);
         assert_eq!((again.applied.len(), again.needs_restart.len()), (0, 2));
+    }
+
+    #[test]
+    fn a_file_that_has_lost_its_settings_or_its_end_is_not_complete() {
+        let file = |text: &str| ConfigFile { path: "FILE".to_owned(), text: text.to_owned() };
+        for (before, now, complete) in [
+            ("a = 1\n", "a = 2\n", true),
+            ("a = 1\nb = 2\n", "a = 1\n", true),
+            ("a = 1\n", "", false),
+            ("a = 1\n", "# nothing yet\n", false),
+            ("", "", true),
+            ("# nothing yet\n", "\n", true),
+            ("a = 10\n", "a = 1", false),
+            ("a = 10", "a = 1", true),
+            // What is no TOML is refused as that.
+            ("a = 1\n", "a = \n", true),
+        ] {
+            let checked = file(now).check_complete(&file(before));
+            assert_eq!(checked.is_ok(), complete, "{before:?} {now:?}");
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! `inrush serve`: flags to configuration, start, and the lines that scripts wait for.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 use server::{LogTarget, Reread, ServeConfig, ServeError, Server, Spares};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
-use crate::config_file;
+use crate::config_file::{self, ConfigFile};
 use crate::exit::Exit;
 use crate::output;
 
@@ -21,45 +23,93 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         return print(&config_file::effective(arguments)?);
     }
     let architecture = flags.arch;
-    let mut text = config_file::effective(arguments)?;
+    let text = config_file::effective(arguments)?;
+    let file = ConfigFile::named_in(&std::env::args_os().collect::<Vec<_>>())?;
     let config = configuration(flags);
+    let (root, index) = (config.root.clone(), config.site.index.clone());
     let needed = config.max_connections + architecture.descriptors(&config) + OTHER_DESCRIPTORS;
     let warning = provide_descriptors(needed as u64);
     let server = Server::start(architecture, config, Some(text.clone())).map_err(exit)?;
     if let Some(warning) = warning {
         say!("inrush: {warning}");
     }
-    for address in server.addresses() {
-        say!("listening on {address}");
-    }
-    if let Some(address) = server.admin_address() {
-        say!("admin on {address}");
-    }
-    let drained = server.wait(|| reread(&mut text)).map_err(exit)?;
+    announce(&server, &root, &index);
+    let mut in_force = InForce { file, text };
+    let drained = server.wait(|| in_force.reread()).map_err(exit)?;
     if drained.cut_off > 0 {
-        say!("inrush: {} connections had not finished within the drain time-out", drained.cut_off);
+        let count = drained.cut_off;
+        say!("inrush: {count} connections had not finished within the drain time-out");
     }
     Ok(())
 }
 
-/// Reads the config file again, and says what comes of it. A broken one changes nothing.
-fn reread(text: &mut String) -> Reread {
-    let expanded = config_file::expand(std::env::args_os().collect());
-    match expanded.and_then(|arguments| config_file::effective(&arguments)) {
-        Ok(newest) => {
-            let change = config_file::Change::between(text, &newest, &LiveFlags::names());
-            if !change.applied.is_empty() {
-                say!("inrush: changed: {}", change.applied.join(", "));
-            }
-            if !change.needs_restart.is_empty() {
-                say!("inrush: needs a restart: {}", change.needs_restart.join(", "));
-            }
-            *text = change.text;
-        }
-        Err(error) => say!("inrush: the configuration stays as it was: {}", error.into_message()),
+/// Says that the server is ready, in lines that scripts wait for, and where a browser finds it.
+fn announce(server: &Server, root: &Path, index: &str) {
+    for address in server.addresses() {
+        say!("listening on {address}");
     }
-    let flags = config_file::serve_flags(text).expect("its parts have been parsed before");
-    Reread { config: configuration(flags), text: text.clone() }
+    let shown = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+    let urls: Vec<String> = server.addresses().iter().map(url).collect();
+    say!("serving {} at {}", shown.display(), urls.join(" "));
+    if !root.join(index).is_file() {
+        say!(
+            "inrush: there is no {index} in {}, so / is answered 404: ask for files by name, or choose another start \
+             file with --index NAME",
+            shown.display()
+        );
+    }
+    if let Some(address) = server.admin_address() {
+        say!("admin on {address}");
+    }
+}
+
+/// What to type into a browser on this machine.
+fn url(address: &SocketAddr) -> String {
+    let mut address = *address;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    format!("http://{address}/")
+}
+
+/// The configuration that the server goes by.
+struct InForce {
+    /// The config file when it was last accepted.
+    file: Option<ConfigFile>,
+    /// All settings, as [`config_file::effective`] gives them.
+    text: String,
+}
+
+impl InForce {
+    /// Reads the config file again, and says what comes of it. A broken or incomplete one changes nothing.
+    fn reread(&mut self) -> Reread {
+        if let Err(error) = self.take_newest() {
+            say!("inrush: the configuration stays as it was: {}", error.into_message());
+        }
+        let flags = config_file::serve_flags(&self.text).expect("its parts have been parsed before");
+        Reread { config: configuration(flags), text: self.text.clone() }
+    }
+
+    fn take_newest(&mut self) -> Result<(), Exit> {
+        let mut arguments: Vec<OsString> = std::env::args_os().collect();
+        let file = ConfigFile::named_in(&arguments)?;
+        if let (Some(file), Some(before)) = (&file, &self.file) {
+            file.check_complete(before)?;
+            arguments = file.expand(arguments)?;
+        }
+        let newest = config_file::effective(&arguments)?;
+        let change = config_file::Change::between(&self.text, &newest, &LiveFlags::names());
+        for (what, names) in [("changed", change.applied), ("needs a restart", change.needs_restart)] {
+            if !names.is_empty() {
+                say!("inrush: {what}: {}", names.join(", "));
+            }
+        }
+        (self.file, self.text) = (file, change.text);
+        Ok(())
+    }
 }
 
 /// Is a worker process of a server.

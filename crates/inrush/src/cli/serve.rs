@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use base::{Bytes, Limit, Nanos};
+use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
 use server::{Batch, Schedule, SedaSettings, SmpedSettings, Threads, Wake};
+
+use super::address::listen_address;
 
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
@@ -40,6 +42,25 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
         cpus.extend(first..=last);
     }
     Ok(CpuList(cpus))
+}
+
+/// A time that leaves a peer a chance.
+fn some_time(text: &str) -> Result<Nanos, String> {
+    match text.parse().map_err(|error: UnitError| error.to_string())? {
+        Nanos::ZERO => Err("0 would end every request; accepted are times above 0, such as 10s".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// A size that lets a request pass, and whose offsets fit 32 bits.
+fn some_bytes(text: &str) -> Result<Bytes, String> {
+    match text.parse().map_err(|error: UnitError| error.to_string())? {
+        Bytes(0) => {
+            Err("0 would refuse every request; accepted are sizes from 1 to 1GiB, such as 16KiB".to_owned())
+        }
+        Bytes(size) if size > 1 << 30 => Err("accepted are sizes from 1 to 1GiB, such as 16KiB".to_owned()),
+        size => Ok(size),
+    }
 }
 
 fn rt_fetch(text: &str) -> Result<RtFetch, String> {
@@ -89,8 +110,9 @@ pub struct ServeFlags {
     #[arg(default_value = ".")]
     pub root: PathBuf,
 
-    /// Address to listen on; repeatable; port 0 lets the kernel choose
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    /// Address to listen on; repeatable; port 0 lets the kernel choose. 8090 and localhost:8090 are for this machine
+    /// only, :8090 is every IPv4 address
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     pub listen: Vec<SocketAddr>,
 
     /// Which processes and threads exist, who accepts and who serves
@@ -182,7 +204,7 @@ pub struct ServeFlags {
     pub burn: Nanos,
 
     /// Address of /status, /metrics and /accept-limit; none if not given. Reachable means allowed.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     pub admin: Option<SocketAddr>,
 
     /// The same settings as TOML; flags win
@@ -240,19 +262,19 @@ pub struct LiveFlags {
     pub accept_limit: Option<Limit>,
 
     /// For a whole request head, and for the first byte of a new connection
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time)]
     pub header_timeout: Nanos,
 
     /// For the content of a request
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
     pub body_timeout: Nanos,
 
     /// For the next request on a connection
-    #[arg(long, value_name = "TIME", default_value = "60s")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
     pub idle_timeout: Nanos,
 
     /// For the peer to take another byte of a response
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
     pub write_timeout: Nanos,
 
     /// For the peer to read a refusal and close
@@ -260,11 +282,11 @@ pub struct LiveFlags {
     pub linger_timeout: Nanos,
 
     /// Size of a request head; beyond: 431
-    #[arg(long, value_name = "SIZE", default_value = "16KiB")]
+    #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = some_bytes)]
     pub max_head: Bytes,
 
     /// Size of a request target; beyond: 414
-    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
+    #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = some_bytes)]
     pub max_target: Bytes,
 
     /// Header fields of a request; beyond: 431

@@ -166,6 +166,13 @@ impl Server {
         result
     }
 
+    /// The next line that it writes to stderr.
+    pub fn says(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended");
+        line
+    }
+
     /// Asks it to end, waits, and gives its exit code and what it wrote to stderr since it was ready.
     pub fn stop(mut self) -> (Option<i32>, String) {
         self.signal(Signal::TERM);

@@ -17,4 +17,5 @@ mod serving;
 mod shutdown;
 mod smped;
 mod stages;
+mod starting;
 mod workers;

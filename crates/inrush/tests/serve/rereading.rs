@@ -25,7 +25,9 @@ impl Reread {
     }
 
     fn hang_up_with(&mut self, text: &str) {
-        std::fs::write(self.config(), text).unwrap();
+        // At once: a signal before may have the server read the file just now.
+        std::fs::write(self.files.beside("newest.toml"), text).unwrap();
+        std::fs::rename(self.files.beside("newest.toml"), self.config()).unwrap();
         self.server.signal(Signal::HUP);
     }
 
@@ -79,6 +81,43 @@ fn a_broken_file_changes_nothing() {
         line.starts_with("inrush: the configuration stays as it was: ")
             || line == "inrush: changed: max-fields"
     }));
+}
+
+#[test]
+fn a_file_that_is_empty_or_half_written_changes_nothing_and_is_named() {
+    for (incomplete, expected) in [
+        ("", "it has no settings any more"),
+        ("# to be written\n", "it has no settings any more"),
+        ("max-fields = 50\nidle-timeout = '2", "its last line does not end"),
+        ("max-fields = 50\nidle-timeout = \n", "line 2: "),
+        ("max-fields = 5", "its last line does not end"),
+    ] {
+        let mut reread = Reread::start(&["--arch=sped"], "max-fields = 7\naccept-limit = 3\n");
+        reread.hang_up_with(incomplete);
+        let said = reread.server.says();
+        assert!(said.starts_with("inrush: the configuration stays as it was: --config "), "{said}");
+        assert!(said.contains(expected), "{said}");
+        reread.answers(5, 200);
+        reread.answers(10, 431);
+        assert_eq!(reread.server.status().0["accept_limit"], "3");
+        reread.hang_up_with("max-fields = 20\naccept-limit = 3\n");
+        reread.answers(10, 200);
+        assert_eq!(reread.server.stop().0, Some(0));
+    }
+}
+
+#[test]
+fn a_file_that_was_empty_at_the_start_may_be_empty() {
+    let mut reread = Reread::start(&["--arch=sped"], "");
+    reread.hang_up_with("max-fields = 5\n");
+    reread.answers(10, 431);
+    assert_eq!(reread.server.says(), "inrush: changed: max-fields\n");
+    reread.hang_up_with("\n");
+    assert!(reread.server.says().contains("it has no settings any more"));
+    let mut reread = Reread::start(&["--arch=sped"], "");
+    reread.hang_up_with("# still nothing");
+    reread.hang_up_with("max-fields = 5\n");
+    assert_eq!(reread.server.says(), "inrush: changed: max-fields\n");
 }
 
 #[test]
