@@ -1,7 +1,8 @@
 //! Totals with names: one definition gives the fields, their names in reports, and their sum.
 
 /// Defines a struct of `u64` totals that only grow, with `named`, which lists them in a fixed order,
-/// `values_mut`, which gives them to be set, and `add`, which adds another's.
+/// `values_mut`, which gives them to be set, `add`, which adds another's, and `MEANINGS`, which describes them by their
+/// doc comments.
 ///
 /// ```
 /// base::counts! {
@@ -18,17 +19,21 @@
 /// assert_eq!(door.named().collect::<Vec<_>>(), [("opened", 3), ("slammed", 1)]);
 /// door.values_mut().into_iter().for_each(|total| *total = 0);
 /// assert_eq!(door, Door::default());
+/// assert_eq!(Door::MEANINGS[1], ("slammed", " Slammed."));
 /// ```
 #[macro_export]
 macro_rules! counts {
-    ($(#[$about:meta])* pub struct $type:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+    ($(#[$about:meta])* pub struct $type:ident { $($(#[doc = $doc:expr])+ $name:ident,)* }) => {
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct $type {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[doc = $doc])+ pub $name: u64,)*
         }
 
         impl $type {
+            /// Every total's name and its description, each line of which begins with a space.
+            pub const MEANINGS: &[(&'static str, &'static str)] = &[$((stringify!($name), concat!($($doc),+))),*];
+
             /// Every total with its name, in a fixed order.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name)),*].into_iter()

@@ -3,7 +3,8 @@
 //! `GET /status` (JSON), `GET /metrics` (Prometheus text format 0.0.4), `GET` and `PUT /accept-limit`. It
 //! has no access control of its own: it is to be bound to an address that only the operator reaches.
 
-use std::fmt::Write;
+mod metrics;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -126,31 +127,8 @@ impl Admin {
     }
 
     fn metrics(&self) -> Response<Arc<OwnedFd>> {
-        let total = self.total(&self.loops());
-        let mut text = String::new();
-        for (name, count) in total.named() {
-            metric(&mut text, &format!("{name}_total"), "counter", count as f64);
-        }
-        let limit = match self.limit.get() {
-            Limit::AtMost(most) => f64::from(most),
-            Limit::Infinite => f64::INFINITY,
-        };
-        for (name, value) in [
-            ("connections", total.connections as f64),
-            ("mean_accepted_per_phase", total.mean_accepted_per_phase()),
-            ("accept_queue_depth", f64::from(total.queue.depth)),
-            ("accept_queue_limit", f64::from(total.queue.limit)),
-            ("accept_limit", limit),
-        ] {
-            metric(&mut text, name, "gauge", value);
-        }
-        metric(&mut text, "listener_drops_total", "counter", f64::from(total.queue.drops));
-        let throughput = |worker: &WorkerFigures| worker.throughput_per_s;
-        worker_metric(&mut text, "worker_throughput_per_s", &total.workers, throughput);
-        let connections = |worker: &WorkerFigures| f64::from(worker.connections);
-        worker_metric(&mut text, "worker_connections", &total.workers, connections);
-        stage_metrics(&mut text, &total);
-        answer(Status::OK, "text/plain; version=0.0.4; charset=utf-8", text)
+        let page = metrics::page(&self.total(&self.loops()), self.limit.get());
+        answer(Status::OK, "text/plain; version=0.0.4; charset=utf-8", page)
     }
 
     fn set_limit(&self, body: &[u8]) -> Response<Arc<OwnedFd>> {
@@ -166,51 +144,6 @@ impl Admin {
 
     fn get_limit(&self) -> Response<Arc<OwnedFd>> {
         plain(Status::OK, format!("{}\n", self.limit.get()))
-    }
-}
-
-/// Prometheus writes infinity as `+Inf`.
-fn metric(text: &mut String, name: &str, kind: &str, value: f64) {
-    let value = if value.is_infinite() { "+Inf".to_owned() } else { value.to_string() };
-    writeln!(text, "# TYPE inrush_{name} {kind}\ninrush_{name} {value}").expect("writing to a string");
-}
-
-/// A gauge of each worker that a dispatcher has.
-fn worker_metric(
-    text: &mut String,
-    name: &str,
-    workers: &[WorkerFigures],
-    value: impl Fn(&WorkerFigures) -> f64,
-) {
-    if workers.is_empty() {
-        return;
-    }
-    writeln!(text, "# TYPE inrush_{name} gauge").expect("writing to a string");
-    for worker in workers {
-        let place = worker.place;
-        writeln!(text, "inrush_{name}{{worker=\"{place}\"}} {}", value(worker)).expect("writing to a string");
-    }
-}
-
-/// A series for each stage, and what its admission does.
-fn stage_metrics(text: &mut String, total: &Counters) {
-    type Value = fn(&StageFigures) -> u64;
-    let series: [(&str, &str, Value); 3] = [
-        ("queue", "gauge", |stage| stage.queued),
-        ("threads", "gauge", |stage| stage.threads),
-        ("processed_total", "counter", |stage| stage.processed),
-    ];
-    for (name, kind, value) in series.into_iter().filter(|_| !total.stages.is_empty()) {
-        writeln!(text, "# TYPE inrush_stage_{name} {kind}").expect("writing to a string");
-        for stage in &total.stages {
-            writeln!(text, "inrush_stage_{name}{{stage=\"{}\"}} {}", stage.name, value(stage))
-                .expect("writing to a string");
-        }
-    }
-    if let Some(admission) = &total.admission {
-        metric(text, "admission_rate_per_s", "gauge", admission.rate_per_s.unwrap_or(f64::INFINITY));
-        metric(text, "admission_response_time_p90_s", "gauge", admission.response_time_p90_s);
-        metric(text, "admission_refused_total", "counter", admission.refused as f64);
     }
 }
 

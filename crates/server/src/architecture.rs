@@ -12,6 +12,8 @@ mod smped;
 mod sped;
 mod tux;
 
+pub(crate) use amped::HelperCounts;
+
 use base::Limit;
 
 use crate::choices::{Choice, SmpedSettings};

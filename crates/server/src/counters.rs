@@ -10,6 +10,7 @@ use base::Nanos;
 use serde::Serialize;
 use sys::socket::AcceptQueue;
 
+use crate::architecture::HelperCounts;
 use crate::processes::Slot;
 
 /// How old published figures may be.
@@ -186,6 +187,18 @@ impl Counters {
     pub fn mean_accepted_per_phase(&self) -> f64 {
         self.loops.accepts as f64 / self.loops.accept_phases.max(1) as f64
     }
+}
+
+/// The description of a total, by its name.
+pub fn meaning(name: &str) -> Option<&'static str> {
+    let tables = [
+        LoopCounts::MEANINGS,
+        http1::server::Counts::MEANINGS,
+        site::Counts::MEANINGS,
+        HelperCounts::MEANINGS,
+        Decisions::MEANINGS,
+    ];
+    tables.into_iter().flatten().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }
 
 /// Adds what only the moment of reading can tell: gauges, and totals of what threads share.

@@ -31,13 +31,13 @@ base::counts! {
         outdated_siblings,
         /// 400: paths that are malformed or climb above the root.
         bad_paths,
-        /// 404 for a dot-file.
+        /// 404 for a dot-file, or a link that leads to one.
         hidden,
         /// 404 for a name that does not exist or is no regular file.
         not_found,
         /// 404 for a link that leads out of the root.
         refused_escapes,
-        /// 403
+        /// 403 for a file that the server may not read.
         forbidden,
         /// 503 because the root was missing.
         root_missing,

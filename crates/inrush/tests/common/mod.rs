@@ -6,10 +6,12 @@
 
 mod client;
 mod files;
+mod prometheus;
 mod server;
 
 pub use client::Client;
 pub use files::{Files, pattern, set_length};
+pub use prometheus::{check_metrics, samples};
 pub use server::{Server, Status, has_ended};
 
 use std::time::Duration;

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sys::process::Program;
 
-use super::common::{Client, Files, Server};
+use super::common::{Client, Files, Server, check_metrics};
 use super::{PATIENCE, refused, said, written};
 
 fn url(server: &Server) -> String {
@@ -48,6 +48,7 @@ fn prometheus_reads_the_counts_while_the_run_goes_on() {
         let offered =
             page.text().lines().find_map(|line| line.strip_prefix("inrush_load_offered_total ")).unwrap();
         if offered != "0" {
+            check_metrics(page.text());
             break;
         }
     }

@@ -1,24 +1,6 @@
 //! The admin interface: what it tells, and what it refuses.
 
-use std::collections::BTreeMap;
-
-use crate::common::{Client, Files, Server};
-
-/// The samples of a page in the Prometheus text format, each checked to have its type before it.
-fn samples(page: &str) -> BTreeMap<String, f64> {
-    let mut samples = BTreeMap::new();
-    let mut lines = page.lines();
-    while let Some(line) = lines.next() {
-        let (name, kind) = line.strip_prefix("# TYPE ").unwrap().split_once(' ').unwrap();
-        assert_eq!(kind, if name.ends_with("_total") { "counter" } else { "gauge" }, "{name}");
-        let (sample, value) = lines.next().unwrap().split_once(' ').unwrap();
-        assert_eq!(sample, name);
-        assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'));
-        let value = if value == "+Inf" { f64::INFINITY } else { value.parse().unwrap() };
-        assert!(samples.insert(name.to_owned(), value).is_none(), "{name} comes twice");
-    }
-    samples
-}
+use crate::common::{Client, Files, Server, check_metrics, samples};
 
 #[test]
 fn status_and_metrics_tell_the_same() {
@@ -66,6 +48,26 @@ fn status_and_metrics_tell_the_same() {
         ] {
             assert_eq!(samples[&format!("inrush_{name}")], value, "{name}");
         }
+        server.stop_well();
+    }
+}
+
+#[test]
+fn every_metric_of_every_architecture_has_its_help() {
+    let files = Files::new();
+    for flags in [
+        &["--arch=per-core"][..],
+        &["--arch=amped", "--helpers=2"],
+        &["--arch=mp", "--workers=2"],
+        &["--arch=smped", "--smped=initial=2"],
+        &["--arch=mt", "--workers=2"],
+        &["--arch=seda"],
+    ] {
+        println!("{flags:?}");
+        let mut server = Server::start(&files.root(), flags);
+        let page = server.admin.get("/metrics");
+        samples(page.text());
+        check_metrics(page.text());
         server.stop_well();
     }
 }

@@ -34,7 +34,7 @@ fn status_and_metrics_tell_of_each_stage_and_of_admission() {
         assert!(page.text().contains(&format!("\ninrush_stage_queue{{stage=\"{name}\"}} 0\n")), "{name}");
         assert!(page.text().contains(&format!("\ninrush_stage_threads{{stage=\"{name}\"}} 1\n")), "{name}");
     }
-    assert!(page.text().contains("\ninrush_admission_rate_per_s +Inf\n"));
+    assert!(page.text().contains("\ninrush_admission_rate_per_second +Inf\n"));
     server.stop_well();
 }
 

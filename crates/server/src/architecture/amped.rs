@@ -45,6 +45,7 @@ use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan, addresses, run_on, start_thread};
 use crate::processes::{Fleet, Role};
 use crate::service::Costly;
+pub(crate) use helpers::HelperCounts;
 use helpers::Helpers;
 use service::AmpedSite;
 

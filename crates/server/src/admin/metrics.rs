@@ -1,0 +1,120 @@
+//! The server's counters in Prometheus' text format 0.0.4.
+
+use std::fmt::Write;
+
+use base::Limit;
+
+use crate::counters::{Counters, StageFigures, WorkerFigures, meaning};
+
+/// The page of these totals.
+pub fn page(total: &Counters, accept_limit: Limit) -> String {
+    let mut page = Page(String::new());
+    for (name, count) in total.named() {
+        page.counter(name, meaning(name).unwrap_or_default().trim(), count);
+    }
+    page.counter(
+        "listener_drops",
+        "Connections that the kernel dropped at full queues.",
+        total.queue.drops.into(),
+    );
+    let accept_limit = match accept_limit {
+        Limit::AtMost(most) => f64::from(most),
+        Limit::Infinite => f64::INFINITY,
+    };
+    for (name, help, value) in [
+        ("connections", "Connections open.", total.connections as f64),
+        (
+            "mean_accepted_per_phase",
+            "Mean number of connections accepted in an accept phase.",
+            total.mean_accepted_per_phase(),
+        ),
+        ("accept_queue_depth", "Connections that wait in the accept queues.", f64::from(total.queue.depth)),
+        (
+            "accept_queue_limit",
+            "Connections that the accept queues hold at most.",
+            f64::from(total.queue.limit),
+        ),
+        ("accept_limit", "Connections accepted in one accept phase at most.", accept_limit),
+    ] {
+        page.gauge(name, help, value);
+    }
+    workers(&mut page, &total.workers);
+    stages(&mut page, total);
+    page.0
+}
+
+/// A sample for each worker that a dispatcher has.
+fn workers(page: &mut Page, workers: &[WorkerFigures]) {
+    type Value = fn(&WorkerFigures) -> f64;
+    let families: [(&str, &str, Value); 2] = [
+        ("worker_throughput_per_second", "Replies per second of a worker, smoothed.", |worker| {
+            worker.throughput_per_s
+        }),
+        ("worker_connections", "Connections of a worker.", |worker| f64::from(worker.connections)),
+    ];
+    for (name, help, value) in families.into_iter().filter(|_| !workers.is_empty()) {
+        page.head(name, "gauge", help);
+        for worker in workers {
+            page.sample(&format!("{name}{{worker=\"{}\"}}", worker.place), value(worker));
+        }
+    }
+}
+
+/// A sample for each stage, and what its admission does.
+fn stages(page: &mut Page, total: &Counters) {
+    type Value = fn(&StageFigures) -> u64;
+    let families: [(&str, &str, &str, Value); 3] = [
+        ("stage_queue", "gauge", "Events that wait in a stage's queue.", |stage| stage.queued),
+        ("stage_threads", "gauge", "Threads of a stage.", |stage| stage.threads),
+        ("stage_processed_total", "counter", "Events that a stage has worked on.", |stage| stage.processed),
+    ];
+    for (name, kind, help, value) in families.into_iter().filter(|_| !total.stages.is_empty()) {
+        page.head(name, kind, help);
+        for stage in &total.stages {
+            page.sample(&format!("{name}{{stage=\"{}\"}}", stage.name), value(stage) as f64);
+        }
+    }
+    if let Some(admission) = &total.admission {
+        page.gauge(
+            "admission_rate_per_second",
+            "Requests admitted per second at most.",
+            admission.rate_per_s.unwrap_or(f64::INFINITY),
+        );
+        page.gauge(
+            "admission_response_time_p90_seconds",
+            "90th percentile of the response time, smoothed.",
+            admission.response_time_p90_s,
+        );
+        page.counter("admission_refused", "Requests that admission answered with 503.", admission.refused);
+    }
+}
+
+struct Page(String);
+
+impl Page {
+    fn counter(&mut self, name: &str, help: &str, count: u64) {
+        let name = format!("{name}_total");
+        self.head(&name, "counter", help);
+        self.sample(&name, count as f64);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, "gauge", help);
+        self.sample(name, value);
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP inrush_{name} {help}"));
+        self.line(format_args!("# TYPE inrush_{name} {kind}"));
+    }
+
+    /// Prometheus writes infinity as `+Inf`.
+    fn sample(&mut self, series: &str, value: f64) {
+        let value = if value.is_infinite() { "+Inf".to_owned() } else { value.to_string() };
+        self.line(format_args!("inrush_{series} {value}"));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "{line}").expect("writing to a string");
+    }
+}
