@@ -24,55 +24,77 @@ const LONGEST: usize = 4096;
 /// [`LookupError::Escapes`] for links that lead out of the root, [`LookupError::Hidden`] for those that lead to
 /// dot-files out of `reach`, [`LookupError::NotFound`] for loops; and those of opening.
 pub(crate) fn resolve(directory: &Directory, name: &[u8], reach: Reach) -> Result<Vec<u8>, LookupError> {
-    let (mut resolved, mut rest) = (Vec::new(), name.to_vec());
-    let mut links = 0;
-    while !rest.is_empty() {
-        let end = memchr::memchr(b'/', &rest).unwrap_or(rest.len());
-        let after = rest.get(end + 1..).unwrap_or_default().to_vec();
-        let parent = resolved.len();
-        match &rest[..end] {
-            b"" | b"." => {}
-            b".." if resolved.is_empty() => return Err(LookupError::Escapes),
-            b".." => resolved.truncate(memchr::memrchr(b'/', &resolved).unwrap_or(0)),
-            component => {
-                if parent > 0 {
-                    resolved.push(b'/');
-                }
-                resolved.extend_from_slice(component);
-            }
-        }
-        rest = after;
-        if resolved.len() <= parent {
-            continue;
-        }
-        if let Some(target) = target(directory, &resolved, reach)? {
-            links += 1;
-            if links > MOST_LINKS || target.len() + rest.len() >= LONGEST {
-                return Err(LookupError::NotFound);
-            }
-            let is_absolute = target.starts_with(b"/");
-            let target =
-                if is_absolute { directory.below(&target).ok_or(LookupError::Escapes)? } else { &target };
-            rest = [target, b"/", &rest].concat();
-            resolved.truncate(if is_absolute { 0 } else { parent });
-        }
+    let mut walk = Walk { directory, reach, here: Vec::new(), rest: name.to_vec(), links: 0 };
+    while !walk.rest.is_empty() {
+        walk.step()?;
     }
-    match reach.dot_files || !path::is_hidden(&resolved) {
-        true if resolved.is_empty() => Ok(b".".to_vec()),
-        true => Ok(resolved),
-        false => Err(LookupError::Hidden),
+    match walk.here {
+        here if !reach.dot_files && path::is_hidden(&here) => Err(LookupError::Hidden),
+        here if here.is_empty() => Ok(b".".to_vec()),
+        here => Ok(here),
     }
 }
 
-/// Where a name leads if it is a link.
-fn target(directory: &Directory, name: &[u8], reach: Reach) -> Result<Option<Vec<u8>>, LookupError> {
-    let node = directory
-        .open_plain(name, OFlags::PATH | OFlags::NOFOLLOW, reach)
-        .map_err(|errno| reach.error(errno))?;
-    // An empty name reads the link that is open. Short targets are kept in the inode, which is in memory by now.
-    match readlinkat(&node, c"", Vec::new()) {
-        Ok(target) => Ok(Some(target.into_bytes())),
-        Err(Errno::NOENT | Errno::INVAL) => Ok(None),
-        Err(errno) => Err(reach.error(errno)),
+/// A name on its way to the one without links.
+struct Walk<'a> {
+    directory: &'a Directory,
+    reach: Reach,
+    /// The part that has no links, from the root.
+    here: Vec<u8>,
+    /// The part that may have some, from `here`.
+    rest: Vec<u8>,
+    links: usize,
+}
+
+impl Walk<'_> {
+    /// Takes the first name of the rest.
+    fn step(&mut self) -> Result<(), LookupError> {
+        let end = memchr::memchr(b'/', &self.rest).map_or(self.rest.len(), |slash| slash + 1);
+        let name: Vec<u8> = self.rest.drain(..end).collect();
+        match name.strip_suffix(b"/").unwrap_or(&name) {
+            b"" | b"." => Ok(()),
+            b".." if self.here.is_empty() => Err(LookupError::Escapes),
+            b".." => {
+                self.here.truncate(memchr::memrchr(b'/', &self.here).unwrap_or(0));
+                Ok(())
+            }
+            name => self.enter(name),
+        }
+    }
+
+    fn enter(&mut self, name: &[u8]) -> Result<(), LookupError> {
+        let parent = self.here.len();
+        if parent > 0 {
+            self.here.push(b'/');
+        }
+        self.here.extend_from_slice(name);
+        let Some(target) = self.target()? else { return Ok(()) };
+        self.links += 1;
+        if self.links > MOST_LINKS || target.len() + self.rest.len() >= LONGEST {
+            return Err(LookupError::NotFound);
+        }
+        self.here.truncate(parent);
+        let target = match target.first() {
+            Some(b'/') => {
+                self.here.clear();
+                self.directory.below(&target).ok_or(LookupError::Escapes)?
+            }
+            _ => &target,
+        };
+        self.rest = [target, b"/", &self.rest].concat();
+        Ok(())
+    }
+
+    /// Where the name that was entered last leads, if it is a link.
+    fn target(&self) -> Result<Option<Vec<u8>>, LookupError> {
+        let opened = self.directory.open_plain(&self.here, OFlags::PATH | OFlags::NOFOLLOW, self.reach);
+        let node = opened.map_err(|errno| self.reach.error(errno))?;
+        // An empty name reads the link that is open. Short targets are kept in the inode, which is in memory by now.
+        match readlinkat(node, c"", Vec::new()) {
+            Ok(target) => Ok(Some(target.into_bytes())),
+            // What the kernel answers where the open file is no link.
+            Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+            Err(errno) => Err(self.reach.error(errno)),
+        }
     }
 }
