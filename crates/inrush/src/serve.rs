@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use server::{LogTarget, Reread, ServeConfig, ServeError, Server, Spares};
+use server::{AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Spares, Token};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
@@ -25,7 +25,11 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let architecture = flags.arch;
     let text = config_file::effective(arguments)?;
     let file = ConfigFile::named_in(&std::env::args_os().collect::<Vec<_>>())?;
-    let config = configuration(flags);
+    let token = flags.admin_token_file.as_deref().map(read_token).transpose()?;
+    let mut config = configuration(flags);
+    if let Some(admin) = &mut config.admin {
+        admin.token = token;
+    }
     let (root, index) = (config.root.clone(), config.site.index.clone());
     let needed = config.max_connections + architecture.descriptors(&config) + OTHER_DESCRIPTORS;
     let warning = provide_descriptors(needed as u64);
@@ -41,6 +45,13 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         say!("inrush: {count} connections had not finished within the drain time-out");
     }
     Ok(())
+}
+
+/// The token that clients of the admin interface have to show. Worker processes have no use for it.
+fn read_token(path: &Path) -> Result<Token, Exit> {
+    let wrong = |what: String| Exit::Usage(format!("--admin-token-file {}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot read it: {cause}")))?;
+    Token::parse(&text).map_err(|accepted| wrong(accepted.to_owned()))
 }
 
 /// Says that the server is ready, in lines that scripts wait for, and where a browser finds it.
@@ -236,7 +247,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         max_connections: flags.max_connections as usize,
         backlog: flags.backlog,
         burn: flags.burn,
-        admin: flags.admin,
+        admin: flags.admin.map(|address| AdminSettings { address, hosts: flags.admin_host, token: None }),
         http: http1::server::Settings {
             limits: http1::server::Limits {
                 head_bytes: flags.live.max_head.0 as usize,

@@ -1,7 +1,7 @@
 //! The admin interface: what the server is doing, and the one thing that may be changed while it does.
 //!
-//! `GET /status` (JSON), `GET /metrics` (Prometheus text format 0.0.4), `GET` and `PUT /accept-limit`. It
-//! has no access control of its own: it is to be bound to an address that only the operator reaches.
+//! `GET /status` (JSON), `GET /metrics` (Prometheus text format 0.0.4), `GET` and `PUT /accept-limit`. Who may ask is
+//! decided before, by the guard of [`aside`](crate::aside).
 
 mod metrics;
 
@@ -14,9 +14,8 @@ use serde::Serialize;
 
 use crate::accept::LiveLimit;
 use crate::access_log::LogSender;
-use crate::aside::{answer, not_allowed};
+use crate::aside::{Totals, answer, not_allowed};
 use crate::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
-use crate::driver::readiness::SocketService;
 
 const HELP: &str = "GET /status\nGET /metrics\nGET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n";
 
@@ -34,6 +33,8 @@ pub struct Admin {
     pub log: Option<LogSender>,
     /// For the uptime.
     pub clock: RealClock,
+    /// What became of those who asked.
+    pub totals: Arc<Totals>,
 }
 
 /// A listener's queue, and one loop's or the whole server's figures.
@@ -107,6 +108,8 @@ impl Admin {
             total.add(counters);
         }
         total.loops.log_lines_dropped += self.log.as_ref().map_or(0, LogSender::dropped);
+        total.loops.admin_evicted = self.totals.evicted();
+        total.loops.admin_refused = self.totals.refused();
         total
     }
 
@@ -155,22 +158,25 @@ impl Service for Admin {
     type File = Arc<OwnedFd>;
 
     fn respond(&mut self, request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
-        let reads = matches!(request.method, Method::Get | Method::Head);
+        if let Some(refusal) = self.refuse_early(request) {
+            return refusal;
+        }
         match (request.path(), request.method) {
-            ("/", _) if reads => plain(Status::OK, HELP.to_owned()),
-            ("/status", _) if reads => self.status(),
-            ("/metrics", _) if reads => self.metrics(),
-            ("/accept-limit", _) if reads => self.get_limit(),
+            ("/", _) => plain(Status::OK, HELP.to_owned()),
+            ("/status", _) => self.status(),
+            ("/metrics", _) => self.metrics(),
             ("/accept-limit", Method::Put) => self.set_limit(request.body),
-            ("/accept-limit", _) => not_allowed("GET, HEAD, PUT"),
-            ("/" | "/status" | "/metrics", _) => not_allowed("GET, HEAD"),
+            ("/accept-limit", _) => self.get_limit(),
             _ => Response::error(Status::NOT_FOUND),
         }
     }
-}
 
-impl SocketService for Admin {
-    fn counts(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        match (request.path(), request.method) {
+            (_, Method::Get | Method::Head) | ("/accept-limit", Method::Put) => None,
+            ("/accept-limit", _) => Some(not_allowed("GET, HEAD, PUT")),
+            ("/" | "/status" | "/metrics", _) => Some(not_allowed("GET, HEAD")),
+            _ => Some(Response::error(Status::NOT_FOUND)),
+        }
     }
 }

@@ -1,70 +1,95 @@
 //! Small servers beside the main matter: the admin interface, and a page that another program shows of itself.
 //!
-//! One loop on plain poll, on whatever processor is free, for a few connections. It answers while everything
-//! else is overloaded, because it shares nothing with it but the machine.
+//! One loop on plain poll ([`visitors`]), on whatever processor is free, for a few connections. It answers while
+//! everything else is overloaded, because it shares nothing with it but the machine. Who may use it is the
+//! [`guard`]'s decision.
+
+mod address;
+mod guard;
+mod visitors;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Bytes, Limit, Nanos};
-use dispatch::mechanism::Poll;
-use http1::server::Settings;
+use base::Nanos;
 use http1::{Body, Method, Request, Response, Service, Status};
 
-use crate::accept::{Acceptor, LiveLimit};
 use crate::counters::Board;
 use crate::driver::Stop;
-use crate::driver::readiness::{self, ByPhases, Listeners, Parts, SocketService};
 use crate::error::{ServeError, system};
-use crate::listener::listen;
-use crate::plan::{LoopHandle, addresses, start_thread};
-use crate::settings::LiveSettings;
+use crate::plan::{LoopHandle, start_thread};
+use address::Door;
+use guard::Guarded;
+use visitors::Visitors;
 
-/// Connections taken at once.
-const CONNECTIONS: usize = 64;
-/// The longest body that is read.
-const BODY: Bytes = Bytes(64);
+pub use address::AdminAddress;
+pub use guard::{Guard, Token};
+
+/// What a small server counts.
+#[derive(Debug, Default)]
+pub struct Totals {
+    evicted: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Totals {
+    /// Connections closed to make room for a newcomer.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Requests that the guard refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn count_eviction(&self) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_refusal(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A small server that runs.
+pub struct Aside {
+    /// Where it listens.
+    pub address: AdminAddress,
+    /// Its loop.
+    pub running: LoopHandle,
+}
 
 /// Starts a loop that answers at an address.
 ///
 /// # Errors
 /// [`ServeError`]: the address, descriptors, the thread.
-pub fn start<S: SocketService + Send + 'static>(
+pub fn start<S>(
     name: &str,
-    address: SocketAddr,
+    address: &AdminAddress,
+    guard: Guard,
     service: S,
-) -> Result<LoopHandle, ServeError> {
-    let listeners = listen(address, 16, 1).map_err(|cause| ServeError::Listen { address, cause })?;
-    let mut settings = Settings::default();
-    settings.limits.keep_body = true;
-    settings.limits.body_bytes = BODY.0;
-    let parts = Parts {
-        arrivals: Listeners {
-            listeners,
-            acceptor: Acceptor::new(LiveLimit::new(Limit::Infinite))
-                .map_err(system("keep a reserve descriptor"))?,
-        },
-        service,
-        settings: LiveSettings::new(settings),
-        max_connections: CONNECTIONS,
-        read_after_accept: false,
-        mechanism: dispatch::Settings::default(),
-        log: None,
-        board: Board::default(),
-        stop: Stop::new().map_err(system("make an eventfd"))?,
-        drain_timeout: Nanos::MILLISECOND * 100,
-    };
-    let (stop, board) = (parts.stop.clone(), parts.board.clone());
-    let addresses = addresses(&parts.arrivals.listeners);
-    // The mechanism is fixed: choosing it by name would compile the loop for every mechanism once more.
-    let body = move || readiness::run::<Poll, S, ByPhases, Listeners>(parts);
-    start_thread(name.to_owned(), &[], stop, board, addresses, body)
+    totals: Arc<Totals>,
+) -> Result<Aside, ServeError>
+where
+    S: Service<File = Arc<OwnedFd>> + Send + 'static,
+{
+    let door =
+        Door::open(address).map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })?;
+    let address = door.address.clone();
+    let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let service = Guarded { service, guard, totals: Arc::clone(&totals) };
+    let visitors = Visitors::new(door, service, stop.clone(), totals);
+    let running =
+        start_thread(name.to_owned(), &[], stop, Board::default(), Vec::new(), move || visitors.run())?;
+    Ok(Aside { address, running })
 }
 
 /// A text under a path, made anew for every reader, until this is dropped.
 pub struct Page {
-    running: LoopHandle,
+    aside: Aside,
 }
 
 impl Page {
@@ -78,19 +103,24 @@ impl Page {
         media_type: &'static str,
         text: impl Fn() -> String + Send + 'static,
     ) -> Result<Page, ServeError> {
-        let running = start("page", address, Shown { path, media_type, text: Box::new(text) })?;
-        Ok(Page { running })
+        let guard = Guard::of_page(address.ip().is_loopback());
+        let shown = Shown { path, media_type, text: Box::new(text) };
+        let aside = start("page", &AdminAddress::Internet(address), guard, shown, Arc::default())?;
+        Ok(Page { aside })
     }
 
     /// Where it is shown.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.running.addresses.first().copied()
+        match self.aside.address {
+            AdminAddress::Internet(address) => Some(address),
+            AdminAddress::File(_) => None,
+        }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        self.running.stop.ask();
+        self.aside.running.stop.ask();
     }
 }
 
@@ -112,12 +142,6 @@ impl Service for Shown {
     }
 }
 
-impl SocketService for Shown {
-    fn counts(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-}
-
 /// A text that is never to be kept.
 pub fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<OwnedFd>> {
     let fields = format!("Content-Type: {media_type}\r\nCache-Control: no-store\r\n");
@@ -126,9 +150,10 @@ pub fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<Ow
 
 /// The refusal of a method, with those that there are.
 pub fn not_allowed(allowed: &'static str) -> Response<Arc<OwnedFd>> {
-    let mut response = Response::error(Status::METHOD_NOT_ALLOWED);
-    let mut fields = response.fields.to_vec();
-    fields.extend_from_slice(format!("Allow: {allowed}\r\n").as_bytes());
-    response.fields = fields.into();
-    response
+    with_fields(Response::error(Status::METHOD_NOT_ALLOWED), &format!("Allow: {allowed}\r\n"))
+}
+
+/// A response with further header lines.
+fn with_fields(response: Response<Arc<OwnedFd>>, lines: &str) -> Response<Arc<OwnedFd>> {
+    Response { fields: [&response.fields[..], lines.as_bytes()].concat().into(), ..response }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base::{Limit, Nanos};
 
+use crate::aside::{AdminAddress, Token};
 use crate::choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Threads, Wake};
 
 /// Where the access log goes.
@@ -23,6 +24,17 @@ pub enum LogFormat {
     Combined,
     /// One JSON object a line.
     Json,
+}
+
+/// The admin interface.
+#[derive(Clone, Debug)]
+pub struct AdminSettings {
+    /// Where it listens.
+    pub address: AdminAddress,
+    /// Names by which it may be addressed, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// What every client has to show.
+    pub token: Option<Token>,
 }
 
 /// What to serve, where, and how.
@@ -68,8 +80,8 @@ pub struct ServeConfig {
     pub backlog: u32,
     /// CPU time spent on each request, for experiments.
     pub burn: Nanos,
-    /// Where /status, /metrics and /accept-limit are served.
-    pub admin: Option<SocketAddr>,
+    /// Where /status, /metrics and /accept-limit are served, and to whom.
+    pub admin: Option<AdminSettings>,
     /// Limits and time-outs of the protocol.
     pub http: http1::server::Settings,
     /// What is served of the directory, and what is kept in memory.

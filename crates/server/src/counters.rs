@@ -68,19 +68,23 @@ base::counts! {
         workers_not_started,
         /// Access log lines dropped: the disk was full, or too slow.
         log_lines_dropped,
+        /// Connections of the admin interface closed to make room for another.
+        admin_evicted,
+        /// Requests to the admin interface refused for their host, their origin or their token.
+        admin_refused,
     }
 }
 
 base::counts! {
     /// What a dispatcher decided, by reason (SMPED), and what came of it.
     pub struct Decisions {
-        /// Placed with a worker that had no connection (step 1).
+        /// Connections placed with a worker that had no connection (step 1).
         placed_on_idle_worker,
-        /// Placed with the worker that came first by the schedule (step 3).
+        /// Connections placed with the worker that came first by the schedule (step 3).
         placed_on_first_worker,
-        /// Placed with a worker started because the first was full (step 4).
+        /// Connections placed with a worker started because the first was full (step 4).
         placed_on_new_worker,
-        /// Placed with another because the first was full and the pool could not grow (step 5).
+        /// Connections placed with another because the first was full and the pool could not grow (step 5).
         placed_on_next_worker,
         /// Times that accepting stopped because all workers were full (step 6).
         all_workers_full,

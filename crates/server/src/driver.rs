@@ -4,7 +4,7 @@ pub mod blocking;
 pub mod kernel_threads;
 pub mod readiness;
 pub mod stages;
-mod transfer;
+pub mod transfer;
 pub mod user_threads;
 pub mod waiters;
 

@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::aside::AdminAddress;
+
 /// Why a server could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -25,6 +27,14 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: SocketAddr,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// The same for the admin interface or a page.
+    #[error("cannot listen on {address}: {cause}")]
+    ListenAside {
+        /// The address.
+        address: AdminAddress,
         /// What the kernel said.
         cause: io::Error,
     },

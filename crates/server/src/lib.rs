@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A driver moves bytes between sockets and the [`http1`] machine; an [`architecture`] says which
-//! threads exist and what each does. The admin interface is one more loop of the same kind, on a thread
+//! threads exist and what each does. The admin interface is a small server of its own, on a thread
 //! of its own, so that it answers while the server is overloaded.
 //!
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open
@@ -37,9 +37,9 @@ mod slots;
 
 pub use accept::LiveLimit;
 pub use architecture::Architecture;
-pub use aside::Page;
+pub use aside::{AdminAddress, Page, Token};
 pub use choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Threads, Wake};
-pub use config::{LogFormat, LogTarget, ServeConfig};
+pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
 pub use counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
 pub use error::ServeError;
 pub use plan::DEFAULT_DISPATCH;

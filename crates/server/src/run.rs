@@ -4,6 +4,7 @@
 //! this process, so that the others finish in order and the failure is reported.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use base::{Limit, RealClock};
 use sys::signal::{self, Signal};
@@ -12,9 +13,9 @@ use crate::accept::LiveLimit;
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::Admin;
 use crate::architecture::Architecture;
-use crate::aside;
+use crate::aside::{self, AdminAddress, Aside, Guard, Totals};
 use crate::choices::Choice;
-use crate::config::ServeConfig;
+use crate::config::{AdminSettings, ServeConfig};
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan};
@@ -31,7 +32,7 @@ pub struct Drained {
 /// A server that runs.
 pub struct Server {
     loops: Vec<LoopHandle>,
-    admin: Option<LoopHandle>,
+    admin: Option<Aside>,
     log: Option<(LogSender, LogEnd)>,
     live: Live,
 }
@@ -82,10 +83,8 @@ impl Server {
         };
         let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), text)?;
         let loops = (architecture.start)(&plan)?;
-        let admin = match plan.config.admin {
-            Some(address) => Some(start_admin(architecture, &plan, address, &loops)?),
-            None => None,
-        };
+        let settings = plan.config.admin.as_ref();
+        let admin = settings.map(|admin| start_admin(architecture, &plan, admin, &loops)).transpose()?;
         let live = Live {
             limit: plan.limit(),
             configured: plan.config.accept_limit,
@@ -102,8 +101,8 @@ impl Server {
     }
 
     /// The address of the admin interface.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|admin| admin.addresses.first().copied())
+    pub fn admin_address(&self) -> Option<&AdminAddress> {
+        self.admin.as_ref().map(|admin| &admin.address)
     }
 
     /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. At SIGHUP opens the
@@ -173,10 +172,10 @@ impl Server {
             };
             failure = Some(ServeError::Loop { index, cause });
         }
-        if let Some(admin) = self.admin {
-            admin.stop.ask();
+        if let Some(Aside { running, .. }) = self.admin {
+            running.stop.ask();
             // Its end changes nothing any more.
-            let _ = admin.thread.join();
+            let _ = running.thread.join();
         }
         if let Some((sender, end)) = self.log {
             access_log::close(sender, &end);
@@ -199,14 +198,15 @@ fn end_at_the_next_signal() {
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
 }
 
-/// The admin interface is one more loop, aside.
+/// The admin interface is a loop of its own, aside.
 fn start_admin(
     architecture: &Architecture,
     plan: &Plan,
-    address: SocketAddr,
+    settings: &AdminSettings,
     loops: &[LoopHandle],
-) -> Result<LoopHandle, ServeError> {
+) -> Result<Aside, ServeError> {
     let dispatches = architecture.uses.contains(&Choice::Dispatch);
+    let totals = Arc::new(Totals::default());
     let admin = Admin {
         architecture: architecture.name,
         dispatch: if dispatches { plan.dispatch() } else { "none" },
@@ -214,6 +214,12 @@ fn start_admin(
         boards: loops.iter().map(|running| running.board.clone()).collect(),
         log: plan.log.clone(),
         clock: RealClock::new(),
+        totals: Arc::clone(&totals),
     };
-    aside::start("admin", address, admin)
+    let AdminSettings { address, hosts, token } = settings;
+    let guard = match address {
+        AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
+        AdminAddress::File(_) => Guard::of_file(token.clone()),
+    };
+    aside::start("admin", address, guard, admin, totals)
 }

@@ -23,19 +23,19 @@ base::counts! {
         sent_bytes,
         /// Bytes of content of the responses begun; nothing for HEAD.
         body_bytes,
-        /// Refused with 400.
+        /// Requests refused with 400.
         refused_bad_request,
-        /// Refused with 413: content above its limit.
+        /// Requests refused with 413: content above its limit.
         refused_content_too_large,
-        /// Refused with 414: target above its limit.
+        /// Requests refused with 414: target above its limit.
         refused_target_too_long,
-        /// Refused with 417: an expectation other than 100-continue.
+        /// Requests refused with 417: an expectation other than 100-continue.
         refused_expectation,
-        /// Refused with 431: head above its limit, or too many fields.
+        /// Requests refused with 431: head above its limit, or too many fields.
         refused_head_too_large,
-        /// Refused with 501: CONNECT, or a transfer coding that we do not undo.
+        /// Requests refused with 501: CONNECT, or a transfer coding that we do not undo.
         refused_not_implemented,
-        /// Refused with 505: not HTTP/1.
+        /// Requests refused with 505: not HTTP/1.
         refused_version,
         /// Heads that took too long, and new connections that sent none.
         timeouts_header,

@@ -1,6 +1,9 @@
 //! Addresses to listen on, in the spellings that people use.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use server::AdminAddress;
 
 const ACCEPTED: &str = "accepted are ADDR:PORT such as 127.0.0.1:8090 or [::1]:8090; for short 8090 or localhost:8090 \
                         (this machine only) and :8090 (every IPv4 address)";
@@ -19,6 +22,27 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     };
     let port = port.parse().map_err(|_| ACCEPTED.to_owned())?;
     Ok(SocketAddr::from((address, port)))
+}
+
+/// An address of the admin interface: one to listen on, or `unix:` and the path of a socket file.
+pub fn admin_address(text: &str) -> Result<AdminAddress, String> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err("accepted is unix:PATH, such as unix:/run/inrush.sock".to_owned()),
+        Some(path) => Ok(AdminAddress::File(PathBuf::from(path))),
+        None => match listen_address(text) {
+            Ok(address) => Ok(AdminAddress::Internet(address)),
+            Err(accepted) => Err(format!("{accepted}; and unix:PATH")),
+        },
+    }
+}
+
+/// A name by which the admin interface may be addressed.
+pub fn host_name(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.is_empty() || !text.bytes().all(fits) {
+        return Err("accepted are names such as admin.example.org, without scheme and port".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]
@@ -53,6 +77,23 @@ mod tests {
             "80:90",
         ] {
             assert_eq!(listen_address(text), Err(ACCEPTED.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_admin_interface_may_be_a_socket_file() {
+        assert_eq!(admin_address("unix:/run/x.sock"), Ok(AdminAddress::File("/run/x.sock".into())));
+        assert_eq!(admin_address("unix:x:1"), Ok(AdminAddress::File("x:1".into())));
+        assert_eq!(admin_address("9090"), Ok(AdminAddress::Internet("127.0.0.1:9090".parse().unwrap())));
+        assert!(admin_address("unix:").unwrap_err().contains("unix:PATH"));
+        assert!(admin_address("/run/x.sock").unwrap_err().ends_with("; and unix:PATH"));
+    }
+
+    #[test]
+    fn a_host_is_a_name_and_nothing_else() {
+        assert_eq!(host_name("admin.example.org"), Ok("admin.example.org".to_owned()));
+        for text in ["", "http://a", "a:80", "a/b", "*.a"] {
+            assert!(host_name(text).is_err(), "{text}");
         }
     }
 }

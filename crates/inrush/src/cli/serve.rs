@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
-use server::{Batch, Schedule, SedaSettings, SmpedSettings, Threads, Wake};
+use server::{AdminAddress, Batch, Schedule, SedaSettings, SmpedSettings, Threads, Wake};
 
-use super::address::listen_address;
+use super::address::{admin_address, host_name, listen_address};
 
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
@@ -203,9 +203,19 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub burn: Nanos,
 
-    /// Address of /status, /metrics and /accept-limit; none if not given. Reachable means allowed.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
-    pub admin: Option<SocketAddr>,
+    /// Address of /status, /metrics and /accept-limit, or unix:PATH for a socket file that its owner alone may use; none
+    /// if not given
+    #[arg(long, value_name = "ADDR:PORT|unix:PATH", value_parser = admin_address)]
+    pub admin: Option<AdminAddress>,
+
+    /// A name by which --admin may be addressed, beside IP addresses and localhost; repeatable. Other names in Host, and
+    /// requests of other web pages, are refused
+    #[arg(long, value_name = "NAME", value_parser = host_name, requires = "admin")]
+    pub admin_host: Vec<String>,
+
+    /// A file with a token that every request to --admin has to show: Authorization: Bearer TOKEN. Read at the start
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    pub admin_token_file: Option<PathBuf>,
 
     /// The same settings as TOML; flags win
     #[arg(long, value_name = "FILE")]

@@ -53,7 +53,7 @@ impl Client {
 
     /// Sends a GET with further header lines, each with its line end.
     pub fn send_get(&mut self, path: &str, lines: &str) {
-        self.send(format!("GET {path} HTTP/1.1\r\nHost: inrush.test\r\n{lines}\r\n"));
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n"));
     }
 
     pub fn get_with(&mut self, path: &str, lines: &str) -> Response {

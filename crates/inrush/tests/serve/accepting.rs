@@ -24,7 +24,7 @@ fn phases_for_a_full_queue(server: &mut Server) -> u64 {
 
 fn set_limit(server: &mut Server, limit: &str) {
     server.admin.send(format!(
-        "PUT /accept-limit HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{limit}",
+        "PUT /accept-limit HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{limit}",
         limit.len()
     ));
     let response = server.admin.response();

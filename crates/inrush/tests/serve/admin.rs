@@ -1,6 +1,9 @@
-//! The admin interface: what it tells, and what it refuses.
+//! The admin interface: what it tells, what it refuses, and to whom.
 
-use crate::common::{Client, Files, Server, check_metrics, samples};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use crate::common::{Client, Files, PATIENCE, Server, check_metrics, samples};
 
 #[test]
 fn status_and_metrics_tell_the_same() {
@@ -74,7 +77,9 @@ fn every_metric_of_every_architecture_has_its_help() {
 
 fn put(client: &mut Client, body: &str) -> (u16, String) {
     let length = body.len();
-    client.send(format!("PUT /accept-limit HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"));
+    client.send(format!(
+        "PUT /accept-limit HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+    ));
     let response = client.response();
     (response.status, response.text().to_owned())
 }
@@ -109,12 +114,168 @@ fn other_methods_and_paths_are_refused() {
         ("GET", "/small.bin", 404, None),
         ("GET", "/", 200, None),
     ] {
-        server.admin.send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+        server
+            .admin
+            .send(format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
         let response = server.admin.response();
         assert_eq!((response.status, response.field("allow")), (status, allow), "{method} {path}");
     }
     // What is served and what is told do not mix.
     assert_eq!(server.client().get("/status").status, 404);
     assert_eq!(server.eventually("counted", |status| status.count("closed") == 1).count("requests"), 1);
+    server.stop_well();
+}
+
+/// A request with these lines, and the status and first line of its answer.
+fn ask(client: &mut Client, request: &str, lines: &str) -> (u16, String) {
+    client.send(format!("{request} HTTP/1.1\r\n{lines}Content-Length: 0\r\n\r\n"));
+    let response = client.response();
+    let text = response.text();
+    assert_eq!(text.lines().count(), if response.status == 403 { 1 } else { text.lines().count() }, "{text}");
+    (response.status, text.to_owned())
+}
+
+#[test]
+fn a_web_page_cannot_use_it() {
+    let files = Files::new();
+    let mut server = Server::start(&files.root(), &["--admin-host=admin.example"]);
+    let own = format!("Host: {0}\r\nOrigin: http://{0}\r\n", server.admin_address);
+    for (lines, status, says) in [
+        (own.as_str(), 400, "accept-limit: "),
+        ("Host: localhost:1\r\n", 400, "accept-limit: "),
+        ("Host: admin.example\r\nSec-Fetch-Site: same-origin\r\n", 400, "accept-limit: "),
+        // What DNS rebinding looks like, and what a form of another page does.
+        (
+            "Host: evil.example\r\n",
+            403,
+            "Host evil.example: accepted are IP addresses, localhost and names given with",
+        ),
+        ("Host: evil.example\r\nOrigin: http://evil.example\r\n", 403, "--admin-host"),
+        ("Host: 127.0.0.1\r\nOrigin: http://evil.example\r\n", 403, "another web page"),
+        ("Host: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\n", 403, "another web page"),
+        ("Host: 127.0.0.1\r\nSec-Fetch-Site: same-site\r\n", 403, "another web page"),
+    ] {
+        let (found, text) = ask(&mut server.admin, "PUT /accept-limit", lines);
+        assert_eq!(found, status, "{lines:?}: {text}");
+        assert!(text.contains(says), "{lines:?}: {text}");
+        let (found, _) = ask(&mut server.admin, "GET /status", lines);
+        assert_eq!(found, if status == 403 { 403 } else { 200 }, "{lines:?}");
+    }
+    // Refused before its content is asked for.
+    server.admin.send("PUT /accept-limit HTTP/1.1\r\nHost: evil.example\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");
+    let refused = server.admin.response();
+    assert_eq!((refused.status, refused.says_close()), (403, true));
+    server.admin = Client::connect(server.admin_address);
+    let status = server.status();
+    assert_eq!((status.count("admin_refused"), status.0["accept_limit"].as_str()), (11, Some("10")));
+    server.stop_well();
+}
+
+#[test]
+fn a_token_is_asked_of_everybody() {
+    let files = Files::new();
+    let file = files.beside("token");
+    std::fs::write(&file, "the-secret\n").unwrap();
+    let socket = files.beside("admin.sock");
+    let server = Unix::start(&files, &socket, &[&format!("--admin-token-file={}", file.display())]);
+    let ask = |lines: &str| server.ask(&format!("GET /status HTTP/1.1\r\nHost: localhost\r\n{lines}"));
+    assert!(ask("Authorization: Bearer the-secret\r\n").starts_with("HTTP/1.1 200 "));
+    for lines in ["", "Authorization: Bearer wrong\r\n"] {
+        let refused = ask(lines);
+        assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+        assert!(refused.contains("\r\nWWW-Authenticate: Bearer realm=\"inrush\"\r\n"), "{refused}");
+        assert!(
+            refused.ends_with("accepted is Authorization: Bearer with the token of this server\n"),
+            "{refused}"
+        );
+    }
+}
+
+/// A server whose admin interface is a socket file.
+struct Unix {
+    socket: std::path::PathBuf,
+    child: sys::process::Child,
+}
+
+impl Unix {
+    fn start(files: &Files, socket: &std::path::Path, flags: &[&str]) -> Unix {
+        let admin = format!("--admin=unix:{}", socket.display());
+        let root = files.root().display().to_string();
+        let arguments = [&["serve", "--listen=127.0.0.1:0", &admin, &root], flags].concat();
+        let program = sys::process::Program::new(env!("CARGO_BIN_EXE_inrush"));
+        let mut child = program.arguments(arguments).start().unwrap();
+        let mut said = String::new();
+        let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+        let expected = format!("admin on unix:{}\n", socket.display());
+        while !said.ends_with(&expected) {
+            assert!(std::io::BufRead::read_line(&mut stderr, &mut said).unwrap() > 0, "{said}");
+        }
+        Unix { socket: socket.to_owned(), child }
+    }
+
+    /// The answer to a head without its last line.
+    fn ask(&self, head: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+#[test]
+fn a_socket_file_is_an_alternative_that_no_browser_reaches() {
+    let files = Files::new();
+    let socket = files.beside("admin.sock");
+    let mut first = Unix::start(&files, &socket, &[]);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    // Whatever a program calls it.
+    let answer = first.ask("GET /accept-limit HTTP/1.1\r\nHost: anything\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n10\n"), "{answer}");
+    // A second one leaves it alone.
+    let root = files.root().display().to_string();
+    let admin = format!("--admin=unix:{}", socket.display());
+    let mut second = assert_cmd::Command::new(env!("CARGO_BIN_EXE_inrush"));
+    let refused = second.args(["serve", "--listen=127.0.0.1:0", &admin, &root]).assert().code(1);
+    let said = String::from_utf8(refused.get_output().stderr.clone()).unwrap();
+    assert_eq!(
+        said,
+        format!("inrush: cannot listen on unix:{}: Address already in use (os error 98)\n", socket.display())
+    );
+    assert!(first.ask("GET /status HTTP/1.1\r\nHost: x\r\n").starts_with("HTTP/1.1 200 "));
+    // One that was killed leaves its file behind, which the next one replaces; one that ends removes it.
+    first.child.kill().unwrap();
+    first.child.wait(base::Nanos::from_secs(30)).unwrap().expect("it ends");
+    assert!(socket.exists());
+    let mut third = Unix::start(&files, &socket, &[]);
+    assert!(third.ask("GET /status HTTP/1.1\r\nHost: x\r\n").starts_with("HTTP/1.1 200 "));
+    third.child.ask_to_end().unwrap();
+    third.child.wait(base::Nanos::from_secs(30)).unwrap().expect("it ends");
+    assert!(!socket.exists());
+}
+
+#[test]
+fn silent_connections_make_room_for_newcomers() {
+    const SILENT: usize = 100;
+    /// As many as the interface holds.
+    const HELD: usize = 64;
+    let files = Files::new();
+    let mut server = Server::start(&files.root(), &[]);
+    let mut silent: Vec<Client> = (0..SILENT).map(|_| Client::connect(server.admin_address)).collect();
+    let mut newcomer = Client::connect(server.admin_address);
+    let status = newcomer.get("/status");
+    assert_eq!(status.status, 200);
+    // Beside the newcomer and the test's own connection, which was silent longest, the last ones are still there.
+    let gone = SILENT + 2 - HELD;
+    for client in &mut silent[..gone - 1] {
+        assert!(client.ends());
+    }
+    for client in &mut silent[gone - 1..] {
+        assert_eq!(client.get("/accept-limit").status, 200);
+    }
+    server.admin = newcomer;
+    assert_eq!(server.status().count("admin_evicted"), gone as u64);
     server.stop_well();
 }

@@ -65,7 +65,8 @@ fn content_that_never_ends_is_answered_408_and_an_idle_connection_closed() {
         let flags = ["--body-timeout=100ms", "--idle-timeout=100ms", "--linger-timeout=50ms"];
         let mut server = Server::sped(&files.root(), mechanism, &flags);
         let mut slow = server.client();
-        slow.send("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nnot all of it");
+        slow.send_get("/", "Content-Length: 100\r\n");
+        slow.send("not all of it");
         assert_eq!(slow.response().status, 408);
         assert!(slow.ends());
         // Its own end never comes: the server gives up waiting for it.

@@ -35,7 +35,7 @@ fn each_response_has_a_line_in_either_form() {
     let mut line = String::new();
     server.stdout().read_line(&mut line).unwrap();
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    for (name, value) in [("method", "GET"), ("target", "/small.bin"), ("host", "inrush.test")] {
+    for (name, value) in [("method", "GET"), ("target", "/small.bin"), ("host", "localhost")] {
         assert_eq!(line[name], value);
     }
     assert_eq!(

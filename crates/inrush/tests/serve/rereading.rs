@@ -138,7 +138,7 @@ fn one_broken_file_is_named_with_what_is_wrong() {
 #[test]
 fn a_limit_set_through_the_admin_interface_stays_while_the_file_says_the_same() {
     let mut reread = Reread::start(&["--arch=sped"], "accept-limit = 3\nmax-fields = 5\n");
-    reread.server.admin.send("PUT /accept-limit HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n7");
+    reread.server.admin.send("PUT /accept-limit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7");
     assert_eq!(reread.server.admin.response().status, 200);
     reread.hang_up_with("accept-limit = 3\nmax-fields = 50\n");
     reread.answers(10, 200);

@@ -1,0 +1,154 @@
+//! Where a small server listens: an internet address, or a socket file that only its owner may use.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+
+use crate::listener;
+
+/// Connections that may wait to be accepted: more than are ever held, so that a burst of clients is not made to
+/// send its SYNs again.
+const BACKLOG: u32 = 128;
+
+/// An address of the admin interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminAddress {
+    /// Port 0 lets the kernel choose.
+    Internet(SocketAddr),
+    /// The path of a socket file.
+    File(PathBuf),
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminAddress::Internet(address) => address.fmt(f),
+            AdminAddress::File(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A listening socket. Its file, if it has one, is removed when this is dropped.
+#[derive(Debug)]
+pub struct Door {
+    socket: OwnedFd,
+    /// The address in use, its port never 0.
+    pub address: AdminAddress,
+    /// Device and inode of the socket file.
+    file: Option<(u64, u64)>,
+}
+
+impl Door {
+    /// Listens. Replaces a socket file that a process left behind which has ended.
+    ///
+    /// # Errors
+    /// As bind(2) and listen(2); `AddrInUse` for a file that is no socket, or one that somebody listens on.
+    pub fn open(address: &AdminAddress) -> io::Result<Door> {
+        let path = match address {
+            AdminAddress::Internet(address) => {
+                let opened = listener::listen(*address, BACKLOG, 1)?.remove(0);
+                let address = AdminAddress::Internet(opened.address);
+                return Ok(Door { socket: opened.socket, address, file: None });
+            }
+            AdminAddress::File(path) => path,
+        };
+        let socket = stream_socket()?;
+        // The file gets the mode of the socket, so that at no moment anybody else may connect.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        let own = SocketAddrUnix::new(path)?;
+        match bind(&socket, &own) {
+            Err(Errno::ADDRINUSE) if socket_file(path).is_none() => {
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "the file exists and is no socket"));
+            }
+            Err(Errno::ADDRINUSE) if refuses_connections(&own) => {
+                std::fs::remove_file(path)?;
+                bind(&socket, &own)?;
+            }
+            result => result?,
+        }
+        listen(&socket, BACKLOG as i32)?;
+        Ok(Door { socket, address: address.clone(), file: socket_file(path) })
+    }
+
+    /// The socket, readable while a connection waits.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let AdminAddress::File(path) = &self.address
+            && self.file == socket_file(path)
+        {
+            // The next start replaces one that stays.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn stream_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Device and inode of a socket file; nothing where there is no file or another kind of file.
+fn socket_file(path: &Path) -> Option<(u64, u64)> {
+    let stat = rustix::fs::lstat(path).ok()?;
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    is_socket.then_some((stat.st_dev, stat.st_ino))
+}
+
+/// Whether nobody listens on a socket file any more.
+fn refuses_connections(address: &SocketAddrUnix) -> bool {
+    stream_socket().is_ok_and(|socket| connect(socket, address) == Err(Errno::CONNREFUSED))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_file_is_for_its_owner_and_goes_with_its_server() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("admin.sock");
+        let address = AdminAddress::File(path.clone());
+        let door = Door::open(&address).unwrap();
+        let data = std::fs::symlink_metadata(&path).unwrap();
+        assert!(data.file_type().is_socket());
+        assert_eq!(data.permissions().mode() & 0o777, 0o600);
+        UnixStream::connect(&path).unwrap();
+        assert_eq!(door.address.to_string(), format!("unix:{}", path.display()));
+        drop(door);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_file_that_was_left_behind_is_replaced_and_no_other_file() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("admin.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let door = Door::open(&AdminAddress::File(path.clone())).unwrap();
+        let second = Door::open(&AdminAddress::File(path.clone())).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        UnixStream::connect(&path).expect("the first is still there");
+        drop(door);
+        std::fs::write(&path, "no socket").unwrap();
+        let error = Door::open(&AdminAddress::File(path.clone())).unwrap_err();
+        assert_eq!(error.to_string(), "the file exists and is no socket");
+        assert_eq!(std::fs::read(&path).unwrap(), b"no socket");
+        let long = place.path().join("x".repeat(200));
+        assert!(Door::open(&AdminAddress::File(long)).is_err());
+    }
+}

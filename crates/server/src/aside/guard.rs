@@ -1,0 +1,293 @@
+//! Who may use a small server: the operator, and no web page that the operator's browser has open.
+//!
+//! A page may have its browser send requests to any address that the browser reaches. Two things give them away. Under
+//! DNS rebinding the page's own name leads to this machine, so `Host` has that name: accepted are only addresses, which
+//! no DNS answer stands behind, and names that were configured. Without rebinding the browser says where the request
+//! comes from, in `Origin` or `Sec-Fetch-Site`: accepted is only a page of this server. Programs that are no browsers
+//! send neither field.
+//!
+//! A bearer token (RFC 6750) is asked of everybody, where one is configured. A socket file has its mode instead of the
+//! rules about names: no browser connects to one.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::Nanos;
+use http1::{Request, Response, Service, Status};
+
+use super::{Totals, answer, with_fields};
+use crate::driver::readiness::SocketService;
+
+/// A secret that a client shows to be let in.
+#[derive(Clone)]
+pub struct Token(Box<[u8]>);
+
+impl Token {
+    /// A token as it stands in a file; white space around it is no part of it.
+    ///
+    /// # Errors
+    /// What is accepted.
+    pub fn parse(text: &str) -> Result<Token, &'static str> {
+        let token = text.trim_ascii().as_bytes();
+        if token.is_empty() || !token.iter().all(u8::is_ascii_graphic) {
+            return Err("accepted is one line of visible ASCII characters without spaces");
+        }
+        Ok(Token(token.into()))
+    }
+
+    /// Compares in a time that does not tell how much of `given` is right.
+    fn matches(&self, given: &[u8]) -> bool {
+        let differences = self.0.iter().zip(given).fold(0, |sum, (own, given)| sum | (own ^ given));
+        differences == 0 && self.0.len() == given.len()
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// By which names a server may be addressed.
+#[derive(Clone, Debug)]
+enum Names {
+    /// By any: no browser reaches it, or there is nothing to protect.
+    Any,
+    /// By addresses, `localhost` and these.
+    These { names: Vec<String>, flag: Option<&'static str> },
+}
+
+/// The rules of one server.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    names: Names,
+    /// Whether what browsers say about other pages counts.
+    pages: bool,
+    token: Option<Token>,
+}
+
+impl Guard {
+    /// For controls behind an internet address; `flag` adds to the `names`.
+    pub fn of_controls(names: Vec<String>, flag: &'static str, token: Option<Token>) -> Guard {
+        Guard { names: Names::These { names, flag: Some(flag) }, pages: true, token }
+    }
+
+    /// For a socket file.
+    pub fn of_file(token: Option<Token>) -> Guard {
+        Guard { names: Names::Any, pages: false, token }
+    }
+
+    /// For a page that is only read. One that is opened to a network may be read by any name there: whoever scrapes it
+    /// knows this machine by one.
+    pub fn of_page(is_local: bool) -> Guard {
+        let names = if is_local { Names::These { names: Vec::new(), flag: None } } else { Names::Any };
+        Guard { names, pages: true, token: None }
+    }
+
+    /// The refusal of a request that comes from elsewhere or without its token: one line that says what is accepted.
+    pub fn refusal(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        let refused = |line: String| Some(answer(Status::FORBIDDEN, "text/plain; charset=utf-8", line));
+        if let Names::These { names, flag } = &self.names
+            && !is_accepted(request.host, names)
+        {
+            let more = flag.map_or(String::new(), |flag| format!(" and names given with {flag}"));
+            let host = request.host;
+            return refused(format!("Host {host}: accepted are IP addresses, localhost{more}\n"));
+        }
+        if self.pages && !is_from_here(request) {
+            return refused(
+                "a request of another web page: accepted are those of this server and of programs\n"
+                    .to_owned(),
+            );
+        }
+        if self.token.as_ref().is_some_and(|token| !shows(request, token)) {
+            let line = "accepted is Authorization: Bearer with the token of this server\n".to_owned();
+            let response = answer(Status::UNAUTHORIZED, "text/plain; charset=utf-8", line);
+            return Some(with_fields(response, "WWW-Authenticate: Bearer realm=\"inrush\"\r\n"));
+        }
+        None
+    }
+}
+
+/// Whether a value of `Host` is an address, `localhost` or one of these names. HTTP/1.0 may have none, and no browser
+/// speaks that.
+fn is_accepted(host: &str, names: &[String]) -> bool {
+    if let Some(literal) = host.strip_prefix('[') {
+        let address = literal.split(']').next().unwrap_or_default();
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = host.split(':').next().unwrap_or_default();
+    host.is_empty()
+        || name.parse::<Ipv4Addr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether nothing says that the request is of a page that another server sent.
+fn is_from_here(request: &Request<'_>) -> bool {
+    let sites = request.values("sec-fetch-site").all(|site| matches!(site, b"same-origin" | b"none"));
+    let origins = request.values("origin").all(|origin| {
+        // Either scheme: TLS may end before this server.
+        let rest = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+        rest.is_some_and(|authority| authority.eq_ignore_ascii_case(request.host.as_bytes()))
+    });
+    sites && origins
+}
+
+fn shows(request: &Request<'_>, token: &Token) -> bool {
+    let given = request.value("authorization").and_then(|value| value.split_at_checked("Bearer ".len()));
+    given.is_some_and(|(scheme, given)| {
+        scheme.eq_ignore_ascii_case(b"Bearer ") && token.matches(given.trim_ascii())
+    })
+}
+
+/// A service behind a guard.
+pub struct Guarded<S> {
+    /// Answers what the guard lets pass.
+    pub service: S,
+    /// Decides about each request, before its content is read.
+    pub guard: Guard,
+    /// Where refusals are counted.
+    pub totals: Arc<Totals>,
+}
+
+impl<S> Guarded<S> {
+    fn refusal(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        let refusal = self.guard.refusal(request);
+        if refusal.is_some() {
+            self.totals.count_refusal();
+        }
+        refusal
+    }
+}
+
+impl<S: Service<File = Arc<OwnedFd>>> Service for Guarded<S> {
+    type File = Arc<OwnedFd>;
+
+    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<Arc<OwnedFd>> {
+        self.refusal(request).unwrap_or_else(|| self.service.respond(request, now))
+    }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        self.refusal(request).or_else(|| self.service.refuse_early(request))
+    }
+}
+
+impl<S: Service<File = Arc<OwnedFd>>> SocketService for Guarded<S> {
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http1::{Header, Method, Version};
+
+    use super::*;
+
+    fn status(guard: &Guard, host: &str, fields: &[(&str, &str)]) -> u16 {
+        let fields: Vec<_> =
+            fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
+        let (method, target, version) = (Method::Put, "/accept-limit", Version::Http11);
+        let request = Request { method, target, version, host, fields: &fields, body: b"" };
+        guard.refusal(&request).map_or(200, |refusal| refusal.status.0)
+    }
+
+    fn controls(names: &[&str]) -> Guard {
+        Guard::of_controls(names.iter().map(|name| (*name).to_owned()).collect(), "--admin-host", None)
+    }
+
+    #[test]
+    fn hosts_are_addresses_localhost_and_configured_names() {
+        let guard = controls(&["admin.example"]);
+        for host in [
+            "127.0.0.1:9090",
+            "127.0.0.1",
+            "192.0.2.7:80",
+            "[::1]:9090",
+            "[2001:db8::1]",
+            "localhost:9090",
+            "LocalHost",
+            "admin.example",
+            "Admin.Example:9090",
+            "",
+        ] {
+            assert_eq!(status(&guard, host, &[]), 200, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:9090",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "admin.example.",
+            "x.admin.example",
+            "127.1",
+            "2130706433",
+            "0x7f.0.0.1",
+            "localhost.",
+            "[v1.a]",
+            "inrush",
+        ] {
+            assert_eq!(status(&guard, host, &[]), 403, "{host}");
+        }
+        assert_eq!(status(&Guard::of_file(None), "evil.example", &[]), 200);
+        assert_eq!(status(&Guard::of_page(true), "evil.example", &[]), 403);
+        assert_eq!(status(&Guard::of_page(false), "load7.example:9100", &[]), 200);
+    }
+
+    #[test]
+    fn what_browsers_say_of_other_pages_is_believed() {
+        let host = "127.0.0.1:9090";
+        for (field, value, expected) in [
+            ("Origin", "http://127.0.0.1:9090", 200),
+            ("origin", "https://127.0.0.1:9090", 200),
+            ("Origin", "http://127.0.0.1:8080", 403),
+            ("Origin", "http://127.0.0.1", 403),
+            ("Origin", "http://evil.example", 403),
+            ("Origin", "http://127.0.0.1:9090.evil.example", 403),
+            ("Origin", "null", 403),
+            ("Origin", "", 403),
+            ("Sec-Fetch-Site", "same-origin", 200),
+            ("Sec-Fetch-Site", "none", 200),
+            ("Sec-Fetch-Site", "same-site", 403),
+            ("Sec-Fetch-Site", "cross-site", 403),
+            ("Sec-Fetch-Site", "", 403),
+            ("Sec-Fetch-Mode", "navigate", 200),
+        ] {
+            for guard in [controls(&[]), Guard::of_page(true), Guard::of_page(false)] {
+                assert_eq!(status(&guard, host, &[(field, value)]), expected, "{field}: {value}");
+            }
+        }
+        let twice = [("Origin", "http://127.0.0.1:9090"), ("Origin", "http://evil.example")];
+        assert_eq!(status(&controls(&[]), host, &twice), 403);
+        assert_eq!(status(&Guard::of_file(None), "", &[("Origin", "null")]), 200);
+    }
+
+    #[test]
+    fn a_token_is_asked_of_everybody() {
+        let token = Some(Token::parse(" s3cret-token\n").unwrap());
+        for guard in [Guard::of_controls(Vec::new(), "--admin-host", token.clone()), Guard::of_file(token)] {
+            for (value, expected) in [
+                ("Bearer s3cret-token", 200),
+                ("bearer  s3cret-token ", 200),
+                ("Bearer s3cret-toke", 401),
+                ("Bearer s3cret-token2", 401),
+                ("Bearer s3cret-tokeN", 401),
+                ("Bearer ", 401),
+                ("Basic s3cret-token", 401),
+                ("s3cret-token", 401),
+                ("", 401),
+            ] {
+                assert_eq!(status(&guard, "localhost", &[("Authorization", value)]), expected, "{value}");
+            }
+            assert_eq!(status(&guard, "localhost", &[]), 401);
+            let twice = [("Authorization", "Bearer s3cret-token"), ("Authorization", "Bearer x")];
+            assert_eq!(status(&guard, "localhost", &twice), 401);
+        }
+        for wrong in ["", " \n", "two words", "two\nlines", "caf\u{e9}"] {
+            assert!(Token::parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(format!("{:?}", Token::parse("s3cret").unwrap()), "Token(..)");
+    }
+}

@@ -1,0 +1,223 @@
+//! The loop of a small server: a few connections on plain poll, whoever they are.
+//!
+//! It has deadlines and a connection limit of its own. At the limit, and where descriptors run out, a newcomer takes
+//! the place of the connection that has been silent longest, so that silent connections keep nobody waiting.
+//!
+//! Invariant: a newcomer whose request has arrived is answered before another newcomer can take its place.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use base::{Bytes, Clock, Nanos, RealClock};
+use dispatch::Trigger;
+use http1::HttpDate;
+use http1::server::{Buffers, Connection, Context, Counts, Settings, Timeouts, Wants};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
+use sys::errno::{Failure, classify};
+
+use super::Totals;
+use super::address::Door;
+use crate::driver::Stop;
+use crate::driver::readiness::SocketService;
+use crate::driver::transfer::{Moved, move_bytes, send};
+
+/// Connections at once: an operator, a Prometheus server or two, and their spares.
+pub const CONNECTIONS: usize = 64;
+/// The longest content that is read: an accept-limit.
+const BODY: Bytes = Bytes(64);
+/// How long accepting rests when it fails for want of something that no connection of this loop holds.
+const PAUSE: Nanos = Nanos::from_millis(100);
+const SCRATCH_BYTES: usize = 16 * 1024;
+
+/// Short ones: a head is one packet, and whoever wants to stay has the idle time-out.
+const TIMEOUTS: Timeouts = Timeouts {
+    header: Nanos::from_secs(5),
+    idle: Nanos::from_secs(60),
+    body: Nanos::from_secs(5),
+    write_stall: Nanos::from_secs(5),
+    linger: Nanos::from_secs(1),
+};
+
+type Machine = Connection<Arc<OwnedFd>>;
+
+struct Visitor {
+    socket: OwnedFd,
+    http: Machine,
+    /// When bytes last moved, either way; when it was accepted, before that.
+    active: Nanos,
+}
+
+/// The state of the loop.
+pub struct Visitors<S> {
+    door: Door,
+    service: S,
+    stop: Stop,
+    totals: Arc<Totals>,
+    visitors: Vec<Visitor>,
+    paused_until: Nanos,
+    settings: Settings,
+    clock: RealClock,
+    scratch: Box<[u8]>,
+    buffers: Buffers,
+    counts: Counts,
+}
+
+impl<S: SocketService> Visitors<S> {
+    /// A loop that has nobody yet.
+    pub fn new(door: Door, service: S, stop: Stop, totals: Arc<Totals>) -> Visitors<S> {
+        let mut settings = Settings { timeouts: TIMEOUTS, ..Settings::default() };
+        settings.limits.keep_body = true;
+        settings.limits.body_bytes = BODY.0;
+        Visitors {
+            door,
+            service,
+            stop,
+            totals,
+            visitors: Vec::new(),
+            paused_until: Nanos::ZERO,
+            settings,
+            clock: RealClock::new(),
+            scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
+            buffers: Buffers::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Answers until it is told to stop. Blocks.
+    ///
+    /// # Errors
+    /// A mistake of ours in a call of poll.
+    pub fn run(mut self) -> io::Result<()> {
+        loop {
+            self.visitors.retain(|visitor| visitor.http.wants() != Wants::Close);
+            let (knocks, ready) = self.wait()?;
+            if self.stop.asked() {
+                return Ok(());
+            }
+            for (index, events) in ready.into_iter().enumerate() {
+                if !events.is_empty() {
+                    self.move_bytes(index, !events.contains(PollFlags::OUT));
+                }
+            }
+            self.expire();
+            if knocks {
+                self.accept();
+            }
+        }
+    }
+
+    /// Waits for a connection, for a visitor or for a deadline: whether somebody knocks, and the events of each visitor.
+    fn wait(&self) -> io::Result<(bool, Vec<PollFlags>)> {
+        let now = self.clock.now();
+        let door = if now < self.paused_until { PollFlags::empty() } else { PollFlags::IN };
+        let stop = self.stop.descriptor();
+        let mut polled = vec![PollFd::new(&stop, PollFlags::IN)];
+        polled.push(PollFd::from_borrowed_fd(self.door.socket(), door));
+        polled.extend(self.visitors.iter().map(|visitor| {
+            let interest =
+                if visitor.http.wants() == Wants::Transmit { PollFlags::OUT } else { PollFlags::IN };
+            PollFd::new(&visitor.socket, interest)
+        }));
+        let deadlines = self.visitors.iter().map(|visitor| visitor.http.deadline());
+        let next = deadlines.chain((now < self.paused_until).then_some(self.paused_until)).min();
+        let timeout = next.map(|next| next.saturating_sub(now)).map(|left| Timespec {
+            tv_sec: (left.0 / Nanos::SECOND.0).try_into().unwrap_or(i64::MAX),
+            tv_nsec: (left.0 % Nanos::SECOND.0) as i64,
+        });
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok((false, Vec::new())),
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok((!polled[1].revents().is_empty(), polled[2..].iter().map(PollFd::revents).collect()))
+    }
+
+    /// Takes in those who wait; at most as many as there are places, so that those who are here have their turn.
+    fn accept(&mut self) {
+        for _ in 0..CONNECTIONS {
+            match accept_with(self.door.socket(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.admit(socket),
+                Err(errno) => match classify(&errno.into()) {
+                    Failure::WouldBlock => return,
+                    Failure::Retry | Failure::PeerGone => {}
+                    Failure::NoDescriptor if !self.visitors.is_empty() => self.evict(),
+                    _ => {
+                        self.paused_until = self.clock.now() + PAUSE;
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        if self.visitors.len() == CONNECTIONS {
+            self.evict();
+        }
+        let active = self.clock.now();
+        let http = Connection::new(active, &self.settings);
+        self.visitors.push(Visitor { socket, http, active });
+        self.move_bytes(self.visitors.len() - 1, true);
+    }
+
+    /// Closes the connection that has been silent longest.
+    fn evict(&mut self) {
+        let silent = self.visitors.iter().enumerate().min_by_key(|(_, visitor)| visitor.active);
+        if let Some(index) = silent.map(|(index, _)| index) {
+            self.visitors.remove(index);
+            self.totals.count_eviction();
+        }
+    }
+
+    /// Has a visitor's machine and socket work, and takes what comes of it.
+    fn turn(
+        &mut self,
+        index: usize,
+        work: impl FnOnce(BorrowedFd<'_>, &mut Machine, &mut Context<'_, S>, &mut [u8]) -> Moved,
+    ) {
+        let Visitor { socket, http, active } = &mut self.visitors[index];
+        let before = self.counts.received_bytes + self.counts.sent_bytes;
+        let mut context = Context {
+            service: &mut self.service,
+            settings: &self.settings,
+            buffers: &mut self.buffers,
+            date: &HttpDate::new(self.clock.wall()),
+            counts: &mut self.counts,
+            log: None,
+            now: self.clock.now(),
+        };
+        let moved = work(socket.as_fd(), http, &mut context, &mut self.scratch);
+        if moved == Moved::Broken {
+            http.abort(&mut context);
+        }
+        if http.wants() == Wants::ShutdownThenReceive {
+            // The peer may have gone: then the next read says so.
+            let _ = shutdown(&*socket, Shutdown::Write);
+            http.shut_down();
+        }
+        if context.counts.received_bytes + context.counts.sent_bytes != before {
+            *active = context.now;
+        }
+    }
+
+    fn move_bytes(&mut self, index: usize, readable: bool) {
+        self.turn(index, |socket, http, context, scratch| {
+            move_bytes(socket, http, context, scratch, readable, Trigger::Level)
+        });
+    }
+
+    fn expire(&mut self) {
+        let now = self.clock.now();
+        for index in 0..self.visitors.len() {
+            if self.visitors[index].http.deadline() <= now {
+                self.turn(index, |socket, http, context, _| {
+                    http.expire(context);
+                    send(socket, http, context)
+                });
+            }
+        }
+    }
+}
