@@ -52,6 +52,26 @@ fn answers_come_in_the_order_of_the_questions() {
 }
 
 #[test]
+fn what_will_be_refused_is_refused_before_the_rest_arrives() {
+    on_every(|variant, files| {
+        let server = Running::start(variant, variant.config(files));
+        let (name, content) = &files.contents[0];
+        let mut client = server.connect();
+        client.send(&format!("POST /{name} HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"));
+        assert_eq!(client.response().status, 405);
+        client.send("hello");
+        assert!(client.get(name) == *content, "the next request is behind the content");
+        for (hello, status) in [("\u{16}\u{3}\u{1}", 400), ("SSH-2.0-x\r", 400), ("GET / HTTP/5", 505)] {
+            let mut client = server.connect();
+            client.send(hello);
+            assert_eq!(client.response().status, status, "{hello:?}");
+        }
+        drop(client);
+        server.stop();
+    });
+}
+
+#[test]
 fn no_more_connections_than_the_limit() {
     on_every(|variant, files| {
         let mut config = variant.config(files);
