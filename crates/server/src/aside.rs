@@ -1,12 +1,11 @@
-//! Small servers beside the main matter: the admin interface, and a page that another program shows of itself.
+//! Small servers beside the main one: the admin interface, and a page that another command shows of itself.
 //!
-//! One loop on plain poll ([`visitors`]), on whatever processor is free, for a few connections. It answers while
-//! everything else is overloaded, because it shares nothing with it but the machine. Who may use it is the
-//! [`guard`]'s decision.
+//! Each is one loop on poll(2) ([`poll_loop`]), on any processor, for a few connections. It answers while the main server
+//! is overloaded, because the two share nothing but the machine. The [`guard`] decides which requests it answers.
 
 mod address;
 mod guard;
-mod visitors;
+mod poll_loop;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,9 +19,9 @@ use crate::counters::Board;
 use crate::driver::Stop;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, start_thread};
-use address::Door;
+use address::AdminListener;
 use guard::Guarded;
-use visitors::Visitors;
+use poll_loop::PollLoop;
 
 pub use address::AdminAddress;
 pub use guard::{Guard, Token};
@@ -76,14 +75,14 @@ pub fn start<S>(
 where
     S: Service<File = Arc<OwnedFd>> + Send + 'static,
 {
-    let door =
-        Door::open(address).map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })?;
-    let address = door.address.clone();
+    let listener = AdminListener::open(address)
+        .map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })?;
+    let address = listener.address.clone();
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let service = Guarded { service, guard, totals: Arc::clone(&totals) };
-    let visitors = Visitors::new(door, service, stop.clone(), totals);
+    let event_loop = PollLoop::new(listener, service, stop.clone(), totals);
     let running =
-        start_thread(name.to_owned(), &[], stop, Board::default(), Vec::new(), move || visitors.run())?;
+        start_thread(name.to_owned(), &[], stop, Board::default(), Vec::new(), move || event_loop.run())?;
     Ok(Aside { address, running })
 }
 

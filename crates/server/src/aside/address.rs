@@ -12,10 +12,9 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::listener;
+use crate::listener as internet;
 
-/// Connections that may wait to be accepted: more than are ever held, so that a burst of clients is not made to
-/// send its SYNs again.
+/// Length of the accept queue: above the connection limit, so that no SYN of a burst is dropped.
 const BACKLOG: u32 = 128;
 
 /// An address of the admin interface.
@@ -38,7 +37,7 @@ impl fmt::Display for AdminAddress {
 
 /// A listening socket. Its file, if it has one, is removed when this is dropped.
 #[derive(Debug)]
-pub struct Door {
+pub struct AdminListener {
     socket: OwnedFd,
     /// The address in use, its port never 0.
     pub address: AdminAddress,
@@ -46,17 +45,17 @@ pub struct Door {
     file: Option<(u64, u64)>,
 }
 
-impl Door {
-    /// Listens. Replaces a socket file that a process left behind which has ended.
+impl AdminListener {
+    /// Listens. Replaces a socket file that an ended process left behind.
     ///
     /// # Errors
     /// As bind(2) and listen(2); `AddrInUse` for a file that is no socket, or one that somebody listens on.
-    pub fn open(address: &AdminAddress) -> io::Result<Door> {
+    pub fn open(address: &AdminAddress) -> io::Result<AdminListener> {
         let path = match address {
             AdminAddress::Internet(address) => {
-                let opened = listener::listen(*address, BACKLOG, 1)?.remove(0);
+                let opened = internet::listen(*address, BACKLOG, 1)?.remove(0);
                 let address = AdminAddress::Internet(opened.address);
-                return Ok(Door { socket: opened.socket, address, file: None });
+                return Ok(AdminListener { socket: opened.socket, address, file: None });
             }
             AdminAddress::File(path) => path,
         };
@@ -75,7 +74,7 @@ impl Door {
             result => result?,
         }
         listen(&socket, BACKLOG as i32)?;
-        Ok(Door { socket, address: address.clone(), file: socket_file(path) })
+        Ok(AdminListener { socket, address: address.clone(), file: socket_file(path) })
     }
 
     /// The socket, readable while a connection waits.
@@ -84,7 +83,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for AdminListener {
     fn drop(&mut self) {
         if let AdminAddress::File(path) = &self.address
             && self.file == socket_file(path)
@@ -124,13 +123,13 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("admin.sock");
         let address = AdminAddress::File(path.clone());
-        let door = Door::open(&address).unwrap();
+        let listener = AdminListener::open(&address).unwrap();
         let data = std::fs::symlink_metadata(&path).unwrap();
         assert!(data.file_type().is_socket());
         assert_eq!(data.permissions().mode() & 0o777, 0o600);
         UnixStream::connect(&path).unwrap();
-        assert_eq!(door.address.to_string(), format!("unix:{}", path.display()));
-        drop(door);
+        assert_eq!(listener.address.to_string(), format!("unix:{}", path.display()));
+        drop(listener);
         assert!(!path.exists());
     }
 
@@ -139,16 +138,16 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("admin.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let door = Door::open(&AdminAddress::File(path.clone())).unwrap();
-        let second = Door::open(&AdminAddress::File(path.clone())).unwrap_err();
+        let listener = AdminListener::open(&AdminAddress::File(path.clone())).unwrap();
+        let second = AdminListener::open(&AdminAddress::File(path.clone())).unwrap_err();
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).expect("the first is still there");
-        drop(door);
+        drop(listener);
         std::fs::write(&path, "no socket").unwrap();
-        let error = Door::open(&AdminAddress::File(path.clone())).unwrap_err();
+        let error = AdminListener::open(&AdminAddress::File(path.clone())).unwrap_err();
         assert_eq!(error.to_string(), "the file exists and is no socket");
         assert_eq!(std::fs::read(&path).unwrap(), b"no socket");
         let long = place.path().join("x".repeat(200));
-        assert!(Door::open(&AdminAddress::File(long)).is_err());
+        assert!(AdminListener::open(&AdminAddress::File(long)).is_err());
     }
 }

@@ -1,13 +1,13 @@
 //! Who may use a small server: the operator, and no web page that the operator's browser has open.
 //!
-//! A page may have its browser send requests to any address that the browser reaches. Two things give them away. Under
-//! DNS rebinding the page's own name leads to this machine, so `Host` has that name: accepted are only addresses, which
-//! no DNS answer stands behind, and names that were configured. Without rebinding the browser says where the request
-//! comes from, in `Origin` or `Sec-Fetch-Site`: accepted is only a page of this server. Programs that are no browsers
-//! send neither field.
+//! A web page may make its browser send requests to any address that the browser reaches. Two fields give such requests
+//! away. Under DNS rebinding the page's own name leads to this machine, so `Host` has that name. The guard accepts only
+//! addresses, which need no DNS, and names that were configured. Without rebinding the browser names the page's origin in
+//! `Origin` or `Sec-Fetch-Site`. The guard accepts only pages of this server. Programs that are no browsers send neither
+//! field.
 //!
-//! A bearer token (RFC 6750) is asked of everybody, where one is configured. A socket file has its mode instead of the
-//! rules about names: no browser connects to one.
+//! A bearer token (RFC 6750), where one is configured, is asked of every client. A socket file has its mode instead of
+//! the rules about names: no browser connects to one.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Token {
 /// By which names a server may be addressed.
 #[derive(Clone, Debug)]
 enum Names {
-    /// By any: no browser reaches it, or there is nothing to protect.
+    /// By any name: no browser reaches the server, or there is nothing to protect.
     Any,
     /// By addresses, `localhost` and these.
     These { names: Vec<String>, flag: Option<&'static str> },
@@ -78,8 +78,8 @@ impl Guard {
         Guard { names: Names::Any, pages: false, token }
     }
 
-    /// For a page that is only read. One that is opened to a network may be read by any name there: whoever scrapes it
-    /// knows this machine by one.
+    /// For a page that is only read. A page on a network address may be read under any name: Prometheus servers there
+    /// know this machine by its name.
     pub fn of_page(is_local: bool) -> Guard {
         let names = if is_local { Names::These { names: Vec::new(), flag: None } } else { Names::Any };
         Guard { names, pages: true, token: None }

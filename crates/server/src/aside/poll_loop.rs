@@ -1,9 +1,9 @@
-//! The loop of a small server: a few connections on plain poll, whoever they are.
+//! The event loop of a small server: a few connections on poll(2).
 //!
-//! It has deadlines and a connection limit of its own. At the limit, and where descriptors run out, a newcomer takes
-//! the place of the connection that has been silent longest, so that silent connections keep nobody waiting.
+//! It has deadlines and a connection limit of its own. At the limit, and where descriptors run out, a new connection
+//! takes the place of the one that has been silent longest, so that silent connections delay no request.
 //!
-//! Invariant: a newcomer whose request has arrived is answered before another newcomer can take its place.
+//! Invariant: a new connection whose request has arrived is answered before another one can take its place.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,20 +19,20 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use sys::errno::{Failure, classify};
 
 use super::Totals;
-use super::address::Door;
+use super::address::AdminListener;
 use crate::driver::Stop;
 use crate::driver::readiness::SocketService;
 use crate::driver::transfer::{Moved, move_bytes, send};
 
 /// Connections at once: an operator, a Prometheus server or two, and their spares.
-pub const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 64;
 /// The longest content that is read: an accept-limit.
 const BODY: Bytes = Bytes(64);
-/// How long accepting rests when it fails for want of something that no connection of this loop holds.
+/// Time without accepting after it failed for want of something that no connection of this loop holds.
 const PAUSE: Nanos = Nanos::from_millis(100);
 const SCRATCH_BYTES: usize = 16 * 1024;
 
-/// Short ones: a head is one packet, and whoever wants to stay has the idle time-out.
+/// Short ones: the requests of this interface fit one packet. Between requests a client has the idle time-out.
 const TIMEOUTS: Timeouts = Timeouts {
     header: Nanos::from_secs(5),
     idle: Nanos::from_secs(60),
@@ -43,20 +43,20 @@ const TIMEOUTS: Timeouts = Timeouts {
 
 type Machine = Connection<Arc<OwnedFd>>;
 
-struct Visitor {
+struct Client {
     socket: OwnedFd,
     http: Machine,
-    /// When bytes last moved, either way; when it was accepted, before that.
+    /// The time when bytes last moved in either direction; the time of the accept before that.
     active: Nanos,
 }
 
 /// The state of the loop.
-pub struct Visitors<S> {
-    door: Door,
+pub struct PollLoop<S> {
+    listener: AdminListener,
     service: S,
     stop: Stop,
     totals: Arc<Totals>,
-    visitors: Vec<Visitor>,
+    clients: Vec<Client>,
     paused_until: Nanos,
     settings: Settings,
     clock: RealClock,
@@ -65,18 +65,18 @@ pub struct Visitors<S> {
     counts: Counts,
 }
 
-impl<S: SocketService> Visitors<S> {
-    /// A loop that has nobody yet.
-    pub fn new(door: Door, service: S, stop: Stop, totals: Arc<Totals>) -> Visitors<S> {
+impl<S: SocketService> PollLoop<S> {
+    /// A loop without connections.
+    pub fn new(listener: AdminListener, service: S, stop: Stop, totals: Arc<Totals>) -> PollLoop<S> {
         let mut settings = Settings { timeouts: TIMEOUTS, ..Settings::default() };
         settings.limits.keep_body = true;
         settings.limits.body_bytes = BODY.0;
-        Visitors {
-            door,
+        PollLoop {
+            listener,
             service,
             stop,
             totals,
-            visitors: Vec::new(),
+            clients: Vec::new(),
             paused_until: Nanos::ZERO,
             settings,
             clock: RealClock::new(),
@@ -92,8 +92,8 @@ impl<S: SocketService> Visitors<S> {
     /// A mistake of ours in a call of poll.
     pub fn run(mut self) -> io::Result<()> {
         loop {
-            self.visitors.retain(|visitor| visitor.http.wants() != Wants::Close);
-            let (knocks, ready) = self.wait()?;
+            self.clients.retain(|client| client.http.wants() != Wants::Close);
+            let (new_ones, ready) = self.wait()?;
             if self.stop.asked() {
                 return Ok(());
             }
@@ -103,25 +103,25 @@ impl<S: SocketService> Visitors<S> {
                 }
             }
             self.expire();
-            if knocks {
+            if new_ones {
                 self.accept();
             }
         }
     }
 
-    /// Waits for a connection, for a visitor or for a deadline: whether somebody knocks, and the events of each visitor.
+    /// Waits for events or a deadline. Returns whether connections wait to be accepted, and the events of each client.
     fn wait(&self) -> io::Result<(bool, Vec<PollFlags>)> {
         let now = self.clock.now();
-        let door = if now < self.paused_until { PollFlags::empty() } else { PollFlags::IN };
+        let accepting = if now < self.paused_until { PollFlags::empty() } else { PollFlags::IN };
         let stop = self.stop.descriptor();
         let mut polled = vec![PollFd::new(&stop, PollFlags::IN)];
-        polled.push(PollFd::from_borrowed_fd(self.door.socket(), door));
-        polled.extend(self.visitors.iter().map(|visitor| {
+        polled.push(PollFd::from_borrowed_fd(self.listener.socket(), accepting));
+        polled.extend(self.clients.iter().map(|client| {
             let interest =
-                if visitor.http.wants() == Wants::Transmit { PollFlags::OUT } else { PollFlags::IN };
-            PollFd::new(&visitor.socket, interest)
+                if client.http.wants() == Wants::Transmit { PollFlags::OUT } else { PollFlags::IN };
+            PollFd::new(&client.socket, interest)
         }));
-        let deadlines = self.visitors.iter().map(|visitor| visitor.http.deadline());
+        let deadlines = self.clients.iter().map(|client| client.http.deadline());
         let next = deadlines.chain((now < self.paused_until).then_some(self.paused_until)).min();
         let timeout = next.map(|next| next.saturating_sub(now)).map(|left| Timespec {
             tv_sec: (left.0 / Nanos::SECOND.0).try_into().unwrap_or(i64::MAX),
@@ -135,15 +135,15 @@ impl<S: SocketService> Visitors<S> {
         Ok((!polled[1].revents().is_empty(), polled[2..].iter().map(PollFd::revents).collect()))
     }
 
-    /// Takes in those who wait; at most as many as there are places, so that those who are here have their turn.
+    /// Accepts the connections that wait, at most as many as there are places: then the open ones have their turn.
     fn accept(&mut self) {
         for _ in 0..CONNECTIONS {
-            match accept_with(self.door.socket(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            match accept_with(self.listener.socket(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.admit(socket),
                 Err(errno) => match classify(&errno.into()) {
                     Failure::WouldBlock => return,
                     Failure::Retry | Failure::PeerGone => {}
-                    Failure::NoDescriptor if !self.visitors.is_empty() => self.evict(),
+                    Failure::NoDescriptor if !self.clients.is_empty() => self.evict(),
                     _ => {
                         self.paused_until = self.clock.now() + PAUSE;
                         return;
@@ -154,31 +154,31 @@ impl<S: SocketService> Visitors<S> {
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        if self.visitors.len() == CONNECTIONS {
+        if self.clients.len() == CONNECTIONS {
             self.evict();
         }
         let active = self.clock.now();
         let http = Connection::new(active, &self.settings);
-        self.visitors.push(Visitor { socket, http, active });
-        self.move_bytes(self.visitors.len() - 1, true);
+        self.clients.push(Client { socket, http, active });
+        self.move_bytes(self.clients.len() - 1, true);
     }
 
     /// Closes the connection that has been silent longest.
     fn evict(&mut self) {
-        let silent = self.visitors.iter().enumerate().min_by_key(|(_, visitor)| visitor.active);
+        let silent = self.clients.iter().enumerate().min_by_key(|(_, client)| client.active);
         if let Some(index) = silent.map(|(index, _)| index) {
-            self.visitors.remove(index);
+            self.clients.remove(index);
             self.totals.count_eviction();
         }
     }
 
-    /// Has a visitor's machine and socket work, and takes what comes of it.
+    /// Lets a client's machine and socket work, and acts on what the machine wants afterwards.
     fn turn(
         &mut self,
         index: usize,
         work: impl FnOnce(BorrowedFd<'_>, &mut Machine, &mut Context<'_, S>, &mut [u8]) -> Moved,
     ) {
-        let Visitor { socket, http, active } = &mut self.visitors[index];
+        let Client { socket, http, active } = &mut self.clients[index];
         let before = self.counts.received_bytes + self.counts.sent_bytes;
         let mut context = Context {
             service: &mut self.service,
@@ -211,8 +211,8 @@ impl<S: SocketService> Visitors<S> {
 
     fn expire(&mut self) {
         let now = self.clock.now();
-        for index in 0..self.visitors.len() {
-            if self.visitors[index].http.deadline() <= now {
+        for index in 0..self.clients.len() {
+            if self.clients[index].http.deadline() <= now {
                 self.turn(index, |socket, http, context, _| {
                     http.expire(context);
                     send(socket, http, context)
