@@ -26,6 +26,7 @@ pub mod thread;
 pub mod tun;
 pub mod uring_poll;
 pub mod usage;
+pub mod xdp;
 
 use std::io;
 

@@ -1,15 +1,19 @@
-//! The few netlink requests an experiment needs: links, addresses, and what sockets there are.
+//! The few netlink requests an experiment needs: links, addresses, routes, and what sockets there are.
 //!
 //! Owns building and reading the messages of rtnetlink (rtnetlink(7)) and of sock_diag (sock_diag(7)).
-//! It is no general netlink library: it knows these requests, IPv4, and nothing else. Messages are
-//! built and taken apart as bytes, so there is no unsafe code here.
+//! It is no general netlink library: it knows these requests and nothing else. Messages are built and taken apart
+//! as bytes, so there is no unsafe code here.
 //!
 //! Invariants: a socket speaks for the network namespace of the thread that opened it, whoever uses it
 //! later. Requests on a socket are answered one at a time, in order. An answer that is shorter than its
 //! header says is an error, never a panic.
 
+mod routes;
+
+pub use routes::{Destination, Device};
+
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink};
@@ -297,18 +301,24 @@ impl Route {
         found.ok_or_else(too_short)
     }
 
-    /// Gives a link an IPv4 address; the kernel adds the route to its network.
+    /// Gives a link an address; the kernel adds the route to its network.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` when the link has that address.
-    pub fn add_address(&mut self, index: u32, address: Ipv4Addr, prefix_length: u8) -> io::Result<()> {
+    pub fn add_address(
+        &mut self,
+        index: u32,
+        address: impl Into<IpAddr>,
+        prefix_length: u8,
+    ) -> io::Result<()> {
+        let address = address.into();
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut request = Request::new(libc::RTM_NEWADDR, flags);
         // `struct ifaddrmsg`: family, prefix length, flags, scope, link.
-        request.put(&[libc::AF_INET as u8, prefix_length, 0, libc::RT_SCOPE_UNIVERSE]);
+        request.put(&[routes::family(address), prefix_length, 0, libc::RT_SCOPE_UNIVERSE]);
         request.put(&index.to_ne_bytes());
-        request.attribute(libc::IFA_LOCAL, &address.octets());
-        request.attribute(libc::IFA_ADDRESS, &address.octets());
+        request.attribute(libc::IFA_LOCAL, &routes::octets(address));
+        request.attribute(libc::IFA_ADDRESS, &routes::octets(address));
         self.socket.ask(&format!("give link {index} the address {address}"), request, |_| Ok(()))
     }
 }

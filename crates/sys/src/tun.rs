@@ -1,9 +1,13 @@
 //! TUN devices: network links whose other end is a descriptor of ours (the kernel's
 //! Documentation/networking/tuntap.rst).
 //!
-//! A read takes the packet that the kernel would have sent, a write has the kernel receive one: one
-//! packet a call, whole, beginning with its IP header. The device is not persistent: it vanishes with its
-//! descriptor, however this process ends.
+//! A read takes the packet that the kernel would have sent, a write has the kernel receive one: one packet a
+//! call, whole, beginning with its IP header. The device is not persistent: it vanishes with its descriptor,
+//! however this process ends.
+//!
+//! An *offloading* device behaves like a network card with checksum and segmentation offload. In front of
+//! each packet stands a header of [`OFFLOAD_HEADER`] bytes (`struct virtio_net_hdr`). The kernel then leaves
+//! checksums undone, as it does for such a card, and hands over TCP segments of up to 64 KiB.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -14,6 +18,26 @@ use crate::check;
 
 /// Where TUN devices come from.
 const CLONE_DEVICE: &str = "/dev/net/tun";
+
+/// The header in front of each packet of an offloading device.
+pub const OFFLOAD_HEADER: usize = 10;
+
+// From <linux/virtio_net.h>; libc has none of them.
+const CHECKSUM_MISSING: u8 = 1;
+const CHECKSUM_VALID: u8 = 2;
+
+/// The offload header of a packet whose checksum is to be completed: from `start` on to the end, put `offset`
+/// bytes behind `start`.
+pub fn checksum_missing(start: u16, offset: u16) -> [u8; OFFLOAD_HEADER] {
+    let ([a, b], [c, d]) = (start.to_ne_bytes(), offset.to_ne_bytes());
+    [CHECKSUM_MISSING, 0, 0, 0, 0, 0, a, b, c, d]
+}
+
+/// Whether the checksum of a packet that was read needs no look: this machine made the packet, or has
+/// verified it.
+pub fn checksum_is_known(header: &[u8; OFFLOAD_HEADER]) -> bool {
+    header[0] & (CHECKSUM_MISSING | CHECKSUM_VALID) != 0
+}
 
 /// One end of a link; the kernel has the other.
 #[derive(Debug)]
@@ -29,25 +53,22 @@ impl Tun {
     /// `NotFound` or ENODEV from a kernel without TUN; `PermissionDenied` without CAP_NET_ADMIN; EBUSY
     /// when there is a link of that name; EINVAL for a name that is too long.
     pub fn create(name: &str) -> io::Result<Tun> {
-        let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("make the TUN device {name} with {CLONE_DEVICE}: {error}"))
-        };
-        let file =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE);
-        let fd = OwnedFd::from(file.map_err(named)?);
-        // SAFETY: an ifreq is integers, bytes and pointers that are not followed here: zero is a value.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        if name.len() >= request.ifr_name.len() {
-            return Err(named(io::Error::from_raw_os_error(libc::EINVAL)));
-        }
-        for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *place = byte as libc::c_char;
-        }
-        // Without the four bytes of packet information that come first otherwise: an IP header says as much.
-        request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-        // SAFETY: the kernel reads and writes one ifreq behind the pointer, which lives through the call.
-        check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) }).map_err(named)?;
-        Ok(Tun { fd })
+        Ok(open(name, 0)?.0)
+    }
+
+    /// Makes an offloading device, otherwise as [`create`](Self::create) does, and returns its name: a `%d`
+    /// in the one asked for becomes the lowest number that is free.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_offloading(name: &str) -> io::Result<(Tun, String)> {
+        let (tun, name) = open(name, libc::IFF_VNET_HDR)?;
+        let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+        // SAFETY: the argument is a number.
+        check(unsafe {
+            libc::ioctl(tun.fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads))
+        })?;
+        Ok((tun, name))
     }
 
     /// Takes the next packet into `buffer`; what does not fit is cut off.
@@ -67,6 +88,29 @@ impl Tun {
         rustix::io::retry_on_intr(|| rustix::io::write(&self.fd, packet))?;
         Ok(())
     }
+}
+
+/// A device with these flags, and its name.
+fn open(name: &str, flags: libc::c_int) -> io::Result<(Tun, String)> {
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("make the TUN device {name} with {CLONE_DEVICE}: {error}"))
+    };
+    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE);
+    let fd = OwnedFd::from(file.map_err(named)?);
+    // SAFETY: an ifreq is integers, bytes and pointers that are not followed here: zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(named(io::Error::from_raw_os_error(libc::EINVAL)));
+    }
+    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    // Without the four bytes of packet information that come first otherwise: an IP header says as much.
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | flags) as libc::c_short;
+    // SAFETY: the kernel reads and writes one ifreq behind the pointer, which lives through the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) }).map_err(named)?;
+    let bytes = request.ifr_name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8);
+    Ok((Tun { fd }, String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()))
 }
 
 impl AsFd for Tun {
@@ -134,6 +178,40 @@ mod tests {
         let index = route.link_index("tun-test").unwrap();
         let dropped = route.statistics(index).unwrap().sent_dropped;
         assert_eq!(dropped, 7, "the queue was set to three packets");
+    }
+
+    #[test]
+    fn an_offloading_device_leaves_checksums_to_the_other_side() {
+        let Some(namespace) = NetworkNamespace::create()
+            .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
+            .ok()
+        else {
+            return;
+        };
+        let made = namespace.enter(|| Tun::create_offloading("tun-test%d")).unwrap();
+        let Ok((tun, name)) = made.inspect_err(|error| println!("skipped: no TUN devices here: {error}"))
+        else {
+            return;
+        };
+        assert_eq!(name, "tun-test0");
+        namespace.set_sysctl("net.ipv6.conf.all.disable_ipv6", "1").ok();
+        let mut route = namespace.enter(Route::open).unwrap().unwrap();
+        let index = route.link_index(&name).unwrap();
+        route.add_address(index, Ipv4Addr::new(10, 77, 0, 2), 24).unwrap();
+        route.set_up(index).unwrap();
+        let socket = namespace.enter(|| UdpSocket::bind("10.77.0.2:700")).unwrap().unwrap();
+        socket.send_to(b"out", "10.77.0.1:900").unwrap();
+        let mut buffer = [0; 2048];
+        poll(&mut [PollFd::new(&tun, PollFlags::IN)], None).unwrap();
+        let length = tun.read(&mut buffer).unwrap();
+        let (header, packet) = buffer[..length].split_first_chunk_mut::<OFFLOAD_HEADER>().unwrap();
+        assert!(checksum_is_known(header));
+        *header = checksum_missing(20, 6);
+        packet[12..20].rotate_left(4);
+        packet[20..24].rotate_left(2);
+        tun.write(&buffer[..length]).unwrap();
+        let mut text = [0; 8];
+        assert_eq!(socket.recv_from(&mut text).unwrap().0, 3);
     }
 
     #[test]

@@ -1,0 +1,191 @@
+//! Routes of a network namespace, and what a device says of itself.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{LINK_LENGTH, Request, Route, find_attribute, too_short, u32_at};
+
+/// `struct rtmsg`.
+const ROUTE_LENGTH: usize = 12;
+
+/// Where packets for an address go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Whether the address is one of this namespace.
+    pub is_local: bool,
+    /// The link they leave by.
+    pub link: u32,
+    /// The router they go to, where the address is not on that link itself.
+    pub gateway: Option<IpAddr>,
+}
+
+/// A network device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its number.
+    pub index: u32,
+    /// Its hardware address; `None` where it has none of six bytes.
+    pub address: Option<[u8; 6]>,
+    /// Its longest packet in bytes.
+    pub mtu: u32,
+    /// How many receive queues it has.
+    pub receive_queues: u32,
+}
+
+pub(super) fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
+}
+
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+fn address(octets: &[u8]) -> io::Result<IpAddr> {
+    if let Ok(octets) = <[u8; 4]>::try_from(octets) {
+        Ok(Ipv4Addr::from(octets).into())
+    } else {
+        let octets = <[u8; 16]>::try_from(octets).map_err(|_| too_short())?;
+        Ok(Ipv6Addr::from(octets).into())
+    }
+}
+
+impl Request {
+    /// `struct rtmsg` with the main table, then the destination.
+    fn put_route(&mut self, network: IpAddr, prefix_length: u8, scope: u8, kind: u8) {
+        self.put(&[family(network), prefix_length, 0, 0]);
+        self.put(&[libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, scope, kind]);
+        self.put(&0_u32.to_ne_bytes());
+        self.attribute(libc::RTA_DST, &octets(network));
+    }
+}
+
+impl Route {
+    /// Sends packets for a network out by a link.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` when there is a route to it; ENETDOWN while
+    /// the link is down.
+    pub fn add_route(&mut self, network: IpAddr, prefix_length: u8, index: u32) -> io::Result<()> {
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let mut request = Request::new(libc::RTM_NEWROUTE, flags);
+        request.put_route(network, prefix_length, libc::RT_SCOPE_LINK, libc::RTN_UNICAST);
+        request.attribute(libc::RTA_OIF, &index.to_ne_bytes());
+        let operation = format!("send packets for {network}/{prefix_length} to link {index}");
+        self.socket.ask(&operation, request, |_| Ok(()))
+    }
+
+    /// Where packets for an address go at the moment.
+    ///
+    /// # Errors
+    /// `ENETUNREACH` where there is no route.
+    pub fn destination(&mut self, target: IpAddr) -> io::Result<Destination> {
+        let mut request = Request::new(libc::RTM_GETROUTE, libc::NLM_F_ACK);
+        let length = if target.is_ipv4() { 32 } else { 128 };
+        request.put_route(target, length, 0, 0);
+        let mut found = None;
+        self.socket.ask(&format!("find the route to {target}"), request, |payload| {
+            let attributes = payload.get(ROUTE_LENGTH..).ok_or_else(too_short)?;
+            let gateway = find_attribute(attributes, libc::RTA_GATEWAY)?;
+            found = Some(Destination {
+                is_local: payload[7] == libc::RTN_LOCAL,
+                link: find_attribute(attributes, libc::RTA_OIF)?.map_or(Ok(0), |link| u32_at(link, 0))?,
+                gateway: gateway.map(address).transpose()?,
+            });
+            Ok(())
+        })?;
+        found.ok_or_else(too_short)
+    }
+
+    /// Every network that has a route, with the length of its prefix: those of all tables, of the family of
+    /// `like`. Default routes have length 0.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn networks(&mut self, like: IpAddr) -> io::Result<Vec<(IpAddr, u8)>> {
+        let mut request = Request::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP);
+        request.put(&[family(like), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let unspecified: IpAddr =
+            if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let mut found = Vec::new();
+        self.socket.ask("list the routes", request, |payload| {
+            let attributes = payload.get(ROUTE_LENGTH..).ok_or_else(too_short)?;
+            let network = find_attribute(attributes, libc::RTA_DST)?.map(address).transpose()?;
+            found.push((network.unwrap_or(unspecified), payload[1]));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// What a device says of itself.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none of that name.
+    pub fn device(&mut self, name: &str) -> io::Result<Device> {
+        let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK);
+        request.put_link(0, 0, 0);
+        request.name(name);
+        let mut found = None;
+        self.socket.ask(&format!("find the device {name}"), request, |payload| {
+            let attributes = payload.get(LINK_LENGTH..).ok_or_else(too_short)?;
+            let number = |kind| find_attribute(attributes, kind)?.map_or(Ok(0), |value| u32_at(value, 0));
+            found = Some(Device {
+                index: u32_at(payload, 4)?,
+                address: find_attribute(attributes, libc::IFLA_ADDRESS)?.and_then(|mac| mac.try_into().ok()),
+                mtu: number(libc::IFLA_MTU)?,
+                receive_queues: number(libc::IFLA_NUM_RX_QUEUES)?,
+            });
+            Ok(())
+        })?;
+        found.ok_or_else(too_short)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::NetworkNamespace;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn this_machine_is_local_and_loopback_has_its_networks() {
+        let mut route = Route::open().unwrap();
+        let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let destination = route.destination(localhost).unwrap();
+        assert_eq!(destination, Destination { is_local: true, link: 1, gateway: None });
+        let networks = route.networks(localhost).unwrap();
+        assert!(networks.contains(&(Ipv4Addr::new(127, 0, 0, 0).into(), 8)), "{networks:?}");
+        let loopback = route.device("lo").unwrap();
+        assert_eq!((loopback.index, loopback.address), (1, Some([0; 6])));
+        assert!(route.device("no-such-link").is_err());
+    }
+
+    #[test]
+    fn a_route_leads_to_its_link_and_there_is_one_of_each() {
+        let (here, there) = match (NetworkNamespace::create(), NetworkNamespace::create()) {
+            (Ok(here), Ok(there)) => (here, there),
+            (Err(error), _) | (_, Err(error)) => {
+                return println!("skipped: no network namespaces here: {error}");
+            }
+        };
+        let mut route = here.enter(Route::open).unwrap().unwrap();
+        route.create_veth("left", there.as_fd(), "right").unwrap();
+        let device = route.device("left").unwrap();
+        assert!(device.mtu == 1500 && device.receive_queues >= 1 && device.address.is_some(), "{device:?}");
+        route.set_up(device.index).unwrap();
+        for (network, length, inside) in [("10.94.0.0", 16, "10.94.7.7"), ("fd94::", 64, "fd94::7")] {
+            let (network, inside) = (network.parse().unwrap(), inside.parse().unwrap());
+            if IpAddr::is_ipv6(&network) && !std::path::Path::new("/proc/sys/net/ipv6").exists() {
+                println!("skipped: no IPv6 here");
+                continue;
+            }
+            route.add_route(network, length, device.index).unwrap();
+            assert!(route.add_route(network, length, device.index).is_err(), "it is there");
+            assert!(route.networks(network).unwrap().contains(&(network, length)));
+            let destination = route.destination(inside).unwrap();
+            assert_eq!((destination.is_local, destination.link), (false, device.index));
+        }
+    }
+}
