@@ -1,0 +1,502 @@
+//! One client connection as a state machine without I/O and without a clock (RFC 9293).
+//!
+//! Segments and times go in through [`Endpoint::receive`] and [`Endpoint::on_timer`], the application's
+//! wishes through the other calls; segments come out of [`Endpoint::transmit`] and news for the application
+//! out of `receive`. Nothing here knows addresses or ports.
+//!
+//! Owns: the handshake of the active side with the options that Linux offers; retransmission (RFC 6298, with
+//! Linux's bounds); in-order delivery without a copy, and a bounded store for what comes early; selective
+//! acknowledgments towards the server (RFC 2018); timestamps and PAWS (RFC 7323); delayed acknowledgments;
+//! windows that the application opens as it reads; closing in every order; the checks of RFC 5961.
+//!
+//! Left out, because a load generator's client sends requests and not files:
+//! - Congestion control towards the server is a fixed window of [`FLIGHT_SEGMENTS`] segments (RFC 6928's
+//!   initial window). After a loss one segment is sent again for each acknowledgment that advances, as in RFC
+//!   6582; selective acknowledgments from the server are not used.
+//! - Simultaneous open, urgent data, ECN, Fast Open and keep-alive probes of our own. A segment is not held
+//!   back to be filled up (TCP_NODELAY).
+//!
+//! When acknowledgments leave: a pure one completes the handshake, apart from the request, as Linux sends it.
+//! Then everything received in one turn of the loop is acknowledged by one segment at its end, with data if
+//! there is some. That is Linux's quick acknowledgment, with the merging of segments that its GRO does. From
+//! the second request of a connection on, the exchange is interactive: an acknowledgment waits
+//! [`DELAYED_ACK_MS`] for a request to travel on, unless more than one full segment or a gap is to be
+//! acknowledged. That is Linux's ping-pong mode.
+//!
+//! Invariants: the bytes delivered are the server's, in order, each once; `unacked <= next`; `acked <=
+//! expected <= edge`; the advertised right edge never moves back; a backlog exists only while it holds
+//! something; no input makes it panic.
+
+mod backlog;
+mod receive;
+mod transmit;
+
+pub use receive::{News, refusal};
+pub use transmit::Outgoing;
+
+use crate::counts::Shared;
+use crate::frame::{Flags, Segment};
+use crate::wrapping::{Millis, Seq};
+use backlog::Backlog;
+
+/// Segments in flight at most: the initial window of RFC 6928, which this client never enlarges.
+pub const FLIGHT_SEGMENTS: u32 = 10;
+
+/// Unacknowledged and unsent bytes that one connection holds at most.
+pub const SEND_BUFFER: usize = 64 * 1024;
+
+/// The receive window that a connection begins with: what Linux offers on Ethernet, 44 segments of 1460
+/// bytes.
+pub const WINDOW_FIRST: u32 = 64_240;
+
+/// The largest receive window. It grows by each byte delivered, at the pace of the server's slow start.
+pub const WINDOW_MAX: u32 = 4 << 20;
+
+/// The least room that an application which opens the window itself begins with: a window below the segment
+/// size makes the server wait for its persist timer each time.
+pub const WINDOW_MIN: u32 = 2048;
+
+/// Our windows are shifted by this many bits: enough for [`WINDOW_MAX`].
+pub const WINDOW_SCALE: u8 = 7;
+
+/// A window that the application opens is advertised when it has moved by this many bytes, or by a whole
+/// segment if that is less (RFC 9293, section 3.8.6.2.2).
+const WINDOW_STEP: u32 = WINDOW_MIN / 2;
+
+/// The first retransmission timeout (RFC 6298, section 2.1).
+const RTO_FIRST_MS: u32 = 1000;
+/// The least that Linux waits above the smoothed round-trip time (TCP_RTO_MIN).
+const RTO_MIN_MS: u32 = 200;
+/// The longest timeout (TCP_RTO_MAX).
+const RTO_MAX_MS: u32 = 120_000;
+
+/// A round-trip time counts as this at most, which is what 16 bits hold in eighths.
+const RTT_MAX_MS: u32 = 8000;
+/// Beyond that, the timestamp that came back was none of ours.
+const RTT_BELIEVED_MS: u32 = 60_000;
+
+/// SYNs sent again before a connect times out (Linux: `tcp_syn_retries`).
+const SYN_RETRIES: u8 = 6;
+/// Segments sent again before a connection times out (Linux: `tcp_retries2`).
+const DATA_RETRIES: u8 = 15;
+/// The same after the application has closed (Linux: `tcp_orphan_retries`).
+const CLOSED_RETRIES: u8 = 8;
+
+/// How long an acknowledgment waits for data to travel with (Linux: TCP_DELACK_MIN). It fits 8 bits.
+const DELAYED_ACK_MS: u8 = 40;
+
+/// How long a closed connection waits for the server's FIN (Linux: `tcp_fin_timeout`).
+const FIN_WAIT_MS: u32 = 60_000;
+
+/// Where a connection stands (RFC 9293, section 3.3.2; the passive side's states are left out).
+///
+/// ```text
+///              connect: SYN            RST, retries used up
+///   Closed ──────────────────> SynSent ─────────────────────> Closed: refused, timed out
+///                                 │ SYN-ACK: ACK
+///                                 v
+///        finish: FIN         Established         FIN: ACK
+///     ┌───────────────────────────┴──────────────────────────┐
+///     v                                                      v
+///  FinWait1 ──FIN: ACK──> Closing                        CloseWait
+///     │ ACK of FIN           │ ACK of FIN                    │ finish: FIN
+///     v                      v                               v
+///  FinWait2 ──FIN: ACK──> TimeWait                        LastAck ──ACK of FIN──> Closed
+/// ```
+///
+/// From every state but `TimeWait` an acceptable RST leads to `Closed`, as do timeouts of what is in flight
+/// and [`Endpoint::abort`]. `TimeWait` ends when the table needs the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No connection.
+    Closed,
+    /// The SYN was sent.
+    SynSent,
+    /// Both directions are open.
+    Established,
+    /// We have finished; our FIN is not acknowledged.
+    FinWait1,
+    /// We have finished, and the server knows it.
+    FinWait2,
+    /// Both have finished at the same time; our FIN is not acknowledged.
+    Closing,
+    /// Both have finished and know it; the server's FIN may come again.
+    TimeWait,
+    /// The server has finished.
+    CloseWait,
+    /// Both have finished, the server first; our FIN is not acknowledged.
+    LastAck,
+}
+
+/// How a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// An RST answered the SYN.
+    Refused,
+    /// An RST ended the connection.
+    Reset,
+    /// Nothing answered a SYN, data or a FIN, however often it was sent.
+    TimedOut,
+}
+
+/// Who opens the receive window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// It stays open: the application takes everything at once.
+    Open,
+    /// The application takes this many bytes, and then as many as it says with [`Endpoint::grant`]. At least
+    /// [`WINDOW_MIN`] at the beginning, and at most [`WINDOW_FIRST`].
+    Granted(u32),
+}
+
+/// Yes-or-no facts about a connection, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Marks(u16);
+
+impl Marks {
+    /// Both ends use timestamps.
+    const TIMESTAMPS: Marks = Marks(1);
+    /// The server understands selective acknowledgments.
+    const SACK: Marks = Marks(1 << 1);
+    /// Both ends scale their windows.
+    const SCALED: Marks = Marks(1 << 2);
+    /// An acknowledgment has to leave at the end of the turn.
+    const ACK: Marks = Marks(1 << 3);
+    /// A pure acknowledgment has to leave before any data: the handshake's last segment.
+    const HANDSHAKE_ACK: Marks = Marks(1 << 4);
+    /// The oldest segment in flight has to be sent again.
+    const RETRANSMIT: Marks = Marks(1 << 5);
+    /// A closed window has to be probed.
+    const PROBE: Marks = Marks(1 << 6);
+    /// The application sends nothing more.
+    const FINISHED: Marks = Marks(1 << 7);
+    /// The FIN was sent.
+    const FIN_SENT: Marks = Marks(1 << 8);
+    /// The application has closed and wants no news.
+    const CLOSED: Marks = Marks(1 << 9);
+    /// Data came from the server.
+    const RECEIVED: Marks = Marks(1 << 10);
+    /// A request followed a reply: acknowledgments may wait.
+    const INTERACTIVE: Marks = Marks(1 << 11);
+    /// The server has acknowledged data.
+    const ACKNOWLEDGED: Marks = Marks(1 << 12);
+    /// The application opens the window itself.
+    const GRANTED: Marks = Marks(1 << 13);
+    /// The application waits for room to send.
+    const WANTS_ROOM: Marks = Marks(1 << 14);
+    /// The stack has this connection on its list of those that may have something to send.
+    const QUEUED: Marks = Marks(1 << 15);
+
+    fn has(self, mark: Marks) -> bool {
+        self.0 & mark.0 != 0
+    }
+
+    fn set(&mut self, mark: Marks) {
+        self.0 |= mark.0;
+    }
+
+    fn clear(&mut self, mark: Marks) {
+        self.0 &= !mark.0;
+    }
+
+    /// Clears a mark and says whether it was set.
+    fn take(&mut self, mark: Marks) -> bool {
+        let had = self.has(mark);
+        self.clear(mark);
+        had
+    }
+}
+
+/// The time of the retransmission timer; none is set at zero.
+const UNSET: Millis = Millis(0);
+
+/// One connection: 56 bytes, and a backlog while data is under way.
+#[derive(Debug)]
+pub struct Endpoint {
+    backlog: Option<Box<Backlog>>,
+    /// The oldest number not acknowledged (SND.UNA).
+    unacked: Seq,
+    /// The next number to be sent (SND.NXT).
+    next: Seq,
+    /// Bytes that the server takes from `unacked` on (SND.WND).
+    peer_window: u32,
+    /// The next number expected from the server (RCV.NXT).
+    expected: Seq,
+    /// The last acknowledgment number sent (Last.ACK.sent of RFC 7323).
+    acked: Seq,
+    /// The right edge of the window as advertised: it never moves back.
+    edge: Seq,
+    /// Bytes from `expected` on that the application takes.
+    window: u32,
+    /// The server's timestamp to be echoed (TS.Recent).
+    ts_recent: u32,
+    /// The smoothed round-trip time in eighths of a millisecond (SRTT); 0 before the first measurement.
+    srtt_8: u16,
+    /// Its mean deviation in quarters of a millisecond (RTTVAR).
+    deviation_4: u16,
+    /// When the timer of the state runs out: retransmission, probe of a closed window, or end of FinWait2.
+    due: Millis,
+    /// The largest payload that the server takes, options deducted.
+    mss: u16,
+    marks: Marks,
+    state: State,
+    /// Timeouts in a row.
+    retries: u8,
+    /// By how many bits the server's windows are shifted.
+    peer_scale: u8,
+    /// When a delayed acknowledgment leaves: the lowest 8 bits of the time.
+    ack_due: u8,
+}
+
+impl Endpoint {
+    /// No connection.
+    pub const CLOSED: Endpoint = Endpoint {
+        backlog: None,
+        unacked: Seq(0),
+        next: Seq(0),
+        peer_window: 0,
+        expected: Seq(0),
+        acked: Seq(0),
+        edge: Seq(0),
+        window: 0,
+        ts_recent: 0,
+        srtt_8: 0,
+        deviation_4: 0,
+        due: UNSET,
+        mss: 0,
+        marks: Marks(0),
+        state: State::Closed,
+        retries: 0,
+        peer_scale: 0,
+        ack_due: 0,
+    };
+
+    /// A connection whose SYN has the number `first`; `mss` is the largest payload without options that the
+    /// link carries either way.
+    pub fn connect(first: Seq, mss: u16, window: Window) -> Endpoint {
+        let (window, marks) = match window {
+            Window::Open => (WINDOW_FIRST, Marks(0)),
+            Window::Granted(bytes) => (bytes.clamp(WINDOW_MIN, WINDOW_FIRST), Marks::GRANTED),
+        };
+        Endpoint {
+            unacked: first,
+            next: first,
+            window,
+            mss,
+            marks,
+            state: State::SynSent,
+            ..Endpoint::CLOSED
+        }
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether neither the server nor the application has a use for it any more, but for a FIN that may come
+    /// again.
+    pub fn is_over(&self) -> bool {
+        match self.state {
+            State::Closed => true,
+            State::TimeWait => self.marks.has(Marks::CLOSED),
+            _ => false,
+        }
+    }
+
+    /// Whether the application holds it.
+    pub fn is_held(&self) -> bool {
+        self.state != State::Closed && !self.marks.has(Marks::CLOSED)
+    }
+
+    /// Whether the server has acknowledged data. A connection that sent a request long ago and has none
+    /// acknowledged exists at our end only: the server dropped the final ACK of the handshake, because its
+    /// accept queue was full.
+    pub fn is_acknowledged(&self) -> bool {
+        self.marks.has(Marks::ACKNOWLEDGED)
+    }
+
+    /// Takes bytes to be sent, as many as there is room for, and returns how many. Where that is not all,
+    /// news of room will follow. None are taken before the connection is established or after
+    /// [`finish`](Self::finish).
+    pub fn send(&mut self, bytes: &[u8]) -> usize {
+        let may_send = matches!(self.state, State::Established | State::CloseWait);
+        if !may_send || self.marks.has(Marks::FINISHED) || bytes.is_empty() {
+            return 0;
+        }
+        let backlog = self.backlog.get_or_insert_default();
+        let taken = bytes.len().min(SEND_BUFFER - backlog.bytes.len());
+        backlog.bytes.extend_from_slice(&bytes[..taken]);
+        if taken < bytes.len() {
+            self.marks.set(Marks::WANTS_ROOM);
+        }
+        if self.marks.has(Marks::RECEIVED) {
+            self.marks.set(Marks::INTERACTIVE);
+        }
+        taken
+    }
+
+    /// Ends our direction when everything taken so far is sent.
+    pub fn finish(&mut self) {
+        let next = match self.state {
+            State::Established => State::FinWait1,
+            State::CloseWait => State::LastAck,
+            _ => return,
+        };
+        self.state = next;
+        self.marks.set(Marks::FINISHED);
+    }
+
+    /// The application is done with it: ends our direction and drops what comes, as close(2) does. A connect
+    /// that is not complete is given up without a segment.
+    pub fn close(&mut self, now: Millis, shared: &mut Shared) {
+        if self.state == State::SynSent {
+            return self.end(shared);
+        }
+        self.finish();
+        self.marks.set(Marks::CLOSED);
+        if self.state == State::FinWait2 {
+            self.set_timer(now, FIN_WAIT_MS);
+        }
+    }
+
+    /// Gives the connection up; returns the RST that the server gets, if it may know of the connection.
+    pub fn abort(&mut self, now: Millis, shared: &mut Shared) -> Option<Segment> {
+        let reset = match self.state {
+            State::Closed | State::SynSent | State::TimeWait => None,
+            _ => Some(self.segment(self.next, Flags::RST | Flags::ACK, now)),
+        };
+        self.end(shared);
+        reset
+    }
+
+    /// Opens the window by `bytes` more, for an application that said [`Window::Granted`].
+    pub fn grant(&mut self, bytes: u32) {
+        self.window = self.window.saturating_add(bytes).min(WINDOW_FIRST);
+        let synchronized = !matches!(self.state, State::Closed | State::SynSent);
+        if synchronized && self.opened_edge() != self.edge {
+            self.marks.set(Marks::ACK);
+        }
+    }
+
+    /// When [`on_timer`](Self::on_timer) wants to be called next.
+    pub fn deadline(&self, now: Millis) -> Option<Millis> {
+        let timer = (self.due != UNSET).then_some(self.due);
+        let ack = self.ack_is_delayed().then(|| now + self.ack_remains(now));
+        match (timer, ack) {
+            (Some(timer), Some(ack)) => Some(if timer.is_due(ack) { timer } else { ack }),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Does what is due at `now`; returns how the connection failed, if it did and the application holds it.
+    pub fn on_timer(&mut self, now: Millis, shared: &mut Shared) -> Option<Failure> {
+        if self.ack_is_delayed() && self.ack_remains(now) == 0 {
+            self.marks.set(Marks::ACK);
+        }
+        if self.due == UNSET || !self.due.is_due(now) {
+            return None;
+        }
+        let limit = match self.state {
+            State::SynSent => SYN_RETRIES,
+            _ if self.marks.has(Marks::CLOSED) => CLOSED_RETRIES,
+            _ => DATA_RETRIES,
+        };
+        if self.state == State::FinWait2 || self.retries >= limit {
+            let held = self.is_held();
+            self.end(shared);
+            return held.then_some(Failure::TimedOut);
+        }
+        if self.state == State::SynSent {
+            shared.counts.syns_again += 1;
+            // What was sent goes out again as if for the first time.
+            self.next = self.unacked;
+            self.set_timer(now, RTO_FIRST_MS << (self.retries + 1));
+        } else if self.unacked == self.next {
+            shared.counts.window_probes += 1;
+            self.marks.set(Marks::PROBE);
+            self.set_timer(now, self.backed_off(self.retries + 1));
+        } else {
+            shared.counts.retransmitted += 1;
+            self.marks.set(Marks::RETRANSMIT);
+            let end = self.next;
+            if let Some(backlog) = &mut self.backlog {
+                backlog.recovery_end = Some(end);
+            }
+            // The first time is Linux's tail loss probe, which does not back off.
+            self.set_timer(now, self.backed_off(self.retries));
+        }
+        self.retries += 1;
+        None
+    }
+
+    /// Marks it as queued to be asked for segments; says whether it has to be put into the queue.
+    pub fn enqueue(&mut self) -> bool {
+        let queued = self.marks.has(Marks::QUEUED);
+        self.marks.set(Marks::QUEUED);
+        !queued
+    }
+
+    /// Takes it out of that queue.
+    pub fn dequeue(&mut self) {
+        self.marks.clear(Marks::QUEUED);
+    }
+
+    /// Ends the connection without a segment. The numbers stay, for segments that are still on their way.
+    fn end(&mut self, shared: &mut Shared) {
+        if let Some(mut backlog) = self.backlog.take() {
+            backlog.discard(shared);
+        }
+        self.state = State::Closed;
+        self.due = UNSET;
+        self.marks = Marks(self.marks.0 & Marks::QUEUED.0);
+    }
+
+    fn set_timer(&mut self, now: Millis, after_ms: u32) {
+        self.due = now + after_ms;
+        if self.due == UNSET {
+            self.due = UNSET + 1;
+        }
+    }
+
+    /// The retransmission timeout, doubled `times` times.
+    fn backed_off(&self, times: u8) -> u32 {
+        let rto = match self.srtt_8 {
+            0 => RTO_FIRST_MS,
+            srtt => u32::from(srtt / 8) + u32::from(self.deviation_4).max(RTO_MIN_MS),
+        };
+        rto.saturating_mul(1 << times.min(16)).min(RTO_MAX_MS)
+    }
+
+    /// Takes a measured round-trip time into account (RFC 6298, sections 2.2 and 2.3).
+    fn measure(&mut self, rtt_ms: u32) {
+        if rtt_ms > RTT_BELIEVED_MS {
+            return;
+        }
+        let rtt = rtt_ms.min(RTT_MAX_MS) as i32;
+        if self.srtt_8 == 0 {
+            // At least an eighth of a millisecond, for 0 means that nothing was measured.
+            self.srtt_8 = (rtt * 8).max(1) as u16;
+            self.deviation_4 = (rtt * 2) as u16;
+            return;
+        }
+        let error = rtt - i32::from(self.srtt_8 / 8);
+        let deviation = i32::from(self.deviation_4);
+        self.deviation_4 = (deviation + error.abs() - deviation / 4) as u16;
+        self.srtt_8 = (i32::from(self.srtt_8) + error).max(1) as u16;
+    }
+
+    fn ack_is_delayed(&self) -> bool {
+        self.expected != self.acked && !self.marks.has(Marks::ACK) && self.state != State::Closed
+    }
+
+    /// Milliseconds until a delayed acknowledgment leaves.
+    fn ack_remains(&self, now: Millis) -> u32 {
+        let remains = self.ack_due.wrapping_sub(now.0 as u8);
+        // More than the whole delay means that the time has passed.
+        if remains > DELAYED_ACK_MS { 0 } else { u32::from(remains) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,451 @@
+//! A TCP stack for one thread and one server: connections, their timers, and the link they share.
+//!
+//! It does what kernel sockets and an interest set do for the generator's engine, and is driven by the same
+//! loop. Nothing in it reads a clock: times are the caller's, and rise.
+//!
+//! ```text
+//!   loop {
+//!       start, send, close ...            connect, send, finish, close, abort, grant
+//!       stack.flush(now)                  segments leave, in one batch
+//!       stack.wait(until next_due)        sleeps
+//!       stack.expire(now)                 timers
+//!       while let Some(event) = stack.next(now) {
+//!           ... stack.bytes() ...         what came, where the link received it
+//!       }
+//!   }
+//! ```
+//!
+//! An application names a connection by the [`Key`] that [`Stack::connect`] returned, and the stack names it
+//! by the application's token. The key is good until the connection fails or the application closes it; the
+//! stack finishes what is left by itself.
+//!
+//! Invariants: a connection that may have something to send is queued; one that has a deadline has an entry
+//! in the wheel that comes up no later; no event follows the one of a failure, nor a close. (A connection
+//! that timed out in [`Stack::expire`] is told with the next events, even if the application closes it
+//! before.)
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use base::{Key, Nanos, Seed};
+use dispatch::{Timers, Token};
+use rand::Rng as _;
+
+use crate::counts::{Counts, Shared};
+use crate::endpoint::{Endpoint, Failure, News, Window, refusal};
+use crate::frame::{self, Flow, Segment};
+use crate::isn::InitialSequence;
+use crate::link::Link;
+use crate::net::SourceNet;
+use crate::table::Table;
+use crate::wrapping::Millis;
+
+/// Packets received between two flushes, so that requests and acknowledgments do not wait for a burst to end.
+pub const PACKETS_PER_TURN: usize = 256;
+
+/// The precision of timers: what Linux has at 250 Hz.
+const TIMER_SLOT: Nanos = Nanos::from_millis(4);
+
+/// What a stack is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The server.
+    pub server: SocketAddr,
+    /// The addresses that connections come from, of the server's family.
+    pub net: SourceNet,
+    /// Decides the secret of the initial sequence numbers, and which names come first.
+    pub seed: Seed,
+    /// What the caller's time zero is on a clock that all runs share, such as CLOCK_MONOTONIC. Timestamps and
+    /// sequence numbers go by it, so that they rise from one run to the next.
+    pub epoch: Nanos,
+}
+
+/// Something happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What the application calls the connection.
+    pub token: Token,
+    /// What happened.
+    pub kind: Kind,
+}
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is established and takes bytes.
+    Established,
+    /// Bytes came: [`Stack::bytes`].
+    Received,
+    /// The server sends nothing more.
+    Ended,
+    /// There is room to send, after [`Stack::send`] took less than all.
+    HasRoom,
+    /// It failed, and its key finds nothing any more.
+    Failed(Failure),
+}
+
+/// News of one segment that the application has not been told yet.
+#[derive(Debug, Default)]
+struct Untold {
+    /// The connection's place, while there is news.
+    index: Option<u32>,
+    news: News,
+    /// Where the segment's payload begins in the packet.
+    payload: usize,
+}
+
+/// Where the bytes of the last event are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Bytes {
+    None,
+    InPacket(Range<usize>),
+    Filled,
+}
+
+/// The stack.
+pub struct Stack<L> {
+    link: L,
+    config: Config,
+    numbers: InitialSequence,
+    table: Table,
+    timers: Timers,
+    due: Vec<Token>,
+    /// Places that may have something to send.
+    queue: Vec<u32>,
+    /// Connections that timed out.
+    failed: VecDeque<Event>,
+    untold: Untold,
+    bytes: Bytes,
+    filled: Vec<u8>,
+    /// Packets received since the last flush.
+    packets: usize,
+    shared: Shared,
+}
+
+impl<L: Link> Stack<L> {
+    /// A stack without connections. `now` is the caller's time.
+    pub fn new(link: L, config: Config, now: Nanos) -> Stack<L> {
+        let mut draws = config.seed.child("user TCP").rng();
+        let numbers = InitialSequence::new([draws.next_u64(), draws.next_u64()], config.server);
+        Stack {
+            link,
+            config,
+            numbers,
+            table: Table::new(config.net, draws.next_u32()),
+            timers: Timers::new(TIMER_SLOT, now),
+            due: Vec::new(),
+            queue: Vec::new(),
+            failed: VecDeque::new(),
+            untold: Untold::default(),
+            bytes: Bytes::None,
+            filled: Vec::new(),
+            packets: 0,
+            shared: Shared::default(),
+        }
+    }
+
+    /// Begins a connection, whose events will have `token`. `None` where every name of the source net is in
+    /// use.
+    pub fn connect(&mut self, token: Token, window: Window, now: Nanos) -> Option<Key> {
+        let millis = self.millis(now);
+        let Some(taken) = self.table.take(token, millis) else {
+            self.shared.counts.no_name += 1;
+            return None;
+        };
+        self.shared.counts.names_reused_early += u64::from(taken.is_early);
+        let index = taken.key.index;
+        let first = self.numbers.at(self.config.epoch.saturating_add(now), self.table.name(index));
+        let mss = frame::mss(self.config.server, self.link.mtu());
+        self.table.place(index).endpoint = Endpoint::connect(first, mss, window);
+        self.enqueue(index);
+        Some(taken.key)
+    }
+
+    /// Takes bytes to be sent and returns how many, see [`Endpoint::send`]; none where the key finds nothing.
+    pub fn send(&mut self, key: Key, bytes: &[u8]) -> usize {
+        let Some(place) = self.table.held(key) else { return 0 };
+        let taken = place.endpoint.send(bytes);
+        self.enqueue(key.index);
+        taken
+    }
+
+    /// Ends our direction of a connection after what was sent; the server's goes on.
+    pub fn finish(&mut self, key: Key) {
+        if let Some(place) = self.table.held(key) {
+            place.endpoint.finish();
+            self.enqueue(key.index);
+        }
+    }
+
+    /// Closes a connection: what was sent and a FIN still reach the server. Its key finds nothing from here
+    /// on.
+    pub fn close(&mut self, key: Key, now: Nanos) {
+        let millis = self.millis(now);
+        let Some(place) = self.table.held(key) else { return };
+        place.endpoint.close(millis, &mut self.shared);
+        self.enqueue(key.index);
+        self.forget(key.index, now);
+    }
+
+    /// Gives a connection up with an RST, or silently if it was never established. Its key finds nothing
+    /// from here on.
+    pub fn abort(&mut self, key: Key, now: Nanos) {
+        let millis = self.millis(now);
+        let Some(place) = self.table.held(key) else { return };
+        let reset = place.endpoint.abort(millis, &mut self.shared);
+        if let Some(reset) = reset {
+            self.send_reset(self.table.name(key.index), &reset);
+        }
+        self.forget(key.index, now);
+    }
+
+    /// Lets the server send `bytes` more, on a connection made with [`Window::Granted`].
+    pub fn grant(&mut self, key: Key, bytes: u32) {
+        if let Some(place) = self.table.held(key) {
+            place.endpoint.grant(bytes);
+            self.enqueue(key.index);
+        }
+    }
+
+    /// Whether the server has acknowledged data of this connection, see [`Endpoint::is_acknowledged`].
+    pub fn is_acknowledged(&mut self, key: Key) -> bool {
+        self.table.held(key).is_some_and(|place| place.endpoint.is_acknowledged())
+    }
+
+    /// Sends all that there is to be sent.
+    ///
+    /// # Errors
+    /// The link is gone.
+    pub fn flush(&mut self, now: Nanos) -> io::Result<()> {
+        let millis = self.millis(now);
+        let mut queue = std::mem::take(&mut self.queue);
+        for index in queue.drain(..) {
+            let flow = self.flow(index);
+            let endpoint = &mut self.table.place(index).endpoint;
+            endpoint.dequeue();
+            while let Some(outgoing) = endpoint.transmit(millis) {
+                let payload = endpoint.payload(outgoing.payload);
+                put(&mut self.link, &mut self.shared.counts, &flow, &outgoing.segment, payload);
+            }
+            self.set_timer(index, now);
+        }
+        self.queue = queue;
+        self.packets = 0;
+        self.shared.counts.unsent += self.link.flush()?;
+        Ok(())
+    }
+
+    /// When [`expire`](Self::expire) will have something to do.
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.timers.next()
+    }
+
+    /// Sleeps until a packet comes or the time is over.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn wait(&mut self, timeout: Nanos) -> io::Result<()> {
+        self.link.wait(timeout)
+    }
+
+    /// Does what is due: retransmissions, delayed acknowledgments, timeouts.
+    pub fn expire(&mut self, now: Nanos) {
+        let millis = self.millis(now);
+        let mut due = std::mem::take(&mut self.due);
+        self.timers.expire(now, &mut due);
+        for key in due.drain(..).map(Key::from) {
+            let Some(place) = self.table.living(key) else { continue };
+            place.entry_at = Millis(0);
+            let was_over = place.endpoint.is_over();
+            if let Some(failure) = place.endpoint.on_timer(millis, &mut self.shared) {
+                let token = self.table.token(key.index);
+                self.failed.push_back(Event { token, kind: Kind::Failed(failure) });
+            }
+            self.enqueue(key.index);
+            self.settle(key.index, was_over, now);
+        }
+        self.due = due;
+    }
+
+    /// What happened next; `None` when there is nothing more for this turn.
+    ///
+    /// # Errors
+    /// The link is gone.
+    #[allow(clippy::should_implement_trait, reason = "an iterator cannot be handed the time")]
+    pub fn next(&mut self, now: Nanos) -> io::Result<Option<Event>> {
+        self.bytes = Bytes::None;
+        loop {
+            if let Some(event) = self.tell().or_else(|| self.failed.pop_front()) {
+                return Ok(Some(event));
+            }
+            if self.packets == PACKETS_PER_TURN || !self.link.receive()? {
+                return Ok(None);
+            }
+            self.packets += 1;
+            self.take_packet(now);
+        }
+    }
+
+    /// The bytes of the last event, until the next call of [`next`](Self::next).
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::None => &[],
+            Bytes::InPacket(range) => &self.link.packet().bytes[range.clone()],
+            Bytes::Filled => &self.filled,
+        }
+    }
+
+    /// How many connections there are, closed ones that still talk with the server among them.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Bytes stored out of order.
+    pub fn stored(&self) -> usize {
+        self.shared.stored()
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// The link.
+    pub fn link(&self) -> &L {
+        &self.link
+    }
+
+    fn millis(&self, now: Nanos) -> Millis {
+        Millis((self.config.epoch.saturating_add(now).0 / Nanos::MILLISECOND.0) as u32)
+    }
+
+    fn flow(&self, index: u32) -> Flow {
+        Flow { local: self.table.name(index), remote: self.config.server }
+    }
+
+    /// The next piece of news of the last segment.
+    fn tell(&mut self) -> Option<Event> {
+        let token = self.table.token(self.untold.index?);
+        let news = &mut self.untold.news;
+        let kind = if std::mem::take(&mut news.established) {
+            Kind::Established
+        } else if !news.delivered.is_empty() {
+            let Range { start, end } = std::mem::take(&mut news.delivered);
+            self.bytes = Bytes::InPacket(self.untold.payload + start..self.untold.payload + end);
+            Kind::Received
+        } else if !news.filled.is_empty() {
+            self.filled = std::mem::take(&mut news.filled);
+            self.bytes = Bytes::Filled;
+            Kind::Received
+        } else if std::mem::take(&mut news.has_room) {
+            Kind::HasRoom
+        } else if std::mem::take(&mut news.ended) {
+            Kind::Ended
+        } else if let Some(failure) = news.failed.take() {
+            Kind::Failed(failure)
+        } else {
+            self.untold.index = None;
+            return None;
+        };
+        Some(Event { token, kind })
+    }
+
+    /// Takes in the packet that the link went on to.
+    fn take_packet(&mut self, now: Nanos) {
+        let millis = self.millis(now);
+        let packet = self.link.packet();
+        let received = match frame::read(packet.bytes, packet.checksum) {
+            Ok(received) => received,
+            Err(why) => return self.shared.counts.dropped(why),
+        };
+        let Some(number) = self.config.net.number(received.flow.local) else {
+            self.shared.counts.not_ours += 1;
+            return;
+        };
+        if received.flow.remote != self.config.server {
+            self.shared.counts.strangers += 1;
+            return;
+        }
+        self.shared.counts.received += 1;
+        let payload = &packet.bytes[received.payload.clone()];
+        let Some(index) = self.table.find(number) else {
+            self.shared.counts.unknown += 1;
+            if let Some(reset) = refusal(&received.segment, payload.len()) {
+                self.send_reset(received.flow.local, &reset);
+            }
+            return;
+        };
+        let endpoint = &mut self.table.place(index).endpoint;
+        let was_over = endpoint.is_over();
+        let mut news = endpoint.receive(&received.segment, payload, millis, &mut self.shared);
+        if let Some(reset) = news.reset.take() {
+            self.send_reset(received.flow.local, &reset);
+        }
+        self.untold = Untold { index: Some(index), news, payload: received.payload.start };
+        self.enqueue(index);
+        self.settle(index, was_over, now);
+    }
+
+    fn send_reset(&mut self, local: SocketAddr, reset: &Segment) {
+        self.shared.counts.resets_sent += 1;
+        let flow = Flow { local, remote: self.config.server };
+        put(&mut self.link, &mut self.shared.counts, &flow, reset, &[]);
+    }
+
+    /// Queues a place if its connection may have something to send.
+    fn enqueue(&mut self, index: u32) {
+        let endpoint = &mut self.table.place(index).endpoint;
+        if endpoint.wants_to_send() && endpoint.enqueue() {
+            self.queue.push(index);
+        }
+    }
+
+    /// The application wants no news of a connection that was not over.
+    fn forget(&mut self, index: u32, now: Nanos) {
+        if self.untold.index == Some(index) {
+            self.untold.index = None;
+        }
+        self.settle(index, false, now);
+    }
+
+    /// After anything that may have changed a connection's state or deadline.
+    fn settle(&mut self, index: u32, was_over: bool, now: Nanos) {
+        if !was_over && self.table.place(index).endpoint.is_over() {
+            let millis = self.millis(now);
+            self.table.rest(index, millis);
+        }
+        self.set_timer(index, now);
+    }
+
+    /// Has the wheel come up at the connection's deadline, unless an entry comes up before.
+    fn set_timer(&mut self, index: u32, now: Nanos) {
+        let millis = self.millis(now);
+        let place = self.table.place(index);
+        let Some(deadline) = place.endpoint.deadline(millis) else { return };
+        if place.entry_at != Millis(0) && place.entry_at.is_due(deadline) {
+            return;
+        }
+        let ahead = if deadline.is_due(millis) { 0 } else { deadline.since(millis) };
+        let at = self.timers.schedule(self.table.key(index).into(), now + Nanos::from_millis(ahead.into()));
+        self.table.place(index).entry_at = self.millis(at);
+    }
+}
+
+/// Writes a segment into the link.
+fn put<L: Link>(link: &mut L, counts: &mut Counts, flow: &Flow, segment: &Segment, payload: &[u8]) {
+    let leaving = link.leaving();
+    match link.packet_out(frame::length(flow, segment, payload.len())) {
+        Some(buffer) => {
+            frame::write(buffer, flow, segment, payload, leaving);
+            counts.sent += 1;
+        }
+        None => counts.unsent += 1,
+    }
+}

@@ -1,0 +1,51 @@
+//! Replays the corpora of the fuzz targets through the functions that the targets call, and tries inputs at
+//! random.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use support::properties::{endpoint_property, frame_property};
+
+fn replay(target: &str, property: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let files = fs::read_dir(&corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()));
+    let mut replayed = 0;
+    for file in files {
+        let path = file.unwrap().path();
+        println!("{}", path.display());
+        property(&fs::read(&path).unwrap());
+        replayed += 1;
+    }
+    assert!(replayed >= 10, "{}: only {replayed} files", corpus.display());
+}
+
+#[test]
+fn usertcp_frame() {
+    replay("usertcp_frame", frame_property);
+}
+
+#[test]
+fn usertcp_endpoint() {
+    replay("usertcp_endpoint", endpoint_property);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn frames_of_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        frame_property(&bytes);
+    }
+
+    /// Established at once, so that most of the input is about the rest of a connection's life.
+    #[test]
+    fn endpoints_under_any_input(
+        setting in any::<u8>(),
+        rest in prop::collection::vec(prop_oneof![2 => any::<u8>(), 1 => Just(0), 1 => 5_u8..10, 1 => Just(32)], 0..400),
+    ) {
+        endpoint_property(&[&[setting | 4][..], &rest].concat());
+    }
+}

@@ -1,0 +1,234 @@
+//! Against Linux's own TCP, in a network namespace of our own, over links that lose, double and reorder
+//! packets.
+//!
+//! Needs root, or a user namespace, for namespaces and devices; whatever is missing is printed as skipped.
+
+mod support;
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use base::{Clock, Nanos, RealClock, Seed};
+use support::client::{Client, Outcome, TASK_LENGTH, Task};
+use support::impaired::{Conditions, Impaired};
+use support::pattern;
+use sys::netlink::Route;
+use sys::netns::NetworkNamespace;
+use usertcp::link::{AfXdp, Tun};
+use usertcp::{Config, Link, LinkError, SourceNet, Stack};
+
+const NET: &str = "10.94.0.0/24";
+
+/// A namespace with its loopback link up, or the printed reason why there is none.
+fn namespace() -> Option<(NetworkNamespace, Route)> {
+    let namespace = NetworkNamespace::create()
+        .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
+        .ok()?;
+    let mut route = namespace.enter(Route::open).unwrap().unwrap();
+    route.set_up(1).unwrap();
+    Some((namespace, route))
+}
+
+/// The link, or the printed reason why this machine has none; any other failure is one.
+fn link<L>(opened: Result<L, LinkError>) -> Option<L> {
+    match opened {
+        Ok(link) => Some(link),
+        Err(LinkError::System { operation, source })
+            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+        {
+            println!("skipped: cannot {operation}: {source}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A server on Linux's sockets: it reads a task, checks the request, and sends the reply. Returns its name,
+/// and how many requests had a wrong byte.
+fn serve(namespace: &NetworkNamespace, at: SocketAddr) -> (SocketAddr, Arc<AtomicU32>) {
+    let listener = namespace.enter(|| TcpListener::bind(at)).unwrap().unwrap();
+    let name = listener.local_addr().unwrap();
+    let wrong = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&wrong);
+    // Lives until the process ends: the listener has no end of its own.
+    thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || {
+                if answer(connection).is_ok_and(|right| !right) {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (name, wrong)
+}
+
+/// Says whether the request was right.
+fn answer(mut connection: TcpStream) -> io::Result<bool> {
+    let mut task = [0; TASK_LENGTH];
+    connection.read_exact(&mut task)?;
+    let task = Task::read(task);
+    let mut request = vec![0; task.request as usize];
+    connection.read_exact(&mut request)?;
+    let right = request.iter().enumerate().all(|(n, byte)| *byte == pattern(n as u64, false));
+    let reply: Vec<u8> = (0..u64::from(task.reply)).map(|n| pattern(n, true)).collect();
+    connection.write_all(&reply)?;
+    Ok(right)
+}
+
+fn stack<L: Link>(link: L, server: SocketAddr, net: SourceNet, seed: Seed, clock: &RealClock) -> Stack<L> {
+    let epoch = sys::clock::monotonic().saturating_sub(clock.now());
+    Stack::new(link, Config { server, net, seed, epoch }, clock.now())
+}
+
+/// Runs so many exchanges, at most 50 at a time, and until nothing is left of them. Returns their outcomes.
+fn run<L: Link>(
+    stack: &mut Stack<L>,
+    clock: &RealClock,
+    seed: Seed,
+    exchanges: usize,
+    longest: u32,
+) -> Vec<Outcome> {
+    println!("seed {seed}");
+    let mut client = Client::new(seed.child("client").rng(), longest);
+    let mut begun = 0;
+    while begun < exchanges || !client.is_done() || !stack.is_empty() {
+        let now = clock.now();
+        while begun < exchanges && begun - client.outcomes.len() < 50 {
+            client.begin(stack, now);
+            begun += 1;
+        }
+        stack.flush(now).unwrap();
+        let due = stack.next_due().map_or(Nanos::from_millis(50), |due| due.saturating_sub(now));
+        stack.wait(due.min(Nanos::from_millis(50))).unwrap();
+        let now = clock.now();
+        stack.expire(now);
+        client.attend(stack, now);
+    }
+    assert_eq!(stack.stored(), 0, "nothing stays in the store");
+    println!("{:?}", stack.counts().named().filter(|(_, count)| *count > 0).collect::<Vec<_>>());
+    client.outcomes
+}
+
+#[track_caller]
+fn all_complete(outcomes: &[Outcome], wrong: &AtomicU32) {
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Complete), "{outcomes:?}");
+    assert_eq!(wrong.load(Ordering::Relaxed), 0, "requests with a wrong byte");
+}
+
+#[test]
+fn exchanges_over_tun_complete() {
+    let Some((namespace, mut route)) = namespace() else { return };
+    route.add_address(1, Ipv4Addr::new(10, 91, 0, 1), 32).unwrap();
+    let (server, wrong) = serve(&namespace, "10.91.0.1:0".parse().unwrap());
+    let net = NET.parse().unwrap();
+    let Some(tun) = link(namespace.enter(|| Tun::open(server.ip(), net)).unwrap()) else { return };
+    let name = tun.name().to_owned();
+    let clock = RealClock::new();
+    let mut stack = stack(tun, server, net, Seed(1), &clock);
+    all_complete(&run(&mut stack, &clock, Seed(1), 300, 300_000), &wrong);
+    drop(stack);
+    assert!(route.link_index(&name).is_err(), "the device is gone");
+    assert!(!route.networks(net.network()).unwrap().contains(&(net.network(), 24)), "the route is gone");
+}
+
+#[test]
+fn exchanges_complete_whatever_the_link_does_to_packets() {
+    let Some((namespace, _route)) = namespace() else { return };
+    let (server, wrong) = serve(&namespace, "127.0.0.1:0".parse().unwrap());
+    let net = NET.parse().unwrap();
+    for (number, (lost, doubled, reordered)) in
+        [(0.05, 0.0, 0.0), (0.0, 0.2, 0.0), (0.0, 0.0, 0.2), (0.05, 0.1, 0.1)].into_iter().enumerate()
+    {
+        let Some(tun) = link(namespace.enter(|| Tun::open(server.ip(), net)).unwrap()) else { return };
+        let (clock, seed) = (RealClock::new(), Seed(number as u64));
+        let conditions = Conditions { lost, doubled, reordered };
+        println!("{conditions:?}");
+        let mut stack = stack(Impaired::new(tun, conditions, seed), server, net, seed, &clock);
+        all_complete(&run(&mut stack, &clock, seed, 60, 60_000), &wrong);
+    }
+}
+
+#[test]
+fn exchanges_over_ipv6_complete() {
+    let Some((namespace, mut route)) = namespace() else { return };
+    let address: Ipv6Addr = "fd91::1".parse().unwrap();
+    if let Err(error) = route.add_address(1, address, 128) {
+        return println!("skipped: no IPv6 here: {error}");
+    }
+    let net: SourceNet = "fd94::/64".parse().unwrap();
+    let refused = namespace.enter(|| Tun::open(Ipv6Addr::LOCALHOST.into(), net)).unwrap();
+    if !matches!(refused, Err(LinkError::Loopback { .. })) {
+        panic!("the kernel takes no packets for ::1 from a device");
+    }
+    let (server, wrong) = serve(&namespace, SocketAddr::from((address, 0)));
+    let Some(tun) = link(namespace.enter(|| Tun::open(server.ip(), net)).unwrap()) else { return };
+    let (clock, seed) = (RealClock::new(), Seed(1));
+    let mut stack = stack(tun, server, net, seed, &clock);
+    all_complete(&run(&mut stack, &clock, seed, 100, 100_000), &wrong);
+}
+
+#[test]
+fn exchanges_over_af_xdp_complete() {
+    let (Some((here, mut route)), Some((there, mut other))) = (namespace(), namespace()) else { return };
+    route.create_veth("client", there.as_fd(), "server").unwrap();
+    let server_address = Ipv4Addr::new(10, 91, 0, 1);
+    let link_there = other.link_index("server").unwrap();
+    other.add_address(link_there, server_address, 24).unwrap();
+    other.set_up(link_there).unwrap();
+    let link_here = route.link_index("client").unwrap();
+    route.set_up(link_here).unwrap();
+    let net: SourceNet = NET.parse().unwrap();
+    other.add_route(net.network(), net.prefix_length(), link_there).unwrap();
+    let (server, wrong) = serve(&there, SocketAddr::from((server_address, 0)));
+    let clock = RealClock::new();
+    let refused = here.enter(|| AfXdp::open("client", server.ip(), net, false, &clock)).unwrap();
+    assert!(matches!(refused, Err(LinkError::NotOurs { .. })));
+    let opened = here.enter(|| AfXdp::open("client", server.ip(), net, true, &clock)).unwrap();
+    let Some(af_xdp) = link(opened) else { return };
+    let mut stack = stack(af_xdp, server, net, Seed(1), &clock);
+    all_complete(&run(&mut stack, &clock, Seed(1), 300, 300_000), &wrong);
+}
+
+#[test]
+fn a_port_that_nobody_listens_on_refuses() {
+    let Some((namespace, _route)) = namespace() else { return };
+    let net = NET.parse().unwrap();
+    let server: SocketAddr = "127.0.0.1:9".parse().unwrap();
+    let Some(tun) = link(namespace.enter(|| Tun::open(server.ip(), net)).unwrap()) else { return };
+    let clock = RealClock::new();
+    let mut stack = stack(tun, server, net, Seed(1), &clock);
+    let outcomes = run(&mut stack, &clock, Seed(1), 10, 100);
+    assert_eq!(outcomes, [Outcome::Failed(usertcp::Failure::Refused); 10]);
+}
+
+#[test]
+fn what_is_not_ours_is_refused() {
+    let Some((namespace, mut route)) = namespace() else { return };
+    route.add_address(1, Ipv4Addr::new(10, 94, 0, 77), 32).unwrap();
+    let net: SourceNet = NET.parse().unwrap();
+    let open = |server: &str, net: &str| {
+        let (server, net): (IpAddr, SourceNet) = (server.parse().unwrap(), net.parse().unwrap());
+        namespace.enter(|| Tun::open(server, net)).unwrap().err().map(|error| error.to_string())
+    };
+    assert_eq!(
+        open("127.0.0.1", NET).unwrap(),
+        "the source net 10.94.0.0/24 overlaps the route to 10.94.0.77/32 of this machine; \
+         name a free one with --source-net"
+    );
+    assert_eq!(
+        open("192.0.2.1", "10.95.0.0/16").unwrap(),
+        "192.0.2.1 is no address of this network namespace, so a TUN device leads nowhere; \
+         run beside the server, or name the interface towards it with --link af-xdp:IFACE"
+    );
+    assert_eq!(
+        open("127.0.0.1", "fd94::/64").unwrap(),
+        "127.0.0.1 cannot be reached from fd94::/64: one is IPv4 and the other IPv6"
+    );
+    assert!(net.contains(Ipv4Addr::new(10, 94, 0, 77).into()));
+}

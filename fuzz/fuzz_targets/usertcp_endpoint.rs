@@ -1,0 +1,8 @@
+//! Any sequence of segments, calls and times to one endpoint; the property is in the tests of `usertcp`, which also
+//! replay this target's corpus.
+#![no_main]
+
+#[path = "../../crates/usertcp/tests/support/mod.rs"]
+mod support;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| support::properties::endpoint_property(data));
