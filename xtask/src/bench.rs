@@ -16,6 +16,7 @@ mod requests;
 mod serve;
 mod smped;
 mod stand;
+mod usertcp;
 mod wan;
 
 use std::collections::BTreeMap;
@@ -59,6 +60,8 @@ pub enum Bench {
     Adaptive(adaptive::Options),
     /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
     Wan(wan::Options),
+    /// The TCP client in user space by itself: SYNs, connections, requests, idle connections; two minutes
+    Usertcp(usertcp::Options),
     /// SMPED beside MP and AMPED, under more and more hot and cold clients
     Smped(smped::Options),
 }
@@ -131,6 +134,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Idle(options) => idle::run(options, &ground),
         Bench::Adaptive(options) => adaptive::run(options, &ground),
         Bench::Wan(options) => wan::run(options, &ground),
+        Bench::Usertcp(options) => usertcp::run(options, &ground),
         Bench::Smped(options) => smped::run(options, &ground),
     }
 }

@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|smped`
+//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|usertcp|smped`
 //! and `cargo xtask check-report`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and

@@ -98,6 +98,11 @@ impl Responder {
     }
 }
 
+/// The length of every reply.
+pub fn reply_length(after_reply: AfterReply) -> usize {
+    reply(after_reply).len()
+}
+
 /// A head like that of a static file, and a body.
 fn reply(after_reply: AfterReply) -> Vec<u8> {
     let connection = match after_reply {

@@ -138,20 +138,27 @@ impl NetworkNamespace {
             .map_err(|error| io::Error::new(error.kind(), format!("set {name} to {value}: {error}")))
     }
 
-    /// Has the packets that arrive at `device` worked on by these CPUs (receive packet steering, the
-    /// kernel's Documentation/networking/scaling.rst) instead of by the CPU that sent them.
-    ///
-    /// A sysfs shows the network namespace it was mounted in, so this mounts one: detached, seen by
-    /// nobody else, gone when this returns.
+    /// As [`steer_receive`], for a device of this namespace.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_SYS_ADMIN; `NotFound` when there is no such device or the kernel
-    /// is built without RPS; `ENOSYS` before Linux 5.2.
+    /// Those of [`steer_receive`].
     pub fn set_receive_cpus(&self, device: &str, cpus: &[usize]) -> io::Result<()> {
-        let mask = cpu_mask(cpus);
-        self.enter(|| write_receive_mask(device, &mask))?
-            .map_err(|error| io::Error::new(error.kind(), format!("steer packets of {device}: {error}")))
+        self.enter(|| steer_receive(device, cpus))?
     }
+}
+
+/// Has the packets that arrive at a device of the calling thread's namespace worked on by these CPUs (receive
+/// packet steering, the kernel's Documentation/networking/scaling.rst) instead of by the CPU that sent them.
+///
+/// A sysfs shows the network namespace it was mounted in, so this mounts one: detached, seen by nobody else,
+/// gone when this returns.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_SYS_ADMIN; `NotFound` when there is no such device or the kernel is built
+/// without RPS; `ENOSYS` before Linux 5.2.
+pub fn steer_receive(device: &str, cpus: &[usize]) -> io::Result<()> {
+    write_receive_mask(device, &cpu_mask(cpus))
+        .map_err(|error| io::Error::new(error.kind(), format!("steer packets of {device}: {error}")))
 }
 
 impl AsFd for NetworkNamespace {

@@ -64,7 +64,7 @@ impl Drop for Mapping {
     }
 }
 
-/// What a ring's entries are.
+/// The types of a ring's entries.
 trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
@@ -124,7 +124,7 @@ impl<T: Entry> Ring<T> {
         self.index(self.producer).store(self.ours, Ordering::Release);
     }
 
-    /// As the producer: whether there is room for one more.
+    /// As the producer: returns true if there is room for one more.
     fn has_room(&mut self) -> bool {
         if self.ours.wrapping_sub(self.theirs) > self.mask {
             self.theirs = self.index(self.consumer).load(Ordering::Acquire);
@@ -240,7 +240,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Goes on to the next received frame and says whether there is one. The last one is given back to the
+    /// Goes on to the next received frame; returns false if there is none. The last one is given back to the
     /// kernel.
     pub fn receive(&mut self) -> bool {
         if let Some(frame) = self.current.take() {
@@ -328,7 +328,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Where the frame of an address within it begins.
+/// The start of the frame that an address lies in.
 fn start_of(address: u64) -> u64 {
     address & !(FRAME as u64 - 1)
 }

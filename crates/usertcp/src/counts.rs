@@ -1,4 +1,4 @@
-//! What a stack counts, and the limits that its connections share.
+//! A stack's totals, and the limits that its connections share.
 
 use crate::frame::Unusable;
 use crate::wrapping::Millis;
@@ -86,19 +86,19 @@ pub const STORED_MAX: usize = 64 << 20;
 /// (RFC 5961, section 7). Two ends that contradict each other would otherwise answer each other without end.
 pub const CHALLENGES_PER_S: u32 = 1000;
 
-/// What the connections of a stack share.
+/// The state that all connections of a stack share.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// Totals.
     pub counts: Counts,
     /// Bytes stored out of order.
     stored: usize,
-    /// When the current second of challenge ACKs began, and how many it has had.
+    /// The start of the current second of challenge ACKs, and their number in it.
     challenges: (Millis, u32),
 }
 
 impl Shared {
-    /// Takes room for `bytes` out of order; says whether there was any.
+    /// Takes room for `bytes` out of order; returns false if there is none.
     pub fn store(&mut self, bytes: usize) -> bool {
         let fits = self.stored + bytes <= STORED_MAX;
         if fits {
@@ -117,7 +117,7 @@ impl Shared {
         self.stored
     }
 
-    /// Whether a challenge ACK may be sent now.
+    /// Counts a challenge ACK, and returns true if it may be sent.
     pub fn challenge(&mut self, now: Millis) -> bool {
         if now.since(self.challenges.0) >= 1000 {
             self.challenges = (now, 0);

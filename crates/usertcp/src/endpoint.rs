@@ -16,12 +16,12 @@
 //! - Simultaneous open, urgent data, ECN, Fast Open and keep-alive probes of our own. A segment is not held
 //!   back to be filled up (TCP_NODELAY).
 //!
-//! When acknowledgments leave: a pure one completes the handshake, apart from the request, as Linux sends it.
-//! Then everything received in one turn of the loop is acknowledged by one segment at its end, with data if
-//! there is some. That is Linux's quick acknowledgment, with the merging of segments that its GRO does. From
-//! the second request of a connection on, the exchange is interactive: an acknowledgment waits
-//! [`DELAYED_ACK_MS`] for a request to travel on, unless more than one full segment or a gap is to be
-//! acknowledged. That is Linux's ping-pong mode.
+//! Acknowledgments: a pure one completes the handshake, apart from the request, as Linux sends it. Everything
+//! received in one turn of the loop is acknowledged by one segment at its end, with data if there is some.
+//! That is Linux's quick acknowledgment, with the merging of segments that its GRO does. A request that
+//! follows a reply within [`DELAYED_ACK_MS`] makes the exchange interactive. An acknowledgment then waits as
+//! long for the next request to travel on, unless more than one full segment or a gap is to be acknowledged.
+//! Where it waits in vain the exchange is not interactive any more. That is Linux's ping-pong mode.
 //!
 //! Invariants: the bytes delivered are the server's, in order, each once; `unacked <= next`; `acked <=
 //! expected <= edge`; the advertised right edge never moves back; a backlog exists only while it holds
@@ -82,13 +82,13 @@ const DATA_RETRIES: u8 = 15;
 /// The same after the application has closed (Linux: `tcp_orphan_retries`).
 const CLOSED_RETRIES: u8 = 8;
 
-/// How long an acknowledgment waits for data to travel with (Linux: TCP_DELACK_MIN). It fits 8 bits.
+/// The time that an acknowledgment waits for data to travel with (Linux: TCP_DELACK_MIN). It fits 8 bits.
 const DELAYED_ACK_MS: u8 = 40;
 
-/// How long a closed connection waits for the server's FIN (Linux: `tcp_fin_timeout`).
+/// The time that a closed connection waits for the server's FIN (Linux: `tcp_fin_timeout`).
 const FIN_WAIT_MS: u32 = 60_000;
 
-/// Where a connection stands (RFC 9293, section 3.3.2; the passive side's states are left out).
+/// The states of a connection (RFC 9293, section 3.3.2), without those of the passive side.
 ///
 /// ```text
 ///              connect: SYN            RST, retries used up
@@ -128,7 +128,7 @@ pub enum State {
     LastAck,
 }
 
-/// How a connection failed.
+/// The ways in which a connection fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// An RST answered the SYN.
@@ -139,7 +139,7 @@ pub enum Failure {
     TimedOut,
 }
 
-/// Who opens the receive window.
+/// The policy that opens the receive window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// It stays open: the application takes everything at once.
@@ -234,7 +234,7 @@ pub struct Endpoint {
     srtt_8: u16,
     /// Its mean deviation in quarters of a millisecond (RTTVAR).
     deviation_4: u16,
-    /// When the timer of the state runs out: retransmission, probe of a closed window, or end of FinWait2.
+    /// The timeout of the state: retransmission, probe of a closed window, or end of FinWait2.
     due: Millis,
     /// The largest payload that the server takes, options deducted.
     mss: u16,
@@ -244,7 +244,7 @@ pub struct Endpoint {
     retries: u8,
     /// By how many bits the server's windows are shifted.
     peer_scale: u8,
-    /// When a delayed acknowledgment leaves: the lowest 8 bits of the time.
+    /// [`DELAYED_ACK_MS`] after the last data came, when a delayed acknowledgment leaves: the lowest 8 bits.
     ack_due: u8,
 }
 
@@ -289,12 +289,12 @@ impl Endpoint {
         }
     }
 
-    /// Where it stands.
+    /// The connection's state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether neither the server nor the application has a use for it any more, but for a FIN that may come
+    /// Returns true if neither the server nor the application has a use for it, but for a FIN that may come
     /// again.
     pub fn is_over(&self) -> bool {
         match self.state {
@@ -304,14 +304,14 @@ impl Endpoint {
         }
     }
 
-    /// Whether the application holds it.
+    /// Returns true if the application holds it.
     pub fn is_held(&self) -> bool {
         self.state != State::Closed && !self.marks.has(Marks::CLOSED)
     }
 
-    /// Whether the server has acknowledged data. A connection that sent a request long ago and has none
-    /// acknowledged exists at our end only: the server dropped the final ACK of the handshake, because its
-    /// accept queue was full.
+    /// Returns true if the server has acknowledged data. A connection that sent a request long ago and has
+    /// none acknowledged exists at our end only: the server dropped the final ACK of the handshake, because
+    /// its accept queue was full.
     pub fn is_acknowledged(&self) -> bool {
         self.marks.has(Marks::ACKNOWLEDGED)
     }
@@ -319,7 +319,7 @@ impl Endpoint {
     /// Takes bytes to be sent, as many as there is room for, and returns how many. Where that is not all,
     /// news of room will follow. None are taken before the connection is established or after
     /// [`finish`](Self::finish).
-    pub fn send(&mut self, bytes: &[u8]) -> usize {
+    pub fn send(&mut self, bytes: &[u8], now: Millis) -> usize {
         let may_send = matches!(self.state, State::Established | State::CloseWait);
         if !may_send || self.marks.has(Marks::FINISHED) || bytes.is_empty() {
             return 0;
@@ -330,7 +330,8 @@ impl Endpoint {
         if taken < bytes.len() {
             self.marks.set(Marks::WANTS_ROOM);
         }
-        if self.marks.has(Marks::RECEIVED) {
+        // The last data came less than the delay ago. (Or a multiple of 256 ms earlier, which does no harm.)
+        if self.marks.has(Marks::RECEIVED) && self.ack_remains(now) > 0 {
             self.marks.set(Marks::INTERACTIVE);
         }
         taken
@@ -379,7 +380,7 @@ impl Endpoint {
         }
     }
 
-    /// When [`on_timer`](Self::on_timer) wants to be called next.
+    /// The next time at which [`on_timer`](Self::on_timer) has something to do.
     pub fn deadline(&self, now: Millis) -> Option<Millis> {
         let timer = (self.due != UNSET).then_some(self.due);
         let ack = self.ack_is_delayed().then(|| now + self.ack_remains(now));
@@ -393,6 +394,7 @@ impl Endpoint {
     pub fn on_timer(&mut self, now: Millis, shared: &mut Shared) -> Option<Failure> {
         if self.ack_is_delayed() && self.ack_remains(now) == 0 {
             self.marks.set(Marks::ACK);
+            self.marks.clear(Marks::INTERACTIVE);
         }
         if self.due == UNSET || !self.due.is_due(now) {
             return None;
@@ -409,7 +411,7 @@ impl Endpoint {
         }
         if self.state == State::SynSent {
             shared.counts.syns_again += 1;
-            // What was sent goes out again as if for the first time.
+            // The SYN goes out again as if for the first time.
             self.next = self.unacked;
             self.set_timer(now, RTO_FIRST_MS << (self.retries + 1));
         } else if self.unacked == self.next {

@@ -26,7 +26,7 @@ pub use options::{Options, SACK_BLOCKS_MAX, SackBlock, Timestamps};
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const TCP_HEADER: usize = 20;
-/// Where the checksum lies in a TCP header.
+/// The offset of the checksum in a TCP header.
 pub const TCP_CHECKSUM_OFFSET: usize = 16;
 
 const PROTOCOL_ICMP: u8 = 1;
@@ -60,7 +60,7 @@ impl Flags {
         Flags(bits & 31)
     }
 
-    /// Whether all of `flags` are set.
+    /// Returns true if all of `flags` are set.
     pub fn has(self, flags: Flags) -> bool {
         self.0 & flags.0 == flags.0
     }
@@ -104,11 +104,11 @@ pub struct Received {
     pub flow: Flow,
     /// The segment.
     pub segment: Segment,
-    /// Where the payload lies in the packet.
+    /// The place of the payload in the packet.
     pub payload: Range<usize>,
 }
 
-/// Why a received packet is dropped.
+/// The reasons to drop a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// Not IP, or cut off, or with a header that contradicts itself.
@@ -128,7 +128,7 @@ pub enum Unusable {
     Checksum,
 }
 
-/// What a link knows of the TCP checksums of the packets it receives.
+/// The state of the TCP checksums of packets that a link receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arriving {
     /// The kernel or the device has verified it, or a sender on this machine never completed it.
@@ -140,7 +140,7 @@ pub enum Arriving {
     WholeOrPartial,
 }
 
-/// How the TCP checksum of a packet that is written comes about.
+/// The party that computes the TCP checksum of a packet which is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
     /// [`write`] computes it.
@@ -219,7 +219,7 @@ fn write_ipv6(header: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, payload: usize) {
 /// Reads a received packet. What follows the IP packet is padding and ignored.
 ///
 /// # Errors
-/// Why the packet is to be dropped.
+/// The reason to drop the packet.
 pub fn read(packet: &[u8], arriving: Arriving) -> Result<Received, Unusable> {
     let (from, to, tcp) = match packet.first().ok_or(Unusable::Malformed)? >> 4 {
         4 => read_ipv4(packet)?,

@@ -1,4 +1,4 @@
-//! Where packets come from and go to: one trait, and behind it a TUN device or an AF_XDP socket.
+//! The ways for packets to and from the server: one trait, and behind it a TUN device or an AF_XDP socket.
 //!
 //! A link carries IP packets. What lies below them, such as Ethernet headers and the questions for hardware
 //! addresses, is the link's own affair. It lends memory in both directions, so that a packet is written and
@@ -23,7 +23,7 @@ pub use tun::Tun;
 pub struct Packet<'a> {
     /// The packet, perhaps followed by padding.
     pub bytes: &'a [u8],
-    /// What is known of its TCP checksum.
+    /// The state of its TCP checksum.
     pub checksum: Arriving,
 }
 
@@ -32,7 +32,7 @@ pub trait Link {
     /// The longest packet that it carries to the server, in bytes.
     fn mtu(&self) -> usize;
 
-    /// Who completes the TCP checksums of packets that it sends.
+    /// The party that computes the TCP checksums of packets which it sends.
     fn leaving(&self) -> Leaving;
 
     /// Room for the next packet to be sent, which the caller fills; `None` where there is none.
@@ -44,7 +44,7 @@ pub trait Link {
     /// The link is gone.
     fn flush(&mut self) -> io::Result<u64>;
 
-    /// Goes on to the next received packet and says whether there is one.
+    /// Goes on to the next received packet; returns false if there is none.
     ///
     /// # Errors
     /// The link is gone.
@@ -60,7 +60,7 @@ pub trait Link {
     fn wait(&mut self, timeout: Nanos) -> io::Result<()>;
 }
 
-/// Why there is no link.
+/// The reasons why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The source net belongs to somebody.
@@ -68,7 +68,7 @@ pub enum LinkError {
         "the source net {net} overlaps the route to {route}/{prefix_length} of this machine; name a free one with --source-net"
     )]
     NetInUse {
-        /// What was asked for.
+        /// The net that was asked for.
         net: SourceNet,
         /// The network that is in the way.
         route: IpAddr,
@@ -120,9 +120,9 @@ pub enum LinkError {
     /// A system call failed.
     #[error("cannot {operation}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// Why it failed.
+        /// Its error.
         source: io::Error,
     },
 }

@@ -64,12 +64,12 @@ impl SourceNet {
         self.prefix_length
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn names(&self) -> u32 {
         self.addresses * PORTS_COUNT
     }
 
-    /// Whether `address` lies in the prefix.
+    /// Returns true if `address` lies in the prefix.
     pub fn contains(&self, address: IpAddr) -> bool {
         SourceNet::new(address, self.prefix_length).is_some_and(|net| net.network == self.network)
     }
@@ -127,7 +127,7 @@ impl SourceNet {
     }
 }
 
-/// Why there is no such source net.
+/// The reasons against a source net.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotANet {
     /// Text that is no prefix.

@@ -48,7 +48,7 @@ pub const PACKETS_PER_TURN: usize = 256;
 /// The precision of timers: what Linux has at 250 Hz.
 const TIMER_SLOT: Nanos = Nanos::from_millis(4);
 
-/// What a stack is made for.
+/// The server of a stack, and the names of its connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The server.
@@ -57,7 +57,7 @@ pub struct Config {
     pub net: SourceNet,
     /// Decides the secret of the initial sequence numbers, and which names come first.
     pub seed: Seed,
-    /// What the caller's time zero is on a clock that all runs share, such as CLOCK_MONOTONIC. Timestamps and
+    /// The caller's time zero on a clock that all runs share, such as CLOCK_MONOTONIC. Timestamps and
     /// sequence numbers go by it, so that they rise from one run to the next.
     pub epoch: Nanos,
 }
@@ -65,13 +65,13 @@ pub struct Config {
 /// Something happened to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What the application calls the connection.
+    /// The application's token for the connection.
     pub token: Token,
-    /// What happened.
+    /// The kind of event.
     pub kind: Kind,
 }
 
-/// What happened to a connection.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It is established and takes bytes.
@@ -92,11 +92,11 @@ struct Untold {
     /// The connection's place, while there is news.
     index: Option<u32>,
     news: News,
-    /// Where the segment's payload begins in the packet.
+    /// The offset of the segment's payload in the packet.
     payload: usize,
 }
 
-/// Where the bytes of the last event are.
+/// The place of the last event's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Bytes {
     None,
@@ -164,9 +164,10 @@ impl<L: Link> Stack<L> {
     }
 
     /// Takes bytes to be sent and returns how many, see [`Endpoint::send`]; none where the key finds nothing.
-    pub fn send(&mut self, key: Key, bytes: &[u8]) -> usize {
+    pub fn send(&mut self, key: Key, bytes: &[u8], now: Nanos) -> usize {
+        let millis = self.millis(now);
         let Some(place) = self.table.held(key) else { return 0 };
-        let taken = place.endpoint.send(bytes);
+        let taken = place.endpoint.send(bytes, millis);
         self.enqueue(key.index);
         taken
     }
@@ -209,7 +210,8 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Whether the server has acknowledged data of this connection, see [`Endpoint::is_acknowledged`].
+    /// Returns true if the server has acknowledged data of this connection, see
+    /// [`Endpoint::is_acknowledged`].
     pub fn is_acknowledged(&mut self, key: Key) -> bool {
         self.table.held(key).is_some_and(|place| place.endpoint.is_acknowledged())
     }
@@ -237,7 +239,7 @@ impl<L: Link> Stack<L> {
         Ok(())
     }
 
-    /// When [`expire`](Self::expire) will have something to do.
+    /// The next time at which [`expire`](Self::expire) has something to do.
     pub fn next_due(&self) -> Option<Nanos> {
         self.timers.next()
     }
@@ -269,7 +271,7 @@ impl<L: Link> Stack<L> {
         self.due = due;
     }
 
-    /// What happened next; `None` when there is nothing more for this turn.
+    /// The next event; `None` when there is nothing more for this turn.
     ///
     /// # Errors
     /// The link is gone.
@@ -297,12 +299,12 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// How many connections there are, closed ones that still talk with the server among them.
+    /// The number of connections, including closed ones that still exchange segments with the server.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no connection.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -312,7 +314,7 @@ impl<L: Link> Stack<L> {
         self.shared.stored()
     }
 
-    /// What was counted so far.
+    /// The totals so far.
     pub fn counts(&self) -> &Counts {
         &self.shared.counts
     }

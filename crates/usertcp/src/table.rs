@@ -27,11 +27,11 @@ use crate::wrapping::Millis;
 /// Places at most: a million connections at once in 72 MB.
 pub const PLACES_MAX: u32 = 1 << 20;
 
-/// How long the server keeps a name after it closed first: the TCP_TIMEWAIT_LEN of Linux.
+/// The time for which a server that closed first keeps a name: the TCP_TIMEWAIT_LEN of Linux.
 pub const TIME_WAIT_MS: u32 = 60_000;
 
-/// How long a place answers late segments: a lost acknowledgment of the server's FIN is asked for again
-/// within this time twice, at the least timeout of Linux.
+/// The time for which a place answers late segments: a lost acknowledgment of the server's FIN is asked for
+/// again within this time twice, at the least timeout of Linux.
 pub const REST_MIN_MS: u32 = 1000;
 
 /// A connection and what the stack needs besides.
@@ -40,7 +40,7 @@ pub struct Place {
     /// The connection.
     pub endpoint: Endpoint,
     life: u32,
-    /// When the earliest entry of this life in the wheel of timers comes up; 0 without one.
+    /// The time of this life's earliest entry in the wheel of timers; 0 without one.
     pub entry_at: Millis,
 }
 
@@ -54,9 +54,9 @@ pub struct Table {
     tokens: Vec<Token>,
     /// Places between two lives, and since when, the longest resting first.
     resting: VecDeque<(u32, Millis)>,
-    /// How many places there may be.
+    /// The largest number of places.
     capacity: u32,
-    /// How many names each place has.
+    /// The number of names of each place.
     names_each: u32,
     rest_ms: u32,
     first_life: u32,
@@ -67,7 +67,7 @@ pub struct Table {
 pub struct Taken {
     /// Names the connection.
     pub key: Key,
-    /// Whether the server may still have the last connection of this name in TIME-WAIT.
+    /// The server may still have the last connection of this name in TIME-WAIT.
     pub is_early: bool,
 }
 
@@ -94,12 +94,12 @@ impl Table {
         &self.net
     }
 
-    /// How many connections are not over.
+    /// The number of connections that are not over.
     pub fn len(&self) -> usize {
         self.places.len() - self.resting.len()
     }
 
-    /// Whether every connection is over.
+    /// Returns true if every connection is over.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -163,7 +163,7 @@ impl Table {
         self.net.name(lap * self.capacity + index)
     }
 
-    /// What the application calls a place's connection.
+    /// The application's token for a place's connection.
     pub fn token(&self, index: u32) -> Token {
         self.tokens[index as usize]
     }

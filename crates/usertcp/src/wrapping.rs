@@ -9,12 +9,12 @@ use std::ops::{Add, AddAssign};
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// Whether this number comes before `other`.
+    /// Returns true if this number comes before `other`.
     pub fn is_before(self, other: Seq) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// Whether this number comes after `other`.
+    /// Returns true if this number comes after `other`.
     pub fn is_after(self, other: Seq) -> bool {
         other.is_before(self)
     }
@@ -43,7 +43,7 @@ impl AddAssign<u32> for Seq {
 pub struct Millis(pub u32);
 
 impl Millis {
-    /// Whether this time is `now` or earlier.
+    /// Returns true if this time is `now` or earlier.
     pub fn is_due(self, now: Millis) -> bool {
         (self.0.wrapping_sub(now.0) as i32) <= 0
     }

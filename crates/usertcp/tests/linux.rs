@@ -184,7 +184,7 @@ fn exchanges_over_af_xdp_complete() {
     let link_here = route.link_index("client").unwrap();
     route.set_up(link_here).unwrap();
     let net: SourceNet = NET.parse().unwrap();
-    other.add_route(net.network(), net.prefix_length(), link_there).unwrap();
+    other.add_route(net.network(), net.prefix_length(), link_there, None).unwrap();
     let (server, wrong) = serve(&there, SocketAddr::from((server_address, 0)));
     let clock = RealClock::new();
     let refused = here.enter(|| AfXdp::open("client", server.ip(), net, false, &clock)).unwrap();

@@ -168,7 +168,7 @@ impl Run {
             }
             return self.expect(at, rest);
         }
-        // What the stack sends on the way must have been expected before.
+        // A segment that the stack sends on the way must have been expected before.
         self.advance(at);
         match verb {
             "event" => return self.expect_event(rest),
@@ -197,7 +197,7 @@ impl Run {
                 let count = self.number(rest, 0);
                 let bytes: Vec<u8> =
                     (0..u64::from(count)).map(|n| pattern(self.to_send + n, false)).collect();
-                self.to_send += self.stack.send(self.key.unwrap(), &bytes) as u64;
+                self.to_send += self.stack.send(self.key.unwrap(), &bytes, self.now) as u64;
             }
             "finish" => self.stack.finish(self.key.unwrap()),
             "close" => self.stack.close(self.key.unwrap(), self.now),

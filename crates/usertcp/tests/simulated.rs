@@ -1,8 +1,8 @@
 //! Many connections to a model server over a link that loses, doubles and reorders packets, in simulated
 //! time.
 //!
-//! Whatever the link does: no byte is wrong, every connection has exactly one outcome, and nothing is left of
-//! it.
+//! The property, for any behaviour of the link: no byte is wrong, every connection has exactly one outcome,
+//! and nothing is left of it.
 
 mod support;
 
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// What is due at the present time, once.
+    /// Does everything that is due at the present time, once.
     fn turn(&mut self, client: &mut Client) {
         while let Some(Reverse((_, _, to_client, bytes))) = self
             .travelling

@@ -1,4 +1,4 @@
-//! Routes of a network namespace, and what a device says of itself.
+//! Routes and devices of a network namespace.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,10 +8,10 @@ use super::{LINK_LENGTH, Request, Route, find_attribute, too_short, u32_at};
 /// `struct rtmsg`.
 const ROUTE_LENGTH: usize = 12;
 
-/// Where packets for an address go.
+/// The next step of packets to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Whether the address is one of this namespace.
+    /// The address is one of this namespace.
     pub is_local: bool,
     /// The link they leave by.
     pub link: u32,
@@ -28,7 +28,7 @@ pub struct Device {
     pub address: Option<[u8; 6]>,
     /// Its longest packet in bytes.
     pub mtu: u32,
-    /// How many receive queues it has.
+    /// The number of its receive queues.
     pub receive_queues: u32,
 }
 
@@ -63,21 +63,32 @@ impl Request {
 }
 
 impl Route {
-    /// Sends packets for a network out by a link.
+    /// Sends packets for a network out by a link: to the addresses themselves, or all to a router on that
+    /// link.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` when there is a route to it; ENETDOWN while
-    /// the link is down.
-    pub fn add_route(&mut self, network: IpAddr, prefix_length: u8, index: u32) -> io::Result<()> {
+    /// the link is down; ENETUNREACH for a router that is not on the link.
+    pub fn add_route(
+        &mut self,
+        network: IpAddr,
+        prefix_length: u8,
+        index: u32,
+        router: Option<IpAddr>,
+    ) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut request = Request::new(libc::RTM_NEWROUTE, flags);
-        request.put_route(network, prefix_length, libc::RT_SCOPE_LINK, libc::RTN_UNICAST);
+        let scope = if router.is_some() { libc::RT_SCOPE_UNIVERSE } else { libc::RT_SCOPE_LINK };
+        request.put_route(network, prefix_length, scope, libc::RTN_UNICAST);
         request.attribute(libc::RTA_OIF, &index.to_ne_bytes());
+        if let Some(router) = router {
+            request.attribute(libc::RTA_GATEWAY, &octets(router));
+        }
         let operation = format!("send packets for {network}/{prefix_length} to link {index}");
         self.socket.ask(&operation, request, |_| Ok(()))
     }
 
-    /// Where packets for an address go at the moment.
+    /// Looks up the route to an address.
     ///
     /// # Errors
     /// `ENETUNREACH` where there is no route.
@@ -119,7 +130,7 @@ impl Route {
         Ok(found)
     }
 
-    /// What a device says of itself.
+    /// Looks up a device by its name.
     ///
     /// # Errors
     /// `ENODEV` when there is none of that name.
@@ -181,11 +192,17 @@ mod tests {
                 println!("skipped: no IPv6 here");
                 continue;
             }
-            route.add_route(network, length, device.index).unwrap();
-            assert!(route.add_route(network, length, device.index).is_err(), "it is there");
+            route.add_route(network, length, device.index, None).unwrap();
+            assert!(route.add_route(network, length, device.index, None).is_err(), "it is there");
             assert!(route.networks(network).unwrap().contains(&(network, length)));
             let destination = route.destination(inside).unwrap();
             assert_eq!((destination.is_local, destination.link), (false, device.index));
         }
+        route.add_address(device.index, Ipv4Addr::new(10, 77, 0, 1), 24).unwrap();
+        let (network, router) = ("10.95.0.0".parse().unwrap(), "10.77.0.2".parse().unwrap());
+        route.add_route(network, 16, device.index, Some(router)).unwrap();
+        assert_eq!(route.destination("10.95.1.1".parse().unwrap()).unwrap().gateway, Some(router));
+        let elsewhere = "192.0.2.1".parse().unwrap();
+        assert!(route.add_route("10.96.0.0".parse().unwrap(), 16, device.index, Some(elsewhere)).is_err());
     }
 }

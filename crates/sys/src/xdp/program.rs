@@ -147,7 +147,7 @@ const JUMP_UNLESS_EQUAL_32: u8 = 0x56;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 
-/// Where jumps lead.
+/// The targets of jumps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Label {
     Packet,

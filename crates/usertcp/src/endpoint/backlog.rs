@@ -1,4 +1,4 @@
-//! What only a busy connection needs: bytes to be acknowledged, and bytes received out of order.
+//! The memory of a busy connection: bytes to be acknowledged, and bytes received out of order.
 //!
 //! Invariants: `stored` is ordered by sequence number; every stored segment begins after the next expected
 //! number; the bytes in it are accounted for in [`Shared`].
@@ -16,7 +16,7 @@ const STORED_SEGMENTS_MAX: usize = 64;
 struct Stored {
     seq: Seq,
     bytes: Vec<u8>,
-    /// Whether the sequence ends with it.
+    /// The sequence ends with it.
     fin: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Backlog {
     pub bytes: Vec<u8>,
     /// Acknowledgments in a row that acknowledged nothing.
     pub duplicate_acks: u8,
-    /// Where the loss that is being repaired ended: what was in flight when it was noticed.
+    /// The end of the loss that is being repaired: the next number when the loss was noticed.
     pub recovery_end: Option<Seq>,
     stored: Vec<Stored>,
     /// The start of the segment that was stored last.
@@ -41,17 +41,17 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Whether nothing is left in it.
+    /// Returns true if nothing is left in it.
     pub fn is_idle(&self) -> bool {
         self.bytes.is_empty() && self.stored.is_empty()
     }
 
-    /// Whether segments are missing in front of a stored one.
+    /// Returns true if segments are missing in front of a stored one.
     pub fn has_gap(&self) -> bool {
         !self.stored.is_empty()
     }
 
-    /// Stores a segment that lies ahead; says whether there was room.
+    /// Stores a segment that lies ahead; returns false if there is no room.
     pub fn store(&mut self, seq: Seq, bytes: &[u8], fin: bool, shared: &mut Shared) -> bool {
         self.latest = seq;
         let at = self.stored.partition_point(|stored| stored.seq.is_before(seq));

@@ -1,4 +1,4 @@
-//! What a received segment does to a connection (RFC 9293, section 3.10.7).
+//! The receiving side of a connection: what each segment does (RFC 9293, section 3.10.7).
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const OLDEST_ACK: u32 = 1 << 30;
 /// Duplicate acknowledgments that mean a loss (RFC 5681, section 3.2).
 const DUPLICATE_ACKS: u8 = 3;
 
-/// What the application, or the stack, has to know after a segment. Data comes in the order of the fields.
+/// The news for application and stack after a segment, in the order of the fields.
 #[derive(Debug, Default)]
 pub struct News {
     /// The handshake is complete.
@@ -204,15 +204,15 @@ impl Endpoint {
         }
     }
 
-    /// Whether its timestamp is older than one that was seen (PAWS, RFC 7323, section 5.3). A segment without
-    /// one passes, as Linux lets it pass: there are middleboxes that strip options.
+    /// Returns true if its timestamp is older than one that was seen (PAWS, RFC 7323, section 5.3). A segment
+    /// without one passes, as Linux lets it pass: there are middleboxes that strip options.
     fn is_of_the_past(&self, segment: &Segment) -> bool {
         let timestamps = segment.options.timestamps.filter(|_| self.marks.has(Marks::TIMESTAMPS));
         timestamps.is_some_and(|timestamps| (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0)
     }
 
-    /// Whether a segment overlaps the receive window, or begins at its left edge whatever its size: that
-    /// one's acknowledgment counts even where the window is closed (section 3.10.7.4).
+    /// Returns true if a segment overlaps the receive window, or begins at its left edge whatever its size:
+    /// that one's acknowledgment counts even where the window is closed (section 3.10.7.4).
     fn is_acceptable(&self, seq: Seq, length: u32) -> bool {
         let end = seq + length;
         seq == self.expected
@@ -404,7 +404,8 @@ impl Endpoint {
         let much = self.expected.since(self.acked) > u32::from(self.mss);
         if much || !self.marks.has(Marks::INTERACTIVE) {
             self.marks.set(Marks::ACK);
-        } else if before == self.acked {
+        }
+        if before == self.acked || !self.ack_is_delayed() {
             self.ack_due = (now.0 as u8).wrapping_add(DELAYED_ACK_MS);
         }
     }

@@ -24,7 +24,7 @@ fn an_idle_connection_is_56_bytes_without_a_backlog() {
     let mut shared = Shared::default();
     let mut endpoint = established(Millis(1000), &mut shared);
     assert!(endpoint.backlog.is_none());
-    assert_eq!(endpoint.send(b"request"), 7);
+    assert_eq!(endpoint.send(b"request", Millis(1000)), 7);
     assert!(endpoint.backlog.is_some() && endpoint.transmit(Millis(1000)).is_some());
     let ack =
         Segment { seq: Seq(501), ack: Seq(108), flags: Flags::ACK, window: 65_535, ..Segment::default() };
@@ -85,7 +85,7 @@ fn a_timer_at_the_wrap_of_the_clock_is_set() {
     // The timeout would fall on the number that stands for no timer.
     let now = Millis(0u32.wrapping_sub(RTO_MIN_MS));
     let mut endpoint = established(now, &mut shared);
-    endpoint.send(b"request");
+    endpoint.send(b"request", now);
     assert!(endpoint.transmit(now).is_some());
     assert_eq!(endpoint.deadline(now), Some(Millis(1)));
     assert_eq!(endpoint.on_timer(Millis(1), &mut shared), None);

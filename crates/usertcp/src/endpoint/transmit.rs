@@ -1,4 +1,4 @@
-//! What a connection has to send, a segment at a time.
+//! The sending side of a connection: one segment at a time.
 
 use std::ops::Range;
 
@@ -41,7 +41,7 @@ impl Endpoint {
         self.marks.has(Marks::ACK).then(|| self.pure_ack(self.next, now))
     }
 
-    /// Whether [`transmit`](Self::transmit) may have something.
+    /// Returns true if [`transmit`](Self::transmit) may have a segment.
     pub fn wants_to_send(&self) -> bool {
         const ANY: Marks =
             Marks(Marks::ACK.0 | Marks::HANDSHAKE_ACK.0 | Marks::RETRANSMIT.0 | Marks::PROBE.0);

@@ -36,7 +36,7 @@ pub type Mac = [u8; 6];
 
 const BROADCAST: Mac = [255; 6];
 
-/// What a frame is.
+/// The kinds of frames that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// An IP packet.
@@ -45,7 +45,7 @@ pub enum Frame<'a> {
     Question {
         /// The address asked for.
         target: IpAddr,
-        /// Where the answer goes.
+        /// The destination of the answer.
         asker: (IpAddr, Mac),
     },
     /// Somebody's hardware address.

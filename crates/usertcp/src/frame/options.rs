@@ -36,7 +36,7 @@ pub struct Options {
     pub mss: Option<u16>,
     /// By how many bits the sender's windows are shifted, 14 at most (RFC 7323, section 2.3).
     pub window_scale: Option<u8>,
-    /// Whether the sender understands selective acknowledgments.
+    /// The sender understands selective acknowledgments.
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,

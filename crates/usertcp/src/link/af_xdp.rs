@@ -27,11 +27,12 @@ use crate::frame::ethernet::{self, Frame, HEADER, Mac};
 use crate::frame::{Arriving, Leaving};
 use crate::net::SourceNet;
 
-/// How often the next hop is asked for its hardware address, and how long each time.
+/// Questions for the next hop's hardware address, and the wait for an answer to each.
 const QUESTIONS: u32 = 3;
 const ANSWER_WAIT: Nanos = Nanos::SECOND;
 
-/// How long a queue may be busy because another program's socket on it has just been closed.
+/// Attempts to open a queue, and the pause between them: it stays busy for a moment after another program's
+/// socket on it was closed.
 const BUSY_TRIES: u32 = 20;
 const BUSY_WAIT: Nanos = Nanos::from_millis(100);
 

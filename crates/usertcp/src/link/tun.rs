@@ -64,7 +64,7 @@ impl Tun {
         set_up_family(&name, server).map_err(LinkError::system("set up the TUN device"))?;
         route.set_up(index).map_err(LinkError::system("bring the TUN device up"))?;
         route
-            .add_route(net.network(), net.prefix_length(), index)
+            .add_route(net.network(), net.prefix_length(), index, None)
             .map_err(LinkError::system("make the route to the source net"))?;
         let header = if server.is_ipv4() { 20 } else { 40 };
         Ok(Tun {

@@ -10,7 +10,7 @@ use usertcp::{Event, Failure, Kind, Link, Stack, Window};
 
 use super::pattern;
 
-/// What a request asks for: the first eight bytes of it, and then bytes of the client's pattern.
+/// A request: eight bytes with the two lengths, then bytes of the client's pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     pub request: u32,
@@ -42,7 +42,7 @@ impl Task {
     }
 }
 
-/// How an exchange ended.
+/// The end of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All bytes came, then the end.
@@ -114,7 +114,7 @@ impl Client {
         let exchange = self.exchanges.get_mut(name).unwrap_or_else(|| panic!("{event:?} of nobody"));
         match event.kind {
             Kind::Established | Kind::HasRoom => {
-                let taken = stack.send(exchange.key, &exchange.unsent);
+                let taken = stack.send(exchange.key, &exchange.unsent, now);
                 exchange.unsent.drain(..taken);
                 if exchange.unsent.is_empty() && exchange.finishes {
                     stack.finish(exchange.key);

@@ -18,7 +18,7 @@ pub struct Conditions {
     pub reordered: f64,
 }
 
-/// What happens to the packets of one direction.
+/// The packets of one direction, and their fate.
 struct Direction<P> {
     conditions: Conditions,
     rng: Rng,
@@ -138,7 +138,7 @@ impl<L: Link> Link for Impaired<L> {
     }
 
     fn wait(&mut self, timeout: Nanos) -> io::Result<()> {
-        // What is held back leaves soon.
+        // Packets that are held back leave soon.
         self.inner.wait(timeout.min(Nanos::from_millis(2)))
     }
 }

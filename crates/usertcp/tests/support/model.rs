@@ -23,7 +23,7 @@ const SCALE: u8 = 7;
 /// One connection at the server's end. Offsets are those of the streams, without the SYN.
 struct Peer {
     client_first: Seq,
-    /// What the client sent, in order, and what came early.
+    /// The client's bytes in order, and those that came early.
     request: Vec<u8>,
     early: BTreeMap<u32, Vec<u8>>,
     client_fin: Option<u32>,
@@ -128,7 +128,7 @@ impl Model {
         vec![(client, peer.syn_ack(now), Vec::new())]
     }
 
-    /// When a timer runs out.
+    /// The next timeout.
     pub fn next_due(&self) -> Option<Nanos> {
         self.peers.values().filter_map(|peer| peer.repeat_at).min()
     }

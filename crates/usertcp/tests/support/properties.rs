@@ -1,4 +1,4 @@
-//! What holds for any input: replayed from corpora by the tests, explored by the fuzz targets.
+//! Properties that hold for any input: replayed from corpora by the tests, explored by the fuzz targets.
 
 use std::net::IpAddr;
 
@@ -124,7 +124,7 @@ impl Play {
             0 => {
                 let bytes: Vec<u8> =
                     (0..u64::from(input.word() % 9000)).map(|n| pattern(self.given + n, false)).collect();
-                self.given += self.endpoint.send(&bytes) as u64;
+                self.given += self.endpoint.send(&bytes, self.now) as u64;
             }
             1 => self.endpoint.finish(),
             2 => self.endpoint.close(self.now, &mut self.shared),
