@@ -126,7 +126,11 @@ pub struct Stack<L> {
 
 impl<L: Link> Stack<L> {
     /// A stack without connections. `now` is the caller's time.
+    ///
+    /// # Panics
+    /// Server and net are of different families, which no link allows.
     pub fn new(link: L, config: Config, now: Nanos) -> Stack<L> {
+        assert_eq!(config.server.is_ipv4(), config.net.network().is_ipv4());
         let mut draws = config.seed.child("user TCP").rng();
         let numbers = InitialSequence::new([draws.next_u64(), draws.next_u64()], config.server);
         Stack {
@@ -317,11 +321,6 @@ impl<L: Link> Stack<L> {
     /// The totals so far.
     pub fn counts(&self) -> &Counts {
         &self.shared.counts
-    }
-
-    /// The link.
-    pub fn link(&self) -> &L {
-        &self.link
     }
 
     fn millis(&self, now: Nanos) -> Millis {

@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use support::impaired::{Conditions, Impaired};
 use support::pattern;
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
+use sys::process::{Program, this_program};
 use usertcp::link::{AfXdp, Tun};
 use usertcp::{Config, Link, LinkError, SourceNet, Stack};
 
@@ -231,4 +232,33 @@ fn what_is_not_ours_is_refused() {
         "127.0.0.1 cannot be reached from fd94::/64: one is IPv4 and the other IPv6"
     );
     assert!(net.contains(Ipv4Addr::new(10, 94, 0, 77).into()));
+}
+
+/// The child of the test below: makes a device and waits to be killed.
+#[test]
+#[ignore = "started by a_killed_process_leaves_nothing_behind"]
+fn child_that_holds_a_device() {
+    let _tun = Tun::open(Ipv4Addr::LOCALHOST.into(), NET.parse().unwrap()).unwrap();
+    println!("the device is there");
+    io::stdout().flush().unwrap();
+    sys::poll::wait(&mut [], None).unwrap();
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_behind() {
+    let Some((namespace, mut route)) = namespace() else { return };
+    let net: SourceNet = NET.parse().unwrap();
+    if link(namespace.enter(|| Tun::open(Ipv4Addr::LOCALHOST.into(), net)).unwrap()).is_none() {
+        return;
+    }
+    let arguments = ["--exact", "child_that_holds_a_device", "--ignored", "--nocapture"];
+    let program = Program::new(this_program().unwrap()).arguments(arguments);
+    let mut child = program.in_namespace(Some(namespace.as_fd())).start().unwrap();
+    let mut said = io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().ends_with("the device is there")), "it has ended");
+    assert!(route.networks(net.network()).unwrap().contains(&(net.network(), 24)));
+    child.kill().unwrap();
+    child.wait(Nanos::MAX).unwrap();
+    assert!(route.link_index("inrush0").is_err());
+    assert!(!route.networks(net.network()).unwrap().contains(&(net.network(), 24)));
 }

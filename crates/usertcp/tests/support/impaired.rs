@@ -81,10 +81,6 @@ impl<L: Link> Impaired<L> {
             current: (Vec::new(), Arriving::Whole),
         }
     }
-
-    pub fn inner(&self) -> &L {
-        &self.inner
-    }
 }
 
 impl<L: Link> Link for Impaired<L> {

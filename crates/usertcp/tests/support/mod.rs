@@ -34,8 +34,6 @@ pub struct Wires {
     pub to_server: VecDeque<Vec<u8>>,
     /// To be received by the stack.
     pub to_client: VecDeque<Vec<u8>>,
-    current: Vec<u8>,
-    unfinished: Vec<Vec<u8>>,
 }
 
 /// A link whose other end the test has.
