@@ -294,6 +294,29 @@ impl<L: Link> Stack<L> {
         }
     }
 
+    /// Gives every connection up with an RST, so that the server keeps none of them: for the end of a run, after
+    /// which nobody would answer the server any more.
+    ///
+    /// # Errors
+    /// The link is gone.
+    pub fn reset_all(&mut self, now: Nanos) -> io::Result<()> {
+        let millis = self.millis(now);
+        for index in 0..self.table.places() {
+            let endpoint = &mut self.table.place(index).endpoint;
+            if endpoint.is_over() {
+                continue;
+            }
+            if let Some(reset) = endpoint.abort(millis, &mut self.shared) {
+                self.send_reset(self.table.name(index), &reset);
+            }
+            self.forget(index, now);
+            if (index as usize + 1).is_multiple_of(PACKETS_PER_TURN) {
+                self.flush(now)?;
+            }
+        }
+        self.flush(now)
+    }
+
     /// The bytes of the last event, until the next call of [`next`](Self::next).
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {

@@ -104,6 +104,11 @@ impl Table {
         self.len() == 0
     }
 
+    /// The number of places, in use or resting: their numbers lie below it.
+    pub fn places(&self) -> u32 {
+        self.places.len() as u32
+    }
+
     /// Takes a place, whose connection is closed; `None` where all are in use.
     pub fn take(&mut self, token: Token, now: Millis) -> Option<Taken> {
         let rested = self.resting.front().is_some_and(|(_, since)| now.since(*since) >= self.rest_ms);
