@@ -17,6 +17,7 @@ pub mod netlink;
 pub mod netns;
 pub mod poll;
 pub mod process;
+pub mod reuseport;
 pub mod rt_signal;
 pub mod select;
 pub mod shared;

@@ -5,6 +5,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::check;
+use crate::reuseport::{self, Op};
 
 /// A listener's accept queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,30 +47,13 @@ pub fn set_bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// EINVAL where the socket is not one of such a group, or there are more than 2000 processors; ENOMEM.
 pub fn steer_by_cpu(listener: BorrowedFd<'_>, cpus: &[usize]) -> io::Result<()> {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let processor = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
-    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, processor)];
+    let mut program = vec![Op::LoadCpu];
     for (queue, cpu) in cpus.iter().enumerate() {
-        let equal = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *cpu as u32);
-        filter.push(libc::sock_filter { jf: 1, ..equal });
-        filter.push(statement(libc::BPF_RET | libc::BPF_K, queue as u32));
+        program.extend([Op::SkipUnless(*cpu as u32, 1), Op::Return(queue as u32)]);
     }
     // A queue that does not exist: the kernel goes on to its hash.
-    filter.push(statement(libc::BPF_RET | libc::BPF_K, u32::MAX));
-    let length = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel reads the program behind the pointer, which lives through the call, as does the
-    // filter that it points to, of the length it says.
-    check(unsafe {
-        libc::setsockopt(
-            listener.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            std::ptr::from_ref(&program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    })?;
-    Ok(())
+    program.push(Op::Return(u32::MAX));
+    reuseport::attach(listener, &program)
 }
 
 /// Has a datagram that is handed over whole cut into datagrams of so many bytes by the kernel, the last of
