@@ -4,7 +4,7 @@
 //! to listen. An index without a listener makes the kernel choose by its own hash. The kernel has moved the start of
 //! the packet behind the TCP header, so that a program reads headers relative to the network header.
 //!
-//! Owns the operations of classic BPF that such programs need, their encoding, and the two system calls. Leaves out
+//! Owns the operations of classic BPF that such programs need, their encoding, and the system call. Leaves out
 //! what a program decides.
 
 use std::io;
@@ -107,25 +107,6 @@ pub fn attach(member: BorrowedFd<'_>, program: &[Op]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a group's program away (`SO_DETACH_REUSEPORT_BPF`): the kernel chooses by its hash again.
-///
-/// # Errors
-/// ENOENT where the group has none; EINVAL where the socket is not in a group.
-pub fn detach(member: BorrowedFd<'_>) -> io::Result<()> {
-    let ignored: libc::c_int = 0;
-    // SAFETY: the kernel reads the size of an int behind the pointer, which lives through the call.
-    check(unsafe {
-        libc::setsockopt(
-            member.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_DETACH_REUSEPORT_BPF,
-            std::ptr::from_ref(&ignored).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    })?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -137,7 +118,6 @@ mod tests {
     fn only_a_group_takes_a_program() {
         let alone = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(attach(alone.as_fd(), &[Op::Return(0)]).is_err());
-        assert!(detach(alone.as_fd()).is_err());
     }
 
     #[test]
@@ -165,7 +145,6 @@ mod tests {
             Op::Return(0),
         ];
         attach(socket.as_fd(), &program).unwrap();
-        detach(socket.as_fd()).unwrap();
         assert!(attach(socket.as_fd(), &[]).is_err());
         assert!(attach(socket.as_fd(), &vec![Op::Return(0); 40_000]).is_err());
     }

@@ -1,0 +1,158 @@
+//! The program that chooses an accept queue, or a sink, for each SYN.
+//!
+//! ```text
+//!   from the filler? ── yes ──> the sink being filled
+//!         | no
+//!   identity = hash(source address, ports, sequence number, salt)
+//!         |
+//!   queue i = identity mod n, or the queue of the receiving processor
+//!         |
+//!   identity < share of i ── yes ──> queue i
+//!         | no
+//!       sink i
+//! ```
+//!
+//! The identity of a SYN survives its retransmission, since the client sends the same ports and the same sequence
+//! number again. A SYN refused at some share is therefore refused again until the share has grown. Its client would
+//! be late in any case, and a new client gets the room. The salt keeps strangers from choosing an identity that
+//! always passes.
+//!
+//! Invariants: a larger share admits every SYN that a smaller one admits; indexes are those of the group, listeners
+//! before sinks.
+
+use std::net::{IpAddr, SocketAddr};
+
+use sys::reuseport::Op;
+
+/// The offsets of the source address, the ports and the sequence number in an IPv4 packet without options. With
+/// options, other bytes of the header take their place, which are the same in a retransmission too.
+const V4: [u32; 3] = [12, 20, 24];
+/// The same in an IPv6 packet without extension headers; of the address only its last four bytes.
+const V6: [u32; 3] = [20, 40, 44];
+
+/// Where a program remembers the identity.
+const IDENTITY: u32 = 0;
+
+/// How connections are spread over several accept queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// Evenly, by the identity of the SYN.
+    Even,
+    /// To the queue of the processor that received the SYN, `cpus[i]` for queue i; evenly from other processors.
+    ByCpu(Vec<usize>),
+}
+
+/// What a program is built from.
+#[derive(Clone, Debug)]
+pub struct Program<'a> {
+    /// How connections are spread over the queues.
+    pub routing: &'a Routing,
+    /// The part that each queue admits, from 0 to 1: one for each queue.
+    pub shares: &'a [f64],
+    /// Mixed into identities.
+    pub salt: u32,
+    /// A connection of our own, by its source, and the index that it goes to.
+    pub filler: Option<(SocketAddr, u32)>,
+}
+
+impl Program<'_> {
+    /// The operations. Sink i has the index `shares.len() + i`.
+    pub fn operations(&self) -> Vec<Op> {
+        let mut operations = Vec::new();
+        if let Some((source, index)) = self.filler {
+            choose_filler(&mut operations, source, index);
+        }
+        identify(&mut operations, self.salt);
+        if let Routing::ByCpu(cpus) = self.routing {
+            operations.push(Op::LoadCpu);
+            for (queue, cpu) in cpus.iter().enumerate().take(self.shares.len()) {
+                self.choose_unless_other(&mut operations, queue, *cpu as u32);
+            }
+            operations.push(Op::LoadMemory(IDENTITY));
+        }
+        let (last, others) = (self.shares.len() - 1, 0..self.shares.len() - 1);
+        if last > 0 {
+            operations.push(Op::Modulo(self.shares.len() as u32));
+        }
+        for queue in others {
+            self.choose_unless_other(&mut operations, queue, queue as u32);
+        }
+        operations.extend(self.admit_or_sink(last));
+        operations
+    }
+
+    /// Ends in a queue or its sink if the accumulator has this value.
+    fn choose_unless_other(&self, operations: &mut Vec<Op>, queue: usize, value: u32) {
+        let choice = self.admit_or_sink(queue);
+        operations.push(Op::SkipUnless(value, choice.len() as u8));
+        operations.extend(choice);
+    }
+
+    /// Ends in a queue or its sink.
+    fn admit_or_sink(&self, queue: usize) -> Vec<Op> {
+        let (admit, sink) = (Op::Return(queue as u32), Op::Return((self.shares.len() + queue) as u32));
+        let threshold = self.shares[queue] * 2_f64.powi(32);
+        if threshold >= 2_f64.powi(32) {
+            return vec![admit];
+        }
+        vec![Op::LoadMemory(IDENTITY), Op::SkipIfAtLeast(threshold as u32, 1), admit, sink]
+    }
+}
+
+/// Leaves the identity of the SYN in the accumulator and in memory.
+fn identify(operations: &mut Vec<Op>, salt: u32) {
+    let (v6, v4) = (combine(V6), combine(V4));
+    operations.extend([Op::LoadByte(0), Op::And(0xf0), Op::SkipUnless(0x60, v6.len() as u8 + 1)]);
+    operations.extend(v6);
+    operations.push(Op::Skip(v4.len() as u32));
+    operations.extend(v4);
+    operations.extend([Op::XorIndex, Op::Xor(salt)]);
+    // The finalizer of MurmurHash3: every bit of the input changes half of the output's.
+    for (bits, multiplier) in [(16, Some(0x85eb_ca6b)), (13, Some(0xc2b2_ae35)), (16, None)] {
+        operations.extend([
+            Op::StoreMemory(IDENTITY),
+            Op::ShiftRight(bits),
+            Op::CopyToIndex,
+            Op::LoadMemory(IDENTITY),
+            Op::XorIndex,
+        ]);
+        operations.extend(multiplier.map(Op::Multiply));
+    }
+    operations.push(Op::StoreMemory(IDENTITY));
+}
+
+/// Mixes three words of a packet. Odd multipliers, from the golden ratio and from xxHash, carry every bit of a word to
+/// the high bits.
+fn combine([address, ports, sequence]: [u32; 3]) -> [Op; 8] {
+    [
+        Op::LoadWord(address),
+        Op::Multiply(0x9e37_79b1),
+        Op::CopyToIndex,
+        Op::LoadWord(ports),
+        Op::XorIndex,
+        Op::Multiply(0x85eb_ca77),
+        Op::CopyToIndex,
+        Op::LoadWord(sequence),
+    ]
+}
+
+/// Ends in an index if the packet comes from this address and port, which only a socket of ours can have.
+fn choose_filler(operations: &mut Vec<Op>, source: SocketAddr, index: u32) {
+    let words = |bytes: &[u8]| -> Vec<u32> {
+        bytes.chunks(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect()
+    };
+    let (version, address, at, ports) = match source.ip() {
+        IpAddr::V4(address) => (0x40, words(&address.octets()), V4[0], V4[1]),
+        IpAddr::V6(address) => (0x60, words(&address.octets()), 8, V6[1]),
+    };
+    let mut tests = vec![(Op::LoadHalf(ports), u32::from(source.port()))];
+    tests.extend(address.iter().zip((at..).step_by(4)).map(|(word, at)| (Op::LoadWord(at), *word)));
+    operations.extend([Op::LoadByte(0), Op::And(0xf0), Op::SkipUnless(version, 2 * tests.len() as u8 + 1)]);
+    for (index, (load, value)) in tests.iter().enumerate() {
+        operations.extend([*load, Op::SkipUnless(*value, 2 * (tests.len() - index) as u8 - 1)]);
+    }
+    operations.push(Op::Return(index));
+}
+
+#[cfg(test)]
+mod tests;
