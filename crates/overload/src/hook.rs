@@ -20,7 +20,7 @@ mod sink;
 
 use std::io;
 
-use base::PerSecond;
+use base::{Nanos, PerSecond};
 
 pub use sink::{Routing, SinkError, SinkHook, Sinks};
 
@@ -42,6 +42,16 @@ impl Admission {
     /// Whether nothing is refused.
     pub fn is_all(&self) -> bool {
         self.share >= 1.0 && self.rate.0.is_infinite()
+    }
+
+    /// The time from one token of a bucket to the next; 0 while nothing is refused.
+    pub fn interval(&self) -> Nanos {
+        if self.rate.0.is_finite() { self.rate.interval() } else { Nanos::ZERO }
+    }
+
+    /// How far ahead of the rate a bucket lets arrivals be.
+    pub fn burst_time(&self) -> Nanos {
+        self.interval() * u64::from(self.burst)
     }
 }
 

@@ -1,0 +1,138 @@
+//! Sweeps the constants of the law over simulated servers, and prints the table of decision 0030.
+//!
+//!     cargo run --release -p overload --example sweep [CONSTANT]
+//!
+//! A line is a set of constants that differs from the chosen one in one value. Columns are means over three seeds:
+//! goodput within 200 ms as a part of the capacity, with the p99 of the answered in milliseconds, onset included.
+
+#[path = "../tests/simulation/mod.rs"]
+mod simulation;
+
+use base::{Nanos, Seed};
+use overload::law::Constants;
+use simulation::{Books, Bursts, Control, Costs, Disturbance, Hook, Scenario, run};
+
+const SEEDS: [Seed; 3] = [Seed(1), Seed(2), Seed(3)];
+
+const fn ms(millis: u64) -> Nanos {
+    Nanos::from_millis(millis)
+}
+
+/// Half the capacity for half a second, then this many times the capacity for five seconds.
+fn rush(costs: Costs, times: f64) -> Scenario {
+    Scenario::new(costs, &[(ms(500), 0.5), (ms(5500), times)])
+}
+
+/// A load of 0.7 times the capacity for 20 s.
+fn calm(costs: Costs) -> Scenario {
+    Scenario::new(costs, &[(ms(20_000), 0.7)])
+}
+
+/// Runs a scenario with each seed.
+fn runs(scenario: &Scenario, constants: Constants) -> Vec<Books> {
+    let with = |seed| Scenario { seed, control: Control::On(constants), ..scenario.clone() };
+    SEEDS.map(with).iter().map(run).collect()
+}
+
+fn mean(books: &[Books], of: impl Fn(&Books) -> f64) -> f64 {
+    books.iter().map(of).sum::<f64>() / books.len() as f64
+}
+
+/// Goodput and p99.
+fn goodput(scenario: &Scenario, constants: Constants) -> String {
+    let books = runs(scenario, constants);
+    let good = |books: &Books| books.between(ms(500), scenario.end()).good as f64 / 5.0 / scenario.capacity();
+    let p99 = mean(&books, |books| books.first_ms(99.0));
+    format!("{:.3} ({p99:.0})", mean(&books, good))
+}
+
+/// The part of the SYNs that was turned away, in hundredths of a percent.
+fn refused(scenario: &Scenario, constants: Constants) -> String {
+    let books = runs(scenario, constants);
+    format!("{:.1}", mean(&books, |books| books.turned_away() as f64 / books.all_offered() as f64) * 1e4)
+}
+
+fn columns(constants: Constants) -> Vec<(&'static str, String)> {
+    let with = |scenario: Scenario| goodput(&scenario, constants);
+    let far = |scenario| Scenario { round_trip: ms(50), ..scenario };
+    let bucket = |scenario| Scenario { hook: Hook::Bucket, ..scenario };
+    let drift =
+        |scenario| Scenario { disturbance: Disturbance::Slower { period: ms(700), times: 2.0 }, ..scenario };
+    let bursts = |costs| {
+        let connections = (0.0285 * calm(costs).capacity()) as u32;
+        Scenario { bursts: Some(Bursts { every: ms(300), connections, within: ms(4) }), ..calm(costs) }
+    };
+    let stalls =
+        Scenario { disturbance: Disturbance::Stalls { length: ms(30), every: ms(400) }, ..calm(Costs::FAST) };
+    let stall_of_a_second = Scenario {
+        disturbance: Disturbance::Stalls { length: ms(1000), every: Nanos::from_secs(1_000_000) },
+        ..Scenario::new(Costs::FAST, &[(ms(5500), 2.0)])
+    };
+    let long = Scenario::new(Costs::TLS, &[(Nanos::from_secs(60), 0.9)]);
+    let after_rush = Scenario::new(Costs::FAST, &[(ms(500), 0.7), (ms(5500), 10.0), (ms(8000), 0.7)]);
+    let after = mean(&runs(&after_rush, constants), |books| books.between(ms(5500), ms(6500)).share());
+    vec![
+        ("sink 1.1 x", with(rush(Costs::FAST, 1.1))),
+        ("sink 10 x", with(rush(Costs::FAST, 10.0))),
+        ("bucket 10 x", with(bucket(rush(Costs::FAST, 10.0)))),
+        ("work 10 x", with(rush(Costs::WORK, 10.0))),
+        ("tls 2 x", with(rush(Costs::TLS, 2.0))),
+        ("far 2 x", with(far(rush(Costs::FAST, 2.0)))),
+        ("far bucket 10 x", with(far(bucket(rush(Costs::FAST, 10.0))))),
+        ("patient 2 x", with(Scenario { patience: ms(2000), ..rush(Costs::FAST, 2.0) })),
+        ("drift 3 x", with(drift(rush(Costs::FAST, 3.0)))),
+        ("stall of 1 s", with(stall_of_a_second)),
+        ("sessions 10 x", with(Scenario { sessions: true, ..rush(Costs::FAST, 10.0) })),
+        ("second after", format!("{after:.4}")),
+        ("0.9 tls", refused(&long, constants)),
+        ("bursts", refused(&bursts(Costs::FAST), constants)),
+        ("bursts tls", refused(&bursts(Costs::TLS), constants)),
+        ("stalls", refused(&stalls, constants)),
+    ]
+}
+
+type Set = fn(&mut Constants, f64);
+
+/// Every constant, and values around the chosen one.
+const SWEEP: [(&str, Set, &[f64]); 21] = [
+    ("enter_wait", |c, v| c.enter_wait = v, &[1.5, 5.0]),
+    ("enter_queue", |c, v| c.enter_queue = v, &[0.0, 16.0, 128.0]),
+    ("enter_horizon", |c, v| c.enter_horizon = v, &[0.0, 0.5]),
+    ("enter_ticks", |c, v| c.enter_ticks = v as u32, &[1.0, 4.0]),
+    ("set_point", |c, v| c.set_point = v, &[0.1, 0.4, 0.8]),
+    ("set_point_queue", |c, v| c.set_point_queue = v, &[1.0, 16.0]),
+    ("drain_time", |c, v| c.drain_time = v, &[1.25, 2.5, 10.0]),
+    ("least_admitted", |c, v| c.least_admitted = v, &[0.01, 0.5]),
+    ("probe", |c, v| c.probe = v, &[0.0, 0.1, 0.4]),
+    ("most_probe", |c, v| c.most_probe = v, &[0.2, 4.0]),
+    ("drains_below", |c, v| c.drains_below = v, &[0.0, 0.8, 0.97]),
+    ("drains_connections", |c, v| c.drains_connections = v, &[0.0, 64.0]),
+    ("refuse_ticks", |c, v| c.refuse_ticks = v as u32, &[1.0, 2.0, 8.0]),
+    ("leave_after", |c, v| c.leave_after = v, &[5.0, 100.0]),
+    ("backlog", |c, v| c.backlog = v, &[2.5, 10.0]),
+    ("memory", |c, v| c.memory = v, &[0.5, 2.5, 5.0]),
+    ("memory_connections", |c, v| c.memory_connections = v, &[0.0, 128.0]),
+    ("fade", |c, v| c.fade = v, &[5.0, 500.0]),
+    ("smoothing", |c, v| c.smoothing = v, &[0.15, 0.6]),
+    ("correction", |c, v| c.correction = v, &[2.5, 40.0, 1e9]),
+    ("burst", |c, v| c.burst = v, &[0.1, 0.5]),
+];
+
+fn line(name: &str, constants: Constants) {
+    let columns: Vec<String> = columns(constants).into_iter().map(|(_, value)| value).collect();
+    println!("| {name} | {} |", columns.join(" | "));
+}
+
+fn main() {
+    let only = std::env::args().nth(1).unwrap_or_default();
+    let names: Vec<&str> = columns(Constants::CHOSEN).into_iter().map(|(name, _)| name).collect();
+    println!("| | {} |\n|---|{}", names.join(" | "), "---|".repeat(names.len()));
+    line("chosen", Constants::CHOSEN);
+    for (name, set, values) in SWEEP.into_iter().filter(|(name, _, _)| name.contains(&only)) {
+        for value in values {
+            let mut constants = Constants::CHOSEN;
+            set(&mut constants, *value);
+            line(&format!("{name} {value}"), constants);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The rate at which connections leave the accept queue while connections wait in it.
+//!
+//! A ratio of sums rather than a mean of rates, since a tick of a slow server holds two connections or three. Sums
+//! decay by the time that was measured, and slowly by all time, so that an old measurement gives way to a new one.
+
+/// The slowest that a server is taken for, in connections per second: one that stands still has an unknown wait, not an
+/// infinite one.
+const SLOWEST: f64 = 0.1;
+
+/// The measured service rate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServiceRate {
+    taken: f64,
+    seconds: f64,
+    per_second: Option<f64>,
+    /// The highest rate of late.
+    peak: f64,
+    /// Seconds since the last measurement.
+    age: f64,
+}
+
+impl ServiceRate {
+    /// Counts a tick, in which `taken` connections left the queue. `saturated` says that it was never empty. The rate
+    /// is measured over `memory` seconds, and a measurement fades in `fade` seconds.
+    pub fn tick(&mut self, taken: f64, seconds: f64, saturated: bool, memory: f64, fade: f64) {
+        self.age += seconds;
+        self.peak *= (-seconds / fade).exp();
+        self.decay(seconds, fade);
+        // A tick that was not saturated shows a lower bound: the server may have become faster.
+        if !saturated && self.per_second.is_none_or(|rate| taken <= rate * seconds) {
+            return;
+        }
+        self.decay(seconds, memory);
+        self.taken += taken;
+        self.seconds += seconds;
+        let rate = (self.taken / self.seconds).max(SLOWEST);
+        self.per_second = Some(rate);
+        self.peak = self.peak.max(rate);
+        self.age = 0.0;
+    }
+
+    /// The rate; nothing before it was measured.
+    pub fn per_second(&self) -> Option<f64> {
+        self.per_second
+    }
+
+    /// The highest rate of late; nothing where the last measurement is older than `oldest` seconds.
+    pub fn peak(&self, oldest: f64) -> Option<f64> {
+        (self.per_second.is_some() && self.age < oldest).then_some(self.peak)
+    }
+
+    fn decay(&mut self, seconds: f64, over: f64) {
+        let keep = (-seconds / over).exp();
+        self.taken *= keep;
+        self.seconds *= keep;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts 100 ticks of 5 ms.
+    fn ticks(rate: &mut ServiceRate, taken: f64, saturated: bool) {
+        (0..100).for_each(|_| rate.tick(taken, 0.005, saturated, 0.02, 1.0));
+    }
+
+    #[test]
+    fn an_idle_server_measures_nothing_and_forgets_nothing() {
+        let mut rate = ServiceRate::default();
+        ticks(&mut rate, 50.0, false);
+        assert_eq!(rate.per_second(), None);
+        ticks(&mut rate, 140.0, true);
+        assert!((rate.per_second().unwrap() - 28_000.0).abs() < 1.0);
+        ticks(&mut rate, 0.0, false);
+        assert!((rate.per_second().unwrap() - 28_000.0).abs() < 1.0);
+        (0..10).for_each(|_| ticks(&mut rate, 0.0, false));
+        assert_eq!(rate.peak(1.0), None, "but how far back that was is known");
+    }
+
+    #[test]
+    fn a_change_by_half_is_seen_within_a_few_memories() {
+        let mut rate = ServiceRate::default();
+        ticks(&mut rate, 140.0, true);
+        (0..12).for_each(|_| rate.tick(70.0, 0.005, true, 0.02, 1.0));
+        assert!(rate.per_second().unwrap() < 15_000.0, "{rate:?}");
+        assert!(rate.peak(1.0).unwrap() > 25_000.0, "a stall does not lower the peak: {rate:?}");
+    }
+
+    #[test]
+    fn a_server_that_has_become_faster_is_seen_while_its_queue_is_empty() {
+        let mut rate = ServiceRate::default();
+        ticks(&mut rate, 70.0, true);
+        ticks(&mut rate, 140.0, false);
+        assert!(rate.per_second().unwrap() > 27_000.0, "{rate:?}");
+        ticks(&mut rate, 20.0, false);
+        assert!(rate.per_second().unwrap() > 27_000.0, "and fewer arrivals do not make it slower: {rate:?}");
+    }
+
+    #[test]
+    fn a_server_that_stands_still_has_a_rate_to_divide_by() {
+        let mut rate = ServiceRate::default();
+        (0..100).for_each(|_| ticks(&mut rate, 0.0, true));
+        assert!(rate.per_second().unwrap() >= SLOWEST);
+    }
+}

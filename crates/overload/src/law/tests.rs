@@ -1,0 +1,190 @@
+//! The controller on made-up readings. The simulation in `tests/law.rs` has real ones.
+
+use base::Seed;
+use rand::RngExt;
+
+use super::*;
+
+const TICK: Nanos = Nanos::from_millis(5);
+
+/// A controller and the readings that it is given.
+struct Bench {
+    controller: Controller,
+    now: Nanos,
+    signals: Signals,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let controller = Controller::new(Settings::default(), Nanos::SECOND);
+        Bench { controller, now: Nanos::SECOND, signals: Signals::default() }
+    }
+
+    /// A tick in which so many were accepted, and the queue was never empty.
+    fn tick(&mut self, accepted: u64, queued: u32) -> Option<Change> {
+        self.now += TICK;
+        self.signals.accepted += accepted;
+        self.signals.queued = queued;
+        self.controller.tick(self.now, &self.signals)
+    }
+
+    /// A server that has been seen to serve 28,000 connections a second.
+    fn measured() -> Bench {
+        let mut bench = Bench::new();
+        (0..10).for_each(|_| assert!(bench.tick(140, 100).is_none()));
+        bench
+    }
+
+    /// The same, past its capacity.
+    fn shedding() -> (Bench, Change) {
+        let mut bench = Bench::measured();
+        let change = [900, 1700, 2500].into_iter().find_map(|queued| bench.tick(140, queued));
+        (bench, change.expect("89 ms of work are too much"))
+    }
+
+    fn decision(&self) -> &Decision {
+        self.controller.decision()
+    }
+}
+
+#[test]
+fn a_queue_that_grows_beyond_what_can_be_served_in_time_begins_shedding() {
+    let (bench, change) = Bench::shedding();
+    assert_eq!(change.decision.state, State::Shedding);
+    assert_eq!(
+        change.to_string(),
+        "overload: refusing connections; 2500 wait about 89.3 ms, with 132932/s arriving and 28000/s served"
+    );
+    let admission = bench.decision().admission;
+    assert!(admission.share < 0.1 && admission.rate.0 < 28_000.0, "{admission:?}");
+}
+
+#[test]
+fn a_long_queue_that_shrinks_refuses_nobody() {
+    let mut bench = Bench::measured();
+    for queued in (0..2000).rev().step_by(100) {
+        assert!(bench.tick(140, queued).is_none());
+    }
+    assert!(bench.decision().admission.is_all());
+}
+
+#[test]
+fn nobody_is_refused_while_the_service_rate_is_unknown() {
+    let mut bench = Bench::new();
+    for queued in [0, 4000] {
+        assert!(bench.tick(140, queued).is_none());
+    }
+    assert_eq!(bench.decision().service_rate, None);
+    assert_eq!((bench.decision().backlog, bench.decision().queueing_delay), (4096, Nanos::ZERO));
+}
+
+#[test]
+fn an_accept_that_finds_the_queue_empty_measures_nothing() {
+    let mut bench = Bench::new();
+    bench.signals.emptied = true;
+    (0..10).for_each(|_| assert!(bench.tick(20, 100).is_none()));
+    assert_eq!(bench.decision().service_rate, None);
+}
+
+#[test]
+fn shedding_ends_when_nothing_was_refused_for_half_a_second() {
+    let (mut bench, _) = Bench::shedding();
+    bench.signals.refused = 1000;
+    bench.signals.emptied = true;
+    let mut ticks = 0;
+    let change = loop {
+        ticks += 1;
+        if let Some(change) = bench.tick(20, 0) {
+            break change;
+        }
+    };
+    assert_eq!(change.decision.state, State::Open);
+    assert_eq!(change.refused, 1000);
+    assert!((100..=102).contains(&ticks), "{ticks} ticks of 5 ms");
+    assert!(
+        change.to_string().starts_with("overload over after 0.5 s: refused 1000 connections"),
+        "{change}"
+    );
+    assert!(bench.decision().admission.is_all());
+}
+
+#[test]
+fn the_backlog_is_five_target_delays_of_work_and_the_configured_one_when_that_is_forgotten() {
+    let mut bench = Bench::measured();
+    assert_eq!(bench.decision().backlog, 2800);
+    // A stall of 30 ms does not shorten it.
+    bench.now += TICK * 5;
+    bench.tick(100, 900);
+    assert!(bench.decision().backlog >= 2500, "{}", bench.decision().backlog);
+    bench.signals.emptied = true;
+    for _ in 0..300 {
+        bench.tick(10, 0);
+    }
+    assert_eq!(bench.decision().backlog, 4096);
+}
+
+#[test]
+fn a_configured_backlog_is_never_exceeded() {
+    let settings = Settings { backlog: 32, ..Settings::default() };
+    let mut bench = Bench { controller: Controller::new(settings, Nanos::SECOND), ..Bench::new() };
+    for _ in 0..10 {
+        bench.tick(140, 30);
+    }
+    assert_eq!(bench.decision().backlog, 32);
+}
+
+#[test]
+fn a_worker_process_that_takes_its_totals_with_it_does_no_harm() {
+    let mut bench = Bench::measured();
+    bench.signals = Signals { accepted: 0, refused: 0, dropped: 0, ..bench.signals };
+    assert!(bench.tick(0, 100).is_none());
+    assert!(bench.decision().service_rate.is_some_and(|rate| rate.0 > 0.0));
+}
+
+#[test]
+fn a_tick_without_time_decides_nothing() {
+    let mut bench = Bench::measured();
+    let before = *bench.decision();
+    bench.signals.queued = 4000;
+    assert!(bench.controller.tick(bench.now, &bench.signals).is_none());
+    assert_eq!(*bench.decision(), before);
+    assert!(bench.controller.due() > bench.now);
+}
+
+#[test]
+fn a_short_target_is_controlled_more_often() {
+    let due = |target| {
+        let settings = Settings { target, ..Settings::default() };
+        Controller::new(settings, Nanos::ZERO).due()
+    };
+    assert_eq!(due(Nanos::from_millis(100)), TICK);
+    assert_eq!(due(Nanos::from_millis(4)), Nanos::MILLISECOND);
+}
+
+#[test]
+fn whatever_is_read_the_decision_is_one_that_can_be_carried_out() {
+    let seed = Seed(5);
+    println!("seed {seed}");
+    let mut draws = seed.rng();
+    for _ in 0..200 {
+        let backlog = draws.random_range(1..5000);
+        let target = Nanos(draws.random_range(1_000_000..1_000_000_000));
+        let mut controller = Controller::new(Settings { target, backlog }, Nanos::ZERO);
+        let (mut now, mut signals) = (Nanos::ZERO, Signals::default());
+        for _ in 0..200 {
+            now += Nanos(draws.random_range(0..100_000_000));
+            signals.accepted += draws.random_range(0..2000);
+            signals.refused += draws.random_range(0..20_000);
+            signals.dropped += draws.random_range(0..100);
+            signals.queued = draws.random_range(0..5000);
+            signals.emptied = draws.random_bool(0.2);
+            signals.occupancy = draws.random();
+            controller.tick(now, &signals);
+            let Decision { state, admission, backlog: bound, .. } = *controller.decision();
+            assert!(admission.share > 0.0 && admission.share <= 1.0, "{admission:?}");
+            assert!(admission.rate.0 > 0.0, "{admission:?}");
+            assert!((1..=backlog).contains(&bound), "{bound} of {backlog}");
+            assert!(state == State::Shedding || admission.is_all(), "{admission:?}");
+        }
+    }
+}

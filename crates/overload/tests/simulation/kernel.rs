@@ -1,0 +1,215 @@
+//! The server's kernel: what becomes of packets, and what they cost.
+
+use std::collections::VecDeque;
+
+use base::{Nanos, Rng};
+use overload::Admission;
+use rand::RngExt;
+
+use super::clients::{Client, Clients};
+use super::{Books, Hook, Scenario};
+
+/// The processor's time for a SYN that a sink or a full queue drops, in nanoseconds.
+pub const SINK_DROP: u64 = 800;
+/// The processor's time for a SYN that a token bucket in tc drops, in nanoseconds.
+pub const BUCKET_DROP: u64 = 250;
+/// The processor's time for a final ACK that finds the queue full, in nanoseconds.
+const ACK_DROP: u64 = 2000;
+/// The processor's time for a new program of a sink, in nanoseconds.
+const ATTACH: u64 = 100_000;
+/// When the kernel sends a SYN-ACK again, in nanoseconds.
+const SYN_ACK_AGAIN: u64 = 1_000_000_000;
+/// Packets that wait for the kernel: net.core.netdev_max_backlog.
+const RING: usize = 1000;
+/// The change of a share that is worth a new program.
+const WORTH: f64 = 0.07;
+
+#[derive(Clone, Copy)]
+enum Packet {
+    Syn(Client),
+    Ack(Client),
+}
+
+/// The network and the listener.
+pub struct Kernel {
+    draws: Rng,
+    hook: Hook,
+    handshake: u64,
+    round_trip: u64,
+    clients: Clients,
+    ring: VecDeque<(u64, Packet)>,
+    /// Final ACKs on their way.
+    acks: VecDeque<(u64, Client)>,
+    /// Answers to SYN-ACKs that were sent again.
+    acks_again: VecDeque<(u64, Client)>,
+    /// The accept queue.
+    pub queue: VecDeque<Client>,
+    /// The listener's backlog.
+    pub backlog: u32,
+    share: f64,
+    /// Nanoseconds between two tokens; 0 where there is no bucket.
+    interval: f64,
+    depth: f64,
+    /// When the bucket is full again (GCRA).
+    full_at: f64,
+}
+
+impl Kernel {
+    pub fn new(scenario: &Scenario) -> Kernel {
+        Kernel {
+            draws: scenario.seed.child("kernel").rng(),
+            hook: scenario.hook,
+            handshake: scenario.costs.handshake as u64,
+            round_trip: scenario.round_trip.0,
+            clients: Clients::new(scenario),
+            ring: VecDeque::new(),
+            acks: VecDeque::new(),
+            acks_again: VecDeque::new(),
+            queue: VecDeque::new(),
+            backlog: scenario.settings.backlog,
+            share: 1.0,
+            interval: 0.0,
+            depth: 0.0,
+            full_at: 0.0,
+        }
+    }
+
+    /// When the next packet comes.
+    pub fn next(&self) -> u64 {
+        let acks = [&self.acks, &self.acks_again].into_iter().filter_map(|queue| queue.front());
+        acks.map(|(at, _)| *at).chain([self.clients.next()]).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether packets wait to be worked on.
+    pub fn pending(&self) -> bool {
+        !self.ring.is_empty()
+    }
+
+    /// Takes the packets that have come by then into the ring.
+    pub fn receive(&mut self, until: u64, books: &mut Books) {
+        loop {
+            let at = self.next();
+            if at > until {
+                return;
+            }
+            let packet = self.arriving(at, books);
+            if self.ring.len() < RING {
+                self.ring.push_back((at, packet));
+                continue;
+            }
+            books.lost += 1;
+            match packet {
+                Packet::Syn(client) => self.clients.dropped(client, at),
+                Packet::Ack(client) => self.ack_again(client, at),
+            }
+        }
+    }
+
+    /// Works on the first packet of the ring. Gives the processor's time.
+    pub fn work(&mut self, now: u64, books: &mut Books) -> u64 {
+        match self.ring.pop_front() {
+            Some((at, Packet::Ack(client))) => self.complete(client, at, books),
+            Some((at, Packet::Syn(client))) => self.open(client, at, now, books),
+            None => 0,
+        }
+    }
+
+    /// Puts a hook's admission in force. Gives the processor's time.
+    pub fn admit(&mut self, admission: &Admission) -> u64 {
+        self.interval = admission.interval().0 as f64;
+        self.depth = admission.burst_time().0 as f64;
+        let opens_or_closes = (self.share >= 1.0) != (admission.share >= 1.0);
+        if !opens_or_closes && (admission.share - self.share).abs() <= WORTH * self.share {
+            return 0;
+        }
+        self.share = admission.share;
+        match self.hook {
+            Hook::Sink | Hook::RandomSink => ATTACH,
+            Hook::None | Hook::Bucket | Hook::ShareAndBucket => 0,
+        }
+    }
+
+    /// Whether a client that waited in the queue is still there.
+    pub fn still_there(&self, client: &Client, now: u64) -> bool {
+        !self.clients.gave_up(client, now)
+    }
+
+    fn arriving(&mut self, at: u64, books: &mut Books) -> Packet {
+        for queue in [&mut self.acks, &mut self.acks_again] {
+            if queue.front().is_some_and(|(when, _)| *when == at) {
+                return Packet::Ack(queue.pop_front().expect("it has a front").1);
+            }
+        }
+        let client = self.clients.take();
+        if client.tries == 0 {
+            books.offered(at);
+        }
+        Packet::Syn(client)
+    }
+
+    /// The kernel drops what finds more in the queue than the backlog.
+    fn full(&self) -> bool {
+        self.queue.len() > self.backlog as usize
+    }
+
+    fn open(&mut self, client: Client, at: u64, now: u64, books: &mut Books) -> u64 {
+        if let Some(cost) = self.refused(&client, now) {
+            books.refused += 1;
+            self.clients.dropped(client, at);
+            return cost;
+        }
+        if self.full() {
+            books.dropped += 1;
+            self.clients.dropped(client, at);
+            return SINK_DROP;
+        }
+        self.acks.push_back((now + self.round_trip, client));
+        self.handshake / 2
+    }
+
+    fn complete(&mut self, client: Client, at: u64, books: &mut Books) -> u64 {
+        if self.full() {
+            books.dropped += 1;
+            self.ack_again(client, at);
+            return ACK_DROP;
+        }
+        self.queue.push_back(client);
+        self.handshake / 2
+    }
+
+    fn ack_again(&mut self, client: Client, at: u64) {
+        let again = at + SYN_ACK_AGAIN;
+        if !self.clients.gave_up(&client, again) {
+            self.acks_again.push_back((again, client));
+        }
+    }
+
+    /// The processor's time for refusing a SYN, if the hook refuses it.
+    fn refused(&mut self, client: &Client, now: u64) -> Option<u64> {
+        match self.hook {
+            Hook::None => None,
+            Hook::Sink => (client.identity >= self.share).then_some(SINK_DROP),
+            Hook::RandomSink => (self.draws.random::<f64>() >= self.share).then_some(SINK_DROP),
+            Hook::Bucket => self.without_token(now).then_some(BUCKET_DROP),
+            Hook::ShareAndBucket => {
+                let passes = client.identity < self.share;
+                (!passes || self.without_token(now)).then_some(BUCKET_DROP)
+            }
+        }
+    }
+
+    fn without_token(&mut self, now: u64) -> bool {
+        // Further ahead than that it can only be from a slower rate.
+        self.full_at = self.full_at.clamp(now as f64, now as f64 + self.depth + self.interval);
+        let without = self.interval > 0.0 && self.full_at - now as f64 > self.depth;
+        if !without {
+            self.full_at += self.interval;
+        }
+        without
+    }
+}
+
+/// The longest that any packet may still be under way after the load has ended.
+pub fn settles_within(scenario: &Scenario) -> Nanos {
+    scenario.patience + Nanos::SECOND
+}

@@ -1,0 +1,198 @@
+//! The server: a turn loop on one processor.
+
+use std::collections::VecDeque;
+
+use base::{Nanos, Rng};
+use overload::{AcceptLimit, Controller, Signals, State};
+use rand::RngExt;
+use rand_distr::Exp1;
+
+use super::clients::Client;
+use super::kernel::{Kernel, settles_within};
+use super::{Books, Control, Disturbance, Scenario};
+
+/// The processor's time for a wait for events, in nanoseconds.
+const GET_EVENTS: f64 = 1500.0;
+
+struct Server<'a> {
+    scenario: &'a Scenario,
+    now: u64,
+    draws: Rng,
+    kernel: Kernel,
+    books: Books,
+    /// Accepted in the last turn.
+    accepted: Vec<Client>,
+    /// Requests of open connections, on their way or there.
+    requests: VecDeque<(u64, Client)>,
+    total_accepted: u64,
+    emptied: bool,
+    next_stall: u64,
+    limit: AcceptLimit,
+    controller: Option<Controller>,
+}
+
+/// Runs a scenario until the last client has been served or has given up.
+pub fn run(scenario: &Scenario) -> Books {
+    let end = scenario.end() + settles_within(scenario);
+    let settings = scenario.settings;
+    let mut server = Server {
+        scenario,
+        now: 0,
+        draws: scenario.seed.child("server").rng(),
+        kernel: Kernel::new(scenario),
+        books: Books::new(end, scenario.end()),
+        accepted: Vec::new(),
+        requests: VecDeque::new(),
+        total_accepted: 0,
+        emptied: true,
+        next_stall: 500_000_000,
+        limit: AcceptLimit::new(settings.target),
+        controller: match scenario.control {
+            Control::Off => None,
+            Control::On(constants) => Some(Controller::with(constants, settings, Nanos::ZERO)),
+        },
+    };
+    while server.now < end.0 {
+        let ready = server.get_events(end.0);
+        server.work(ready);
+        server.control();
+        server.accept();
+    }
+    server.books
+}
+
+impl Server<'_> {
+    /// Sleeps if there is nothing to do, and gives the connections that are ready.
+    fn get_events(&mut self, end: u64) -> Vec<Client> {
+        let request = self.requests.front().map_or(u64::MAX, |(at, _)| *at);
+        if self.accepted.is_empty() && self.kernel.queue.is_empty() && request > self.now {
+            let due = self.controller.as_ref().filter(|control| control.decision().state == State::Shedding);
+            self.idle_until(request.min(end).min(due.map_or(end, |control| control.due().0)));
+        }
+        self.spend(GET_EVENTS);
+        let mut ready = std::mem::take(&mut self.accepted);
+        while self.requests.front().is_some_and(|(at, _)| *at <= self.now) {
+            ready.extend(self.requests.pop_front().map(|(_, client)| client));
+        }
+        ready
+    }
+
+    fn work(&mut self, ready: Vec<Client>) {
+        let (began, turns) = (self.now, ready.len() as u32);
+        let open: Vec<Client> = ready.into_iter().filter_map(|client| self.serve(client)).collect();
+        let closed = turns - open.len() as u32;
+        let next = open.into_iter().filter_map(|client| client.asked.map(|asked| (asked, client)));
+        self.requests.extend(next);
+        self.limit.worked(turns, closed, Nanos(self.now - began));
+    }
+
+    fn control(&mut self) {
+        let now = Nanos(self.now);
+        let Some(controller) = self.controller.as_mut().filter(|control| now >= control.due()) else {
+            return;
+        };
+        let signals = Signals {
+            queued: self.kernel.queue.len() as u32,
+            accepted: self.total_accepted,
+            emptied: std::mem::take(&mut self.emptied),
+            refused: self.books.refused,
+            dropped: self.books.dropped,
+            ..Signals::default()
+        };
+        self.books.changes += u32::from(controller.tick(now, &signals).is_some());
+        self.kernel.backlog = controller.decision().backlog;
+        let cost = self.kernel.admit(&controller.decision().admission);
+        self.spend(cost as f64);
+    }
+
+    fn accept(&mut self) {
+        let began = self.now;
+        let limit = self.scenario.accept_limit.unwrap_or_else(|| self.limit.limit());
+        let mut taken = 0;
+        while taken < limit {
+            let Some(client) = self.kernel.queue.pop_front() else {
+                self.emptied = true;
+                break;
+            };
+            self.spend(self.scenario.costs.accept);
+            taken += 1;
+            // A client that has gone is noticed at once.
+            if self.kernel.still_there(&client, self.now) {
+                self.accepted.push(client);
+            }
+        }
+        self.total_accepted += u64::from(taken);
+        self.limit.accepted(taken, Nanos(self.now - began));
+    }
+
+    /// Answers a request. Gives the connection back if there is another to come.
+    fn serve(&mut self, mut client: Client) -> Option<Client> {
+        let costs = self.scenario.costs;
+        let random: f64 = self.draws.sample(Exp1);
+        self.spend(costs.serve * (1.0 - costs.variation + costs.variation * random));
+        match client.asked {
+            None => self.books.answered_first(client.intended, self.now),
+            Some(asked) => self.books.answered_later(asked, self.now),
+        }
+        client.requests -= 1;
+        client.asked = Some(self.now + self.scenario.round_trip.0);
+        self.books.later_sent += u64::from(client.requests > 0);
+        (client.requests > 0).then_some(client)
+    }
+
+    /// Uses the processor for the server. Packets that come meanwhile have their part of it.
+    fn spend(&mut self, cost: f64) {
+        let cost = (cost * self.slowness()) as u64 + self.stalled();
+        let mut end = self.now + cost;
+        let mut for_packets = 0;
+        loop {
+            self.kernel.receive(end, &mut self.books);
+            if !self.kernel.pending() || for_packets > cost {
+                break;
+            }
+            let packet = (self.kernel.work(end, &mut self.books) as f64 * self.slowness()) as u64;
+            end += packet;
+            for_packets += packet;
+        }
+        self.now = end;
+    }
+
+    /// Works on packets alone, until one has filled the queue or that time has come.
+    fn idle_until(&mut self, wake: u64) {
+        loop {
+            if !self.kernel.pending() {
+                let next = self.kernel.next();
+                if next > wake {
+                    self.now = self.now.max(wake);
+                    return;
+                }
+                self.now = self.now.max(next);
+                self.kernel.receive(self.now, &mut self.books);
+            }
+            self.now += (self.kernel.work(self.now, &mut self.books) as f64 * self.slowness()) as u64;
+            self.kernel.receive(self.now, &mut self.books);
+            if !self.kernel.queue.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn slowness(&self) -> f64 {
+        match self.scenario.disturbance {
+            Disturbance::Slower { period, times } if (self.now / period.0) % 2 == 1 => times,
+            _ => 1.0,
+        }
+    }
+
+    /// The time that the processor is away, if it is.
+    fn stalled(&mut self) -> u64 {
+        match self.scenario.disturbance {
+            Disturbance::Stalls { length, every } if self.now >= self.next_stall => {
+                let gap: f64 = self.draws.sample(Exp1);
+                self.next_stall = self.now + length.0 + (gap * every.0 as f64) as u64;
+                length.0
+            }
+            _ => 0,
+        }
+    }
+}
