@@ -16,6 +16,8 @@
 //! - [`accept_limit`] bounds a turn of the loop by time, so that sessions come before strangers.
 //! - [`sessions`] says what becomes of open connections while connections are refused.
 //! - [`hook`] refuses: a sink, or nothing but the backlog; hooks on devices are implementations elsewhere.
+//! - [`QueueControl`] reads the signals of one accept queue, asks the law, and tells the hook and the kernel. A driver
+//!   holds one for each accept queue.
 //!
 //! One controller belongs to one accept queue: to a loop with listeners of its own, to a dispatcher, or to the parent
 //! of worker processes that accept from one queue. Several loops in one SO_REUSEPORT group have a controller each,
@@ -27,10 +29,12 @@
 pub mod accept_limit;
 pub mod hook;
 pub mod law;
+mod queue_control;
 pub mod sessions;
 mod total;
 
 pub use accept_limit::AcceptLimit;
 pub use hook::{Admission, Hook, NoHook};
 pub use law::{Change, Controller, Decision, Settings, Signals, State};
+pub use queue_control::{Progress, QueueControl, Ticked};
 pub use sessions::Sessions;
