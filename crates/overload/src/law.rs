@@ -30,9 +30,12 @@
 //! A hook that selects by the identity of a SYN refuses a retransmission again, so that retransmissions are offered
 //! but never admitted. The share to admit is therefore corrected until the admitted rate is what the law wants.
 //!
-//! Before mu is known, in a server that has never been saturated, nothing is refused and the backlog is the
-//! configured one. Two ticks of a rush measure it. What was queued by then is served: it waits less than the five
-//! targets that bound the backlog afterwards.
+//! Before mu is known, in a server that has never been saturated, nothing is refused. Two ticks of a rush measure it,
+//! and what was queued by then waits about five targets at ten times the capacity.
+//!
+//! The backlog is the configured one in the open state, and five targets of work while shedding. The kernel bounds the
+//! handshakes under way by the same number, so that a smaller backlog would refuse clients who are far away, below
+//! the capacity.
 //!
 //! Owns the state, the estimates and the decision. Leaves out reading signals and carrying decisions out. No clock, no
 //! I/O.
@@ -184,6 +187,8 @@ pub struct Controller {
     exceeded: u32,
     /// Seconds since something was refused.
     calm: f64,
+    /// What the bound of the queue is multiplied by, for handshakes of clients that are far away.
+    far: f64,
     /// What the share is multiplied by, for arrivals that fail to appear.
     correction: f64,
     decision: Decision,
@@ -197,6 +202,7 @@ struct Elapsed {
     taken: f64,
     admitted: f64,
     refused: f64,
+    dropped: f64,
     /// Admitted, refused or dropped.
     offered: f64,
 }
@@ -224,6 +230,7 @@ impl Controller {
             exceeded: 0,
             recent: 0.0,
             calm: 0.0,
+            far: 1.0,
             correction: 1.0,
             decision: Decision {
                 state: State::Open,
@@ -257,13 +264,13 @@ impl Controller {
         let before = self.decision.state;
         if let Some(rate) = self.rate.per_second() {
             let wait = f64::from(signals.queued) / rate;
-            self.bound();
             if before == State::Open {
                 self.consider_shedding(&elapsed, rate);
             }
             if self.decision.state == State::Shedding {
                 self.shed(&elapsed, rate, wait);
             }
+            self.bound(&elapsed);
             self.decision.queueing_delay = Nanos::from_secs_f64(wait);
         }
         let state = self.decision.state;
@@ -288,7 +295,8 @@ impl Controller {
         let refused = grown(signals.refused, self.last.refused);
         let dropped = grown(signals.dropped, self.last.dropped);
         let admitted = (taken + f64::from(signals.queued) - f64::from(self.last.queued)).max(0.0);
-        let elapsed = Elapsed { seconds, taken, admitted, refused, offered: admitted + refused + dropped };
+        let offered = admitted + refused + dropped;
+        let elapsed = Elapsed { seconds, taken, admitted, refused, dropped, offered };
         self.at = now;
         Some(elapsed)
     }
@@ -312,17 +320,22 @@ impl Controller {
     }
 
     /// Sets the hard bound of the queue: by the fastest that the server has been of late, so that a stall does not
-    /// shorten it, and the configured one when that has been forgotten.
-    fn bound(&mut self) {
+    /// shorten it. The kernel bounds the handshakes under way by the same number. Drops beside a short queue are theirs:
+    /// clients are far away, and need more room.
+    fn bound(&mut self, elapsed: &Elapsed) {
         let constants = &self.constants;
-        let least = constants.least_backlog.min(self.backlog);
-        let bound = match self.rate.peak(constants.fade * self.target) {
-            Some(peak) => (constants.backlog * self.target * peak) as u32,
-            None => self.backlog,
+        let peak = self.rate.peak(constants.fade * self.target);
+        let (State::Shedding, Some(peak)) = (self.decision.state, peak) else {
+            self.decision.backlog = self.backlog;
+            return;
         };
-        let bound = bound.clamp(least, self.backlog);
-        let worth_a_call = bound.abs_diff(self.decision.backlog) > self.decision.backlog / 8;
-        if worth_a_call || bound == self.backlog {
+        if elapsed.dropped > 0.0 && self.last.queued < self.decision.backlog / 2 {
+            self.far = (self.far * constants.far_growth).min(constants.most_far);
+        }
+        let bound = (constants.backlog * self.target * peak * self.far) as u32;
+        let bound = bound.clamp(constants.least_backlog.min(self.backlog), self.backlog);
+        // A change must be worth a system call.
+        if bound.abs_diff(self.decision.backlog) > self.decision.backlog / 8 || bound == self.backlog {
             self.decision.backlog = bound;
         }
     }
@@ -336,12 +349,15 @@ impl Controller {
             (constants.enter_wait * self.target * rate).min(constants.enter_full * f64::from(self.backlog));
         let long = expected > too_long && expected >= constants.enter_queue;
         let growing = elapsed.offered > elapsed.taken;
-        self.grown = if long && growing { self.grown + 1 } else { 0 };
+        // A queue that is twice too long needs no second look.
+        let ticks = if expected > 2.0 * too_long { constants.enter_ticks } else { 1 };
+        self.grown = if long && growing { self.grown + ticks } else { 0 };
         if self.grown >= constants.enter_ticks {
             self.decision.state = State::Shedding;
             self.grown = 0;
             self.exceeded = constants.refuse_ticks;
             self.recent = self.offered;
+            self.far = 1.0;
             self.calm = 0.0;
             self.correction = 1.0;
         }

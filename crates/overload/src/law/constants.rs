@@ -42,8 +42,12 @@ pub struct Constants {
     pub refuse_ticks: u32,
     /// How long nothing must have been refused before shedding ends, in target delays.
     pub leave_after: f64,
-    /// The hard bound of the queue, in target delays at the measured service rate.
+    /// The hard bound of the queue while shedding, in target delays at the measured service rate.
     pub backlog: f64,
+    /// The growth of the bound in a tick in which handshakes did not fit into it.
+    pub far_growth: f64,
+    /// The most that the bound grows to for handshakes, as a multiple.
+    pub most_far: f64,
     /// The smallest hard bound, in connections.
     pub least_backlog: u32,
     /// The time over which the service rate is measured, in target delays.
@@ -81,6 +85,8 @@ impl Constants {
         refuse_ticks: 4,
         leave_after: 25.0,
         backlog: 5.0,
+        far_growth: 1.5,
+        most_far: 2.0,
         least_backlog: 64,
         memory: 1.0,
         memory_connections: 16.0,

@@ -109,18 +109,24 @@ fn shedding_ends_when_nothing_was_refused_for_half_a_second() {
 }
 
 #[test]
-fn the_backlog_is_five_target_delays_of_work_and_the_configured_one_when_that_is_forgotten() {
-    let mut bench = Bench::measured();
+fn the_backlog_is_five_target_delays_of_work_while_shedding() {
+    assert_eq!(Bench::measured().decision().backlog, 4096, "the configured one before");
+    let (mut bench, _) = Bench::shedding();
     assert_eq!(bench.decision().backlog, 2800);
     // A stall of 30 ms does not shorten it.
     bench.now += TICK * 5;
-    bench.tick(100, 900);
+    bench.tick(100, 2900);
     assert!(bench.decision().backlog >= 2500, "{}", bench.decision().backlog);
-    bench.signals.emptied = true;
-    for _ in 0..300 {
-        bench.tick(10, 0);
+}
+
+#[test]
+fn handshakes_of_clients_far_away_get_room_while_shedding() {
+    let (mut bench, _) = Bench::shedding();
+    for _ in 0..5 {
+        bench.signals.dropped += 50;
+        bench.tick(140, 100);
     }
-    assert_eq!(bench.decision().backlog, 4096);
+    assert_eq!(bench.decision().backlog, 4096, "drops beside a short queue are theirs");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use super::{Books, Hook, Scenario};
 pub const SINK_DROP: u64 = 800;
 /// The processor's time for a SYN that a token bucket in tc drops, in nanoseconds.
 pub const BUCKET_DROP: u64 = 250;
+/// The processor's time for a SYN that finds the SYN queue full, in nanoseconds.
+const SYN_QUEUE_DROP: u64 = 3000;
 /// The processor's time for a final ACK that finds the queue full, in nanoseconds.
 const ACK_DROP: u64 = 2000;
 /// The processor's time for a new program of a sink, in nanoseconds.
@@ -158,10 +160,12 @@ impl Kernel {
             self.clients.dropped(client, at);
             return cost;
         }
-        if self.full() {
+        // The backlog bounds the handshakes that are under way as well. There are no SYN cookies here.
+        let handshakes_full = self.acks.len() > self.backlog as usize;
+        if self.full() || handshakes_full {
             books.dropped += 1;
             self.clients.dropped(client, at);
-            return SINK_DROP;
+            return if handshakes_full { SYN_QUEUE_DROP } else { SINK_DROP };
         }
         self.acks.push_back((now + self.round_trip, client));
         self.handshake / 2
