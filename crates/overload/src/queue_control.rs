@@ -10,9 +10,20 @@
 //!   wait              until control.wakes_at(), if nothing happens
 //! ```
 //!
-//! A dispatcher does the same around its accept phase. A parent whose workers accept for themselves calls
-//! [`QueueControl::tick`] while any worker is busy, with what they have accepted together, and `emptied` where one of
-//! them was idle.
+//! The limit holds even where the operator has set a larger accept-limit: a loop that takes everything keeps its queue
+//! empty and makes clients wait in the loop instead, where the law does not see them.
+//!
+//! One control belongs to one accept queue:
+//!
+//! | architecture | control in | accepted | emptied | lag |
+//! |---|---|---|---|---|
+//! | sped, per-core, tux, amped | each loop | the loop's | an accept phase ended at an empty queue | the turn |
+//! | knot | the scheduler's thread | the scheduler's | a thread waits for a connection | 0 |
+//! | mt | one thread, each tick | all threads' | a thread waits for a connection | 0 |
+//! | mp | the parent, each tick while a worker is busy | all workers', by the scoreboard | a worker is idle | 0 |
+//! | smped | the dispatcher | the dispatcher's | an accept phase ended at an empty queue | the turn |
+//!
+//! `seda` keeps the controllers of its own paper.
 //!
 //! Costs a driver two or three microseconds of system calls each 5 ms, and nothing while it sleeps.
 
