@@ -173,9 +173,8 @@ pub struct Controller {
     last: Signals,
     at: Nanos,
     rate: ServiceRate,
-    /// Smoothed, in connections per second.
+    /// The smoothed rates of arrivals, and of arrivals in the queue, in connections per second.
     offered: f64,
-    /// Smoothed, in connections per second.
     admitted: f64,
     /// The excess over the service rate that is admitted to an empty queue.
     probe: f64,
@@ -196,12 +195,16 @@ pub struct Controller {
     changed: (Nanos, u64),
 }
 
-/// What happened since the last tick.
+/// What happened since the last tick, in seconds and connections.
 struct Elapsed {
     seconds: f64,
+    /// Taken from the queue.
     taken: f64,
+    /// Entered the queue.
     admitted: f64,
+    /// Refused by the hook.
     refused: f64,
+    /// Dropped by the listeners.
     dropped: f64,
     /// Admitted, refused or dropped.
     offered: f64,
@@ -370,7 +373,7 @@ impl Controller {
         let weight = (rate * elapsed.seconds / constants.drains_connections).min(1.0);
         self.recent += weight * (elapsed.offered / elapsed.seconds - self.recent);
         let drains = self.recent < constants.drains_below * rate;
-        self.exceeded = if drains { 0 } else { self.exceeded + 1 };
+        self.exceeded = if drains { 0 } else { self.exceeded.saturating_add(1) };
         let long = !drains && wait > constants.enter_wait * self.target;
         // Beyond its bound a queue need not wait for more to come.
         let full = wait > constants.backlog * self.target;

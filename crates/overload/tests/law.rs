@@ -262,6 +262,21 @@ fn recovery_takes_a_tenth_of_a_second() {
 }
 
 #[test]
+fn an_echo_ends_when_its_clients_give_up() {
+    // Clients try for 2 s: those that were refused come back once, a second later, at nine times the capacity.
+    for (length, least) in [(200_u64, [0.75, 0.9, 0.97]), (5000, [0.1, 0.7, 0.97])] {
+        let end = 1000 + length;
+        let load = vec![(ms(1000), 0.7), (ms(end), 10.0), (ms(end + 4000), 0.7)];
+        let books = run(&Scenario { load, patience: ms(2000), ..rush(Costs::FAST, 0.7) });
+        let second =
+            |second: u64| books.between(ms(end + second * 1000), ms(end + second * 1000 + 1000)).share();
+        let curve = [0, 1, 2].map(second);
+        println!("seed {SEED}, after {length} ms, by seconds: {curve:.3?} of new clients in time");
+        assert!(curve.iter().zip(least).all(|(share, least)| *share >= least), "after {length} ms");
+    }
+}
+
+#[test]
 fn the_echo_of_a_rush_is_no_new_rush_where_there_is_room_for_it() {
     // 0.2 s at 1.6 times the capacity: what was refused comes back a second later and fits beside the load.
     let load = vec![(ms(1000), 0.3), (ms(1200), 1.6), (ms(5000), 0.3)];
