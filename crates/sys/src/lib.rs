@@ -7,6 +7,7 @@
 //! are passed as [`RawFd`](std::os::fd::RawFd): naming a closed one is an error the kernel reports, never
 //! a memory fault. Descriptors that are read, written or configured are borrowed.
 
+pub mod bpf;
 pub mod clock;
 pub mod cpu;
 pub mod descriptors;

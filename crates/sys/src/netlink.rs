@@ -1,4 +1,4 @@
-//! The few netlink requests an experiment needs: links, addresses, routes, and what sockets there are.
+//! The few netlink requests that servers and experiments need: links, addresses, routes, and what sockets there are.
 //!
 //! Owns building and reading the messages of rtnetlink (rtnetlink(7)) and of sock_diag (sock_diag(7)).
 //! It is no general netlink library: it knows these requests and nothing else. Messages are built and taken apart
@@ -8,8 +8,10 @@
 //! later. Requests on a socket are answered one at a time, in order. An answer that is shorter than its
 //! header says is an error, never a panic.
 
+mod inventory;
 mod routes;
 
+pub use inventory::{Link, LinkAddress};
 pub use routes::{Destination, Device};
 
 use std::io;

@@ -1,8 +1,9 @@
-//! Memory that several processes share: an array of atomics in a memfd.
+//! Memory that several processes share, or processes and BPF programs: an array of atomics.
 //!
-//! Whoever has the descriptor, by inheritance or passing, maps the same array. Its length is sealed
-//! before anybody maps it, so no access can fall behind its end, and all access is atomic, so no process
-//! can make another's undefined.
+//! It lies in a memfd or in a BPF array map. Each process that has the descriptor, by inheritance or
+//! passing, can map the same array. Its length never changes: a memfd is sealed before it is mapped, and a map
+//! is made with its size. So no access can fall behind its end. All access is atomic, so no process can
+//! make another's undefined.
 
 use std::io;
 use std::mem::{align_of, size_of};
@@ -51,15 +52,18 @@ impl<A: Atomic> SharedArray<A> {
         SharedArray::open(memory)
     }
 
-    /// The array that somebody else has created.
+    /// Maps an array that exists: of another process, or of a BPF program.
     ///
     /// # Errors
-    /// EINVAL where the descriptor is not one of a [`SharedArray`]; ENOMEM.
+    /// EINVAL where the descriptor is neither one of a [`SharedArray`] nor that of a BPF array map that can
+    /// be mapped; ENOMEM.
     pub fn open(memory: OwnedFd) -> io::Result<SharedArray<A>> {
-        if !fcntl_get_seals(&memory)?.contains(SealFlags::SHRINK) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let bytes = usize::try_from(fstat(&memory)?.st_size).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let bytes = match fcntl_get_seals(&memory) {
+            Ok(seals) if seals.contains(SealFlags::SHRINK) => {
+                usize::try_from(fstat(&memory)?.st_size).map_err(|_| io::ErrorKind::InvalidInput)?
+            }
+            _ => crate::bpf::mappable_bytes(memory.as_fd())?,
+        };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let start = unsafe {
@@ -78,8 +82,8 @@ impl<A: Atomic> Deref for SharedArray<A> {
     type Target = [A];
 
     fn deref(&self) -> &[A] {
-        // SAFETY: the mapping is that long, aligned, sealed against shrinking, and lives as long as
-        // `self`; whatever others write into it is a value of an atomic.
+        // SAFETY: the mapping is that long, aligned, cannot shrink, and lives as long as `self`; whatever
+        // others write into it is a value of an atomic.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.length) }
     }
 }
