@@ -1,0 +1,163 @@
+/*
+ * The part of the kernel's interface to BPF programs that the programs beside this file use: types, map
+ * declarations, helper functions by number, contexts and packet headers.
+ *
+ * Written from the kernel's uapi headers (linux/bpf.h, linux/if_ether.h, linux/ip.h, linux/ipv6.h,
+ * linux/tcp.h). A context ends at its last field in use: the verifier checks each access by its offset.
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed long long s64;
+typedef signed int s32;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+#define SEC(name) __attribute__((section(name), used))
+#define inlined static inline __attribute__((always_inline))
+
+/* The GPL is what the kernel asks of programs that call some of its helpers, the clock among them. */
+#define LICENSE char terms[] SEC("license") = "Dual MIT/GPL"
+
+/* Members of a map declaration, which the loader reads from the types alone. */
+#define NUMBER(name, value) int (*name)[value]
+#define TYPE(name, value) typeof(value) *name
+
+enum {
+    BPF_MAP_TYPE_HASH = 1,
+    BPF_MAP_TYPE_ARRAY = 2,
+    BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_XSKMAP = 17,
+    BPF_MAP_TYPE_REUSEPORT_SOCKARRAY = 20,
+    BPF_F_MMAPABLE = 1 << 10,
+};
+
+/* The order of the bytes in a packet; the programs are built for little-endian machines. */
+#define NETWORK16(host) ((u16)__builtin_bswap16(host))
+#define NETWORK32(host) ((u32)__builtin_bswap32(host))
+
+/* One access each, of memory that user space or another processor changes meanwhile. */
+#define READ_ONCE(place) (*(const volatile typeof(place) *)&(place))
+#define WRITE_ONCE(place, value) (*(volatile typeof(place) *)&(place) = (value))
+
+/* ---- helper functions ---- */
+
+static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static u64 (*const ktime_get_ns)(void) = (void *)5;
+static u32 (*const get_prandom_u32)(void) = (void *)7;
+static u32 (*const get_smp_processor_id)(void) = (void *)8;
+static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
+static long (*const skb_load_bytes_relative)(const void *skb, u32 offset, void *to, u32 length, u32 start) =
+    (void *)68;
+static long (*const sk_select_reuseport)(void *context, void *map, void *key, u64 flags) = (void *)82;
+static long (*const xdp_load_bytes)(void *packet, u32 offset, void *to, u32 length) = (void *)189;
+static long (*const loop)(u32 rounds, long (*body)(u32 round, void *context), void *context, u64 flags) =
+    (void *)181;
+
+/* The `start` of skb_load_bytes_relative. */
+enum { BPF_HDR_START_NET = 1 };
+
+/* ---- contexts ---- */
+
+/* Of tc programs; in host order but for `protocol` and `vlan_proto`. */
+struct __sk_buff {
+    u32 len;
+    u32 pkt_type;
+    u32 mark;
+    u32 queue_mapping;
+    u32 protocol;
+    u32 vlan_present;
+};
+
+/* `pkt_type` of a packet to this host. */
+enum { PACKET_HOST = 0 };
+
+/* Verdicts of a tcx link: on to the next program, or away with the packet. */
+enum { TCX_NEXT = -1, TCX_DROP = 2 };
+
+struct xdp_md {
+    u32 data;
+    u32 data_end;
+    u32 data_meta;
+    u32 ingress_ifindex;
+    u32 rx_queue_index;
+};
+
+enum { XDP_DROP = 1, XDP_PASS = 2 };
+
+struct sk_reuseport_md {
+    void *data;
+    void *data_end;
+    u32 len;
+    u32 eth_protocol;
+    u32 ip_protocol;
+    u32 bind_inany;
+    u32 hash;
+    u32 : 32;
+    void *sk;
+    void *migrating_sk;
+};
+
+enum { SK_DROP = 0, SK_PASS = 1 };
+
+/* ---- packets ---- */
+
+enum { ETH_P_IP = 0x0800, ETH_P_IPV6 = 0x86dd, IPPROTO_TCP = 6 };
+
+/* An address of either family: IPv4 mapped into IPv6 (RFC 4291, section 2.5.5.2). */
+struct address {
+    u32 words[4];
+};
+
+#define MAPPED NETWORK32(0x0000ffff)
+
+struct ethhdr {
+    u8 h_dest[6];
+    u8 h_source[6];
+    u16 h_proto;
+} __attribute__((packed));
+
+struct iphdr {
+    u8 version_ihl;
+    u8 tos;
+    u16 tot_len;
+    u16 id;
+    u16 frag_off;
+    u8 ttl;
+    u8 protocol;
+    u16 check;
+    u32 saddr;
+    u32 daddr;
+};
+
+/* More fragments follow, or this is not the first. */
+#define IP_FRAGMENT NETWORK16(0x3fff)
+
+struct ipv6hdr {
+    u32 version_class_flow;
+    u16 payload_len;
+    u8 nexthdr;
+    u8 hop_limit;
+    struct address saddr;
+    struct address daddr;
+};
+
+struct tcphdr {
+    u16 source;
+    u16 dest;
+    u32 seq;
+    u32 ack_seq;
+    u8 data_offset;
+    u8 flags;
+    u16 window;
+    u16 check;
+    u16 urg_ptr;
+};
+
+enum { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_PSH = 8, TCP_ACK = 16, TCP_URG = 32 };

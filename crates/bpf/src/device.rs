@@ -1,0 +1,120 @@
+//! The devices that the packets of listeners come in by.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+use rustix::net::{getsockname, sockopt};
+use sys::netlink::{Link, LinkAddress, Route};
+
+use crate::error::{BpfError, system};
+
+/// The addresses that listeners are reached at, and the devices that have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// One for each address of a device where the listener is bound to all addresses.
+    pub addresses: BTreeSet<SocketAddr>,
+    /// In the order of their numbers. Loopback is always among them: clients on this machine come by it.
+    pub devices: Vec<Link>,
+}
+
+/// Finds out how listeners are reached, in the network namespace of the calling thread. An address that a
+/// device gets later is not in the answer.
+///
+/// # Errors
+/// [`BpfError::NoDevice`] for a listener at an address that no device has, and the failures of netlink.
+pub fn reach_of(listeners: &[BorrowedFd<'_>]) -> Result<Reach, BpfError> {
+    let asking = || system("ask the kernel for its devices");
+    let mut route = Route::open().map_err(asking())?;
+    let links = route.links().map_err(asking())?;
+    let known = route.addresses().map_err(asking())?;
+    let mut reach = Reach::default();
+    let mut devices: BTreeSet<u32> = loopback(&links).collect();
+    for listener in listeners {
+        let bound = bound_to(*listener).map_err(system("read the address of a listener"))?;
+        let mut found: Vec<LinkAddress> =
+            known.iter().filter(|known| bound.takes(known.address)).copied().collect();
+        if found.is_empty() && bound.address.is_loopback() {
+            // All of 127.0.0.0/8 is here, though a device has one address of it.
+            found.extend(loopback(&links).map(|link| LinkAddress { link, address: bound.address }));
+        }
+        if found.is_empty() {
+            return Err(BpfError::NoDevice { address: bound.address });
+        }
+        for LinkAddress { link, address } in found {
+            reach.addresses.insert(SocketAddr::new(address, bound.port));
+            devices.insert(link);
+        }
+    }
+    reach.devices = links.into_iter().filter(|link| devices.contains(&link.index)).collect();
+    Ok(reach)
+}
+
+fn loopback(links: &[Link]) -> impl Iterator<Item = u32> {
+    links.iter().filter(|link| link.name == "lo").map(|link| link.index)
+}
+
+/// The addresses a socket is bound to.
+struct Bound {
+    address: IpAddr,
+    port: u16,
+    /// Takes IPv4 as well, though its address is one of IPv6.
+    dual: bool,
+}
+
+impl Bound {
+    fn takes(&self, address: IpAddr) -> bool {
+        if self.address.is_unspecified() {
+            return self.dual || self.address.is_ipv4() == address.is_ipv4();
+        }
+        self.address == address
+    }
+}
+
+fn bound_to(listener: BorrowedFd<'_>) -> std::io::Result<Bound> {
+    let address: SocketAddr = getsockname(listener)?.try_into()?;
+    let dual = address.is_ipv6() && !sockopt::ipv6_v6only(listener)?;
+    Ok(Bound { address: address.ip().to_canonical(), port: address.port(), dual })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+
+    fn reach(listener: &TcpListener) -> Result<Reach, BpfError> {
+        reach_of(&[listener.as_fd()])
+    }
+
+    #[test]
+    fn a_listener_on_loopback_is_reached_there_alone() {
+        for text in ["127.0.0.1:0", "127.3.2.1:0"] {
+            let listener = TcpListener::bind(text).unwrap();
+            let reach = reach(&listener).unwrap();
+            assert_eq!(reach.addresses, BTreeSet::from([listener.local_addr().unwrap()]));
+            assert_eq!(reach.devices.iter().map(|link| &*link.name).collect::<Vec<_>>(), ["lo"]);
+        }
+    }
+
+    #[test]
+    fn a_listener_everywhere_is_reached_at_each_address() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let reach = reach(&listener).unwrap();
+        assert!(reach.addresses.contains(&SocketAddr::from(([127, 0, 0, 1], port))));
+        assert!(reach.addresses.iter().all(|address| address.is_ipv4() && address.port() == port));
+    }
+
+    #[test]
+    fn a_listener_of_both_families_is_reached_by_both() {
+        let listener = match TcpListener::bind("[::]:0") {
+            Ok(listener) => listener,
+            Err(error) => return println!("skipped: no IPv6 here: {error}"),
+        };
+        let port = listener.local_addr().unwrap().port();
+        let reach = reach(&listener).unwrap();
+        assert!(reach.addresses.contains(&SocketAddr::from(([127, 0, 0, 1], port))), "{reach:?}");
+        assert!(reach.addresses.iter().all(|address| !address.ip().is_unspecified()));
+    }
+}

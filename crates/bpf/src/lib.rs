@@ -1,0 +1,43 @@
+//! Programs inside the kernel: loading them, attaching them, and the memory they share with us.
+//!
+//! Each program is a C file under `bpf/` with a drawing of what a packet meets, an object that is checked in,
+//! and a module here that is the only one to know its maps:
+//!
+//! | module | program | hook |
+//! |---|---|---|
+//! | [`admission`] | `admission_tc.c`, `admission_xdp.c` | tc ingress, XDP |
+//!
+//! Leaves out when any of them is used, and with what settings.
+//!
+//! Invariants: nothing stays in the kernel when this process ends, however it ends: programs hang on
+//! descriptors of links and sockets, and nothing is pinned. Memory that a program shares with us is read
+//! and written by single atomic words, without a system call. Nobody needs a compiler of C to build this crate;
+//! a test compiles the objects again and compares.
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod device;
+mod error;
+mod object;
+pub mod xdp;
+
+use std::net::IpAddr;
+
+pub use error::BpfError;
+
+/// 64-bit words in a cache line: the size of a record that a program and its readers share.
+const WORDS_PER_LINE: usize = 8;
+
+/// An address as `struct address` of `bpf/kernel.h` has it: IPv4 mapped into IPv6, in network order.
+fn address_words(address: IpAddr) -> [u32; 4] {
+    let octets = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    let mut words = [0; 4];
+    for (word, octets) in words.iter_mut().zip(octets.chunks_exact(4)) {
+        *word = u32::from_ne_bytes(octets.try_into().expect("chunks of four"));
+    }
+    words
+}

@@ -1,0 +1,109 @@
+//! Loading of the objects under `bpf/`, and the memory they share with us.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicU64;
+
+use aya::maps::{Map, MapData};
+use aya::programs::Program;
+use aya::{Ebpf, EbpfLoader};
+use rustix::thread::{CapabilitySet, capabilities};
+use sys::shared::SharedArray;
+
+use crate::error::{BpfError, from_loader, system};
+
+/// An object under `bpf/`, and what its program is for.
+pub(crate) struct Object {
+    /// Its name, which is also its program's.
+    pub name: &'static str,
+    /// What the program does, as an error names it.
+    pub purpose: &'static str,
+    /// The file.
+    pub bytes: &'static [u8],
+}
+
+/// The object of this name as it is checked in.
+macro_rules! object {
+    ($name:literal, $purpose:literal) => {
+        $crate::object::Object {
+            name: $name,
+            purpose: $purpose,
+            bytes: aya::include_bytes_aligned!(concat!("../../../bpf/", $name, ".o")),
+        }
+    };
+}
+pub(crate) use object;
+
+impl Object {
+    /// Makes the object's maps; its program is loaded by [`program`](Loaded::program). `configure` sets map sizes.
+    pub fn load(&self, configure: impl FnOnce(&mut EbpfLoader<'static>)) -> Result<Loaded, BpfError> {
+        check_capabilities(self.purpose)?;
+        let mut loader = EbpfLoader::new();
+        // Nothing here depends on the layout of the kernel's own structures.
+        loader.btf(None);
+        configure(&mut loader);
+        let ebpf =
+            loader.load(self.bytes).map_err(|error| self.error(format!("load {}", self.name), &error))?;
+        Ok(Loaded { ebpf, name: self.name, purpose: self.purpose })
+    }
+
+    fn error(&self, operation: String, error: &(dyn std::error::Error + 'static)) -> BpfError {
+        from_loader(self.purpose, operation, error)
+    }
+}
+
+/// An object whose maps are in the kernel.
+pub(crate) struct Loaded {
+    ebpf: Ebpf,
+    name: &'static str,
+    /// What its program does, as an error names it.
+    pub purpose: &'static str,
+}
+
+impl Loaded {
+    /// The object's only program.
+    pub fn program(&mut self) -> &mut Program {
+        self.ebpf.program_mut(self.name).expect("an object has a program of its own name")
+    }
+
+    /// Takes a map out, whole.
+    pub fn take_map(&mut self, name: &str) -> Map {
+        self.ebpf.take_map(name).unwrap_or_else(|| panic!("{} declares a map {name}", self.name))
+    }
+
+    /// Maps an array that the program reads and writes into our memory.
+    pub fn share(&mut self, name: &str) -> Result<SharedArray<AtomicU64>, BpfError> {
+        let Map::Array(data) = self.take_map(name) else { panic!("{} shares arrays alone", self.name) };
+        share(&data).map_err(system(format!("map the memory of {name}")))
+    }
+
+    /// An error of the loader, with what was tried.
+    pub fn error(&self, operation: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> BpfError {
+        from_loader(self.purpose, operation, error)
+    }
+
+    /// What the program makes of a packet that no network sees.
+    pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<sys::bpf::TestRun, BpfError> {
+        let program = self.ebpf.program(self.name).expect("an object has a program of its own name");
+        let program = program.fd().map_err(|error| self.error("run an unloaded program", &error))?;
+        sys::bpf::test_run(program.as_fd(), packet, repeat).map_err(system("run a program on a packet"))
+    }
+}
+
+fn share(map: &MapData) -> std::io::Result<SharedArray<AtomicU64>> {
+    SharedArray::open(map.fd().as_fd().try_clone_to_owned()?)
+}
+
+/// Whether this thread may load programs of the network.
+fn check_capabilities(purpose: &'static str) -> Result<(), BpfError> {
+    let held = capabilities(None).map_err(|errno| system("read our capabilities")(errno.into()))?.effective;
+    // CAP_SYS_ADMIN is what both were until Linux 5.8, and still stands for CAP_BPF.
+    let bpf = held.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN);
+    let net_admin = held.contains(CapabilitySet::NET_ADMIN);
+    let missing = match (bpf, net_admin) {
+        (true, true) => return Ok(()),
+        (true, false) => "CAP_NET_ADMIN",
+        (false, true) => "CAP_BPF",
+        (false, false) => "both",
+    };
+    Err(BpfError::Capability { purpose, missing })
+}

@@ -1,0 +1,332 @@
+//! Admission of SYNs: which packets the programs look at, what the bucket admits, on real devices, and what is
+//! left when the process is killed.
+
+mod common;
+
+use std::io::{self, BufRead, BufReader};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+
+use aya::programs::{SchedClassifier, TcAttachType};
+use base::Nanos;
+use bpf::BpfError;
+use bpf::admission::{Admission, Hook, Totals};
+use common::packet::{ACK, FIN, Packet, RST, SYN};
+use common::{CLIENT, DEVICE, Networks, SERVER, device, namespace, or_skip};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use sys::netlink::Route;
+use sys::netns::NetworkNamespace;
+use sys::process::Program;
+use sys::tun::Tun;
+
+const HOOKS: [Hook; 2] = [Hook::Tc, Hook::Xdp];
+const MINUTE: Nanos = Nanos::from_secs(60);
+
+fn v4() -> SocketAddr {
+    "10.1.2.3:80".parse().unwrap()
+}
+
+fn v6() -> SocketAddr {
+    "[fd00::3]:80".parse().unwrap()
+}
+
+/// The program, told of two listeners.
+fn admission(hook: Hook) -> Option<Admission> {
+    let mut admission = or_skip(Admission::load(hook))?;
+    admission.add_listener(v4()).unwrap();
+    admission.add_listener(v6()).unwrap();
+    Some(admission)
+}
+
+/// Whether the packet goes on.
+fn passes(admission: &Admission, hook: Hook, packet: &[u8]) -> bool {
+    match (hook, admission.test_run(packet, 1).unwrap().verdict as i32) {
+        (Hook::Tc, -1) | (Hook::Xdp, 2) => true,
+        (Hook::Tc, 2) | (Hook::Xdp, 1) => false,
+        (hook, verdict) => panic!("{hook:?} has no verdict {verdict}"),
+    }
+}
+
+#[test]
+fn syns_to_the_listeners_are_decided_on_and_nothing_else() {
+    let syn = |to| Packet::new(to, SYN);
+    let ours = [
+        ("IPv4", syn(v4())),
+        ("IPv6", syn(v6())),
+        ("IPv4 with options", Packet { ip_options: 12, ..syn(v4()) }),
+        ("with congestion bits", Packet::new(v4(), SYN | 0xc0)),
+        ("not to be fragmented", Packet { fragment: 0x4000, ..syn(v4()) }),
+    ];
+    let others = [
+        ("the server's SYN", Packet::new(v4(), SYN | ACK)),
+        ("data", Packet::new(v4(), ACK)),
+        ("an end", Packet::new(v6(), FIN | ACK)),
+        ("nonsense", Packet::new(v4(), SYN | RST)),
+        ("another port", syn("10.1.2.3:81".parse().unwrap())),
+        ("another address", syn("10.1.2.4:80".parse().unwrap())),
+        ("another IPv6 address", syn("[fd00::4]:80".parse().unwrap())),
+        ("a tag", Packet { tags: 1, ..syn(v4()) }),
+        ("two tags", Packet { tags: 2, ..syn(v6()) }),
+        ("a first fragment", Packet { fragment: 0x2000, ..syn(v4()) }),
+        ("a later fragment", Packet { fragment: 0x0010, ..syn(v4()) }),
+        ("hop-by-hop options", Packet { next_header: 0, ..syn(v6()) }),
+        ("destination options", Packet { next_header: 60, ..syn(v6()) }),
+    ];
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        admission.limit(MINUTE, Nanos(0));
+        assert!(passes(&admission, hook, &syn(v4()).ethernet()), "the first has a token");
+        let mut dropped = 0;
+        for (name, packet) in &ours {
+            assert!(!passes(&admission, hook, &packet.ethernet()), "{hook:?}: {name}");
+            dropped += 1;
+            assert_eq!(admission.totals(), Totals { passed: 1, dropped }, "{hook:?}: {name}");
+        }
+        for (name, packet) in &others {
+            assert!(passes(&admission, hook, &packet.ethernet()), "{hook:?}: {name}");
+            assert_eq!(admission.totals(), Totals { passed: 1, dropped }, "{hook:?}: {name}");
+        }
+    }
+}
+
+#[test]
+fn packets_cut_anywhere_are_passed() {
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        admission.limit(MINUTE, Nanos(0));
+        let options = Packet { ip_options: 40, ..Packet::new(v4(), SYN) };
+        // The kernel's test runs take nothing shorter than an Ethernet header, and of IP its shortest header.
+        for (shortest, packet) in [(34, Packet::new(v4(), SYN)), (54, Packet::new(v6(), SYN)), (34, options)]
+        {
+            let packet = packet.ethernet();
+            for length in shortest..packet.len() - 20 + 14 {
+                assert!(passes(&admission, hook, &packet[..length]), "{hook:?}: {length} bytes");
+            }
+        }
+        assert_eq!(admission.totals(), Totals::default());
+    }
+}
+
+#[test]
+fn a_bucket_admits_its_burst_and_then_its_rate() {
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        let syn = Packet::new(v4(), SYN).ethernet();
+        let passed = |count: usize| (0..count).filter(|_| passes(&admission, hook, &syn)).count();
+        assert_eq!(passed(100), 100, "admits all until there is a limit");
+        admission.limit(MINUTE, Nanos(MINUTE.0 * 4));
+        assert_eq!(passed(100), 5, "one, and four ahead of their time");
+        admission.limit(MINUTE, Nanos(MINUTE.0 * 6));
+        assert_eq!(passed(100), 2, "two more may be ahead now");
+        admission.admit_all();
+        assert_eq!(passed(100), 100);
+        // What a slow rate has promised does not bind a fast one.
+        admission.limit(Nanos(1), Nanos(0));
+        assert!(passed(100) >= 98);
+        assert_eq!(admission.totals().passed + admission.totals().dropped, 500);
+    }
+}
+
+#[test]
+fn a_test_run_tells_the_cost_of_a_refused_syn() {
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        admission.limit(MINUTE, Nanos(0));
+        let refused = admission.test_run(&Packet::new(v4(), SYN).ethernet(), 100_000).unwrap();
+        assert_eq!(admission.totals(), Totals { passed: 1, dropped: 99_999 });
+        println!("{hook:?}: {} ns a refused SYN", refused.duration.0);
+    }
+}
+
+/// Connects in the namespace, and waits until the handshake is complete or the SYN has been dropped.
+fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr) -> bool {
+    let before = admission.totals().dropped;
+    let socket: OwnedFd = namespace
+        .enter(|| {
+            let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+        })
+        .unwrap()
+        .unwrap();
+    match connect(&socket, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+        Err(errno) => panic!("connect to {to}: {}", io::Error::from(errno)),
+    }
+    while admission.totals().dropped == before {
+        let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
+        let tick = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        rustix::io::retry_on_intr(|| poll(&mut wanted, Some(&tick))).unwrap();
+        if !wanted[0].revents().is_empty() {
+            sockopt::socket_error(&socket).unwrap().unwrap();
+            return true;
+        }
+    }
+    false
+}
+
+/// Limits, and looks at what becomes of connections from each namespace.
+fn refuses_and_admits(admission: &Admission, client: &NetworkNamespace, to: SocketAddr, what: &str) {
+    let before = admission.totals();
+    assert!(connects(admission, client, to), "{what}: nothing is refused before there is a limit");
+    assert_eq!(admission.totals().passed, before.passed + 1, "{what}");
+    admission.limit(MINUTE, Nanos(0));
+    // Takes the token, unless it has been taken over another device.
+    connects(admission, client, to);
+    assert!(!connects(admission, client, to), "{what}: there is no token");
+    assert!(admission.totals().dropped > before.dropped, "{what}");
+    admission.admit_all();
+    assert!(connects(admission, client, to), "{what}");
+}
+
+#[test]
+fn a_listener_on_loopback_is_protected_over_both_families() {
+    let Some(here) = namespace() else { return };
+    for hook in HOOKS {
+        for address in [SocketAddr::from(([127, 0, 0, 1], 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
+            let listener = here.enter(|| TcpListener::bind(address)).unwrap().unwrap();
+            let made = here.enter(|| Admission::of_listeners(hook, &[listener.as_fd()])).unwrap();
+            let Some((admission, attached)) = or_skip(made) else { return };
+            assert_eq!(attached.iter().map(|attached| &*attached.device).collect::<Vec<_>>(), ["lo"]);
+            let what = format!("{hook:?} on {address}");
+            refuses_and_admits(&admission, &here, listener.local_addr().unwrap(), &what);
+        }
+    }
+}
+
+#[test]
+fn a_listener_on_every_address_is_protected_on_each_device() {
+    let Some(networks) = Networks::create() else { return };
+    for hook in HOOKS {
+        let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
+        let made = networks.server.enter(|| Admission::of_listeners(hook, &[listener.as_fd()])).unwrap();
+        let Some((admission, attached)) = or_skip(made) else { return };
+        let mut devices: Vec<_> = attached.iter().map(|attached| &*attached.device).collect();
+        devices.sort_unstable();
+        assert_eq!(devices, ["lo", DEVICE], "{attached:?}");
+        let port = listener.local_addr().unwrap().port();
+        refuses_and_admits(&admission, &networks.client, (SERVER, port).into(), &format!("{hook:?} by veth"));
+        refuses_and_admits(&admission, &networks.server, (SERVER, port).into(), &format!("{hook:?} by lo"));
+        let other = networks.server.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+        admission.limit(MINUTE, Nanos(0));
+        for _ in 0..3 {
+            assert!(connects(&admission, &networks.client, other.local_addr().unwrap()), "another's port");
+        }
+    }
+}
+
+#[test]
+fn connections_that_exist_are_left_alone() {
+    let Some(networks) = Networks::create() else { return };
+    let listener = networks.server.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    for hook in HOOKS {
+        let made = networks.server.enter(|| Admission::of_listeners(hook, &[listener.as_fd()])).unwrap();
+        let Some((admission, _)) = or_skip(made) else { return };
+        let mut client = networks.client.enter(|| TcpStream::connect(address)).unwrap().unwrap();
+        let (mut server, from) = listener.accept().unwrap();
+        assert_eq!(from.ip(), CLIENT);
+        admission.limit(MINUTE, Nanos(0));
+        use std::io::{Read, Write};
+        client.write_all(b"request").unwrap();
+        let mut request = [0; 7];
+        server.read_exact(&mut request).unwrap();
+        server.write_all(b"reply").unwrap();
+        drop(server);
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).unwrap();
+        assert_eq!(reply, "reply");
+    }
+}
+
+#[test]
+fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
+    let Some(here) = namespace() else { return };
+    let tun = match here.enter(|| Tun::create("tun0")).unwrap() {
+        Ok(tun) => tun,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let mut route = here.enter(Route::open).unwrap().unwrap();
+    let link = device(&here, "tun0");
+    route.add_address(link.index, "10.1.2.3".parse().unwrap(), 24).unwrap();
+    route.set_up(link.index).unwrap();
+
+    let Some(mut xdp) = admission(Hook::Xdp) else { return };
+    let error = here.enter(|| xdp.attach(&link)).unwrap().unwrap_err().to_string();
+    assert_eq!(error, "XDP needs a device with Ethernet headers, and tun0 has none: use tc");
+
+    let Some(mut tc) = admission(Hook::Tc) else { return };
+    or_skip(here.enter(|| tc.attach(&link)).unwrap());
+    tc.limit(MINUTE, Nanos(0));
+    for _ in 0..3 {
+        tun.write(&Packet::new(v4(), SYN).ip()).unwrap();
+    }
+    assert_eq!(tc.totals(), Totals { passed: 1, dropped: 2 });
+}
+
+#[test]
+fn another_program_stays_under_tc_and_is_named_under_xdp() {
+    let Some(here) = namespace() else { return };
+    let lo = device(&here, "lo");
+    let (Some(mut first), Some(mut second)) = (admission(Hook::Tc), admission(Hook::Tc)) else { return };
+    for admission in [&mut first, &mut second] {
+        or_skip(here.enter(|| admission.attach(&lo)).unwrap());
+    }
+    assert_eq!(tcx_programs(&here), 2);
+
+    let (Some(mut first), Some(mut second)) = (admission(Hook::Xdp), admission(Hook::Xdp)) else { return };
+    or_skip(here.enter(|| first.attach(&lo)).unwrap());
+    let error = here.enter(|| second.attach(&lo)).unwrap().unwrap_err();
+    assert!(matches!(&error, BpfError::Occupied { device } if device == "lo"), "{error}");
+    drop(first);
+    here.enter(|| second.attach(&lo)).unwrap().unwrap();
+}
+
+fn tcx_programs(namespace: &NetworkNamespace) -> usize {
+    namespace.enter(|| SchedClassifier::query_tcx("lo", TcAttachType::Ingress)).unwrap().unwrap().1.len()
+}
+
+/// Set in a process of this test program that is to be killed: the hook.
+const HOLD: &str = "INRUSH_TEST_HOLD";
+/// What it prints when its program is attached.
+const ATTACHED: &str = "attached";
+
+#[test]
+fn killing_the_process_detaches_the_program() {
+    if let Ok(hook) = std::env::var(HOLD) {
+        return hold(if hook == "tc" { Hook::Tc } else { Hook::Xdp });
+    }
+    let Some(here) = namespace() else { return };
+    let Some(_) = admission(Hook::Tc) else { return };
+    for hook in ["tc", "xdp"] {
+        let program = Program::new(sys::process::this_program().unwrap())
+            .arguments(["--exact", "killing_the_process_detaches_the_program", "--nocapture"])
+            .environment(HOLD, hook)
+            .in_namespace(Some(here.as_fd()));
+        let mut child = program.start().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with(ATTACHED)), "{hook}: it ended by itself");
+        let attached = || match hook {
+            "tc" => tcx_programs(&here) == 1,
+            _ => {
+                let mut other = admission(Hook::Xdp).unwrap();
+                here.enter(|| other.attach(&device(&here, "lo"))).unwrap().is_err()
+            }
+        };
+        assert!(attached(), "{hook}");
+        child.kill().unwrap();
+        while child.wait(Nanos::SECOND).unwrap().is_none() {}
+        assert!(!attached(), "{hook}: the program outlived its process");
+    }
+}
+
+/// Attaches the program and waits to be killed.
+fn hold(hook: Hook) {
+    let mut admission = Admission::load(hook).unwrap();
+    let links = Route::open().unwrap().links().unwrap();
+    admission.attach(links.iter().find(|link| link.name == "lo").unwrap()).unwrap();
+    println!("{ATTACHED}");
+    loop {
+        std::thread::park();
+    }
+}
