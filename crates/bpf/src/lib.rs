@@ -6,6 +6,7 @@
 //! | module | program | hook |
 //! |---|---|---|
 //! | [`admission`] | `admission_tc.c`, `admission_xdp.c` | tc ingress, XDP |
+//! | [`steering`] | `steer.c` | SO_REUSEPORT group |
 //!
 //! Leaves out when any of them is used, and with what settings.
 //!
@@ -20,6 +21,7 @@ pub mod admission;
 pub mod device;
 mod error;
 mod object;
+pub mod steering;
 pub mod xdp;
 
 use std::net::IpAddr;
