@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`admission`] | `admission_tc.c`, `admission_xdp.c` | tc ingress, XDP |
 //! | [`steering`] | `steer.c` | SO_REUSEPORT group |
+//! | [`xsk_redirect`] | `xsk_redirect.c` | XDP |
 //!
 //! Leaves out when any of them is used, and with what settings.
 //!
@@ -23,6 +24,7 @@ mod error;
 mod object;
 pub mod steering;
 pub mod xdp;
+pub mod xsk_redirect;
 
 use std::net::IpAddr;
 
