@@ -22,6 +22,7 @@ pub mod admission;
 pub mod device;
 mod error;
 mod object;
+mod probe;
 pub mod steering;
 pub mod xdp;
 pub mod xsk_redirect;
@@ -29,6 +30,7 @@ pub mod xsk_redirect;
 use std::net::IpAddr;
 
 pub use error::BpfError;
+pub use probe::{Facility, probe};
 
 /// 64-bit words in a cache line: the size of a record that a program and its readers share.
 const WORDS_PER_LINE: usize = 8;

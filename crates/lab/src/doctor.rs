@@ -37,7 +37,8 @@ pub struct Finding {
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Examines this machine. Tries to make network namespaces, which takes some milliseconds.
+    /// Examines this machine. Tries to make network namespaces and to load programs into the kernel, which takes
+    /// some ten milliseconds.
     pub fn of_this_machine() -> Findings {
         Findings(vec![
             kernel(),
@@ -49,6 +50,7 @@ impl Findings {
             syn_cookies(),
             signals(),
             io_uring(),
+            kernel_programs(),
             clock(),
             peers(),
         ])
@@ -171,6 +173,19 @@ fn io_uring() -> Finding {
         Some(_) => finding("io_uring", "disabled", None),
         None => finding("io_uring", "no setting: an older kernel, or none in this one", None),
     }
+}
+
+/// The BPF programs that can be loaded here.
+fn kernel_programs() -> Finding {
+    let facilities = bpf::probe();
+    let usable: Vec<&str> = facilities
+        .iter()
+        .filter(|facility| facility.missing.is_none())
+        .map(|facility| facility.name)
+        .collect();
+    let found = if usable.is_empty() { "none".to_owned() } else { usable.join(", ") };
+    let missing = facilities.into_iter().find_map(|facility| facility.missing);
+    finding("kernel programs", found, missing)
 }
 
 fn clock() -> Finding {

@@ -1,0 +1,74 @@
+//! Which of the programs this machine can run, found by running them where nobody is.
+
+use std::os::fd::AsFd;
+
+use serde::Serialize;
+use sys::netlink::{Link, Route};
+use sys::netns::NetworkNamespace;
+
+use crate::admission::{Admission, Hook};
+use crate::error::{BpfError, system};
+use crate::steering::{Schedule, Steering};
+use crate::xsk_redirect::XskRedirect;
+
+/// Whether one of the programs can be used here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Facility {
+    /// What the program is for.
+    pub name: &'static str,
+    /// Why it cannot be used; `None` where it can.
+    pub missing: Option<String>,
+}
+
+/// Loads each program, and attaches it to a socket or to the loopback device of a network namespace of its own.
+/// No network is touched. Takes some ten milliseconds.
+pub fn probe() -> Vec<Facility> {
+    let facility = |name, tried: Result<(), BpfError>| Facility {
+        name,
+        missing: tried.err().map(|error| error.to_string()),
+    };
+    vec![
+        facility("admission in tc", admission(Hook::Tc)),
+        facility("admission in XDP", admission(Hook::Xdp)),
+        facility("steering at connect time", steering()),
+        facility("redirection to AF_XDP", redirection()),
+    ]
+}
+
+/// Runs `work` on the loopback device of an empty network namespace.
+fn on_loopback<T: Send>(work: impl FnOnce(&Link) -> Result<T, BpfError> + Send) -> Result<T, BpfError> {
+    let making = "make a network namespace to try it in";
+    let namespace = NetworkNamespace::create().map_err(system(making))?;
+    let tried = namespace.enter(|| {
+        let mut route = Route::open().map_err(system(making))?;
+        let links = route.links().map_err(system(making))?;
+        work(links.first().expect("every network namespace has a loopback device"))
+    });
+    tried.map_err(system(making))?
+}
+
+fn admission(hook: Hook) -> Result<(), BpfError> {
+    let mut admission = Admission::load(hook)?;
+    on_loopback(|loopback| admission.attach(loopback).map(drop))
+}
+
+fn steering() -> Result<(), BpfError> {
+    let mut steering = Steering::load(Schedule::Random, 1)?;
+    let listener = lone_listener().map_err(system("listen on loopback"))?;
+    steering.add_address(listener.as_fd()).map(drop)
+}
+
+/// A listener on loopback that others could join.
+fn lone_listener() -> std::io::Result<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    listen(&socket, 1)?;
+    Ok(socket)
+}
+
+fn redirection() -> Result<(), BpfError> {
+    let mut redirect = XskRedirect::load([10, 0, 0, 0].into(), 8)?;
+    on_loopback(|loopback| redirect.attach(loopback).map(drop))
+}

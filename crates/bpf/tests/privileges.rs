@@ -1,0 +1,76 @@
+//! Without a capability the error names it; with the two that are named, everything works.
+
+mod common;
+
+use bpf::admission::{Admission, Hook};
+use bpf::probe;
+use bpf::steering::{Schedule, Steering};
+use bpf::xsk_redirect::XskRedirect;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+const NAMED: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_ADMIN);
+
+/// Runs `work` on a thread that has these capabilities and no other, or prints why that cannot be.
+fn with_only<T: Send>(kept: CapabilitySet, work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let helper = scope.spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            if !sets.permitted.contains(kept) {
+                println!("skipped: this process has no {kept:?}");
+                return None;
+            }
+            (sets.effective, sets.permitted) = (kept, kept);
+            set_capabilities(None, sets).unwrap();
+            Some(work())
+        });
+        helper.join().unwrap()
+    })
+}
+
+#[test]
+fn a_missing_capability_is_named() {
+    let error = |kept| with_only(kept, || Admission::load(Hook::Tc).err().unwrap().to_string());
+    for (kept, missing) in [
+        (CapabilitySet::empty(), "both"),
+        (CapabilitySet::BPF, "CAP_NET_ADMIN"),
+        (CapabilitySet::NET_ADMIN, "CAP_BPF"),
+    ] {
+        let Some(error) = error(kept) else { return };
+        let expected =
+            format!("admission in tc needs CAP_BPF and CAP_NET_ADMIN, and this process lacks {missing}");
+        assert!(error.starts_with(&expected) && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn the_two_capabilities_that_are_named_are_enough() {
+    let loaded = with_only(NAMED, || {
+        for hook in [Hook::Tc, Hook::Xdp] {
+            Admission::load(hook).map(drop)?;
+        }
+        XskRedirect::load([10, 0, 0, 0].into(), 8).map(drop)?;
+        Steering::load(Schedule::Random, 4).map(drop)
+    });
+    if let Some(loaded) = loaded {
+        loaded.unwrap();
+    }
+}
+
+#[test]
+fn the_probe_says_what_is_missing() {
+    let Some(facilities) = with_only(CapabilitySet::empty(), probe) else { return };
+    assert_eq!(facilities.len(), 4);
+    for facility in facilities {
+        let missing = facility.missing.unwrap();
+        assert!(missing.contains("needs CAP_BPF and CAP_NET_ADMIN"), "{missing}");
+    }
+}
+
+#[test]
+fn the_probe_leaves_nothing_missing_here() {
+    for facility in probe() {
+        if let Some(missing) = facility.missing {
+            println!("skipped: {}: {missing}", facility.name);
+        }
+    }
+}
