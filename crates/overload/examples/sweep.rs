@@ -1,4 +1,4 @@
-//! Sweeps the constants of the law over simulated servers, and prints the table of decision 0030.
+//! Sweeps the constants of the law over simulated servers, and prints the table of decision 0017.
 //!
 //!     cargo run --release -p overload --example sweep [CONSTANT]
 //!

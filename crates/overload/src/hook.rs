@@ -13,7 +13,7 @@
 //! [`program`]), so that a retransmitted SYN meets the same answer as the first one. A rate alone admits
 //! retransmissions as readily as new SYNs, and those are a second late already: at twice the capacity, with clients
 //! that retransmit once, 61 % of the capacity reached clients in time by a rate alone, and 95 % by both (simulated,
-//! decision 0030).
+//! decision 0017).
 
 pub mod program;
 mod sink;

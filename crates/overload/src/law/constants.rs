@@ -1,6 +1,6 @@
 //! The numbers of the law, each a multiple of the one setting, the target delay.
 //!
-//! `docs/decisions/0030-the-accept-queue-is-bounded-by-time.md` has the sweep that chose them. `cargo run
+//! `docs/decisions/0017-the-accept-queue-is-bounded-by-time.md` has the sweep that chose them. `cargo run
 //! --release -p overload --example sweep` repeats it.
 
 /// The constants of the law. Times are in target delays, so that one setting moves all of them.
