@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::{self, BufRead, BufReader};
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
 use aya::programs::{SchedClassifier, TcAttachType};
@@ -248,7 +248,7 @@ fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
     };
     let mut route = here.enter(Route::open).unwrap().unwrap();
     let link = device(&here, "tun0");
-    route.add_address(link.index, "10.1.2.3".parse().unwrap(), 24).unwrap();
+    route.add_address(link.index, Ipv4Addr::new(10, 1, 2, 3), 24).unwrap();
     route.set_up(link.index).unwrap();
 
     let Some(mut xdp) = admission(Hook::Xdp) else { return };
