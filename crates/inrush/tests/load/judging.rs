@@ -39,12 +39,11 @@ fn a_hung_server_crosses_every_threshold() {
 #[test]
 fn a_hung_server_has_no_percentiles_and_says_how_long_it_was_waited_for() {
     let (_listener, url) = hung();
-    let run = inrush(&[&["load", &url][..], &SHORT].concat(), 0);
-    let out = String::from_utf8(run.get_output().stdout.clone()).unwrap();
+    let out = String::from_utf8(written(&[&["load", &url][..], &SHORT].concat())).unwrap();
     let intended = out.lines().find(|line| line.starts_with("intended")).unwrap();
     assert_eq!(intended.matches("> 2 s").count(), 6, "{out}");
-    let run = inrush(&[&["load", &url, "--output=json"][..], &SHORT].concat(), 0);
-    let result: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    let result = written(&[&["load", &url, "--output=json"][..], &SHORT].concat());
+    let result: Value = serde_json::from_slice(&result).unwrap();
     let latency = &result["latency_intended_ns"];
     assert!(latency["p50"].is_null() && latency["max"].is_null() && latency["answered"]["p50"].is_null());
     assert_eq!((&latency["unanswered"], &latency["beyond_ns"]), (&100.into(), &2_000_000_000_u64.into()));
@@ -81,9 +80,13 @@ fn replies_are_told_by_status_code() {
         String::from_utf8(written(&[&["load", &url][..], &SHORT, &flags].concat())).unwrap()
     };
     let text = with("--output=text");
-    let first = text.lines().next().unwrap();
-    assert!(first.starts_with("50/s were offered for 2 s, and 0/s came back correct and in time"), "{text}");
-    assert!(first.contains("100 of 100 failed: 100 status_error (404)."), "{text}");
+    let conclusion = [
+        "50/s were offered for 2 s, and 0/s came back correct and in time",
+        "100 of 100 failed: 100 status_error (404).",
+    ];
+    for part in conclusion {
+        assert!(text.lines().next().unwrap().contains(part), "{text}");
+    }
     assert!(text.contains("FAIL  fails if p99>1h: measured > 2 s (100 of 100 without an answer)"), "{text}");
     assert!(
         text.contains("100 complete replies, by status code\n  404                        100  100.00 %"),
@@ -91,7 +94,10 @@ fn replies_are_told_by_status_code() {
     );
     assert!(text.contains("Most replies are not 2xx (100 % of them 404); check the URL"), "{text}");
     let json: Value = serde_json::from_str(&with("--output=json")).unwrap();
-    assert_eq!((&json["statuses"]["404"], &json["conclusion"]), (&100.into(), &first.into()));
+    assert_eq!(json["statuses"]["404"], 100);
+    for part in conclusion {
+        assert!(json["conclusion"].as_str().unwrap().contains(part), "{json}");
+    }
     assert_eq!(json["thresholds"][0]["crossed"], true);
     let in_series =
         json["series"].as_array().unwrap().iter().filter_map(|point| point["statuses"]["404"].as_u64());
