@@ -46,33 +46,33 @@ pub struct Cli {
 pub enum Command {
     /// Serve a directory over HTTP/1.1
     Serve(ServeFlags),
-    /// Offer load to an HTTP server, whether it takes it or not
+    /// Offer load to an HTTP server at a rate that does not depend on the server
     Load(Box<LoadFlags>),
-    /// How much a server takes, what it does past that, and how it comes back
+    /// Find the capacity of a server, its behaviour past it, and its recovery
     Capacity(CapacityFlags),
-    /// Write a SPECweb99-like set of files to serve
+    /// Write a set of files like SPECweb99's
     Fileset(FilesetFlags),
-    /// Serve, overload, and write a report
+    /// Overload servers on this machine and write a report
     Demo(DemoFlags),
-    /// What this machine and kernel can do, and which limits will bite
+    /// Check what this machine and kernel support, and name the limits
     Doctor(DoctorFlags),
-    /// Experiments: servers under loads, repeated, with records and a report
+    /// Run controlled experiments: servers under loads, with records and a report
     Lab(LabFlags),
-    /// How many tasks wake for one connection, and for how long
+    /// Measure the thundering herd: how many tasks wake for one connection
     Herd(HerdFlags),
-    /// A path with delay, jitter and loss between two networks on this machine
+    /// Run a command over a path with delay, jitter and loss
     Wan(WanFlags),
-    /// Print the completions of a shell
+    /// Print a script of shell completions
     Completions(CompletionsFlags),
     /// Print the manual, or write its pages to files
     Man(ManFlags),
-    /// A waiter in a process of its own
+    /// A waiter of the herd measurement
     #[command(hide = true)]
     HerdWaiter(HerdWaiterArguments),
-    /// A worker process of a server, called by what it is so that ps shows it
+    /// A worker process of a server
     #[command(hide = true, alias = "helper")]
     Worker {
-        /// The number of its place
+        /// Number of its slot
         place: u32,
     },
 }

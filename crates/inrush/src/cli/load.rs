@@ -13,49 +13,49 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::load::meters::Collector;
 
-/// What decides when sessions begin.
+/// The rule by which sessions begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Client {
-    /// Open loop: sessions begin when the arrival process says, whatever the server does
+    /// Open loop: the arrival process alone decides when sessions begin
     #[value(name = "s-client")]
     Open,
-    /// The same in two processes, to compare: one connects and sends, and gives connections to one that reads
+    /// Open loop in two processes: one connects and sends, the other reads
     #[value(name = "s-client-pair")]
     Pair,
-    /// Closed loop: each of --sockets clients begins a session when its last one has ended
+    /// Closed loop: each of --sockets clients begins a session when its previous one has ended
     Closed,
 }
 
-/// What TLS handshakes are asked for.
+/// Kinds of TLS handshakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HandshakeKind {
-    /// As browsers do: full at first, then resumed
+    /// As browsers do: the first full, later ones resumed
     Resumed,
-    /// Every one with a key exchange and a certificate, as new visitors make them
+    /// Every handshake full, as of new visitors
     Full,
 }
 
-/// How connections are ended.
+/// Ways to close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Close {
-    /// In order; who closes first keeps the port for a minute
+    /// With FIN; the side that closes first keeps the port for a minute
     Fin,
-    /// By a reset; the port is free at once
+    /// With RST; the port is free at once
     Rst,
 }
 
-/// What is written to stdout.
+/// Formats of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// A summary to read
+    /// A summary
     Text,
-    /// One object: the result
+    /// One JSON object: the result
     Json,
-    /// An object for each interval while it runs, then the result
+    /// A JSON object for each interval during the run, then the result
     Ndjson,
-    /// The time series: a row for each interval
+    /// A row for each interval
     Csv,
-    /// A page that needs no network: the run in figures and tables
+    /// A self-contained page with figures and tables
     Html,
 }
 
@@ -71,222 +71,243 @@ pub fn positive_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// Offer load to an HTTP server, whether it takes it or not.
+/// Headings of the help text.
+const LOAD: &str = "Load";
+const REQUESTS: &str = "Requests and sessions";
+const REPLIES: &str = "Correct replies";
+const OUTPUT: &str = "Output and thresholds";
+const GENERATOR: &str = "The generator";
+
+const EXAMPLES: &str = "Examples:
+  inrush load http://127.0.0.1:8080/ --rate 2k --duration 10s
+  inrush load http://127.0.0.1:8080/ --rate 500 --fail-if 'p99>300ms' --fail-if 'errors>1%'
+  inrush load http://127.0.0.1:8080/ --rate 1k --arrivals on-off:6,5%,10s --requests-per-connection 5
+  inrush load http://127.0.0.1:8080/ --client closed --sockets 64    as wrk and hey do
+  inrush load compare before.json after.json";
+
+/// Offer load to an HTTP server at a rate that does not depend on the server.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    disable_help_subcommand = true
+    disable_help_subcommand = true,
+    after_help = EXAMPLES
 )]
 pub struct LoadFlags {
-    /// Something else than a run.
+    /// Another task than a run.
     #[command(subcommand)]
     pub command: Option<LoadCommand>,
 
-    /// What to ask for: one or more URLs of one server, chosen uniformly
+    /// URLs to request, all of one server; each request takes one at random
     #[arg(required_unless_present = "calibrate", value_name = "URL")]
     pub urls: Vec<Url>,
 
-    /// Measure the clean rate of this machine instead, with --threads, and keep it
+    /// Average rate of new sessions a second; a session is one connection [default: 100]
     ///
-    /// The clean rate is that at which the generator still offers everything on time, with processor time to spare, and
-    /// two processes bring no more than one. It is measured against a listener of its own on 127.0.0.1, in some
-    /// twenty seconds, and kept in $XDG_STATE_HOME/inrush/clean-rate.json. From then on a run that asks for more
-    /// is generator-limited.
-    #[arg(long, conflicts_with = "urls")]
-    pub calibrate: bool,
-
-    /// Sessions to begin a second, on average; a session is one connection. 100 if not given; ramp, steps and
-    /// trace have rates of their own
-    #[arg(long, short, value_name = "RATE")]
+    /// The arrival processes ramp, steps and trace have their own rates.
+    #[arg(long, short, value_name = "RATE", help_heading = LOAD)]
     pub rate: Option<PerSecond>,
 
-    /// How long to measure
-    #[arg(long, short, value_name = "TIME", default_value = "30s", value_parser = positive_time)]
+    /// Time to measure
+    #[arg(long, short, value_name = "TIME", default_value = "30s", value_parser = positive_time, help_heading = LOAD)]
     pub duration: Nanos,
 
-    /// How long to run before measuring
-    #[arg(long, value_name = "TIME", default_value = "5s")]
+    /// Time to run before measuring
+    #[arg(long, value_name = "TIME", default_value = "5s", help_heading = LOAD)]
     pub warmup: Nanos,
 
     /// Open or closed loop
-    #[arg(long, value_name = "KIND", default_value = "s-client")]
+    #[arg(long, value_name = "KIND", default_value = "s-client", help_heading = LOAD)]
     pub client: Client,
 
-    /// Connects pending at once, from rate and connect time-out if auto; of a closed loop, its clients, 64 if auto
-    #[arg(long, value_name = "D|auto", default_value = "auto")]
+    /// Maximum unfinished connects (open loop), or number of clients (closed loop)
+    ///
+    /// auto: rate times connect timeout in an open loop, 64 clients in a closed loop.
+    #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = LOAD)]
     pub sockets: Sockets,
 
-    /// When a connect is abandoned; above the round trip
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_time)]
-    pub connect_timeout: Nanos,
-
-    /// When a request without a complete reply is abandoned
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
-    pub request_timeout: Nanos,
-
-    /// When sessions begin: constant, poisson, on-off:PEAK,FRACTION[,PERIOD], pareto:ALPHA, ramp:FROM..TO,
-    /// steps:RATExTIME,... or trace:FILE
+    /// Arrival process: constant, poisson, on-off:..., pareto:ALPHA, ramp:FROM..TO, steps:..., trace:FILE
     ///
-    /// constant, on-off, ramp and steps are evenly spaced at the rate of the moment. on-off:6,5%,100s: 5 % of each period of 100 s at 6 times --rate, the
-    /// rest below it, so that --rate is the mean. pareto:1.4: self-similar bursts, from 100 sources that are on for
-    /// 0.1 s and off for 0.9 s on average. ramp:0..2k: over the whole run, warm-up included. steps:100x10s,1kx5s: the
-    /// last holds until the end. trace:FILE: a time in seconds a line, or the times of an access log (what is
-    /// asked for is the workload's affair); the first session begins with the run.
-    #[arg(long, value_name = "PROCESS", default_value = "constant")]
+    /// constant: evenly spaced sessions at --rate.
+    /// poisson: independent arrivals at --rate.
+    /// on-off:PEAK,FRACTION[,PERIOD]: on-off:6,5%,100s has 6 times --rate during 5 % of each 100 s, and less during the
+    /// rest, so that the average is --rate.
+    /// pareto:ALPHA: self-similar bursts of 100 sources, on for 0.1 s and off for 0.9 s on average.
+    /// ramp:FROM..TO: ramp:0..2k rises over the whole run, warm-up included.
+    /// steps:RATExTIME,...: steps:100x10s,1kx5s; the last step lasts until the end.
+    /// trace:FILE: a file with one time in seconds a line, or an access log, whose times are used. The first session
+    /// begins with the run.
+    #[arg(long, value_name = "PROCESS", default_value = "constant", help_heading = LOAD, verbatim_doc_comment)]
     pub arrivals: Process,
 
-    /// What clients do about a request that failed: none, fixed:DELAY[,MAX] or exponential:BASE[,CAP][,MAX]
+    /// Clients beside the measured load; repeatable: idle:N, hot:N, cold:N, slow-read:N,BYTES/s, slow-send:N,BYTES/s
     ///
-    /// What is retried: 503, refusals, resets, time-outs; at most MAX times (3 if not given; inf). fixed waits for DELAY; exponential for
-    /// a random time up to BASE, doubled with each retry up to CAP (20s if not given). Each attempt is offered load with an outcome of
-    /// its own; latency and --deadline count from when the first was meant to be sent.
-    #[arg(long, value_name = "POLICY", default_value = "none")]
-    pub retry: Retry,
-
-    /// What sessions ask for: one-packet (the URLs), specweb99[:DIRECTORIES] (its files under the URL), urls:FILE (the
-    /// file's paths under the URL), hot or cold
-    ///
-    /// urls:FILE: a line is WEIGHT /PATH or only /PATH; or it is an access log, whose GET requests are asked for as
-    /// often as they are in it. hot: the URLs, 5 requests a session, 0 to 20 ms of thought between them. cold: the
-    /// same with 20 requests and 5 s. The set of specweb99 is written by inrush fileset.
-    #[arg(long, value_name = "WORKLOAD", default_value = "one-packet")]
-    pub workload: Spec,
-
-    /// Requests a session: 1, N or LO..HI; the workload's if not given
-    #[arg(long, value_name = "N|LO..HI")]
-    pub requests_per_connection: Option<Length>,
-
-    /// From a reply to the next request of the session: a time, or LO..HI; the workload's if not given
-    #[arg(long, value_name = "TIME|LO..HI")]
-    pub think: Option<Think>,
-
-    /// The requests' method; GET if not given, or POST with --body
-    #[arg(long, value_name = "METHOD")]
-    pub method: Option<Method>,
-
-    /// A header field of all requests, such as 'Accept: text/html'; repeatable
-    #[arg(long, value_name = "FIELD")]
-    pub header: Vec<Field>,
-
-    /// The content of all requests: a text, or @FILE
-    #[arg(long, value_name = "TEXT|@FILE")]
-    pub body: Option<Body>,
-
-    /// Which statuses are correct, such as 200 or 200,301,4xx
-    #[arg(long, value_name = "LIST", default_value = "2xx,3xx")]
-    pub expect_status: Statuses,
-
-    /// How many bytes of content a correct reply has
-    #[arg(long, value_name = "BYTES", value_parser = content_length)]
-    pub expect_length: Option<u64>,
-
-    /// The digest of a correct reply's content: sha256: and what sha256sum prints
-    #[arg(long, value_name = "DIGEST")]
-    pub expect_digest: Option<Digest>,
-
-    /// When a correct reply is too late to be goodput, from the time its request was meant to be sent; it still counts
-    /// as ok, and in the latencies
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
-    pub deadline: Option<Nanos>,
-
-    /// Clients beside the measured traffic, repeatable: idle:N, idle:N,half-request, hot:N, cold:N, slow-read:N,BYTES/s
-    /// or slow-send:N,BYTES/s
-    ///
-    /// They connect during the warm-up, ask for what the measured traffic asks for, and are counted apart, from the
-    /// start of the run. idle holds connections and says nothing, with half-request after the first half of a
-    /// request; what the server closes is opened again a second later. hot: a request each 0 to 20 ms, 5 a
-    /// connection; cold: each 5 s, 20 a connection. slow-read and slow-send: a request a connection, read or sent at that
-    /// rate; they give up when --request-timeout has passed without a byte.
-    #[arg(long, value_name = "POPULATION")]
+    /// They connect during the warm-up, request the same URLs, and are counted apart.
+    /// idle:N holds connections and sends nothing; idle:N,half-request sends half of a request first. A
+    /// connection that the server closes is opened again after 1 s.
+    /// hot:N sends a request every 0 to 20 ms, 5 on a connection; cold:N one every 5 s, 20 on a connection.
+    /// slow-read and slow-send read or send at that rate. They give up after --request-timeout without a byte.
+    #[arg(long, value_name = "POPULATION", help_heading = LOAD, hide_short_help = true, verbatim_doc_comment)]
     pub population: Vec<Population>,
 
-    /// Engine threads, each with its share of the rate
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub threads: NonZeroU32,
+    /// Workload: one-packet (the URLs), specweb99[:DIRECTORIES], urls:FILE, hot or cold
+    ///
+    /// specweb99: the files that inrush fileset wrote, below the URL.
+    /// urls:FILE: paths below the URL. A line is /PATH or WEIGHT /PATH. In an access log the GET requests are used, as
+    /// often as they occur.
+    /// hot: the URLs, 5 requests a session, 0 to 20 ms between a reply and the next request.
+    /// cold: the same with 20 requests and 5 s.
+    #[arg(long, value_name = "WORKLOAD", default_value = "one-packet", help_heading = REQUESTS, verbatim_doc_comment)]
+    pub workload: Spec,
 
-    /// Processes that share the threads, at least one each; auto: as many as the descriptors need that may be open at
-    /// once
-    #[arg(long, value_name = "N|auto", default_value = "auto")]
-    pub processes: Processes,
+    /// Requests of a session: N or LO..HI [default: 1, or the workload's]
+    #[arg(long, value_name = "N|LO..HI", help_heading = REQUESTS)]
+    pub requests_per_connection: Option<Length>,
 
-    /// Be one of them
-    #[arg(long, hide = true)]
-    pub part: Option<Part>,
+    /// Think time between a reply and the next request: TIME or LO..HI [default: the workload's]
+    #[arg(long, value_name = "TIME|LO..HI", help_heading = REQUESTS, hide_short_help = true)]
+    pub think: Option<Think>,
 
-    /// Addresses to connect from: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
-    #[arg(long, value_name = "RANGE")]
-    pub source_ip: Option<SourceRange>,
+    /// Request method [default: GET, or POST with --body]
+    #[arg(long, value_name = "METHOD", help_heading = REQUESTS, hide_short_help = true)]
+    pub method: Option<Method>,
 
-    /// How connections are ended
-    #[arg(long, value_name = "HOW", default_value = "fin")]
+    /// Header field of every request, such as 'Accept: text/html'; repeatable
+    #[arg(long, value_name = "FIELD", help_heading = REQUESTS)]
+    pub header: Vec<Field>,
+
+    /// Content of every request: text, or @FILE
+    #[arg(long, value_name = "TEXT|@FILE", help_heading = REQUESTS, hide_short_help = true)]
+    pub body: Option<Body>,
+
+    /// Retry failed requests: none, fixed:DELAY[,MAX] or exponential:BASE[,CAP][,MAX]
+    ///
+    /// Requests are retried after 503, refusal, reset and timeout, at most MAX times (default 3; or inf). fixed waits for
+    /// DELAY. exponential waits for a random time up to BASE, doubled with each retry up to CAP (default 20s). A
+    /// retry is offered load with its own outcome. Latency and --deadline count from the first attempt.
+    #[arg(long, value_name = "POLICY", default_value = "none", help_heading = REQUESTS, hide_short_help = true)]
+    pub retry: Retry,
+
+    /// Time after which a connect is abandoned; must exceed the round-trip time
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_time, help_heading = REQUESTS, hide_short_help = true)]
+    pub connect_timeout: Nanos,
+
+    /// Time after which a request without a complete reply is abandoned
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time, help_heading = REQUESTS, hide_short_help = true)]
+    pub request_timeout: Nanos,
+
+    /// How to close connections
+    #[arg(long, value_name = "HOW", default_value = "fin", help_heading = REQUESTS, hide_short_help = true)]
     pub close: Close,
 
-    /// Whose certificates to believe, of an https target: a PEM file; the machine's own roots if not given
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    /// PEM file of trusted certificates for https [default: the system's]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure", help_heading = REQUESTS, hide_short_help = true)]
     pub ca: Option<PathBuf>,
 
-    /// Believe any certificate
-    #[arg(long)]
+    /// Accept any certificate
+    #[arg(long, help_heading = REQUESTS, hide_short_help = true)]
     pub insecure: bool,
 
-    /// What each TLS handshake is: resumed where the server gave a ticket, or always full
-    #[arg(long, value_name = "KIND", default_value = "resumed")]
+    /// TLS handshakes: resumed with the server's tickets, or always full
+    #[arg(long, value_name = "KIND", default_value = "resumed", help_heading = REQUESTS, hide_short_help = true)]
     pub handshakes: HandshakeKind,
 
-    /// What all random draws come from: the same seed gives the same schedule
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub seed: Seed,
+    /// Correct status codes, such as 200 or 200,301,4xx
+    #[arg(long, value_name = "LIST", default_value = "2xx,3xx", help_heading = REPLIES, hide_short_help = true)]
+    pub expect_status: Statuses,
 
-    /// Exit with 4 if a threshold is crossed, such as 'p99>300ms' or 'errors>1%'; repeatable
-    #[arg(long, value_name = "THRESHOLD")]
+    /// Length of a correct reply's content, in bytes
+    #[arg(long, value_name = "BYTES", value_parser = content_length, help_heading = REPLIES, hide_short_help = true)]
+    pub expect_length: Option<u64>,
+
+    /// Digest of a correct reply's content: sha256:HEX, as sha256sum prints it
+    #[arg(long, value_name = "DIGEST", help_heading = REPLIES, hide_short_help = true)]
+    pub expect_digest: Option<Digest>,
+
+    /// Time within which a correct reply counts as goodput, from the intended time of its request
+    ///
+    /// A later reply still counts as ok and in the latencies.
+    #[arg(long, value_name = "TIME", value_parser = positive_time, help_heading = REPLIES)]
+    pub deadline: Option<Nanos>,
+
+    /// Exit with code 4 if a threshold is crossed, such as 'p99>300ms' or 'errors>1%'; repeatable
+    #[arg(long, value_name = "THRESHOLD", help_heading = OUTPUT)]
     pub fail_if: Vec<Threshold>,
 
-    /// The target is mine: allow more than 100/s to a public address
-    #[arg(long)]
-    pub i_own_this_server: bool,
-
-    /// Send nothing; say what the run would do and need: schedule, descriptors, ports
-    #[arg(long, conflicts_with = "calibrate")]
-    pub dry_run: bool,
-
-    /// What to write to stdout
-    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    /// Output format
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = OUTPUT)]
     pub output: Output,
 
-    /// Who watches the run.
+    /// Other outputs of the run.
     #[command(flatten)]
     pub watching: WatchFlags,
 
-    /// The same settings as TOML; flags win
-    #[arg(long, value_name = "FILE")]
+    /// Number of engine threads; each offers its share of the rate
+    #[arg(long, value_name = "N", default_value = "1", help_heading = GENERATOR)]
+    pub threads: NonZeroU32,
+
+    /// Number of processes that share the threads; auto starts enough for the descriptors needed
+    #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = GENERATOR, hide_short_help = true)]
+    pub processes: Processes,
+
+    /// Be one of the processes
+    #[arg(long, hide = true)]
+    pub part: Option<Part>,
+
+    /// Source addresses: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
+    #[arg(long, value_name = "RANGE", help_heading = GENERATOR, hide_short_help = true)]
+    pub source_ip: Option<SourceRange>,
+
+    /// Seed of all random choices; the same seed gives the same schedule
+    #[arg(long, value_name = "N", default_value = "1", help_heading = GENERATOR, hide_short_help = true)]
+    pub seed: Seed,
+
+    /// Measure and keep the clean rate of this machine, with --threads; no URL
+    ///
+    /// The clean rate is the highest rate at which the generator sends everything on time with CPU time to spare, and
+    /// at which a second process adds nothing. inrush load measures it against its own listener on 127.0.0.1 in about
+    /// 20 s, and keeps it in $XDG_STATE_HOME/inrush/clean-rate.json. Later runs above the clean rate are reported as
+    /// generator-limited.
+    #[arg(long, conflicts_with = "urls", help_heading = GENERATOR)]
+    pub calibrate: bool,
+
+    /// Allow more than 100 sessions a second to a public address
+    #[arg(long, help_heading = GENERATOR, hide_short_help = true)]
+    pub i_own_this_server: bool,
+
+    /// Send nothing; print the schedule, and the descriptors and ports that the run needs
+    #[arg(long, conflicts_with = "calibrate", help_heading = GENERATOR)]
+    pub dry_run: bool,
+
+    /// Read settings from a TOML file; flags override it
+    #[arg(long, value_name = "FILE", help_heading = GENERATOR, hide_short_help = true)]
     pub config: Option<String>,
 }
 
-/// Where else a run is to be seen while it goes on.
+/// Other outputs of a run while it goes on.
 #[derive(Args, Clone, Debug)]
 pub struct WatchFlags {
-    /// A file for the latencies of each interval, in HdrHistogram's log format
-    #[arg(long, value_name = "FILE")]
+    /// Write the latencies of each interval to a file in HdrHistogram's log format
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT, hide_short_help = true)]
     pub hdr: Option<PathBuf>,
 
-    /// Where Prometheus finds /metrics while the run goes on; port 0 is any
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Serve /metrics for Prometheus at this address during the run; port 0 takes any
+    #[arg(long, value_name = "ADDR:PORT", help_heading = OUTPUT, hide_short_help = true)]
     pub prometheus: Option<SocketAddr>,
 
-    /// An OpenTelemetry collector to tell of every interval, over HTTP in JSON: http://HOST[:PORT]
-    #[arg(long, value_name = "URL")]
+    /// Send each interval to an OpenTelemetry collector, as JSON over HTTP: http://HOST[:PORT]
+    #[arg(long, value_name = "URL", help_heading = OUTPUT, hide_short_help = true)]
     pub otlp: Option<Collector>,
 }
 
-/// What is done with results.
+/// Tasks beside a run.
 #[derive(Debug, Subcommand)]
 pub enum LoadCommand {
-    /// Set two results side by side, and say which differences are more than chance
+    /// Compare two results and name the differences that exceed chance
     Compare(LoadCompareFlags),
 }
 
-/// What a comparison is written as.
+/// Formats of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoadCompareOutput {
     /// A table to read
@@ -295,20 +316,19 @@ pub enum LoadCompareOutput {
     Json,
 }
 
-/// Set two results side by side, and say which differences are more than chance within the runs. What differs from
-/// one run of the same server to the next is not in two results: repeat both in turn before you believe a small
-/// difference.
+/// Compare two results and name the differences that exceed chance within the runs. Two results do not show how much
+/// runs of the same server differ: repeat both in turn before you believe a small difference.
 #[derive(Args, Debug)]
 pub struct LoadCompareFlags {
-    /// What load --output json wrote
+    /// Output of inrush load --output json
     #[arg(value_name = "A.json")]
     pub first: PathBuf,
 
-    /// What it wrote another time
+    /// Output of another run
     #[arg(value_name = "B.json")]
     pub second: PathBuf,
 
-    /// What to write to stdout
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: LoadCompareOutput,
 }

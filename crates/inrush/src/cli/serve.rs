@@ -26,7 +26,10 @@ fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
 
 fn architecture_help() -> String {
     let lines = server::architecture::ALL.iter().map(|known| format!("{}: {}", known.name, known.summary));
-    format!("Which threads exist, who accepts and who serves:\n{}", lines.collect::<Vec<_>>().join(";\n"))
+    format!(
+        "Architecture: its processes and threads, and which of them accept\n{}",
+        lines.collect::<Vec<_>>().join("\n")
+    )
 }
 
 fn cpu_list(text: &str) -> Result<CpuList, String> {
@@ -103,212 +106,234 @@ pub enum LogFormat {
     Json,
 }
 
+/// Headings of the help text.
+const EXPERIMENTS: &str = "Server designs, for experiments";
+const FILES: &str = "Files";
+const OPERATION: &str = "Operation";
+
+const EXAMPLES: &str = "Examples:
+  inrush serve site                                    http://127.0.0.1:8080/, this machine only
+  inrush serve site --listen :80 --access-log access.log
+  inrush serve site --admin 127.0.0.1:9090             /metrics and /status
+  inrush serve site --arch sped --dispatch poll --accept-limit inf";
+
 /// Serve a directory over HTTP/1.1.
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub struct ServeFlags {
-    /// The directory to serve
+    /// Directory to serve
     #[arg(default_value = ".")]
     pub root: PathBuf,
 
-    /// Address to listen on; repeatable; port 0 lets the kernel choose. 8090 and localhost:8090 are for this machine
-    /// only, :8090 is every IPv4 address
+    /// Address to listen on; repeatable
+    ///
+    /// 8090 and localhost:8090 listen on 127.0.0.1 only, :8090 on every IPv4 address. With port 0 the kernel chooses a
+    /// free port.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     pub listen: Vec<SocketAddr>,
 
-    /// Which processes and threads exist, who accepts and who serves
-    #[arg(long, value_name = "ARCHITECTURE", default_value = "per-core", value_parser = architecture, help = architecture_help())]
-    pub arch: &'static server::Architecture,
-
-    /// Event mechanism; epoll if not given
-    #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS))]
-    pub dispatch: Option<String>,
-
-    /// How rt-signals, rt-signals-select and rt-per-fd fetch their queue: batch (if not given) or sigtimedwait
-    #[arg(long, value_name = "HOW", value_parser = rt_fetch)]
-    pub rt_fetch: Option<RtFetch>,
-
-    /// Polling sets of fdm; 3 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
-    pub fdm_sets: Option<u8>,
-
-    /// N of fdm: set k is polled every N^k calls; 3 if not given, adaptive to let it tune itself
-    #[arg(long, value_name = "N|adaptive", value_parser = tunable)]
-    pub fdm_live_counter: Option<Tunable>,
-
-    /// Empty waits of fdm before it sleeps; 100 if not given, adaptive to let it tune itself
-    #[arg(long, value_name = "N|adaptive", value_parser = tunable)]
-    pub sleep_threshold: Option<Tunable>,
-
-    /// Which of those who wait for connections wakes: mt has exclusive (if not given), one, mutex, all and reuseport;
-    /// mp exclusive (if not given), mutex and all; per-core reuseport (if not given) and steered, by the processor
-    /// that receives the connection
-    #[arg(long, value_name = "HOW")]
-    pub wake: Option<Wake>,
-
-    /// How a thread serves the connections of one accept phase: serial (if not given), interleaved
-    #[arg(long, value_name = "HOW")]
-    pub batch: Option<Batch>,
-
-    /// Where threads come from: pool (if not given), per-connection
-    #[arg(long, value_name = "WHENCE")]
-    pub threads: Option<Threads>,
-
-    /// Worker processes of mp that wait in reserve: with fewer more are started, up to --workers; 5 if only the maximum is given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub min_spare: Option<u32>,
-
-    /// With more in reserve one is ended each second; 10 if only the minimum is given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_001))]
-    pub max_spare: Option<u32>,
-
-    /// Numbers of smped's dispatcher; if not given
-    /// c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s
-    #[arg(long, value_name = "NAME=VALUE,...")]
-    pub smped: Option<SmpedSettings>,
-
-    /// By what smped's dispatcher chooses the worker of a new connection: smped (if not given),
-    /// least-connections, round-robin, random
-    #[arg(long, value_name = "BY")]
-    pub schedule: Option<Schedule>,
-
-    /// Helper processes of amped, which wait for the disk; 8 if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=30))]
-    pub helpers: Option<u32>,
-
-    /// The controllers of seda: target=100ms,max-threads=20,queue-threshold=16 if not given, or some of them
-    #[arg(long, value_name = "K=V,...")]
-    pub seda: Option<SedaSettings>,
-
-    /// Read from a connection as soon as it is accepted, instead of in the next turn
-    #[arg(long)]
-    pub read_after_accept: bool,
-
-    /// Event loops (as many as processors if not given), kernel threads or worker processes (150), or user-level threads (1000)
+    /// Number of event loops, threads or worker processes
+    ///
+    /// Default: one event loop per CPU; 150 kernel threads or worker processes; 1000 user-level threads.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub workers: Option<u32>,
 
-    /// Processors to tie the loops to, such as 0,2 or 0-3; all that are allowed if not given
-    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
-    pub cpus: Option<CpuList>,
-
-    /// Connections open at once
+    /// Maximum open connections, over all event loops
     #[arg(long, value_name = "N", default_value = "15000", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: u32,
 
-    /// Length of the kernel's accept queue
+    /// Maximum length of the kernel's accept queue
     #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..=65535))]
     pub backlog: u32,
 
-    /// CPU time to spend on each request, for experiments
-    #[arg(long, value_name = "TIME", default_value = "0s")]
-    pub burn: Nanos,
-
-    /// Address of /status, /metrics and /accept-limit, or unix:PATH for a socket file that its owner alone may use; none
-    /// if not given
-    #[arg(long, value_name = "ADDR:PORT|unix:PATH", value_parser = admin_address)]
+    /// Address for /status, /metrics and /accept-limit
+    ///
+    /// unix:PATH makes a socket file that only its owner may use. Without this flag there is no such address.
+    #[arg(long, value_name = "ADDR:PORT|unix:PATH", value_parser = admin_address, help_heading = OPERATION)]
     pub admin: Option<AdminAddress>,
 
-    /// A name by which --admin may be addressed, beside IP addresses and localhost; repeatable. Other names in Host, and
-    /// requests of other web pages, are refused
-    #[arg(long, value_name = "NAME", value_parser = host_name, requires = "admin")]
+    /// Host name that clients of --admin may use; repeatable
+    ///
+    /// IP addresses and localhost are always allowed. Requests with another Host, and requests from other web pages, are
+    /// refused.
+    #[arg(long, value_name = "NAME", value_parser = host_name, requires = "admin", help_heading = OPERATION, hide_short_help = true)]
     pub admin_host: Vec<String>,
 
-    /// A file with a token that every request to --admin has to show: Authorization: Bearer TOKEN. Read at the start
-    #[arg(long, value_name = "FILE", requires = "admin")]
+    /// File with the token that clients of --admin must send
+    ///
+    /// They send it as Authorization: Bearer TOKEN. The server reads the file at the start.
+    #[arg(long, value_name = "FILE", requires = "admin", help_heading = OPERATION, hide_short_help = true)]
     pub admin_token_file: Option<PathBuf>,
 
-    /// The same settings as TOML; flags win
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<String>,
-
-    /// Print what file and flags amount to, as such a file, and do not serve
-    #[arg(long)]
-    pub print_config: bool,
-
-    /// Append a line for each response to a file, or to stdout: -
-    #[arg(long, value_name = "FILE|-")]
+    /// File to append a line to for each response; - is stdout
+    #[arg(long, value_name = "FILE|-", help_heading = OPERATION)]
     pub access_log: Option<PathBuf>,
 
-    /// How access log lines are written
-    #[arg(long, value_name = "FORMAT", default_value = "combined")]
+    /// Format of the access log
+    #[arg(long, value_name = "FORMAT", default_value = "combined", help_heading = OPERATION, hide_short_help = true)]
     pub log_format: LogFormat,
 
-    /// How long a shutdown waits for connections to finish
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    /// Read settings from a TOML file; flags override it
+    #[arg(long, value_name = "FILE", help_heading = OPERATION)]
+    pub config: Option<String>,
+
+    /// Print the settings as a config file and exit
+    #[arg(long, help_heading = OPERATION)]
+    pub print_config: bool,
+
+    /// Longest wait for open connections at shutdown
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = OPERATION, hide_short_help = true)]
     pub drain_timeout: Nanos,
 
-    /// The file that stands for its directory
-    #[arg(long, value_name = "NAME", default_value = "index.html")]
+    /// File to serve for a directory
+    #[arg(long, value_name = "NAME", default_value = "index.html", help_heading = FILES, hide_short_help = true)]
     pub index: String,
 
-    /// Serve files whose name begins with a dot
-    #[arg(long)]
+    /// Serve files whose names begin with a dot
+    #[arg(long, help_heading = FILES, hide_short_help = true)]
     pub show_dot_files: bool,
 
-    /// Files up to this size are kept in memory, larger ones are kept open
-    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    /// Largest file to keep in memory; of larger files the descriptor is kept open
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", help_heading = FILES, hide_short_help = true)]
     pub small_file: Bytes,
 
-    /// Memory for small files, per loop
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    /// Memory for cached files, per event loop
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", help_heading = FILES, hide_short_help = true)]
     pub cache_memory: Bytes,
 
-    /// Larger files kept open, per loop
-    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Maximum cached descriptors of larger files, per event loop
+    #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u16).range(1..), help_heading = FILES, hide_short_help = true)]
     pub cache_open_files: u16,
 
-    /// What may change while the server runs.
+    /// Timeouts and limits.
     #[command(flatten)]
     pub live: LiveFlags,
+
+    /// Architecture: its processes and threads, and which of them accept
+    #[arg(long, value_name = "ARCHITECTURE", default_value = "per-core", value_parser = architecture, help = "Architecture: its processes and threads, and which of them accept", long_help = architecture_help(), help_heading = EXPERIMENTS)]
+    pub arch: &'static server::Architecture,
+
+    /// Event mechanism [default: epoll]
+    #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS), hide_possible_values = false, help_heading = EXPERIMENTS)]
+    pub dispatch: Option<String>,
+
+    /// CPUs for the event loops, such as 0,2 or 0-3 [default: all allowed CPUs]
+    #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub cpus: Option<CpuList>,
+
+    /// Which waiting tasks wake for a connection
+    ///
+    /// mt: exclusive (default), one, mutex, all or reuseport. mp: exclusive (default), mutex or all. per-core: reuseport
+    /// (default), or steered: the loop on the CPU that received the connection.
+    #[arg(long, value_name = "HOW", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub wake: Option<Wake>,
+
+    /// Read from a connection right after accepting it, not in the next turn of the loop
+    #[arg(long, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub read_after_accept: bool,
+
+    /// CPU time to burn for each request
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub burn: Nanos,
+
+    /// rt-signals, rt-signals-select, rt-per-fd: fetch signals in batches or one at a time: batch (default) or sigtimedwait
+    #[arg(long, value_name = "HOW", value_parser = rt_fetch, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub rt_fetch: Option<RtFetch>,
+
+    /// fdm: number of poll sets [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub fdm_sets: Option<u8>,
+
+    /// fdm: N, where poll set k is polled every N^k calls; adaptive tunes it [default: 3]
+    #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub fdm_live_counter: Option<Tunable>,
+
+    /// fdm: empty polls before it sleeps; adaptive tunes it [default: 100]
+    #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub sleep_threshold: Option<Tunable>,
+
+    /// mt: how a thread serves the connections of one accept phase: serial (default) or interleaved
+    #[arg(long, value_name = "HOW", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub batch: Option<Batch>,
+
+    /// mt: use a pool of threads or start one per connection: pool (default) or per-connection
+    #[arg(long, value_name = "SOURCE", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub threads: Option<Threads>,
+
+    /// mp: minimum idle worker processes; fewer idle ones start more, up to --workers [default: 5 with --max-spare]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub min_spare: Option<u32>,
+
+    /// mp: maximum idle worker processes; above it one ends each second [default: 10 with --min-spare]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_001), help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub max_spare: Option<u32>,
+
+    /// smped: settings of the dispatcher
+    /// [default: c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s]
+    #[arg(long, value_name = "NAME=VALUE,...", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub smped: Option<SmpedSettings>,
+
+    /// smped: how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random
+    #[arg(long, value_name = "RULE", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub schedule: Option<Schedule>,
+
+    /// amped: number of helper processes, which wait for the disk [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=30), help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub helpers: Option<u32>,
+
+    /// seda: settings of the controllers [default: target=100ms,max-threads=20,queue-threshold=16]
+    #[arg(long, value_name = "NAME=VALUE,...", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub seda: Option<SedaSettings>,
 }
 
-/// What may change while the server runs: in the config file, followed by SIGHUP.
+/// The settings that may change while the server runs: in the config file, followed by SIGHUP.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Re-read from --config at SIGHUP")]
+#[command(next_help_heading = "Timeouts and limits, re-read from --config at SIGHUP")]
 pub struct LiveFlags {
-    /// Connections accepted each time the listener is ready: 1, 2, ... or inf; if not given, what suits the
-    /// architecture: 10 for event loops, inf for tux, 1 where threads serve what they accept
+    /// Maximum connections to accept in one accept phase: a number or inf
+    ///
+    /// Default: 10 for event loops, inf for tux, 1 where a thread serves the connection it accepts.
     #[arg(long, value_name = "N|inf")]
     pub accept_limit: Option<Limit>,
 
-    /// For a whole request head, and for the first byte of a new connection
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time)]
+    /// Longest wait for a whole request head, and for the first byte of a new connection
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time, hide_short_help = true)]
     pub header_timeout: Nanos,
 
-    /// For the content of a request
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
+    /// Longest wait for the content of a request
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, hide_short_help = true)]
     pub body_timeout: Nanos,
 
-    /// For the next request on a connection
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time)]
+    /// Longest wait for the next request on a connection
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time, hide_short_help = true)]
     pub idle_timeout: Nanos,
 
-    /// For the peer to take another byte of a response
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
+    /// Longest time in which a client takes no byte of a response
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, hide_short_help = true)]
     pub write_timeout: Nanos,
 
-    /// For the peer to read a refusal and close
-    #[arg(long, value_name = "TIME", default_value = "2s")]
+    /// Longest wait for a client to read a refusal and close
+    #[arg(long, value_name = "TIME", default_value = "2s", hide_short_help = true)]
     pub linger_timeout: Nanos,
 
-    /// Size of a request head; beyond: 431
-    #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = some_bytes)]
+    /// Largest request head; a larger one gets 431
+    #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = some_bytes, hide_short_help = true)]
     pub max_head: Bytes,
 
-    /// Size of a request target; beyond: 414
-    #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = some_bytes)]
+    /// Longest request target; a longer one gets 414
+    #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = some_bytes, hide_short_help = true)]
     pub max_target: Bytes,
 
-    /// Header fields of a request; beyond: 431
-    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=128))]
+    /// Maximum header fields of a request; more get 431
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=128), hide_short_help = true)]
     pub max_fields: u16,
 
-    /// Size of the content of a request, which is read and dropped; beyond: 413
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    /// Largest request content, which the server reads and drops; a larger one gets 413
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", hide_short_help = true)]
     pub max_body: Bytes,
 
-    /// Requests answered on one connection
-    #[arg(long, value_name = "N|inf", default_value = "inf")]
+    /// Maximum requests on one connection
+    #[arg(long, value_name = "N|inf", default_value = "inf", hide_short_help = true)]
     pub max_requests: Limit,
 }
 
