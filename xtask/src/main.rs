@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|usertcp|smped`
-//! and `cargo xtask check-report`.
+//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|usertcp|smped`,
+//! `cargo xtask campaign faults|suite` and `cargo xtask check-report`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
 //! prints ratios: absolute figures do not travel from one machine to another. Anyone can run one again; a
@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod campaign;
 mod proc;
 mod report;
 mod responder;
@@ -34,6 +35,9 @@ enum Chore {
     /// Measure Inrush beside its rivals
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Try what a server loses when something around it fails
+    #[command(subcommand)]
+    Campaign(campaign::Campaign),
     /// Check what a demonstration or experiments left behind: the records add up, the report can be read
     CheckReport {
         /// The folder that `inrush demo --out` or `inrush lab run --out` was given
@@ -52,6 +56,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(&bench),
+        Chore::Campaign(campaign) => campaign::run(&campaign),
         Chore::CheckReport { folder } => report::check(&folder),
         Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
     };

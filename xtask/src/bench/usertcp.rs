@@ -15,7 +15,7 @@
 
 mod rush;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use anyhow::Context;
@@ -198,7 +198,7 @@ fn measure(options: &Options, ground: &Ground, link: &str, play: &str) -> anyhow
 /// A listener of the server's side that nobody accepts from, with a queue that is full from the first
 /// connection on where it is short.
 fn silent_listener(ground: &Ground, backlog: i32) -> anyhow::Result<(OwnedFd, SocketAddr)> {
-    let address = SocketAddr::from((Ipv4Addr::from(ground.topology.server.addresses[0]), 0));
+    let address = SocketAddr::from((ground.topology.server.addresses[0], 0));
     let listener = ground.topology.server.enter(|| {
         let socket =
             rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

@@ -1,0 +1,229 @@
+//! `cargo xtask campaign faults|suite`: what a server loses when something around it fails, and the tests beside busy CPUs.
+//!
+//! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load while one
+//! fault happens again and again. The load's ledger says what was lost, by outcome; the fault says what may be.
+//!
+//! Leaves out rates past saturation and rivals: those are benchmarks and experiments.
+//!
+//! Invariants: the seed decides the order of the trials and every random choice of a fault. A trial holds if
+//! no outcome occurs that the fault does not allow, the server's own books balance, no descriptor stays, and the
+//! server ends with exit code 0 at SIGTERM.
+
+mod faults;
+mod peers;
+mod server;
+mod suite;
+
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use base::{Clock, Nanos, RealClock, Seed};
+use clap::{Args, Subcommand};
+use rand::seq::SliceRandom;
+use serde_json::Value;
+use sys::process::Program;
+
+use crate::bench::{TICK, build_inrush};
+use crate::table;
+use faults::{FAULTS, Fault, Scene};
+use server::Server;
+
+/// All of them.
+const ARCHITECTURES: [&str; 10] =
+    ["per-core", "sped", "tux", "amped", "mp", "smped", "mt", "knot-c", "knot-a", "seda"];
+/// Requests a second: far below what any architecture takes, so that a loss is the fault's doing.
+const RATE: u32 = 300;
+/// The load starts alone, so that every worker is there.
+const WARMUP: Nanos = Nanos::from_millis(500);
+/// Starting and ending a server and a load, beside the load itself.
+const OVERHEAD: Nanos = Nanos::from_millis(2_500);
+const SHORTEST: Nanos = Nanos::SECOND;
+
+/// What to try.
+#[derive(Subcommand)]
+pub enum Campaign {
+    /// Kill, stop, reread, truncate, fill, starve: every architecture under every fault; 20 minutes
+    Faults(Options),
+    /// The whole test suite again and again beside a busy loop on every CPU
+    Suite(suite::Options),
+}
+
+/// What `campaign faults` takes.
+#[derive(Args)]
+pub struct Options {
+    /// Decides the order of the trials and the random choices in them
+    #[arg(long, default_value = "1")]
+    seed: Seed,
+    /// How long the whole may take; each trial gets an equal part
+    #[arg(long, default_value = "20")]
+    minutes: f64,
+    /// Only this architecture; repeatable
+    #[arg(long = "arch", value_parser = ARCHITECTURES)]
+    architectures: Vec<String>,
+    /// Only this fault; repeatable
+    #[arg(long = "fault", value_parser = FAULTS.map(|fault| fault.name))]
+    faults: Vec<String>,
+}
+
+/// What came of one trial.
+struct Trial {
+    architecture: String,
+    fault: &'static Fault,
+    /// How often the fault happened.
+    times: u64,
+    offered: u64,
+    answered: u64,
+    p99: String,
+    /// Outcomes that are no correct reply, with their counts.
+    lost: Vec<(String, u64)>,
+    /// Why the trial does not hold; empty if it holds.
+    objections: Vec<String>,
+}
+
+/// Runs the campaign. Blocks.
+///
+/// # Errors
+/// A trial or a run of the suite failed, or could not be carried out.
+pub fn run(campaign: &Campaign) -> anyhow::Result<()> {
+    match campaign {
+        Campaign::Faults(options) => faults(options),
+        Campaign::Suite(options) => suite::run(options),
+    }
+}
+
+fn faults(options: &Options) -> anyhow::Result<()> {
+    let inrush = build_inrush()?;
+    let mut rng = options.seed.rng();
+    let wanted = |name: &str, only: &[String]| only.is_empty() || only.iter().any(|other| other == name);
+    let mut trials: Vec<(&str, &'static Fault)> = Vec::new();
+    for architecture in ARCHITECTURES.into_iter().filter(|name| wanted(name, &options.architectures)) {
+        let chosen = FAULTS.iter().filter(|fault| wanted(fault.name, &options.faults));
+        trials.extend(chosen.filter(|fault| fault.concerns(architecture)).map(|fault| (architecture, fault)));
+    }
+    ensure!(!trials.is_empty(), "these architectures do not know these faults");
+    trials.shuffle(&mut rng);
+    let each = Nanos((options.minutes * 60e9 / trials.len() as f64) as u64);
+    let duration = Nanos(each.0.saturating_sub(OVERHEAD.0 + WARMUP.0)).max(SHORTEST);
+    println!("seed {}: {} trials of {duration} at {RATE} requests a second", options.seed, trials.len());
+    let mut done = Vec::new();
+    for (number, (architecture, fault)) in trials.iter().enumerate() {
+        let seed = options.seed.child(&format!("trial {number}"));
+        let trial = carry_out(&inrush, architecture, fault, duration, seed)
+            .with_context(|| format!("{architecture}, {}", fault.name))?;
+        eprintln!("{:>4}/{} {}", number + 1, trials.len(), trial.line());
+        done.push(trial);
+    }
+    done.sort_by_key(|trial| (trial.fault.name, trial.architecture.clone()));
+    conclude(&done)
+}
+
+fn conclude(done: &[Trial]) -> anyhow::Result<()> {
+    let heading = ["fault", "server", "times", "offered", "answered", "p99", "lost", "allowed", ""];
+    let rows = done.iter().map(Trial::row);
+    println!(
+        "\n{}",
+        table::aligned(&[heading.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>())
+    );
+    let failed: Vec<&Trial> = done.iter().filter(|trial| !trial.objections.is_empty()).collect();
+    for trial in &failed {
+        println!("{}", trial.line());
+    }
+    if failed.is_empty() {
+        println!("all {} trials hold", done.len());
+        return Ok(());
+    }
+    bail!("{} of {} trials do not hold", failed.len(), done.len())
+}
+
+/// One architecture under one fault.
+fn carry_out(
+    inrush: &Path,
+    architecture: &str,
+    fault: &'static Fault,
+    duration: Nanos,
+    seed: Seed,
+) -> anyhow::Result<Trial> {
+    let clock = RealClock::new();
+    let mut server = Server::start(inrush, architecture, fault)?;
+    let url = format!("http://{}/{}", server.address, server::SMALL);
+    let (warmup, seconds) = (WARMUP.to_string(), duration.to_string());
+    let flags = ["--warmup", &warmup, "--duration", &seconds, "--output", "json"];
+    let load = Program::new(inrush)
+        .arguments(["load", &url, "--rate", &RATE.to_string(), "--seed", &seed.to_string()])
+        .arguments(flags);
+    let before = server.sockets()?;
+    let started = clock.now();
+    let mut scene = Scene::new(&mut server, seed.child("faults").rng());
+    let mut failure = None;
+    let output = load.start().context("cannot start inrush load")?.output(TICK, || {
+        let since = clock.now() - started;
+        let happens = since > WARMUP && since < WARMUP + duration;
+        if happens && failure.is_none() {
+            failure = scene.advance(fault, since - WARMUP).err();
+        }
+        true
+    })?;
+    let times = scene.end()?;
+    if let Some(error) = failure {
+        return Err(error.context("the fault could not be made"));
+    }
+    let result: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("no result: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
+    let mut trial = Trial::of(architecture, fault, times, &result)?;
+    trial.objections.extend(server.objections(fault, before, &clock)?);
+    Ok(trial)
+}
+
+impl Trial {
+    fn of(architecture: &str, fault: &'static Fault, times: u64, result: &Value) -> anyhow::Result<Trial> {
+        let outcomes = result["outcomes"].as_object().context("the result has no outcomes")?;
+        let counts = outcomes.iter().map(|(name, count)| (name.clone(), count.as_u64().unwrap_or(0)));
+        let (answered, mut lost): (Vec<_>, Vec<_>) = counts.partition(|(name, _)| name == "ok");
+        lost.push(("unanswered".to_owned(), result["in_flight_at_end"].as_u64().unwrap_or(0)));
+        lost.retain(|(_, count)| *count > 0);
+        let not_allowed = lost.iter().filter(|(name, count)| *count > fault.allows(name, times));
+        let mut objections: Vec<String> =
+            not_allowed.map(|(name, count)| format!("{count} {name} are not allowed")).collect();
+        let offered = result["offered"].as_u64().context("the result has no offered")?;
+        if offered == 0 {
+            objections.push("nothing was offered".to_owned());
+        }
+        if fault.happens() && times == 0 {
+            objections.push("the fault did not happen".to_owned());
+        }
+        let p99 = result["latency_sent_ns"]["answered"]["p99"].as_u64();
+        Ok(Trial {
+            architecture: architecture.to_owned(),
+            fault,
+            times,
+            offered,
+            answered: answered.iter().map(|(_, count)| count).sum(),
+            p99: p99.map_or_else(String::new, |ns| Nanos(ns).approximate().to_string()),
+            lost,
+            objections,
+        })
+    }
+
+    fn row(&self) -> [String; 9] {
+        let lost: Vec<String> = self.lost.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        [
+            self.fault.name.to_owned(),
+            self.architecture.clone(),
+            self.times.to_string(),
+            self.offered.to_string(),
+            self.answered.to_string(),
+            self.p99.clone(),
+            if lost.is_empty() { "0".to_owned() } else { lost.join(" ") },
+            self.fault.allowance(),
+            if self.objections.is_empty() { "holds" } else { "FAILS" }.to_owned(),
+        ]
+    }
+
+    fn line(&self) -> String {
+        let verdict = match self.objections.is_empty() {
+            true => format!("holds, {} of {} answered", self.answered, self.offered),
+            false => self.objections.join("; "),
+        };
+        format!("{}, {}: {verdict}", self.architecture, self.fault.name)
+    }
+}

@@ -1,0 +1,319 @@
+//! The faults: what happens, how often, to which architectures, and what may be lost by it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::TcpStream;
+
+use base::{Bytes, Nanos, Rng};
+use rand::RngExt;
+
+use rand::seq::IndexedRandom;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+
+use super::peers;
+use super::server::{LARGE, LARGE_BYTES, MANY, SMALL, Server};
+
+/// One fault.
+pub struct Fault {
+    /// For the table and the command line.
+    pub name: &'static str,
+    /// The architectures that know it; all if empty.
+    architectures: &'static [&'static str],
+    /// Flags of the server.
+    pub flags: &'static [&'static str],
+    /// Descriptors that the server may have.
+    pub descriptors: Option<u32>,
+    /// The server ends by it.
+    pub ends_the_server: bool,
+    /// The time between two occurrences; nothing where the flags or limits are the fault.
+    every: Option<(Nanos, Act)>,
+    /// The outcomes that may occur. All others may not.
+    may_lose: &'static [(&'static str, Allowance)],
+}
+
+/// Makes a fault happen, and returns how often it did.
+type Act = fn(&mut Scene<'_>) -> anyhow::Result<u64>;
+
+/// How many requests may end with an outcome.
+#[derive(Clone, Copy)]
+enum Allowance {
+    /// For each occurrence.
+    Each(u64),
+    /// Any number: the server said no, in time and by a reply or a refusal.
+    Any,
+}
+
+const PROCESSES: &[&str] = &["mp", "smped"];
+/// What a killed process holds: the connections of 10 ms at the load's rate.
+const HELD: Allowance = Allowance::Each(3);
+
+const NONE: Fault = Fault {
+    name: "",
+    architectures: &[],
+    flags: &[],
+    descriptors: None,
+    ends_the_server: false,
+    every: None,
+    may_lose: &[],
+};
+
+/// All faults.
+pub const FAULTS: [Fault; 14] = [
+    Fault { name: "none", ..NONE },
+    Fault {
+        name: "worker-killed",
+        architectures: PROCESSES,
+        every: Some((Nanos::from_millis(500), kill_worker)),
+        may_lose: &[("reset", HELD), ("malformed", HELD)],
+        ..NONE
+    },
+    Fault {
+        name: "helper-killed",
+        architectures: &["amped"],
+        every: Some((Nanos::from_millis(500), kill_worker)),
+        ..NONE
+    },
+    Fault {
+        name: "worker-stopped",
+        architectures: PROCESSES,
+        every: Some((Nanos::from_millis(300), stop_or_continue_worker)),
+        ..NONE
+    },
+    Fault { name: "sighup-storm", every: Some((Nanos::from_millis(10), reread)), ..NONE },
+    Fault { name: "file-truncated", every: Some((Nanos::from_millis(100), truncate)), ..NONE },
+    Fault { name: "disk-full", flags: &["--access-log=/dev/full"], ..NONE },
+    Fault {
+        name: "few-descriptors",
+        descriptors: Some(128),
+        every: Some((Nanos::from_millis(20), hold_idle)),
+        may_lose: &[("shed", Allowance::Any)],
+        ..NONE
+    },
+    Fault {
+        name: "few-connections",
+        flags: &["--max-connections=40"],
+        every: Some((Nanos::from_millis(20), hold_idle)),
+        may_lose: &[("shed", Allowance::Any)],
+        ..NONE
+    },
+    Fault {
+        name: "little-memory",
+        flags: &["--small-file=64KiB", "--cache-memory=1GiB"],
+        every: Some((Nanos::from_millis(20), fill_cache)),
+        may_lose: &[("shed", Allowance::Any), ("status_error", Allowance::Any)],
+        ..NONE
+    },
+    Fault {
+        name: "slow-readers",
+        flags: &["--write-timeout=1s"],
+        every: Some((Nanos::from_millis(50), read_nothing)),
+        ..NONE
+    },
+    Fault {
+        name: "slowloris",
+        flags: &["--header-timeout=1s"],
+        every: Some((Nanos::from_millis(50), drip)),
+        ..NONE
+    },
+    Fault { name: "garbage", every: Some((Nanos::from_millis(5), send_garbage)), ..NONE },
+    Fault {
+        name: "sigterm",
+        ends_the_server: true,
+        every: Some((Nanos::from_millis(700), terminate)),
+        may_lose: &[("refused", Allowance::Any)],
+        ..NONE
+    },
+];
+
+impl Fault {
+    /// Whether an architecture knows it.
+    pub fn concerns(&self, architecture: &str) -> bool {
+        self.architectures.is_empty() || self.architectures.contains(&architecture)
+    }
+
+    /// Whether it happens during the load; the others are there from the start.
+    pub fn happens(&self) -> bool {
+        self.every.is_some()
+    }
+
+    /// Whether it asks for more files than the load does.
+    pub fn needs_many_files(&self) -> bool {
+        self.name == "little-memory"
+    }
+
+    /// How many requests may end with an outcome.
+    pub fn allows(&self, outcome: &str, times: u64) -> u64 {
+        let found = self.may_lose.iter().find(|(name, _)| *name == outcome);
+        match found {
+            None => 0,
+            Some((_, Allowance::Each(count))) => count * times,
+            Some((_, Allowance::Any)) => u64::MAX,
+        }
+    }
+
+    /// The same in words.
+    pub fn allowance(&self) -> String {
+        let in_words = |(name, allowance): &(&str, Allowance)| match allowance {
+            Allowance::Each(count) => format!("{count} {name} each"),
+            Allowance::Any => name.to_string(),
+        };
+        let all: Vec<String> = self.may_lose.iter().map(in_words).collect();
+        if all.is_empty() { "0".to_owned() } else { all.join(", ") }
+    }
+}
+
+/// A server, and what a fault remembers between two occurrences.
+pub struct Scene<'a> {
+    server: &'a mut Server,
+    rng: Rng,
+    next: Nanos,
+    times: u64,
+    stopped: Option<Pid>,
+    held: Vec<TcpStream>,
+}
+
+impl<'a> Scene<'a> {
+    /// Nothing has happened yet.
+    pub fn new(server: &'a mut Server, rng: Rng) -> Scene<'a> {
+        Scene { server, rng, next: Nanos::ZERO, times: 0, stopped: None, held: Vec::new() }
+    }
+
+    /// Lets a fault happen as often as it is due.
+    ///
+    /// # Errors
+    /// It cannot be made to happen.
+    pub fn advance(&mut self, fault: &Fault, since: Nanos) -> anyhow::Result<()> {
+        let Some((every, act)) = fault.every else { return Ok(()) };
+        while since >= self.next {
+            self.times += act(self)?;
+            self.next += every;
+        }
+        Ok(())
+    }
+
+    /// Undoes what lasts, and returns how often the fault happened.
+    ///
+    /// # Errors
+    /// A stopped process cannot be continued.
+    pub fn end(mut self) -> anyhow::Result<u64> {
+        if let Some(worker) = self.stopped.take() {
+            kill_process(worker, Signal::CONT)?;
+        }
+        Ok(self.times)
+    }
+
+    fn worker(&mut self) -> Option<Pid> {
+        self.server.workers().choose(&mut self.rng).copied()
+    }
+
+    /// Holds a connection and lets go of the oldest of more than `most`.
+    fn hold(&mut self, stream: TcpStream, most: usize) {
+        self.held.push(stream);
+        if self.held.len() > most {
+            self.held.remove(0);
+        }
+    }
+}
+
+fn kill_worker(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    let Some(worker) = scene.worker() else { return Ok(0) };
+    kill_process(worker, Signal::KILL)?;
+    Ok(1)
+}
+
+fn stop_or_continue_worker(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    if let Some(worker) = scene.stopped.take() {
+        kill_process(worker, Signal::CONT)?;
+        return Ok(0);
+    }
+    scene.stopped = scene.worker();
+    let Some(worker) = scene.stopped else { return Ok(0) };
+    kill_process(worker, Signal::STOP)?;
+    Ok(1)
+}
+
+/// Whole, empty, half-written and wrong by turns.
+fn reread(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    const TEXTS: [&str; 4] =
+        ["accept-limit = \"1\"\n", "", "accept-limit = \"in", "accept-limit = \"many\"\n"];
+    fs::write(scene.server.config(), TEXTS[scene.times as usize % TEXTS.len()])?;
+    scene.server.child().signal(Signal::HUP)?;
+    Ok(1)
+}
+
+/// A client asks for a long file, which is cut short and made long again.
+fn truncate(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    let stream = peers::asking(scene.server.address, LARGE)?;
+    let file = File::options().write(true).open(scene.server.file(LARGE))?;
+    file.set_len(scene.rng.random_range(0..LARGE_BYTES))?;
+    file.set_len(LARGE_BYTES)?;
+    scene.hold(stream, 8);
+    Ok(1)
+}
+
+fn hold_idle(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    let stream = peers::idle(scene.server.address, SMALL)?;
+    scene.hold(stream, 200);
+    Ok(1)
+}
+
+/// At first, 8 MiB are all the address space that the server gets from now on. Then it is asked for many files.
+fn fill_cache(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    if scene.times == 0 {
+        let first = Pid::from_raw(scene.server.child().id() as i32);
+        for process in scene.server.workers().into_iter().chain(first) {
+            let most = address_space(process)?.0 + (8 << 20);
+            let hard = getrlimit(Resource::As).maximum;
+            prlimit(Some(process), Resource::As, Rlimit { current: Some(most), maximum: hard })?;
+        }
+    }
+    let file = format!("{}.bin", scene.rng.random_range(0..MANY));
+    peers::idle(scene.server.address, &file)?;
+    Ok(1)
+}
+
+fn address_space(process: Pid) -> anyhow::Result<Bytes> {
+    let text = fs::read_to_string(format!("/proc/{}/statm", process.as_raw_nonzero()))?;
+    let pages: u64 = text.split_whitespace().next().unwrap_or_default().parse()?;
+    Ok(Bytes(pages * rustix::param::page_size() as u64))
+}
+
+fn read_nothing(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    let stream = peers::asking(scene.server.address, LARGE)?;
+    scene.hold(stream, 8);
+    Ok(1)
+}
+
+/// Each of a few clients sends one more byte of a head that never ends.
+fn drip(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    // The server has given up those that cannot send any more.
+    scene.held.retain_mut(|stream| stream.write_all(b"x").is_ok());
+    if scene.held.len() < 8 {
+        let mut stream = peers::silent(scene.server.address)?;
+        stream.write_all(b"GET / HTTP/1.1\r\nx-")?;
+        scene.held.push(stream);
+    }
+    Ok(1)
+}
+
+fn send_garbage(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    const KNOWN: [&[u8]; 4] = [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"SSH-2.0-x\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/5.6\r\n\r\n",
+    ];
+    let random: [u8; 64] = scene.rng.random();
+    let bytes = if scene.rng.random() { &random[..] } else { KNOWN[scene.rng.random_range(0..KNOWN.len())] };
+    peers::garbage(scene.server.address, bytes)?;
+    Ok(1)
+}
+
+fn terminate(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    // Not at once: the load is to be well under way.
+    if scene.next == Nanos::ZERO || scene.times > 0 {
+        return Ok(0);
+    }
+    scene.server.child().ask_to_end()?;
+    Ok(1)
+}

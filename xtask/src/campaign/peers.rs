@@ -1,0 +1,52 @@
+//! Clients that misbehave.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// The longest that a misbehaving client waits for anything.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection on which nothing has been said.
+///
+/// # Errors
+/// Those of connecting.
+pub fn silent(address: SocketAddr) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).context("cannot connect")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// A connection that has asked for a file and does not read.
+///
+/// # Errors
+/// Those of connecting and sending.
+pub fn asking(address: SocketAddr, file: &str) -> anyhow::Result<TcpStream> {
+    let mut stream = silent(address)?;
+    write!(stream, "GET /{file} HTTP/1.1\r\nHost: campaign\r\n\r\n")?;
+    Ok(stream)
+}
+
+/// A keep-alive connection that has had its first reply and goes on to say nothing. The server may refuse it.
+///
+/// # Errors
+/// Those of connecting and sending.
+pub fn idle(address: SocketAddr, file: &str) -> anyhow::Result<TcpStream> {
+    let mut stream = asking(address, file)?;
+    // The reply is short: one read has all of it or its head, and either will do.
+    let _ = stream.read(&mut [0; 4096]);
+    Ok(stream)
+}
+
+/// Sends bytes that are no request. The server may have closed the connection already.
+///
+/// # Errors
+/// Those of connecting.
+pub fn garbage(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<()> {
+    let mut stream = silent(address)?;
+    let _ = stream.write_all(bytes);
+    Ok(())
+}

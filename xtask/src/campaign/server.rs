@@ -1,0 +1,182 @@
+//! The server of a trial: `inrush serve` on loopback, looked at from outside.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::ChildStderr;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use base::{Clock, Nanos};
+use rustix::process::Pid;
+use serde_json::Value;
+use sys::process::{Child, Program};
+
+use super::faults::Fault;
+use crate::bench::TICK;
+
+/// The file of the load: 1 KiB, held in memory.
+pub const SMALL: &str = "small.bin";
+/// A file that is sent in many pieces.
+pub const LARGE: &str = "large.bin";
+/// The length of [`LARGE`].
+pub const LARGE_BYTES: u64 = 8 << 20;
+/// Files that together are more than a small cache takes: `0.bin` and so on, 32 KiB each.
+pub const MANY: usize = 2_000;
+
+/// Time for the server's books to settle, and for it to end.
+const PATIENCE: Nanos = Nanos::from_secs(10);
+/// Worker processes and threads of the architectures that serve one connection each.
+const WORKERS: &str = "20";
+
+/// A server that runs; killed when dropped.
+pub struct Server {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    folder: tempfile::TempDir,
+    admin: SocketAddr,
+    /// Where it serves.
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// Starts an architecture with the flags and limits of a fault, and waits until it listens.
+    ///
+    /// # Errors
+    /// It does not start, with its messages.
+    pub fn start(inrush: &Path, architecture: &str, fault: &Fault) -> anyhow::Result<Server> {
+        let folder = tempfile::tempdir()?;
+        let site = folder.path().join("site");
+        fs::create_dir(&site)?;
+        fs::write(site.join(SMALL), [b's'; 1024])?;
+        fs::write(site.join(LARGE), vec![b'l'; LARGE_BYTES as usize])?;
+        for number in 0..if fault.needs_many_files() { MANY } else { 0 } {
+            fs::write(site.join(format!("{number}.bin")), [b'm'; 32 << 10])?;
+        }
+        let config = folder.path().join("serve.toml");
+        fs::write(&config, "accept-limit = \"1\"\n")?;
+        let limit = fault.descriptors.map_or_else(String::new, |most| format!("ulimit -n {most}; "));
+        let mut program = Program::new("sh")
+            .arguments(["-c", &format!("{limit}exec \"$0\" \"$@\"")])
+            .arguments([inrush])
+            .arguments(["serve", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--drain-timeout=3s"])
+            .arguments(["--arch", architecture])
+            .arguments([Path::new("--config"), &config])
+            .arguments(fault.flags);
+        if ["mp", "mt"].contains(&architecture) {
+            program = program.arguments(["--workers", WORKERS]);
+        }
+        let mut child = program.arguments([&site]).start().context("cannot start inrush serve")?;
+        let mut stderr = BufReader::new(child.stderr.take().context("no stderr")?);
+        let (mut said, mut address, mut admin) = (String::new(), None, None);
+        while address.is_none() || admin.is_none() {
+            let from = said.len();
+            ensure!(stderr.read_line(&mut said)? > 0, "it ended at the start:\n{said}");
+            let line = said[from..].trim_end();
+            address = address.or(line.strip_prefix("listening on ").and_then(|text| text.parse().ok()));
+            admin = admin.or(line.strip_prefix("admin on ").and_then(|text| text.parse().ok()));
+        }
+        let addresses = address.zip(admin).context("it listens nowhere")?;
+        Ok(Server { child, stderr, folder, address: addresses.0, admin: addresses.1 })
+    }
+
+    /// A file that it serves.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join("site").join(name)
+    }
+
+    /// Its config file.
+    pub fn config(&self) -> PathBuf {
+        self.folder.path().join("serve.toml")
+    }
+
+    /// Its first process.
+    pub fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// The processes that it has started.
+    pub fn workers(&self) -> Vec<Pid> {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
+        let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        let numbers: Vec<i32> = children
+            .flat_map(|line| line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        numbers.into_iter().filter_map(Pid::from_raw).collect()
+    }
+
+    /// The sockets of its first process.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn sockets(&self) -> anyhow::Result<usize> {
+        let folder = format!("/proc/{}/fd", self.child.id());
+        let descriptors = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+        let names = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        Ok(names.filter(|name| name.to_string_lossy().starts_with("socket:")).count())
+    }
+
+    fn status(&self) -> anyhow::Result<Value> {
+        let mut stream = TcpStream::connect(self.admin)?;
+        stream.set_read_timeout(Some(Duration::from(PATIENCE)))?;
+        stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply)?;
+        let (_, body) = reply.split_once("\r\n\r\n").context("/status has no end of its head")?;
+        serde_json::from_str(body).context("/status is no JSON")
+    }
+
+    /// Everything that is wrong with the server after a trial: connections and sockets that stay, an exit code, a
+    /// panic. Ends the server.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn objections(
+        &mut self,
+        fault: &Fault,
+        sockets_before: usize,
+        clock: &impl Clock,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut objections = Vec::new();
+        if !fault.ends_the_server {
+            if let Some(exit) = self.child.wait(Nanos::ZERO)? {
+                objections.push(format!("the server ended by itself: {:?}", exit.status));
+            } else {
+                objections.extend(self.leftovers(sockets_before, clock)?);
+            }
+            self.child.ask_to_end()?;
+        }
+        match self.child.wait(PATIENCE)? {
+            Some(exit) if exit.status.success() => {}
+            Some(exit) => objections.push(format!("the server ended with {:?}", exit.status)),
+            None => objections.push(format!("the server did not end within {PATIENCE} of SIGTERM")),
+        }
+        self.child.kill()?;
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said)?;
+        objections.extend(said.lines().filter(|line| line.contains("panicked")).map(str::to_owned));
+        Ok(objections)
+    }
+
+    /// Connections and sockets that are there though nobody is connected any more.
+    fn leftovers(&mut self, sockets_before: usize, clock: &impl Clock) -> anyhow::Result<Option<String>> {
+        let deadline = clock.now() + PATIENCE;
+        loop {
+            let connections = self.status()?["connections"].as_u64().context("/status has no connections")?;
+            let sockets = self.sockets()?;
+            if connections == 0 && sockets <= sockets_before {
+                return Ok(None);
+            }
+            if clock.now() > deadline {
+                return Ok(Some(format!(
+                    "{connections} connections and {sockets} sockets stay, {sockets_before} were there before"
+                )));
+            }
+            if self.child.wait(TICK)?.is_some() {
+                return Ok(Some("the server ended by itself".to_owned()));
+            }
+        }
+    }
+}
