@@ -20,7 +20,7 @@ use crate::choices::{Choice, SmpedSettings};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
-use crate::processes::Worker;
+use crate::processes::{Control, Worker};
 
 /// All of them, the default first.
 pub const ALL: &[&Architecture] = &[
@@ -51,8 +51,8 @@ pub struct Architecture {
     pub(crate) uses: &'static [Choice],
     /// Starts its loops.
     pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
-    /// What its worker processes do, if it has any.
-    pub(crate) work: Option<fn(Worker) -> Result<(), ServeError>>,
+    /// What its worker processes do with the control socket to their parent, if it has any.
+    pub(crate) work: Option<fn(Worker, Control) -> Result<(), ServeError>>,
 }
 
 impl Architecture {

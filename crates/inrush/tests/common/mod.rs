@@ -12,7 +12,7 @@ mod server;
 pub use client::Client;
 pub use files::{Files, pattern, set_length};
 pub use prometheus::{check_metrics, samples};
-pub use server::{Server, Status, has_ended};
+pub use server::{Server, Status, has_ended, sockets};
 
 use std::time::Duration;
 

@@ -134,11 +134,7 @@ impl Server {
 
     /// How many sockets it and its processes have open.
     pub fn sockets(&self) -> usize {
-        let of = |process: u32| {
-            let folder = std::fs::read_dir(format!("/proc/{process}/fd"));
-            folder.map_or(0, |folder| folder.filter_map(Result::ok).filter(is_socket).count())
-        };
-        self.children().into_iter().chain([self.child.id()]).map(of).sum()
+        self.children().into_iter().chain([self.child.id()]).map(sockets).sum()
     }
 
     /// The processes that it has started.
@@ -202,6 +198,12 @@ impl Server {
     fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32).unwrap()
     }
+}
+
+/// The sockets that a process has open.
+pub fn sockets(process: u32) -> usize {
+    let folder = std::fs::read_dir(format!("/proc/{process}/fd"));
+    folder.map_or(0, |folder| folder.filter_map(Result::ok).filter(is_socket).count())
 }
 
 fn is_socket(entry: &std::fs::DirEntry) -> bool {

@@ -33,6 +33,18 @@ fn stop(server: Server) {
     assert!(children.into_iter().all(has_ended), "a process is left");
 }
 
+/// Waits until every worker process has its name. A worker has received its descriptors by then, and opens no
+/// other sockets.
+fn all_workers_have_begun(server: &mut Server, processes: usize) {
+    let named = |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let begun = |child: &u32| [" worker ", " helper "].iter().any(|noun| named(*child).contains(noun));
+    server.eventually_of("all workers", |server| {
+        let started = server.status().count("workers_started") == processes as u64;
+        let children = server.children();
+        started && children.len() == processes && children.iter().all(begun)
+    });
+}
+
 #[test]
 fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
     let files = Files::new();
@@ -43,15 +55,7 @@ fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
             "--arch=smped" | "--arch=amped" => 3,
             _ => 0,
         };
-        // A worker process has what it inherits when it has its name.
-        let named =
-            |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-        server.eventually_of("all workers", |server| {
-            let children = server.children();
-            let begun =
-                |child: &u32| [" worker ", " helper "].iter().any(|noun| named(*child).contains(noun));
-            children.len() == processes && children.iter().all(begun)
-        });
+        all_workers_have_begun(&mut server, processes);
         let before = server.sockets();
         many_at_once(&mut server);
         server.eventually_of("the sockets of before", |server| server.sockets() == before);

@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Client, Files, Server, Status, has_ended, pattern};
+use crate::common::{Client, Files, Server, Status, has_ended, pattern, sockets};
 
 fn mp(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=mp"], flags].concat())
@@ -37,6 +37,18 @@ fn ps_shows_what_they_are() {
     shown.sort();
     let expected = (0..3).map(|place| (format!("mp worker {place}"), format!("inrush: mp worker {place} ")));
     assert_eq!(shown, expected.collect::<Vec<_>>());
+    server.stop_well();
+}
+
+#[test]
+fn a_worker_keeps_no_socket_but_its_control_socket_and_the_listener() {
+    let files = Files::new();
+    let server = mp(&files, &["--workers=1"]);
+    let mut client = server.client();
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
+    // The control socket as standard input and once more, the listener, and the connection.
+    assert_eq!(sockets(server.children()[0]), 4);
+    drop(client);
     server.stop_well();
 }
 

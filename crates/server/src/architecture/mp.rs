@@ -50,7 +50,7 @@ use crate::driver::waiters::{Waiters, sleep};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
-use crate::processes::{Event, Fleet, Role, Sent, Worker};
+use crate::processes::{Control, Event, Fleet, Message, Role, Sent, Worker};
 use crate::service::{Costly, SharedSite};
 use crate::slots::Slots;
 
@@ -270,7 +270,7 @@ fn bury(waiters: &Waiters, event: &Event) {
 }
 
 /// A worker process: takes up to accept-limit connections, serves them in turn, and again.
-fn work(mut worker: Worker) -> Result<(), ServeError> {
+fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let mut inherited = std::mem::take(&mut worker.inherited).into_iter();
     let waiters = inherited.next().ok_or(ServeError::NoParent)?;
     let listeners = inherited.map(Listener::inherited).collect::<io::Result<Vec<_>>>();
@@ -282,8 +282,8 @@ fn work(mut worker: Worker) -> Result<(), ServeError> {
     let group = Group::among_processes(waiters, listeners, share).map_err(system("make an eventfd"))?;
     let group = Arc::new(group);
     let (takes, ends, drain_timeout) = (Arc::clone(&group), Arc::clone(&group), config.drain_timeout);
-    worker
-        .obey(move |message| takes.hand_over(message.descriptors), move || ends.end_within(drain_timeout))?;
+    let hand_over = move |message: Message| takes.hand_over(message.descriptors);
+    worker.obey(control, hand_over, move || ends.end_within(drain_timeout))?;
     let service =
         Costly { site: SharedSite::of_one_thread(&worker.plan.root(), &config.site), burn: config.burn };
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());

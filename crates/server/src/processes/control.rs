@@ -98,14 +98,6 @@ impl Control {
         Control::new(socket)
     }
 
-    /// The same end again, for another thread.
-    ///
-    /// # Errors
-    /// EMFILE.
-    pub fn duplicate(&self) -> io::Result<Control> {
-        self.socket.try_clone().map(Control::new)
-    }
-
     /// Sends a message of the architecture's own, of at most `MOST_BYTES` and `MOST_DESCRIPTORS`. Never
     /// blocks.
     ///

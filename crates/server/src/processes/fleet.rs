@@ -222,6 +222,8 @@ impl Fleet {
             .reading_from(theirs.as_fd())
             .with_streams(Streams::Output)
             .start()?;
+        // From here on the worker alone has its end: whoever sees the worker sees all descriptors that it keeps.
+        drop(theirs);
         let token = 2 * place as u64;
         epoll::control(&self.watched, Operation::Add, child.end().as_raw_fd(), bits::IN, token)?;
         let socket = control.as_fd().as_raw_fd();

@@ -29,8 +29,6 @@ pub struct Worker {
     pub place: usize,
     /// What it builds from; the accept-limit is the parent's own.
     pub plan: Plan,
-    /// To its parent.
-    pub control: Control,
     /// What it counts, and the architecture's words, in shared memory.
     pub slot: Arc<Slot>,
     /// The descriptors that the fleet had for it, in the same order.
@@ -59,18 +57,17 @@ impl Worker {
         }
     }
 
-    /// Starts a thread that listens to the parent on the control socket, which nobody else may read then: hands
-    /// over what is said, and that the worker is to drain; applies a changed configuration; and ends the process
-    /// when the parent is gone.
+    /// Starts a thread that reads the control socket. The thread hands messages to `said`, calls `drain` when the
+    /// worker is to drain, applies a changed configuration, and ends the process when the parent has ended.
     ///
     /// # Errors
-    /// [`ServeError::System`]: no thread or descriptor left.
+    /// [`ServeError::System`]: no thread left.
     pub fn obey(
         &self,
+        control: Control,
         mut said: impl FnMut(Message) + Send + 'static,
         drain: impl Fn() + Send + 'static,
     ) -> Result<(), ServeError> {
-        let control = self.control.duplicate().map_err(system("keep the control socket"))?;
         let reconfigure = self.reconfigurer();
         let body = move || {
             loop {
@@ -126,7 +123,7 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     let log = access_log::of(&config)?;
     let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None)?;
     let (place, slot, inherited) = (start.place, Arc::new(slot), start.inherited);
-    work(Worker { place, plan, control, slot, inherited, parse })?;
+    work(Worker { place, plan, slot, inherited, parse }, control)?;
     if let Some((sender, end)) = log {
         access_log::close(sender, &end);
     }

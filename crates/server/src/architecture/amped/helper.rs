@@ -15,7 +15,7 @@ use crate::error::{ServeError, system};
 use crate::processes::{Control, Heard, Message, Sent, Worker, orphaned};
 
 /// Fetches what the parent asks for, until it is told to end. Blocks.
-pub fn work(worker: Worker) -> Result<(), ServeError> {
+pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     let mut options = worker.plan.config().site.clone();
     options.cache.entries = 0;
     options.cache.fresh_for = Nanos::ZERO;
@@ -24,13 +24,13 @@ pub fn work(worker: Worker) -> Result<(), ServeError> {
     let mut helper = Helper { site, clock, scratch: vec![0; TOUCH_BYTES].into_boxed_slice() };
     let reconfigure = worker.reconfigurer();
     loop {
-        match worker.control.receive().map_err(system("understand the parent"))? {
+        match control.receive().map_err(system("understand the parent"))? {
             Heard::Message(message) => {
-                helper.serve(message, &worker.control).map_err(system("answer the parent"))?;
+                helper.serve(message, &control).map_err(system("answer the parent"))?;
             }
             Heard::Changed(text) => reconfigure(&text),
             Heard::Drain => return Ok(()),
-            Heard::Nothing => worker.control.wait(),
+            Heard::Nothing => control.wait(),
             Heard::Gone => orphaned(),
         }
     }

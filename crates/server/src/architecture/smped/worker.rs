@@ -30,13 +30,13 @@ const RETRY: Nanos = Nanos::MILLISECOND;
 ///
 /// # Errors
 /// [`ServeError::System`]: descriptors; its loop fails in a way that is our mistake.
-pub fn work(worker: Worker) -> Result<(), ServeError> {
+pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     let log = worker.plan.log();
     let board = worker.board(move |counters| {
         counters.loops.log_lines_dropped = log.as_ref().map_or(0, LogSender::dropped);
     });
     let (stop, reconfigure) = (Stop::new().map_err(system("make an eventfd"))?, worker.reconfigurer());
-    let Worker { plan, control, .. } = worker;
+    let plan = worker.plan;
     let settings = plan.config().smped.clone().unwrap_or_default();
     let arrivals = Passed::new(control, settings.period, stop.clone(), reconfigure);
     let parts = Parts { board, stop, ..plan.parts_for(arrivals, usize::MAX)? };
