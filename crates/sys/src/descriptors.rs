@@ -23,6 +23,11 @@ pub fn raise_limit(needed: u64) -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
+/// The most descriptors that this process may have open; nothing where there is no limit.
+pub fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Makes the table of descriptors as large as `count` needs, or as the limit allows: best before there is a second
 /// thread. Where there is no memory for it, it grows as it would have.
 pub fn make_room(count: u64) {

@@ -54,31 +54,30 @@ pub enum Op {
 
 impl Op {
     fn encode(self) -> libc::sock_filter {
-        let plain = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
         let header = |offset: u32| (libc::SKF_NET_OFF as u32).wrapping_add(offset);
         let (load, alu, jump) = (libc::BPF_LD | libc::BPF_ABS, libc::BPF_ALU, libc::BPF_JMP);
         match self {
-            Op::LoadCpu => plain(load | libc::BPF_W, (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32),
-            Op::LoadByte(offset) => plain(load | libc::BPF_B, header(offset)),
-            Op::LoadHalf(offset) => plain(load | libc::BPF_H, header(offset)),
-            Op::LoadWord(offset) => plain(load | libc::BPF_W, header(offset)),
-            Op::LoadMemory(word) => plain(libc::BPF_LD | libc::BPF_MEM, word),
-            Op::StoreMemory(word) => plain(libc::BPF_ST, word),
-            Op::CopyToIndex => plain(libc::BPF_MISC | libc::BPF_TAX, 0),
-            Op::And(mask) => plain(alu | libc::BPF_AND | libc::BPF_K, mask),
-            Op::XorIndex => plain(alu | libc::BPF_XOR | libc::BPF_X, 0),
-            Op::Xor(mask) => plain(alu | libc::BPF_XOR | libc::BPF_K, mask),
-            Op::Multiply(by) => plain(alu | libc::BPF_MUL | libc::BPF_K, by),
-            Op::Modulo(by) => plain(alu | libc::BPF_MOD | libc::BPF_K, by),
-            Op::ShiftRight(bits) => plain(alu | libc::BPF_RSH | libc::BPF_K, bits),
-            Op::Skip(operations) => plain(jump | libc::BPF_JA, operations),
+            Op::LoadCpu => statement(load | libc::BPF_W, (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32),
+            Op::LoadByte(offset) => statement(load | libc::BPF_B, header(offset)),
+            Op::LoadHalf(offset) => statement(load | libc::BPF_H, header(offset)),
+            Op::LoadWord(offset) => statement(load | libc::BPF_W, header(offset)),
+            Op::LoadMemory(word) => statement(libc::BPF_LD | libc::BPF_MEM, word),
+            Op::StoreMemory(word) => statement(libc::BPF_ST, word),
+            Op::CopyToIndex => statement(libc::BPF_MISC | libc::BPF_TAX, 0),
+            Op::And(mask) => statement(alu | libc::BPF_AND | libc::BPF_K, mask),
+            Op::XorIndex => statement(alu | libc::BPF_XOR | libc::BPF_X, 0),
+            Op::Xor(mask) => statement(alu | libc::BPF_XOR | libc::BPF_K, mask),
+            Op::Multiply(by) => statement(alu | libc::BPF_MUL | libc::BPF_K, by),
+            Op::Modulo(by) => statement(alu | libc::BPF_MOD | libc::BPF_K, by),
+            Op::ShiftRight(bits) => statement(alu | libc::BPF_RSH | libc::BPF_K, bits),
+            Op::Skip(operations) => statement(jump | libc::BPF_JA, operations),
             Op::SkipUnless(value, skipped) => {
-                libc::sock_filter { jf: skipped, ..plain(jump | libc::BPF_JEQ | libc::BPF_K, value) }
+                libc::sock_filter { jf: skipped, ..statement(jump | libc::BPF_JEQ | libc::BPF_K, value) }
             }
             Op::SkipIfAtLeast(value, skipped) => {
-                libc::sock_filter { jt: skipped, ..plain(jump | libc::BPF_JGE | libc::BPF_K, value) }
+                libc::sock_filter { jt: skipped, ..statement(jump | libc::BPF_JGE | libc::BPF_K, value) }
             }
-            Op::Return(index) => plain(libc::BPF_RET | libc::BPF_K, index),
+            Op::Return(index) => statement(libc::BPF_RET | libc::BPF_K, index),
         }
     }
 }
@@ -91,15 +90,29 @@ impl Op {
 /// in [`Op::Return`]; ENOMEM.
 pub fn attach(member: BorrowedFd<'_>, program: &[Op]) -> io::Result<()> {
     let mut filter: Vec<libc::sock_filter> = program.iter().copied().map(Op::encode).collect();
+    attach_filter(member, libc::SO_ATTACH_REUSEPORT_CBPF, &mut filter)
+}
+
+/// A statement of classic BPF that does not jump.
+pub(crate) fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+/// Attaches a classic BPF program to a socket by one of the options that take one.
+pub(crate) fn attach_filter(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    filter: &mut [libc::sock_filter],
+) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel reads the program behind the pointer, which lives through the call, as does the
     // filter that it points to, of the length it says.
     check(unsafe {
         libc::setsockopt(
-            member.as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            option,
             std::ptr::from_ref(&program).cast(),
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )

@@ -5,7 +5,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::check;
-use crate::reuseport::{self, Op};
+use crate::reuseport::{self, Op, attach_filter, statement};
 
 /// A listener's accept queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,24 @@ pub fn steer_by_cpu(listener: BorrowedFd<'_>, cpus: &[usize]) -> io::Result<()> 
     // A queue that does not exist: the kernel goes on to its hash.
     program.push(Op::Return(u32::MAX));
     reuseport::attach(listener, &program)
+}
+
+/// Has the kernel drop the SYNs that reach a listener from now on (`SO_ATTACH_FILTER`). Handshakes that have begun go
+/// on, and what is in the accept queue stays there.
+///
+/// # Errors
+/// EPERM where the filter of the socket is locked; ENOMEM.
+pub fn drop_new_connections(listener: BorrowedFd<'_>) -> io::Result<()> {
+    /// Of the TCP header, where the filter of a TCP socket begins to read (RFC 9293, 3.1).
+    const FLAGS_OFFSET: u32 = 13;
+    const SYN: u32 = 2;
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, FLAGS_OFFSET),
+        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, SYN) },
+        statement(libc::BPF_RET | libc::BPF_K, 0),
+        statement(libc::BPF_RET | libc::BPF_K, u32::MAX),
+    ];
+    attach_filter(listener, libc::SO_ATTACH_FILTER, &mut filter)
 }
 
 /// Has a datagram that is handed over whole cut into datagrams of so many bytes by the kernel, the last of
@@ -112,6 +130,25 @@ mod tests {
         let after = accept_queue(listener.as_fd()).unwrap();
         assert_eq!(after.depth, 2);
         assert!(after.limit >= 2);
+    }
+
+    #[test]
+    fn a_listener_that_drops_new_connections_keeps_those_in_its_queue() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut early = TcpStream::connect(address).unwrap();
+        drop_new_connections(listener.as_fd()).unwrap();
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let late =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::NONBLOCK, None)
+                .unwrap();
+        assert_eq!(rustix::net::connect(&late, &address), Err(rustix::io::Errno::INPROGRESS));
+        assert_eq!(accept_queue(listener.as_fd()).unwrap().depth, 1);
+        let (mut accepted, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut early, b"x").unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut accepted, &mut byte).unwrap();
+        assert_eq!((byte, accept_queue(listener.as_fd()).unwrap().depth), (*b"x", 0));
     }
 
     /// Two listeners of one address.
