@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use crate::units::Nanos;
 
@@ -31,30 +31,21 @@ pub trait Clock {
     fn wall(&self) -> WallTime;
 }
 
-/// The machine's monotonic clock, counted from the clock's creation plus one second, so that a
-/// deadline may be set a little before "now" without underflow.
-#[derive(Clone, Copy, Debug)]
-pub struct RealClock {
-    start: Instant,
-}
+/// The machine's monotonic clock (CLOCK_MONOTONIC). All processes of a machine read the same time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealClock;
 
 impl RealClock {
-    /// A clock that starts now.
-    #[allow(clippy::disallowed_methods, reason = "this is the home of the monotonic clock")]
+    /// The clock.
     pub fn new() -> RealClock {
-        RealClock { start: Instant::now() }
-    }
-}
-
-impl Default for RealClock {
-    fn default() -> RealClock {
-        RealClock::new()
+        RealClock
     }
 }
 
 impl Clock for RealClock {
     fn now(&self) -> Nanos {
-        Nanos::SECOND + Nanos(self.start.elapsed().as_nanos() as u64)
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Nanos(now.tv_sec as u64 * Nanos::SECOND.0 + now.tv_nsec as u64)
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the home of the time of day")]

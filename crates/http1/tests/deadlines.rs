@@ -135,7 +135,7 @@ fn expiring_early_does_nothing() {
     let mut peer = Peer::new(Settings::default());
     peer.wait(secs(9));
     assert_eq!(peer.connection.wants(), Wants::Receive);
-    assert!(peer.connection.is_idle());
+    assert!(peer.is_idle());
 }
 
 /// A thousand peers with random habits: every one is answered or timed out, none lives on without a
@@ -176,4 +176,60 @@ fn slow_peers_are_served_or_timed_out() {
         assert_eq!(ends, 1, "seed {seed}, peer {turn}: {counts:?}");
         assert_eq!(counts.sent_bytes, peer.output.len() as u64);
     }
+}
+
+#[test]
+fn draining_gives_a_new_connection_a_second_for_its_first_request() {
+    let drain = |peer: &mut Peer| peer.with(|connection, cx| connection.drain(cx));
+    let new = || Peer::new(Settings::default());
+    let mut prompt = new();
+    drain(&mut prompt);
+    assert_eq!(prompt.connection.wants(), Wants::Receive);
+    prompt.send(GET);
+    prompt.drain_output(usize::MAX);
+    assert!(!replies(&prompt.output).unwrap()[0].persistent);
+
+    let mut silent = new();
+    drain(&mut silent);
+    assert_eq!(silent.wait_for_deadline(), Nanos::SECOND);
+    assert_eq!(silent.connection.wants(), Wants::Close);
+
+    let mut silent_before = new();
+    silent_before.wait(Nanos::SECOND);
+    drain(&mut silent_before);
+    assert_eq!(silent_before.connection.wants(), Wants::Close);
+}
+
+#[test]
+fn a_connection_is_idle_between_requests_and_after_a_second_of_silence() {
+    let mut peer = Peer::new(Settings::default());
+    assert!(!peer.is_idle());
+    peer.wait(Nanos::SECOND);
+    assert!(peer.is_idle());
+    peer.send(&GET[..5]);
+    peer.wait(Nanos::from_secs(5));
+    assert!(!peer.is_idle());
+    peer.send(&GET[5..]);
+    assert!(!peer.is_idle());
+    peer.wait(Nanos::SECOND);
+    peer.drain_output(usize::MAX);
+    assert_eq!(peer.connection.idle_from(), peer.clock.now(), "since the end of the response");
+}
+
+#[test]
+fn a_connection_that_lingers_counts_as_idle_soon_and_gives_way_but_outlives_a_drain() {
+    let refused = || {
+        let mut peer = Peer::new(Settings::default());
+        peer.send(b"BAD\r\n\r\n");
+        peer.drain_output(usize::MAX);
+        assert!(peer.shut_down && !peer.is_idle());
+        peer.wait(Nanos::from_millis(100));
+        assert!(peer.is_idle());
+        peer
+    };
+    let (mut drained, mut gives_way) = (refused(), refused());
+    drained.with(|connection, cx| connection.drain(cx));
+    assert_eq!(drained.connection.wants(), Wants::Receive);
+    gives_way.with(|connection, cx| connection.give_way(cx));
+    assert_eq!(gives_way.connection.wants(), Wants::Close);
 }

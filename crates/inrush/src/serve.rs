@@ -12,7 +12,7 @@ use crate::config_file::{self, ConfigFile};
 use crate::exit::Exit;
 use crate::output;
 
-/// Descriptors beside connections: listeners, mechanism, log, reserve, standard streams, and headroom.
+/// Descriptors beside connections: listeners, mechanism, log, standard streams, and headroom.
 const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal; `arguments` are what the flags were parsed from.
@@ -31,7 +31,8 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         admin.token = token;
     }
     let (root, index) = (config.root.clone(), config.site.index.clone());
-    let needed = config.max_connections + architecture.descriptors(&config) + OTHER_DESCRIPTORS;
+    let beside = architecture.descriptors(&config) + server::REFUSAL_DESCRIPTORS + OTHER_DESCRIPTORS;
+    let needed = config.max_connections + beside;
     let warning = provide_descriptors(needed as u64);
     let server = Server::start(architecture, config, Some(text.clone())).map_err(exit)?;
     if let Some(warning) = warning {

@@ -29,12 +29,16 @@ pub struct Admin {
     pub limit: LiveLimit,
     /// The counters of each loop.
     pub boards: Vec<Board>,
+    /// What was answered to connections that the loops turned away.
+    pub refusals: Board,
     /// For lines that the log's own thread had to drop.
     pub log: Option<LogSender>,
     /// For the uptime.
     pub clock: RealClock,
     /// What became of those who asked.
     pub totals: Arc<Totals>,
+    /// When the server was started.
+    pub started: Nanos,
 }
 
 /// A listener's queue, and one loop's or the whole server's figures.
@@ -107,6 +111,7 @@ impl Admin {
         for counters in loops {
             total.add(counters);
         }
+        total.http.add(&self.refusals.read().http);
         total.loops.log_lines_dropped += self.log.as_ref().map_or(0, LogSender::dropped);
         total.loops.admin_evicted = self.totals.evicted();
         total.loops.admin_refused = self.totals.refused();
@@ -119,7 +124,7 @@ impl Admin {
             version: env!("CARGO_PKG_VERSION"),
             architecture: self.architecture,
             dispatch: self.dispatch,
-            uptime_s: (self.clock.now() - Nanos::SECOND).as_secs_f64(),
+            uptime_s: (self.clock.now() - self.started).as_secs_f64(),
             accept_limit: self.limit.get().to_string(),
             total: Figures::from(&self.total(&loops)),
             loops: loops.iter().map(Figures::from).collect(),

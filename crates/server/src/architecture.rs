@@ -51,9 +51,12 @@ pub struct Architecture {
     pub(crate) uses: &'static [Choice],
     /// Starts its loops.
     pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
-    /// What its worker processes do with the control socket to their parent, if it has any.
-    pub(crate) work: Option<fn(Worker, Control) -> Result<(), ServeError>>,
+    /// What its worker processes do, if it has any.
+    pub(crate) work: Option<Work>,
 }
+
+/// What a worker process does, from its start to its end, with the control socket to its parent.
+pub(crate) type Work = fn(Worker, Control) -> Result<(), ServeError>;
 
 impl Architecture {
     /// Descriptors that it may need beside those of connections and the server's own.

@@ -21,7 +21,7 @@ base::counts! {
     pub struct LoopCounts {
         /// Connections accepted.
         accepts,
-        /// Times the listener was ready and connections were accepted.
+        /// Visits to ready listeners in which connections were accepted.
         accept_phases,
         /// Calls of get-events.
         waits,
@@ -39,13 +39,15 @@ base::counts! {
         aborted_in_queue,
         /// Accepts that found no descriptor: EMFILE, ENFILE.
         no_descriptor,
-        /// Connections answered 503 through the reserve descriptor, for want of another.
+        /// Connections answered 503 because the connection limit was reached, or no descriptor left, and none was idle.
         turned_away,
+        /// Idle connections closed to make room for new ones.
+        reclaimed,
         /// Accepts that failed for another reason on our side.
         accept_errors,
         /// Connections given up because no thread could be started for them.
         no_thread,
-        /// Times that accepting stopped at the connection limit.
+        /// Times that a new connection met the connection limit.
         limit_connections,
         /// Times that more worker processes were wanted than there may be.
         limit_workers,
@@ -86,8 +88,10 @@ base::counts! {
         placed_on_new_worker,
         /// Connections placed with another because the first was full and the pool could not grow (step 5).
         placed_on_next_worker,
-        /// Times that accepting stopped because all workers were full (step 6).
+        /// Times that a new connection found all workers full (step 6).
         all_workers_full,
+        /// Times that a worker did not answer within 100 ms: what it had not begun was placed anew.
+        workers_silent,
         /// Workers stopped because they were idle.
         workers_stopped_idle,
         /// Connections that ended because their worker died.

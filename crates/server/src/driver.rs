@@ -1,6 +1,8 @@
 //! Drivers move bytes between sockets and the protocol machine; nothing else does.
 
 pub mod blocking;
+pub mod full_pool;
+pub mod idle_threads;
 pub mod kernel_threads;
 pub mod readiness;
 pub mod stages;
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Tells a sleeping loop to stop.
+/// Tells a sleeping loop to stop, or wakes it for something else that it will find.
 #[derive(Clone, Debug)]
 pub struct Stop {
     wake: Arc<OwnedFd>,
@@ -34,11 +36,24 @@ impl Stop {
     /// Asks the loop to stop accepting, finish what is under way, and end.
     pub fn ask(&self) {
         self.asked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes the loop.
+    pub fn wake(&self) {
         // The counter is full only if it was written before: the loop wakes in any case.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Readable from then on.
+    /// Ends a wake-up, so that the loop can sleep again; once the stop is asked for it cannot.
+    pub fn woken(&self) {
+        if !self.asked() {
+            // Nothing to read means that it was silent.
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        }
+    }
+
+    /// Readable after a wake-up, and for ever once the stop is asked for.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

@@ -19,8 +19,10 @@ use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, Soc
 use crate::error::{ServeError, system};
 use crate::listener::{Listener, listen};
 use crate::processes::ConfigText;
+use crate::refusals::Refusals;
 use crate::service::Costly;
 use crate::settings::LiveSettings;
+use crate::slots::Share;
 
 /// The event mechanism of whoever names none.
 pub const DEFAULT_DISPATCH: &str = "epoll";
@@ -45,11 +47,13 @@ pub struct Plan {
     pub(super) settings: LiveSettings,
     pub(super) limit: LiveLimit,
     pub(super) log: Option<LogSender>,
+    refusals: Option<Refusals>,
     text: Option<ConfigText>,
 }
 
 impl Plan {
-    /// Opens the directory and looks for the processors. Without `text` there can be no worker processes.
+    /// Opens the directory and looks for the processors. Without `text` there can be no worker processes, and without
+    /// `refusals` nobody is turned away.
     ///
     /// # Errors
     /// [`ServeError::Root`]; [`ServeError::Setting`] for processors that this process may not use.
@@ -57,6 +61,7 @@ impl Plan {
         config: ServeConfig,
         limit: LiveLimit,
         log: Option<LogSender>,
+        refusals: Option<Refusals>,
         text: Option<ConfigText>,
     ) -> Result<Plan, ServeError> {
         let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
@@ -66,6 +71,7 @@ impl Plan {
             settings: LiveSettings::new(config.http.clone()),
             limit,
             log,
+            refusals,
             text,
             config,
         })
@@ -99,6 +105,11 @@ impl Plan {
     /// The access log, if it is kept.
     pub fn log(&self) -> Option<LogSender> {
         self.log.clone()
+    }
+
+    /// An acceptor by the accept-limit and a connection limit.
+    pub fn acceptor(&self, share: Share) -> Acceptor {
+        Acceptor::new(self.limit(), share, self.refusals.clone())
     }
 
     /// The event mechanism: the one asked for, or the best.
@@ -172,7 +183,7 @@ impl Plan {
     }
 
     /// Starts a loop for each set of listeners, tied to a processor: in turn, where there are more loops than
-    /// processors.
+    /// processors. They share one connection limit.
     ///
     /// # Errors
     /// [`ServeError`]: descriptors, threads.
@@ -180,66 +191,52 @@ impl Plan {
         &self,
         sets: Vec<Vec<Listener>>,
     ) -> Result<Vec<LoopHandle>, ServeError> {
-        let each = self.config.max_connections.div_ceil(sets.len());
-        let placed = sets.into_iter().enumerate();
-        placed.map(|(index, queue)| self.start_loop::<D>(index, queue, each)).collect()
+        let stops = sets.iter().map(|_| stop()).collect::<Result<Vec<_>, _>>()?;
+        let shares = Share::among(self.config.max_connections, stops.clone());
+        let loops = sets.into_iter().zip(shares.into_iter().zip(stops)).enumerate();
+        let start = |(index, (listeners, (share, stop))): (usize, (Vec<Listener>, (Share, Stop)))| {
+            let parts = Parts { stop, ..self.parts(listeners, share)? };
+            let cpu = self.cpus[index % self.cpus.len()];
+            start_readiness::<_, D>(format!("loop-{index}"), self.dispatch(), &[cpu], parts)
+        };
+        loops.map(start).collect()
+    }
+
+    /// The parts of a loop that has no other beside it.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: descriptors.
+    pub fn parts_alone(&self, listeners: Vec<Listener>) -> Result<Parts<Costly<Site>>, ServeError> {
+        self.parts(listeners, Share::alone(self.config.max_connections))
     }
 
     /// The parts of a loop with a cache and counters of its own.
-    ///
-    /// # Errors
-    /// [`ServeError::System`]: descriptors.
-    pub fn parts(
-        &self,
-        listeners: Vec<Listener>,
-        max_connections: usize,
-    ) -> Result<Parts<Costly<Site>>, ServeError> {
-        self.parts_for(self.arrivals(listeners)?, max_connections)
-    }
-
-    /// Listeners, and an acceptor for them.
-    ///
-    /// # Errors
-    /// [`ServeError::System`]: descriptors.
-    pub fn arrivals(&self, listeners: Vec<Listener>) -> Result<Listeners, ServeError> {
-        let acceptor = Acceptor::new(self.limit()).map_err(system("keep a reserve descriptor"))?;
-        Ok(Listeners { listeners, acceptor })
+    fn parts(&self, listeners: Vec<Listener>, share: Share) -> Result<Parts<Costly<Site>>, ServeError> {
+        self.parts_for(Listeners { listeners, acceptor: self.acceptor(share) })
     }
 
     /// The same for a loop whose connections come from elsewhere.
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
-    pub fn parts_for<A>(
-        &self,
-        arrivals: A,
-        max_connections: usize,
-    ) -> Result<Parts<Costly<Site>, A>, ServeError> {
+    pub fn parts_for<A>(&self, arrivals: A) -> Result<Parts<Costly<Site>, A>, ServeError> {
         let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
         Ok(Parts {
             arrivals,
             service: Costly { site, burn: self.config.burn },
             settings: self.settings(),
-            max_connections,
             read_after_accept: self.config.read_after_accept,
             log: self.log.clone().map(LoopLog::new),
             board: Board::default(),
             mechanism: self.config.mechanism,
-            stop: Stop::new().map_err(system("make an eventfd"))?,
+            stop: stop()?,
             drain_timeout: self.config.drain_timeout,
         })
     }
+}
 
-    fn start_loop<D: Discipline>(
-        &self,
-        index: usize,
-        listeners: Vec<Listener>,
-        max_connections: usize,
-    ) -> Result<LoopHandle, ServeError> {
-        let parts = self.parts(listeners, max_connections)?;
-        let cpu = self.cpus[index % self.cpus.len()];
-        start_readiness::<_, D>(format!("loop-{index}"), self.dispatch(), &[cpu], parts)
-    }
+fn stop() -> Result<Stop, ServeError> {
+    Stop::new().map_err(system("make an eventfd"))
 }
 
 /// The processors to tie loops to: those asked for, or all that are allowed.

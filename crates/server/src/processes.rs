@@ -31,12 +31,14 @@
 
 mod control;
 mod fleet;
+mod reclaim;
 mod scoreboard;
 mod text;
 mod worker;
 
 pub use control::{Control, Heard, Message, Sent};
 pub use fleet::{Event, Fleet, Role};
+pub use reclaim::{IDLE_FROM, Reclaims};
 pub use scoreboard::Slot;
 pub use text::ConfigText;
 pub use worker::{Parse, Worker, orphaned, run};

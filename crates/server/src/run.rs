@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base::{Limit, RealClock};
+use base::{Clock, Limit, RealClock};
 use sys::signal::{self, Signal};
 
 use crate::accept::LiveLimit;
@@ -20,6 +20,7 @@ use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan};
 use crate::processes::ConfigText;
+use crate::refusals::{self, Refusals};
 use crate::settings::LiveSettings;
 
 /// How a shutdown went.
@@ -32,6 +33,8 @@ pub struct Drained {
 /// A server that runs.
 pub struct Server {
     loops: Vec<LoopHandle>,
+    /// Answers those that the loops turn away.
+    refusals: LoopHandle,
     admin: Option<Aside>,
     log: Option<(LogSender, LogEnd)>,
     live: Live,
@@ -81,10 +84,13 @@ impl Server {
                 (LiveLimit::shared(limit).map_err(system("make shared memory"))?, text)
             }
         };
-        let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), text)?;
+        let refusals = Refusals::new().map_err(system("make an eventfd"))?;
+        let sender = log.as_ref().map(|(sender, _)| sender.clone());
+        let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text)?;
+        let refusals = refusals::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
         let settings = plan.config.admin.as_ref();
-        let admin = settings.map(|admin| start_admin(architecture, &plan, admin, &loops)).transpose()?;
+        let admin = settings.map(|admin| start_admin(architecture, &plan, admin, &loops, &refusals)).transpose()?;
         let live = Live {
             limit: plan.limit(),
             configured: plan.config.accept_limit,
@@ -92,7 +98,7 @@ impl Server {
             settings: plan.settings(),
             text: plan.text(),
         };
-        Ok(Server { loops, admin, log, live })
+        Ok(Server { loops, refusals, admin, log, live })
     }
 
     /// The addresses that are listened on.
@@ -148,6 +154,7 @@ impl Server {
         for running in &self.loops {
             total.add(&running.board.read());
         }
+        total.http.add(&self.refusals.board.read().http);
         total
     }
 
@@ -172,10 +179,12 @@ impl Server {
             };
             failure = Some(ServeError::Loop { index, cause });
         }
-        if let Some(Aside { running, .. }) = self.admin {
-            running.stop.ask();
+        // Loops turn away until they have ended.
+        let admin = self.admin.map(|Aside { running, .. }| running);
+        for aside in [Some(self.refusals), admin].into_iter().flatten() {
+            aside.stop.ask();
             // Its end changes nothing any more.
-            let _ = running.thread.join();
+            let _ = aside.thread.join();
         }
         if let Some((sender, end)) = self.log {
             access_log::close(sender, &end);
@@ -204,6 +213,7 @@ fn start_admin(
     plan: &Plan,
     settings: &AdminSettings,
     loops: &[LoopHandle],
+    refusals: &LoopHandle,
 ) -> Result<Aside, ServeError> {
     let dispatches = architecture.uses.contains(&Choice::Dispatch);
     let totals = Arc::new(Totals::default());
@@ -212,9 +222,11 @@ fn start_admin(
         dispatch: if dispatches { plan.dispatch() } else { "none" },
         limit: plan.limit.clone(),
         boards: loops.iter().map(|running| running.board.clone()).collect(),
+        refusals: refusals.board.clone(),
         log: plan.log.clone(),
         clock: RealClock::new(),
         totals: Arc::clone(&totals),
+        started: RealClock::new().now(),
     };
     let AdminSettings { address, hosts, token } = settings;
     let guard = match address {

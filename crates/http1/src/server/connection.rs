@@ -12,6 +12,7 @@ mod reading;
 
 use base::Nanos;
 
+use super::awaiting::Awaiting;
 use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::log::Unsent;
@@ -60,20 +61,6 @@ enum Stage {
     Closed,
 }
 
-/// What the deadline is about. It is set when this changes, and when output moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaiting {
-    FirstByte,
-    Request,
-    Head,
-    Body,
-    Write,
-    PeersEnd,
-    /// What the responder waits for: no peer is at fault, so there is no deadline.
-    Responder,
-    Nothing,
-}
-
 /// The server's side of one connection; `F` is the handle of an open file.
 #[derive(Debug)]
 pub struct Connection<F> {
@@ -84,7 +71,7 @@ pub struct Connection<F> {
     deferred: bool,
     unsent: Option<Box<Unsent>>,
     deadline: Nanos,
-    /// When the request being read began.
+    /// When the request being read began, or the wait for the next one or the peer's end.
     started: Nanos,
     scan: HeadScan,
     /// How far a head that is not complete has been checked.
@@ -275,11 +262,19 @@ impl<F> Connection<F> {
         }
     }
 
-    /// The server is going down: an idle connection wants to be closed at once; any other says
-    /// `Connection: close` on the next response that it begins, and ends after it.
+    /// Ends the connection after what is under way: closes an idle connection at once, and a new one whose first
+    /// request does not come in time; any other says `Connection: close` on the next response that it begins.
     pub fn drain<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        if self.awaiting != Awaiting::PeersEnd {
+            self.give_way(cx);
+            self.deadline = self.deadline.min(self.idle_from());
+        }
+    }
+
+    /// Another connection needs its place: the same, but closes one that lingers as well, and leaves a new one its time.
+    pub fn give_way<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.draining = true;
-        if self.is_idle() {
+        if self.idle_from() <= cx.now {
             self.close(cx);
         }
         self.settle(cx);
@@ -291,9 +286,11 @@ impl<F> Connection<F> {
         self.close(cx);
     }
 
-    /// Whether it waits for the first byte of a request.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.awaiting, Awaiting::FirstByte | Awaiting::Request)
+    /// When the connection counts as idle if nothing arrives until then: since the last response between two requests,
+    /// after a while if it is new or lingers, and never while a request or response is under way.
+    pub fn idle_from(&self) -> Nanos {
+        let idle_at = |after| self.started.saturating_add(after).min(self.deadline);
+        self.awaiting.idle_after().map_or(Nanos::MAX, idle_at)
     }
 
     /// Moves on to the next stage where this one is over, and sets the deadline of what comes next.
@@ -316,15 +313,10 @@ impl<F> Connection<F> {
             return;
         }
         self.awaiting = awaiting;
-        let timeouts = &cx.settings.timeouts;
-        self.deadline = cx.now.saturating_add(match awaiting {
-            Awaiting::Responder => Nanos::MAX,
-            Awaiting::FirstByte | Awaiting::Head => timeouts.header,
-            Awaiting::Request => timeouts.idle,
-            Awaiting::Body => timeouts.body,
-            Awaiting::Write => timeouts.write_stall,
-            Awaiting::PeersEnd | Awaiting::Nothing => timeouts.linger,
-        });
+        if matches!(awaiting, Awaiting::Request | Awaiting::PeersEnd) {
+            self.started = cx.now;
+        }
+        self.deadline = cx.now.saturating_add(awaiting.timeout(&cx.settings.timeouts));
     }
 
     /// Whether a head is complete whose request has no answer yet.

@@ -20,6 +20,7 @@
 //! Owns framing, order, persistence, limits, deadlines and what is counted and logged about them. Knows
 //! neither sockets nor clocks. The service answers; it is never shown an ambiguous request.
 
+mod awaiting;
 mod buffers;
 mod connection;
 mod counts;

@@ -160,6 +160,11 @@ impl Peer {
         act(&mut self.connection, &mut cx)
     }
 
+    /// Whether the connection counts as idle now.
+    pub fn is_idle(&self) -> bool {
+        self.connection.idle_from() <= self.clock.now()
+    }
+
     /// Hands over bytes as a well-behaved driver does: not while there is something to send.
     pub fn send(&mut self, bytes: &[u8]) {
         self.drain_output(usize::MAX);

@@ -138,7 +138,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub workers: Option<u32>,
 
-    /// Maximum open connections, over all event loops
+    /// Maximum open connections, over all event loops and workers
+    ///
+    /// At the limit the server closes the connection that has been idle longest for a new one. If none is idle, the new
+    /// one is answered 503.
     #[arg(long, value_name = "N", default_value = "15000", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: u32,
 

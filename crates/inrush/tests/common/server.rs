@@ -137,6 +137,11 @@ impl Server {
         self.children().into_iter().chain([self.child.id()]).map(sockets).sum()
     }
 
+    /// The descriptors that it has open, without its processes.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    }
+
     /// The processes that it has started.
     pub fn children(&self) -> Vec<u32> {
         let stat = |process: u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok();

@@ -40,8 +40,7 @@ fn a_phase_accepts_as_many_as_the_limit_says() {
             set_limit(&mut server, limit);
             assert_eq!(server.status().0["accept_limit"], limit);
             let took = phases_for_a_full_queue(&mut server);
-            // Under edges one more phase may find out that the queue is empty.
-            assert!((phases..=phases + 1).contains(&took), "limit {limit}: {took} phases");
+            assert_eq!(took, phases, "limit {limit}");
         }
         server.stop_well();
     });
@@ -99,7 +98,7 @@ fn only_what_this_wait_reported_is_served() {
 }
 
 #[test]
-fn beyond_the_connection_limit_one_waits_until_another_leaves() {
+fn every_mechanism_makes_room_at_the_connection_limit() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let mut server = Server::sped(&files.root(), mechanism, &["--max-connections=4"]);
@@ -107,23 +106,28 @@ fn beyond_the_connection_limit_one_waits_until_another_leaves() {
         for client in &mut served {
             assert_eq!(client.get(Files::SMALL.0).status, 200);
         }
-        server.eventually("four served", |status| status.count("requests") == 4);
-        let mut waiting: Vec<Client> = (0..3).map(|_| server.client()).collect();
-        for client in &mut waiting {
-            client.send_get(Files::SMALL.0, "");
+        // Several come at once, and the longest idle leave.
+        let mut new: Vec<Client> = (0..3).map(|_| server.client()).collect();
+        for client in &mut new {
+            assert_eq!(client.get(Files::SMALL.0).status, 200);
         }
-        let status = server.eventually("at the limit", |status| status.count("limit_connections") == 1);
-        assert_eq!((status.connections(), status.count("requests")), (4, 4));
-        // Those at the limit go on, and their turn brings the depth of the queue up to date.
+        assert!(served.drain(..3).all(|mut client| client.ends()));
         assert_eq!(served[0].get(Files::SMALL.0).status, 200);
-        let status = server.eventually("three queued", |status| status.0["queue"]["depth"] == 3);
-        assert_eq!(status.count("accepts"), 4);
-        for (leaves, comes) in served.drain(..3).zip(&mut waiting) {
-            drop(leaves);
-            assert_eq!(comes.response().status, 200);
-        }
-        let status = server.eventually("the queue is empty", |status| status.0["queue"]["depth"] == 0);
-        assert_eq!((status.connections(), status.count("accepts")), (4, 7));
+        let status = server.eventually("three have left", |status| status.count("reclaimed") == 3);
+        assert_eq!((status.connections(), status.count("accepts"), status.count("turned_away")), (4, 7, 0));
+        // With none idle those that come are told.
+        let inside = new.iter_mut().chain(&mut served);
+        inside.for_each(|client| client.send("GET / HTTP/1.1\r\n"));
+        let received = status.count("received_bytes") + 4 * 16;
+        server.eventually("four questions", |status| status.count("received_bytes") >= received);
+        let refused = server.client().get(Files::SMALL.0);
+        assert_eq!(
+            (refused.status, refused.field("retry-after"), refused.says_close()),
+            (503, Some("1"), true)
+        );
+        let status = server.eventually("it shows", |status| status.count("turned_away") == 1);
+        assert_eq!((status.connections(), status.count("limit_connections")), (4, 4));
+        drop((served, new));
         server.stop_well();
     });
 }

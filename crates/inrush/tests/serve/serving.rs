@@ -18,6 +18,7 @@ pub fn many_at_once(server: &mut Server) {
                 let mut client = Client::connect(address);
                 for turn in 0..REQUESTS {
                     if number % 2 == 1 {
+                        drop(client);
                         client = Client::connect(address);
                     }
                     let which = [0, 0, 1, 0, 2, 0, 1][(number + turn) % 7];

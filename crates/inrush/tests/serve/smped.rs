@@ -41,12 +41,11 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
             assert!(client.response().body == pattern(Files::SMALL.1));
         }
         let mut fifth = server.client();
-        fifth.send_get(Files::SMALL.0, "");
-        let status = server.eventually("full", |status| status.count("limit_connections") == 1);
-        assert_eq!((status.connections(), status.count("accepts")), (4, 4));
-        assert!(status.count("accepts") <= status.count("accept_phases"));
-        drop(clients.pop());
-        assert!(fifth.response().body == pattern(Files::SMALL.1));
+        assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+        let status = server
+            .eventually("full", |status| status.count("reclaimed") == 1 && status.count("accepts") == 5);
+        assert!(status.count("limit_connections") > 0);
+        assert_eq!(status.count("accepts"), status.count("accept_phases"));
         // Whoever waits in the queue when the end comes is served.
         drop((clients, fifth));
         server.eventually("empty", |status| status.connections() == 0 && status.count("closed") == 5);
@@ -98,13 +97,13 @@ fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
     let mut clients = served(&server, 4);
     let status = server.eventually("grown", |status| loads(status) == [2, 2]);
     assert_eq!((status.count("placed_on_new_worker"), status.count("workers_started")), (1, 2));
-    let mut waits = server.client();
-    waits.send_get(Files::SMALL.0, "");
-    server.eventually("full", |status| status.count("all_workers_full") > 0);
-    assert_eq!(server.status().count("accepts"), 4);
-    clients.remove(0);
-    assert!(waits.response().body == pattern(Files::SMALL.1));
-    drop((clients, waits));
+    let mut fifth = server.client();
+    assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+    let counted = |status: &Status| status.count("reclaimed") == 1 && status.count("accepts") == 5;
+    let status = server.eventually("counted", counted);
+    assert!(status.count("all_workers_full") > 0);
+    clients.push(fifth);
+    drop(clients);
     server.eventually("shrunk", |status| status.count("workers_stopped_idle") == 1);
     server.eventually_of("gone", |server| server.children().len() == 1);
     assert_eq!(server.status().count("worker_deaths"), 0);
@@ -135,6 +134,34 @@ fn a_worker_that_dies_takes_its_connections_and_no_others() {
     assert_eq!(code, Some(0));
     assert!(said.contains(&format!("(process {victim}) was killed by signal 9")), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_worker_that_is_stopped_gets_no_new_connections_and_loses_none_that_it_has_not_begun() {
+    let files = Files::new();
+    let mut server = smped(&files, &["--smped=p-min=2,initial=2,p-max=2", "--schedule=round-robin"]);
+    drop(served(&server, 2));
+    server.eventually("idle", |status| status.count("accepts") == 2 && loads(status) == [0, 0]);
+    let stopped = server.children()[0];
+    kill_process(Pid::from_raw(stopped as i32).unwrap(), Signal::STOP).unwrap();
+    // Every second one would be its own; the first of them are passed to it before that shows.
+    let clients = served(&server, 20);
+    let status = server.eventually("it shows", |status| status.count("workers_silent") == 1);
+    assert_eq!(status.connections(), 20);
+    assert!(loads(&status).contains(&20), "{:?}", loads(&status));
+    kill_process(Pid::from_raw(stopped as i32).unwrap(), Signal::CONT).unwrap();
+    drop(clients);
+    server.eventually("idle again", |status| loads(status) == [0, 0]);
+    // It answers again, and has its share.
+    let both = |status: &Status| loads(status).iter().all(|load| *load > 0);
+    let mut clients = Vec::new();
+    server.eventually_of("both at work", |server| {
+        clients.extend(served(server, 2));
+        both(&server.status())
+    });
+    assert_eq!(server.status().count("workers_silent"), 1);
+    drop(clients);
+    server.stop_well();
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let fleet = Fleet::new(plan, role, Vec::new())?;
     let listeners = plan.listen(1)?.remove(0);
     let addresses = addresses(&listeners);
-    let mut parts = plan.parts(listeners, config.max_connections)?;
+    let mut parts = plan.parts_alone(listeners)?;
     parts.board = fleet.board();
     let (stop, board, dispatch) = (parts.stop.clone(), parts.board.clone(), plan.dispatch());
     let body = move || run(dispatch, fleet, parts);

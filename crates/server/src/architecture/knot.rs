@@ -76,7 +76,7 @@ enum Form {
 fn start(plan: &Plan, form: Form) -> Result<Vec<LoopHandle>, ServeError> {
     let listeners = plan.listen(1)?.remove(0);
     let addresses = addresses(&listeners);
-    let parts = plan.parts(listeners, plan.config().max_connections)?;
+    let parts = plan.parts_alone(listeners)?;
     let (stop, board) = (parts.stop.clone(), parts.board.clone());
     let (dispatch, cpu) = (plan.dispatch(), plan.cpus()[0]);
     let body = move || run_on(dispatch, parts, form);
@@ -85,10 +85,11 @@ fn start(plan: &Plan, form: Form) -> Result<Vec<LoopHandle>, ServeError> {
 
 /// Runs the threads on the mechanism of a name.
 fn run_on<S: SocketService + 'static>(dispatch: &str, parts: Parts<S>, form: Form) -> io::Result<()> {
+    let is_pool = matches!(form, Form::Fixed { .. });
     macro_rules! by_name {
         ($($name:literal => $mechanism:ty,)*) => {
             match dispatch {
-                $($name => run::<$mechanism, S>(parts, move |first| begin(first, form)),)*
+                $($name => run::<$mechanism, S>(parts, is_pool, move |first| begin(first, form)),)*
                 other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
             }
         };
@@ -122,7 +123,7 @@ where
         let taken = thread.accept_n();
         match batch {
             _ if taken.is_empty() => return,
-            Batch::Serial => taken.into_iter().for_each(|arrived| thread.serve(arrived)),
+            Batch::Serial => thread.serve_serially(taken),
             Batch::Interleaved => thread.serve_interleaved(taken),
         }
     }

@@ -17,6 +17,9 @@
 //! `--wake mutex` knows who holds it, and the parent unlocks it for a worker that dies with it. The connection
 //! limit bounds the number of workers, and what is left over of it is their share in one accept phase.
 //!
+//! While every worker serves, the parent watches the queue (see `driver/full_pool`): the worker whose connection has been
+//! idle longest is told to close it.
+//!
 //! At the end the parent takes what waits in the accept queues, refuses who comes later, and passes what it took
 //! to idle workers: nothing that the kernel has accepted for us is lost.
 //!
@@ -27,32 +30,33 @@
 mod spares;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use base::{Clock, Limit, Nanos};
 use rustix::net::Shutdown;
-use sys::poll::{PollFd, bits};
 
 use self::spares::{Adjustment, SpareServers};
 use super::Architecture;
-use crate::accept::{Acceptor, LiveLimit, PhaseEnd};
+use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Choice, Wake};
 use crate::config::ServeConfig;
-use crate::counters::Counters;
+use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::Stop;
 use crate::driver::blocking::Common;
+use crate::driver::full_pool::{self, Pool, State};
+use crate::driver::idle_threads::IdleThreads;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::readiness::SocketService;
-use crate::driver::waiters::{Waiters, sleep};
+use crate::driver::waiters::{Waiters, readable, sleep};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
-use crate::processes::{Control, Event, Fleet, Message, Role, Sent, Worker};
+use crate::processes::{Control, Event, Fleet, IDLE_FROM, Message, Reclaims, Role, Sent, Worker};
 use crate::service::{Costly, SharedSite};
-use crate::slots::Slots;
+use crate::slots::Share;
 
 /// How workers can be woken, the default first. The wait queue of wake-one would not survive a worker that dies
 /// while it queues, and an accept queue of a worker's own would lose its connections with it.
@@ -70,9 +74,12 @@ const PATIENCE: Nanos = Nanos::SECOND;
 /// Of the parent: a pidfd and a control socket for each worker.
 const DESCRIPTORS_PER_WORKER: usize = 2;
 
-/// What a worker's word in shared memory says; until it has begun, 0.
+/// The words of a worker in shared memory: since when its connection has been idle ([`IDLE_FROM`]), and when it took what
+/// it serves, in nanoseconds, or [`WAITS`]. Until it has begun, they are 0.
+const SINCE: usize = IDLE_FROM + 1;
+const WORDS: usize = SINCE + 1;
+/// The worker waits for a connection.
 const WAITS: u64 = 1;
-const SERVES: u64 = 2;
 
 pub const MP: Architecture = Architecture {
     name: "mp",
@@ -110,16 +117,14 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         noun: "worker",
         places: most,
         service: service.into_iter().map(|(name, _)| name).collect(),
-        own_words: 1,
+        own_words: WORDS,
     };
     let fleet = Fleet::new(plan, role, inherited)?;
     let listeners = Arc::new(listeners);
-    let limited = Arc::new(AtomicU64::new(0));
     // The board outlives the thread, and must not keep the listeners open.
-    let (workers, queues, limits) = (fleet.board(), Arc::downgrade(&listeners), Arc::clone(&limited));
-    let board = crate::counters::Board::with_live(move |counters| {
+    let (workers, queues) = (fleet.board(), Arc::downgrade(&listeners));
+    let board = Board::with_live(move |counters| {
         counters.add(&workers.read());
-        counters.loops.limit_workers += limits.load(Ordering::Relaxed);
         if let Some(listeners) = queues.upgrade() {
             counters.queue = Listener::queues(&listeners);
         }
@@ -129,11 +134,12 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         fleet,
         waiters,
         listeners,
-        limit: plan.limit(),
+        acceptor: plan.acceptor(Share::alone(usize::MAX)),
+        reclaims: Reclaims::default(),
+        board: board.clone(),
         stop: stop.clone(),
         spares: config.spares.map(|spares| SpareServers::new(spares, most)),
         first: config.spares.map_or(most, |_| START.min(most)),
-        limited,
         drain_timeout: config.drain_timeout,
     };
     let cpus = config.cpus.clone();
@@ -151,13 +157,14 @@ struct Parent {
     fleet: Fleet,
     waiters: Waiters,
     listeners: Arc<Vec<Listener>>,
-    limit: LiveLimit,
+    /// For connections that no worker takes.
+    acceptor: Acceptor,
+    reclaims: Reclaims,
+    board: Board,
     stop: Stop,
     spares: Option<SpareServers>,
     /// Workers at the start.
     first: usize,
-    /// Times that more workers were wanted than there may be.
-    limited: Arc<AtomicU64>,
     drain_timeout: Nanos,
 }
 
@@ -168,13 +175,22 @@ impl Parent {
             self.fleet.start(place).map_err(io::Error::other)?;
         }
         let mut look = clock.now() + LOOK_EVERY;
+        let mut watch = full_pool::Watch::default();
         while !self.stop.asked() {
+            let now = clock.now();
+            let full = watch.sleep(&self, now);
             let looks = self.spares.is_some().then_some(look);
-            let next = [self.fleet.due(), looks].into_iter().flatten().min();
-            let watched = [self.stop.descriptor(), self.fleet.ready()];
-            let timeout = next.map(|next| next.saturating_sub(clock.now()));
-            sleep(&mut watched.map(|descriptor| PollFd::new(descriptor.as_raw_fd(), bits::IN)), timeout)?;
+            let next = [self.fleet.due(), looks, full.until].into_iter().flatten().min();
+            let mut set = [self.stop.descriptor(), self.fleet.ready()].map(|ready| readable(&ready)).to_vec();
+            let first_queue = set.len();
+            if full.queues {
+                set.extend(self.listeners.iter().map(|listener| readable(&listener.socket)));
+            }
+            sleep(&mut set, next.map(|next| next.saturating_sub(now)))?;
             self.attend()?;
+            if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
+                watch.attend(&mut self, clock.now());
+            }
             if clock.now() >= look {
                 look = clock.now() + LOOK_EVERY;
                 self.adjust();
@@ -191,9 +207,18 @@ impl Parent {
         Ok(())
     }
 
+    /// When the worker in a place took what it serves, as far as it has said; at most [`WAITS`] where it serves nobody.
+    fn since(&self, place: usize) -> u64 {
+        if self.fleet.runs(place) { self.fleet.own(place)[SINCE].load(Ordering::Relaxed) } else { 0 }
+    }
+
     /// Whether the worker in a place serves nobody, as far as it has said.
     fn idle(&self, place: usize) -> bool {
-        self.fleet.runs(place) && self.fleet.own(place)[0].load(Ordering::Relaxed) != SERVES
+        self.fleet.runs(place) && self.since(place) <= WAITS
+    }
+
+    fn publish(&self, loops: LoopCounts) {
+        self.board.merge(&Counters { loops, ..Counters::default() });
     }
 
     /// Starts or ends workers, where their number follows the load.
@@ -204,7 +229,7 @@ impl Parent {
         let vacant = places.filter(|place| self.fleet.is_vacant(*place)).collect::<Vec<_>>();
         match spares.adjust(idle.len(), vacant.len()) {
             Adjustment::None => {}
-            Adjustment::AtLimit => drop(self.limited.fetch_add(1, Ordering::Relaxed)),
+            Adjustment::AtLimit => self.publish(LoopCounts { limit_workers: 1, ..LoopCounts::default() }),
             // The last one, as Apache does, so that those in front stay warm.
             Adjustment::End => idle.last().into_iter().for_each(|place| self.fleet.retire(*place)),
             Adjustment::Start(count) => {
@@ -223,42 +248,65 @@ impl Parent {
 
     /// Serves who waits in the queue by idle workers, refuses who comes later, and waits for all to end.
     fn end(mut self) -> io::Result<()> {
-        let taken = self.take_the_queue()?;
+        let taken = self.take_the_queue();
         for listener in &*self.listeners {
             // Workers may be waiting on it, so that closing it would not end it.
             let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
         }
-        self.pass_on(taken);
+        self.pass_on(&taken);
         let Parent { fleet, waiters, drain_timeout, .. } = &mut self;
         fleet.end(drain_timeout.saturating_add(PATIENCE), |event| bury(waiters, &event))
     }
 
-    fn take_the_queue(&self) -> io::Result<Vec<OwnedFd>> {
-        let (slots, mut counts, mut taken) = (Slots::new(usize::MAX), Default::default(), Vec::new());
-        let mut acceptor = Acceptor::new(self.limit.clone())?;
-        let now = self.fleet.clock().now();
-        // Each phase ends at the accept-limit. The worker that serves a connection counts it.
-        while let PhaseEnd::AtLimit = acceptor.phase(&self.listeners, now, &slots, &mut counts, &mut taken) {}
-        Ok(taken.into_iter().map(|arrived| arrived.socket).collect())
+    fn take_the_queue(&mut self) -> Vec<Arrived> {
+        let (now, mut counts, mut taken) = (self.fleet.clock().now(), LoopCounts::default(), Vec::new());
+        self.listeners.iter().for_each(Listener::seal);
+        self.acceptor.last_phase(&self.listeners, now, &mut counts, &mut taken);
+        // The worker that serves a connection counts it.
+        self.publish(LoopCounts { accepts: 0, accept_phases: 0, ..counts });
+        taken
     }
 
     /// Passes connections to workers in turn, to idle ones if there are any.
-    fn pass_on(&self, taken: Vec<OwnedFd>) {
+    fn pass_on(&self, taken: &[Arrived]) {
         let running: Vec<usize> = (0..self.fleet.places()).filter(|place| self.fleet.runs(*place)).collect();
         let idle: Vec<usize> = running.iter().copied().filter(|place| self.idle(*place)).collect();
         let takers = if idle.is_empty() { running } else { idle };
-        let mut lost = 0;
-        for (socket, place) in taken.iter().zip(takers.iter().cycle()) {
-            lost += usize::from(!matches!(self.fleet.send(*place, b"", &[socket.as_fd()]), Ok(Sent::Yes)));
-        }
-        if takers.is_empty() {
-            lost = taken.len();
+        let mut lost = if takers.is_empty() { taken.len() } else { 0 };
+        for (arrived, place) in taken.iter().zip(takers.iter().cycle()) {
+            let sent = self.fleet.send(*place, b"", &[arrived.socket.as_fd()]);
+            lost += usize::from(!matches!(sent, Ok(Sent::Yes)));
         }
         if lost > 0 {
+            self.publish(LoopCounts { cut_off_at_shutdown: lost as u64, ..LoopCounts::default() });
             sys::say!(
                 "inrush: {lost} connections in the accept queue are lost: no worker process could take them"
             );
         }
+    }
+}
+
+impl Pool for Parent {
+    fn state(&self) -> State {
+        let places = || (0..self.fleet.places()).filter(|place| !self.fleet.is_vacant(*place));
+        let since = |place| self.since(place);
+        let may_start = self.spares.is_some() && places().count() < self.fleet.places();
+        State {
+            serves: places().any(|place| since(place) > WAITS),
+            // One that has died is about to be replaced.
+            has_free: may_start || places().any(|place| since(place) <= WAITS),
+            last_taken: Nanos(places().map(since).max().unwrap_or(0)),
+        }
+    }
+
+    fn reclaim(&mut self, now: Nanos) -> bool {
+        self.reclaims.reclaim(&self.fleet, |_| true, now)
+    }
+
+    fn turn_away(&mut self, now: Nanos) {
+        let mut counts = LoopCounts::default();
+        self.acceptor.turn_away_phase(&self.listeners, Short::Connections, now, &mut counts);
+        self.publish(counts);
     }
 }
 
@@ -279,11 +327,11 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let share = config.max_connections / most_workers(config);
     let wake = worker.plan.wake(MP.name, WAKES)?;
     let waiters = Waiters::open(wake, waiters).map_err(system("map what workers wait by"))?;
-    let group = Group::among_processes(waiters, listeners, share).map_err(system("make an eventfd"))?;
-    let group = Arc::new(group);
-    let (takes, ends, drain_timeout) = (Arc::clone(&group), Arc::clone(&group), config.drain_timeout);
-    let hand_over = move |message: Message| takes.hand_over(message.descriptors);
-    worker.obey(control, hand_over, move || ends.end_within(drain_timeout))?;
+    let slot = Arc::clone(&worker.slot);
+    let idle = IdleThreads::shown_to(move |from| slot.show_idle(from));
+    let share = Share::alone(share);
+    let group = Group::among_processes(waiters, listeners, share.clone(), idle);
+    let group = Arc::new(group.map_err(system("make an eventfd"))?);
     let service =
         Costly { site: SharedSite::of_one_thread(&worker.plan.root(), &config.site), burn: config.burn };
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());
@@ -292,22 +340,29 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
         counters.service = totals.counts();
         counters.loops.log_lines_dropped = log.as_ref().map_or(0, LogSender::dropped);
     });
+    let (takes, ends, drain_timeout) = (Arc::clone(&group), Arc::clone(&group), config.drain_timeout);
+    let (gives_way, published) = (Arc::clone(&group), board.clone());
+    let reclaim = move || {
+        let mut loops = LoopCounts::default();
+        gives_way.reclaim(&mut loops);
+        published.merge(&Counters { loops, ..Counters::default() });
+    };
+    let hand_over = move |message: Message| takes.hand_over(message.descriptors);
+    worker.obey(control, hand_over, reclaim, move || ends.end_within(drain_timeout))?;
     let log = worker.plan.log().map(LoopLog::new);
     let common = Common::new(service, worker.plan.settings(), log, group.clock(), 1);
-    let acceptor = Acceptor::new(worker.plan.limit()).map_err(system("keep a reserve descriptor"))?;
     let serving = ServingThread::new(&group, common, board);
+    let acceptor = worker.plan.acceptor(share);
     let mut thread =
         AcceptingThread::new(serving, acceptor, worker.place).map_err(system("make an interest set"))?;
-    let says = |state| worker.slot.own()[0].store(state, Ordering::Relaxed);
+    let says = |since| worker.slot.own()[SINCE].store(since, Ordering::Relaxed);
     loop {
         says(WAITS);
         let batch = thread.accept_n().map_err(system("wait for connections"))?;
         if batch.is_empty() {
             return Ok(());
         }
-        says(SERVES);
-        for arrived in batch {
-            thread.serving.serve(arrived);
-        }
+        says(group.clock().now().0);
+        thread.serving.serve(batch);
     }
 }

@@ -26,7 +26,7 @@ use std::thread::{Builder, Scope};
 use base::Limit;
 
 use super::Architecture;
-use crate::accept::{Acceptor, LiveLimit};
+use crate::accept::Acceptor;
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Choice, Threads, Wake};
 use crate::config::ServeConfig;
@@ -39,6 +39,7 @@ use crate::error::{ServeError, system};
 use crate::plan::{EndsTheServer, LoopHandle, Plan, addresses, start_thread};
 use crate::service::{Costly, SharedSite};
 use crate::settings::LiveSettings;
+use crate::slots::Share;
 
 /// Threads of a pool that is not told otherwise: Apache's MaxClients in the paper.
 const POOL: usize = 150;
@@ -61,9 +62,9 @@ fn pool(config: &ServeConfig) -> usize {
     config.workers.unwrap_or(POOL)
 }
 
-/// Its reserve, and its interest set or accept queues.
+/// Its interest set or accept queues.
 fn descriptors_per_thread(config: &ServeConfig) -> usize {
-    1 + if config.wake == Some(Wake::Reuseport) { config.listen.len() } else { 1 }
+    if config.wake == Some(Wake::Reuseport) { config.listen.len() } else { 1 }
 }
 
 /// What its threads are made from.
@@ -71,7 +72,8 @@ struct Crew {
     group: Arc<Group>,
     service: Costly<SharedSite>,
     settings: LiveSettings,
-    limit: LiveLimit,
+    /// Like those of all threads.
+    acceptor: Acceptor,
     log: Option<LogSender>,
     board: Board,
     /// Why a thread could not go on.
@@ -93,8 +95,9 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     };
     let sets = plan.listen(if wake == Wake::Reuseport { acceptors } else { 1 })?;
     let addresses = addresses(&sets[0]);
-    let group = Group::new(sets, config.max_connections, wake, acceptors)
-        .map_err(system("make what its threads wait by"))?;
+    let share = Share::alone(config.max_connections);
+    let acceptor = plan.acceptor(share.clone());
+    let group = Group::new(sets, share, wake, acceptors).map_err(system("make what its threads wait by"))?;
     let group = Arc::new(group);
     let service = Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn };
     // The board outlives the group, and must not keep its listeners open.
@@ -110,7 +113,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         group,
         service,
         settings: plan.settings(),
-        limit: plan.limit(),
+        acceptor,
         log: plan.log(),
         board: board.clone(),
         failure: Mutex::default(),
@@ -155,7 +158,7 @@ impl Crew {
     }
 
     fn accepting(&self, index: usize) -> io::Result<Accepting<'_>> {
-        AcceptingThread::new(self.serving(), Acceptor::new(self.limit.clone())?, index)
+        AcceptingThread::new(self.serving(), self.acceptor.another(), index)
     }
 
     /// Starts the threads that the group begins with, and gives the acceptor for its end. What they need is
@@ -166,7 +169,7 @@ impl Crew {
         threads: Threads,
         workers: usize,
     ) -> io::Result<Acceptor> {
-        let last = Acceptor::new(self.limit.clone())?;
+        let last = self.acceptor.another();
         match threads {
             Threads::Pool => {
                 let workers =
@@ -210,9 +213,7 @@ impl Crew {
                 if batch.is_empty() {
                     return Ok(());
                 }
-                for arrived in batch {
-                    worker.serving.serve(arrived);
-                }
+                worker.serving.serve(batch);
             }
         })
     }
@@ -223,6 +224,7 @@ impl Crew {
         scope: &'scope Scope<'scope, 'env>,
         mut acceptor: Accepting<'env>,
     ) -> io::Result<()> {
+        self.group.has_free_thread();
         self.start_thread(scope, "mt-acceptor".to_owned(), move || {
             loop {
                 let batch = acceptor.accept_n()?;
@@ -232,7 +234,7 @@ impl Crew {
                 for arrived in batch {
                     let mut serving = self.serving();
                     let serve = move || {
-                        serving.serve(arrived);
+                        serving.serve(vec![arrived]);
                         serving.publish();
                     };
                     let named = Builder::new().name("mt-connection".to_owned()).stack_size(STACK_BYTES);

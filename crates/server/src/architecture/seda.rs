@@ -26,7 +26,6 @@ use std::sync::Arc;
 use base::Limit;
 
 use super::Architecture;
-use crate::accept::Acceptor;
 use crate::choices::Choice;
 use crate::counters::Board;
 use crate::driver::Stop;
@@ -35,6 +34,7 @@ use crate::driver::stages::{Parts, Pipeline};
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
 use crate::service::{Costly, SharedSite};
+use crate::slots::Share;
 
 pub const SEDA: Architecture = Architecture {
     name: "seda",
@@ -53,10 +53,9 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let addresses = addresses(&listeners);
     let pipeline = Pipeline::new(Parts {
         listeners,
-        acceptor: Acceptor::new(plan.limit()).map_err(system("keep a reserve descriptor"))?,
+        acceptor: plan.acceptor(Share::alone(config.max_connections)),
         service: Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn },
         settings: plan.settings(),
-        max_connections: config.max_connections,
         log: plan.log(),
         mechanism: config.mechanism,
         drain_timeout: config.drain_timeout,

@@ -18,14 +18,16 @@
 //! loses to one loop on mechanisms that do not care how many connections there are: passing a descriptor and
 //! hearing of its end cost some microseconds a connection, and each worker has a cache of its own.
 //!
-//! A worker that dies takes its connections with it; what it had not been given yet is placed anew, and the accept
-//! queue loses nothing.
+//! A worker that dies takes its connections with it; what it had not begun is placed anew, and the accept
+//! queue loses nothing. The same becomes of what a worker does not begin within 100 ms, because it is stopped or its
+//! disk is: it gets no new connections until it answers ([`handover`]).
 //!
-//! Deviations, where the paper is silent: see the modules. When all workers are full the listener is left alone
-//! until one has room.
+//! Deviations, where the paper is silent: see the modules. When all workers are full (step 6), the longest-idle connection
+//! is closed for the new one, or else the new one turned away.
 
 mod dispatcher;
 mod feedback;
+mod handover;
 mod messages;
 mod pool;
 mod resources;
@@ -39,14 +41,18 @@ use crate::choices::{Choice, Schedule};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
+use crate::driver::readiness::Listeners;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
 use crate::processes::{Fleet, Role};
+use crate::slots::Share;
 use dispatcher::Parts;
 use pool::Pool;
 
 /// Of the dispatcher: a pidfd and a control socket for each worker.
 const DESCRIPTORS_PER_WORKER: usize = 2;
+/// Of a worker: control socket, mechanism, shared memory, log, root, and headroom for files.
+const WORKERS_OWN: u64 = 24;
 /// What chance draws from: nobody gains by foreseeing it, and a run can be repeated.
 const SEED: Seed = Seed(0);
 
@@ -64,10 +70,17 @@ fn places(config: &ServeConfig) -> usize {
     config.smped.clone().unwrap_or_default().p_max
 }
 
+/// The connections that a worker has descriptors for: it is given no more, so that it loses none.
+fn room_of_a_worker() -> u32 {
+    let limit = sys::descriptors::limit().unwrap_or(u64::MAX);
+    u32::try_from(limit.saturating_sub(WORKERS_OWN).max(1)).unwrap_or(u32::MAX)
+}
+
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
     plan.no_workers("smped has as many as it needs; --smped initial=N,p-min=N,p-max=N bounds them")?;
-    let settings = config.smped.clone().unwrap_or_default();
+    let mut settings = config.smped.clone().unwrap_or_default();
+    settings.c_max = settings.c_max.min(room_of_a_worker());
     let listeners = plan.listen(1)?.remove(0);
     let addresses = addresses(&listeners);
     let role = Role {
@@ -75,7 +88,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         noun: "worker",
         places: settings.p_max,
         service: site::Counts::default().named().map(|(name, _)| name).collect(),
-        own_words: 0,
+        own_words: handover::WORDS,
     };
     let fleet = Fleet::new(plan, role, Vec::new())?;
     let workers = fleet.board();
@@ -88,7 +101,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let schedule = config.schedule.unwrap_or(Schedule::Smped);
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let parts = Parts {
-        listeners: plan.arrivals(listeners)?,
+        listeners: Listeners { listeners, acceptor: plan.acceptor(Share::alone(usize::MAX)) },
         pool: Pool::new(&settings, schedule, SEED, fleet.clock().now()),
         fleet,
         initial: settings.initial,

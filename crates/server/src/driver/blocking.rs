@@ -4,7 +4,7 @@
 //!   serve:  move bytes ──> wants to receive or to transmit ──> wait ──┐
 //!              ^   |                                                  |
 //!              |   └──> wants to be closed: the end                   |
-//!              └───────── ready, deadline, or going down <────────────┘
+//!              └─── ready, deadline, to give way, or going down <─────┘
 //! ```
 //!
 //! Whoever serves - a kernel thread or a user-level one - sleeps through its [`Waiter`], and only there. A
@@ -17,7 +17,9 @@
 //! during a wait; a wait may end early, and then the socket is tried again.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use base::{Clock, Nanos, RealClock};
 use dispatch::{Interest, Trigger};
@@ -32,6 +34,30 @@ use crate::access_log::LoopLog;
 use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
 use crate::settings::LiveSettings;
 
+/// What a connection is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Awaited<'a> {
+    /// The socket.
+    pub socket: &'a Arc<OwnedFd>,
+    /// That it is readable, or writable.
+    pub interest: Interest,
+    /// When the wait ends in any case.
+    pub until: Nanos,
+    /// The connection has been told that the server is going down.
+    pub told: bool,
+    /// When the connection counts as idle if nothing arrives until then; [`Nanos::MAX`] while it is in use.
+    pub idle_from: Nanos,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The socket may be ready, or the time is over.
+    Ready,
+    /// The connection is idle and is to be closed for another.
+    GiveWay,
+}
+
 /// How a thread sleeps.
 pub trait Waiter {
     /// Whether a wait ends once for what stays ready, or only for what becomes ready.
@@ -40,8 +66,9 @@ pub trait Waiter {
     /// When every connection is cut off; nothing while the server is not going down.
     fn drain_until(&self) -> Option<Nanos>;
 
-    /// Sleeps until the socket may be ready, `until`, or the server begins to go down.
-    fn wait(&mut self, socket: BorrowedFd<'_>, interest: Interest, until: Nanos);
+    /// Sleeps until the socket may be ready, the time is over, the connection is to give way, or the server begins to
+    /// go down.
+    fn wait(&mut self, awaited: Awaited<'_>) -> Woken;
 
     /// Lets others go first: this connection has used up its turn.
     fn pause(&mut self);
@@ -124,7 +151,7 @@ impl<S: SocketService> Common<S> {
     }
 
     /// Begins a turn of a connection: reads the time, and lends what its machine works in.
-    pub(super) fn turn(&mut self, arrived: &Arrived) -> (Context<'_, S>, &mut [u8]) {
+    pub(super) fn turn(&mut self, peer: Option<SocketAddr>) -> (Context<'_, S>, &mut [u8]) {
         self.now = self.clock.now();
         self.settings.refresh();
         self.unpublished = true;
@@ -137,7 +164,7 @@ impl<S: SocketService> Common<S> {
             }
         }
         let log = self.log.as_mut().map(|log| {
-            log.peer = arrived.peer;
+            log.peer = peer;
             log as &mut dyn http1::server::Log
         });
         let context = Context {
@@ -156,24 +183,28 @@ impl<S: SocketService> Common<S> {
 /// Serves a connection until it ends. Blocks, in `waiter` alone.
 pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Common<S>>, waiter: &mut W) {
     let mut http = Connection::new(arrived.at, &common.borrow().settings);
-    let socket = arrived.socket.as_fd();
-    let mut told = false;
+    let Arrived { socket, peer, at: _, slot } = arrived;
+    let socket = Arc::new(socket);
+    let (mut told, mut woken) = (false, Woken::Ready);
     loop {
         let drain_until = waiter.drain_until();
         let going_down = drain_until.is_some() && !std::mem::replace(&mut told, drain_until.is_some());
-        let moved = turn::<S, W>(&arrived, &mut http, common, going_down);
+        let moved = turn::<S, W>(&socket, peer, &mut http, common, going_down, woken);
         let interest = match http.wants() {
             _ if matches!(moved, Moved::Broken) => {
                 common.borrow_mut().counts.broken += 1;
                 break;
             }
-            Wants::Close => break,
+            Wants::Close => {
+                common.borrow_mut().counts.reclaimed += u64::from(woken == Woken::GiveWay);
+                break;
+            }
             Wants::Receive => Interest::Read,
             Wants::Transmit => Interest::Write,
             Wants::Resume => unreachable!("who answers a thread's connection waits by itself"),
             Wants::ShutdownThenReceive => {
                 // The peer may have gone: then the next read says so.
-                let _ = rustix::net::shutdown(socket, Shutdown::Write);
+                let _ = rustix::net::shutdown(&socket, Shutdown::Write);
                 http.shut_down();
                 continue;
             }
@@ -186,36 +217,48 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
             Moved::TurnOver => common.borrow_mut().counts.limit_turn += 1,
             Moved::NoMemory => common.borrow_mut().counts.no_memory += 1,
             Moved::AsFarAsPossible | Moved::Broken => {
-                waiter.wait(socket, interest, http.deadline().min(drain_until.unwrap_or(Nanos::MAX)));
+                let until = http.deadline().min(drain_until.unwrap_or(Nanos::MAX));
+                woken = waiter.wait(Awaited {
+                    socket: &socket,
+                    interest,
+                    until,
+                    told,
+                    idle_from: http.idle_from(),
+                });
                 continue;
             }
         }
         waiter.pause();
     }
     let mut common = common.borrow_mut();
-    http.abort(&mut common.turn(&arrived).0);
+    http.abort(&mut common.turn(peer).0);
     common.counts.closed += 1;
     drop(common);
-    waiter.closing(socket);
+    waiter.closing(socket.as_fd());
     // The descriptor before the slot: whoever gets the slot needs one.
-    drop(arrived.socket);
-    drop(arrived.slot);
+    drop(socket);
+    drop(slot);
 }
 
 /// Does what can be done without waiting.
 fn turn<S: SocketService, W: Waiter>(
-    arrived: &Arrived,
+    socket: &Arc<OwnedFd>,
+    peer: Option<SocketAddr>,
     http: &mut Connection<S::File>,
     common: &RefCell<Common<S>>,
     going_down: bool,
+    woken: Woken,
 ) -> Moved {
     let mut common = common.borrow_mut();
-    let (mut context, scratch) = common.turn(arrived);
-    let socket = arrived.socket.as_fd();
+    let (mut context, scratch) = common.turn(peer);
+    let socket = socket.as_fd();
     let moved = move_bytes(socket, http, &mut context, scratch, true, W::TRIGGER);
+    // What has arrived already was answered.
     if going_down {
-        // What has arrived already was answered.
         http.drain(&mut context);
+    }
+    if woken == Woken::GiveWay {
+        http.give_way(&mut context);
     }
     // Asked after the bytes: one that waited for its thread while its deadline passed is not at fault.
     if matches!(moved, Moved::Broken) || context.now < http.deadline() {

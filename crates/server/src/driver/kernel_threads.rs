@@ -1,13 +1,16 @@
 //! Kernel threads that share listeners: how they wait for connections, sleep, and end.
 //!
 //! ```text
-//!   asked to stop:  the group's first thread takes what waits in the accept queues ──> leftover
+//!   while it runs:  the group's first thread wakes others where the strategy wants that, and watches over a pool
+//!                   whose threads are all busy
+//!   asked to stop:  it takes what waits in the accept queues ──> leftover
 //!                   closes the listeners, sets the drain time-out, stops the others
 //!   the others:     finish what they have, serve what is left over, end
 //! ```
 //!
-//! A listener is tried before it is waited for. How those who wait are woken is a strategy of its own:
-//! [`Waiters`].
+//! A listener is tried before it is waited for. How those who wait are woken is a strategy of its own ([`Waiters`]), and
+//! so is what a full pool does for those who wait in the queue ([`full_pool`](super::full_pool)). An idle connection
+//! gives way to others that its own thread has in hand, or in an accept queue of its own.
 //!
 //! Owns accepting by many threads and their sleep. Does not start threads: an architecture does.
 //!
@@ -17,22 +20,25 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
-use dispatch::{Interest, Trigger};
+use dispatch::Trigger;
 use rustix::net::Shutdown;
 use sys::poll::{self, PollFd, bits};
 
 use super::Stop;
-use super::blocking::{Common, Waiter, serve};
+use super::blocking::{Awaited, Common, Waiter, Woken, serve};
+use super::full_pool::{self, Pool, State};
+use super::idle_threads::{IdleThreads, Reclaimed};
 use super::readiness::SocketService;
-use super::waiters::{self, Waiters, sleep};
-use crate::accept::{Acceptor, Arrived, PhaseEnd};
+use super::waiters::{self, Waiters, readable, sleep};
+use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::choices::Wake;
-use crate::counters::{Board, Counters};
+use crate::counters::{Board, Counters, LoopCounts};
 use crate::listener::Listener;
-use crate::slots::Slots;
+use crate::slots::Share;
 
 /// What the threads of a group share.
 pub struct Group {
@@ -41,7 +47,12 @@ pub struct Group {
     /// Listeners of a set.
     addresses: usize,
     waiters: Waiters,
-    slots: Arc<Slots>,
+    share: Share,
+    idle: IdleThreads,
+    /// Threads that are about to accept or wait for a connection.
+    free: AtomicUsize,
+    /// When a thread last took a connection.
+    last_taken: AtomicU64,
     /// Tells the threads to stop, after the group's first thread was told.
     stop: Stop,
     drain_until: OnceLock<Nanos>,
@@ -50,21 +61,16 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group without threads yet, of which at most so many are to accept: from one set of listeners for
+    /// A group without threads yet, of which at most `acceptors` are to accept: from one set of listeners for
     /// all, or from a set each.
     ///
     /// # Errors
     /// No descriptor or memory left.
-    pub fn new(
-        sets: Vec<Vec<Listener>>,
-        max_connections: usize,
-        wake: Wake,
-        acceptors: usize,
-    ) -> io::Result<Group> {
+    pub fn new(sets: Vec<Vec<Listener>>, share: Share, wake: Wake, acceptors: usize) -> io::Result<Group> {
         let addresses = sets.first().map_or(1, Vec::len);
         let listeners: Vec<Listener> = sets.into_iter().flatten().collect();
         let waiters = Waiters::new(wake, acceptors, &listeners)?;
-        Group::waiting_by(waiters, listeners, addresses, max_connections)
+        Group::waiting_by(waiters, listeners, addresses, share, IdleThreads::default())
     }
 
     /// The group of a process that waits for the same listeners as others.
@@ -74,28 +80,46 @@ impl Group {
     pub fn among_processes(
         waiters: Waiters,
         listeners: Vec<Listener>,
-        max_connections: usize,
+        share: Share,
+        idle: IdleThreads,
     ) -> io::Result<Group> {
         let addresses = listeners.len();
-        Group::waiting_by(waiters, listeners, addresses, max_connections)
+        Group::waiting_by(waiters, listeners, addresses, share, idle)
     }
 
     fn waiting_by(
         waiters: Waiters,
         listeners: Vec<Listener>,
         addresses: usize,
-        max_connections: usize,
+        share: Share,
+        idle: IdleThreads,
     ) -> io::Result<Group> {
+        let clock = RealClock::new();
         Ok(Group {
             listeners,
             addresses,
             waiters,
-            slots: Slots::new(max_connections),
+            share,
+            idle,
+            free: AtomicUsize::new(0),
+            last_taken: AtomicU64::new(clock.now().0),
             stop: Stop::new()?,
             drain_until: OnceLock::new(),
             leftover: Mutex::default(),
-            clock: RealClock::new(),
+            clock,
         })
+    }
+
+    /// A thread that is never busy: the group is no pool that could be full.
+    pub fn has_free_thread(&self) {
+        self.free.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes the thread with the longest-idle connection close it.
+    pub fn reclaim(&self, counts: &mut LoopCounts) -> Reclaimed {
+        let reclaimed = self.idle.reclaim(self.clock.now());
+        counts.reclaimed += u64::from(reclaimed == Reclaimed::One);
+        reclaimed
     }
 
     /// Stops the threads: they finish what they have within the time, and serve what was handed over.
@@ -109,14 +133,14 @@ impl Group {
         let at = self.clock.now();
         let arrived = sockets.into_iter().map(|socket| {
             let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| peer.try_into().ok());
-            Arrived { socket, peer, at, slot: self.slots.take_beyond() }
+            Arrived { socket, peer, at, slot: self.share.take_beyond() }
         });
         lock(&self.leftover).extend(arrived);
     }
 
     /// The connections that its threads have open.
     pub fn connections(&self) -> u64 {
-        self.slots.taken() as u64
+        self.share.taken() as u64
     }
 
     /// The time of all its threads.
@@ -146,8 +170,11 @@ impl Group {
         counters.queue = Listener::queues(&self.listeners);
     }
 
-    /// Wakes threads for connections, where they need somebody to, until `asked` is; then stops them: what
-    /// the kernel has accepted for us is kept to be served, and who comes later is refused at once. Blocks.
+    /// Watches over the threads until `asked` is, then stops them: what the kernel has accepted for us is kept to be
+    /// served, and who comes later is refused. Blocks.
+    ///
+    /// # Errors
+    /// Waiting fails, which is our mistake.
     pub fn stop_when(
         &self,
         asked: &Stop,
@@ -155,17 +182,11 @@ impl Group {
         drain_timeout: Nanos,
         board: &Board,
     ) -> io::Result<()> {
-        while !asked.asked() {
-            self.waiters.watch(&self.listeners, asked.wake.as_fd(), &acceptor.limit)?;
-        }
+        self.watch(asked, acceptor, board)?;
         let now = self.clock.now();
         let mut counters = Counters::default();
-        let mut leftover = lock(&self.leftover);
-        // Each phase ends at the accept-limit.
-        while let PhaseEnd::AtLimit =
-            acceptor.phase(&self.listeners, now, &self.slots, &mut counters.loops, &mut leftover)
-        {}
-        drop(leftover);
+        self.listeners.iter().for_each(Listener::seal);
+        acceptor.last_phase(&self.listeners, now, &mut counters.loops, &mut lock(&self.leftover));
         for listener in &self.listeners {
             // Threads may be waiting on it, so that closing it would not end it.
             let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
@@ -175,16 +196,79 @@ impl Group {
         Ok(())
     }
 
+    /// Wakes threads for connections, where they need somebody to, and sees to those that wait for a full pool. Blocks.
+    fn watch(&self, asked: &Stop, acceptor: &mut Acceptor, board: &Board) -> io::Result<()> {
+        let mut pool = KernelPool { group: self, acceptor, board };
+        let mut watch = full_pool::Watch::default();
+        while !asked.asked() {
+            let now = self.clock.now();
+            let next = watch.sleep(&pool, now);
+            let mut set = vec![readable(&asked.descriptor())];
+            set.extend(self.waiters.calls_the_waker().iter().map(readable));
+            let first_queue = set.len();
+            if next.queues {
+                set.extend(self.listeners.iter().map(|listener| readable(&listener.socket)));
+            }
+            sleep(&mut set, next.until.map(|until| until.saturating_sub(now)))?;
+            self.waiters.wake(&self.listeners, &pool.acceptor.limit)?;
+            if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
+                watch.attend(&mut pool, self.clock.now());
+            }
+        }
+        Ok(())
+    }
+
     fn stop_all(&self) {
         self.stop.ask();
         self.waiters.wake_all();
-        self.slots.wake_all();
+    }
+
+    /// Whether each thread has an accept queue of its own.
+    fn has_queues_of_their_own(&self) -> bool {
+        self.listeners.len() > self.addresses
     }
 
     /// What the thread of a number accepts from.
     fn listeners_of(&self, index: usize) -> &[Listener] {
         let sets = self.listeners.len() / self.addresses;
         self.listeners.chunks(self.addresses).nth(index % sets).unwrap_or_default()
+    }
+}
+
+/// The threads as a pool, and who turns away for it.
+struct KernelPool<'a> {
+    group: &'a Group,
+    acceptor: &'a mut Acceptor,
+    board: &'a Board,
+}
+
+impl KernelPool<'_> {
+    fn publish(&self, loops: LoopCounts) {
+        self.board.merge(&Counters { loops, ..Counters::default() });
+    }
+}
+
+impl Pool for KernelPool<'_> {
+    fn state(&self) -> State {
+        State {
+            serves: self.group.share.taken() > 0,
+            // A thread with a queue of its own sees to that itself, and nobody else can.
+            has_free: self.group.free.load(Ordering::Relaxed) > 0 || self.group.has_queues_of_their_own(),
+            last_taken: Nanos(self.group.last_taken.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn reclaim(&mut self, _now: Nanos) -> bool {
+        let mut counts = LoopCounts::default();
+        let reclaimed = self.group.reclaim(&mut counts);
+        self.publish(counts);
+        reclaimed != Reclaimed::None
+    }
+
+    fn turn_away(&mut self, now: Nanos) {
+        let mut counts = LoopCounts::default();
+        self.acceptor.turn_away_phase(&self.group.listeners, Short::Connections, now, &mut counts);
+        self.publish(counts);
     }
 }
 
@@ -204,18 +288,26 @@ pub struct ServingThread<'a, S> {
     group: &'a Group,
     common: RefCell<Common<S>>,
     board: Board,
+    /// An accept queue that nobody else accepts from.
+    own_queue: &'a [Listener],
+    /// What it polls, kept for the memory.
+    set: Vec<PollFd>,
 }
 
 impl<'a, S: SocketService> ServingThread<'a, S> {
     /// A thread that adds what it counts to a board.
     pub fn new(group: &'a Group, common: Common<S>, board: Board) -> ServingThread<'a, S> {
-        ServingThread { group, common: RefCell::new(common), board }
+        ServingThread { group, common: RefCell::new(common), board, own_queue: &[], set: Vec::new() }
     }
 
-    /// Serves a connection to its end. Blocks.
-    pub fn serve(&mut self, arrived: Arrived) {
-        let (common, board) = (&self.common, &self.board);
-        serve(arrived, common, &mut Sleeper { group: self.group, common, board });
+    /// Serves connections to their ends, one after another. Blocks.
+    pub fn serve(&mut self, batch: Vec<Arrived>) {
+        let mut batch = batch.into_iter();
+        while let Some(arrived) = batch.next() {
+            let ServingThread { group, common, board, own_queue, set } = &mut *self;
+            let (common, others_wait) = (&*common, batch.len() > 0);
+            serve(arrived, common, &mut Sleeper { group, common, board, own_queue, others_wait, set });
+        }
     }
 
     /// Adds what was counted since the last time to the group's totals.
@@ -239,11 +331,14 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
     /// # Errors
     /// No descriptor left for what it waits by.
     pub fn new(
-        serving: ServingThread<'a, S>,
+        mut serving: ServingThread<'a, S>,
         acceptor: Acceptor,
         index: usize,
     ) -> io::Result<AcceptingThread<'a, S>> {
         let group = serving.group;
+        if group.has_queues_of_their_own() {
+            serving.own_queue = group.listeners_of(index);
+        }
         let waiter = group.waiters.waiter(index, group.listeners_of(index), group.stop.wake.as_fd())?;
         Ok(AcceptingThread { serving, acceptor, waiter })
     }
@@ -256,30 +351,43 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
     pub fn accept_n(&mut self) -> io::Result<Vec<Arrived>> {
         self.serving.publish();
         let group = self.serving.group;
+        let _free = Free::new(&group.free);
         let _turn = self.waiter.turn();
         let mut batch = Vec::new();
         loop {
+            let now = group.clock.now();
             if group.stop.asked() {
-                batch.extend(lock(&group.leftover).pop());
+                let last = self.acceptor.last_newcomer(now);
+                batch.extend(last.or_else(|| lock(&group.leftover).pop()));
                 return Ok(batch);
             }
             let counts = &mut self.serving.common.get_mut().counts;
-            let listeners = self.waiter.listeners();
-            let end = self.acceptor.phase(listeners, group.clock.now(), &group.slots, counts, &mut batch);
+            let end = self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
+            if !batch.is_empty() {
+                group.last_taken.store(now.0, Ordering::Relaxed);
+                return Ok(batch);
+            }
             match end {
-                _ if !batch.is_empty() => return Ok(batch),
                 PhaseEnd::Empty | PhaseEnd::AtLimit => self.waiter.wait()?,
-                PhaseEnd::Full => {
-                    self.serving.publish();
-                    group.slots.wait(|| group.stop.asked());
-                }
-                PhaseEnd::Exhausted(until) => {
-                    self.serving.publish();
-                    let pause = until.saturating_sub(group.clock.now());
-                    self.pause(pause)?;
-                }
+                PhaseEnd::NoRoom(short) => self.make_room(short, now)?,
+                PhaseEnd::Pause(until) => self.pause(until.saturating_sub(now))?,
             }
         }
+    }
+
+    /// Has the longest-idle connection closed for those that wait, or turns them away. Blocks, for a second at most.
+    fn make_room(&mut self, short: Short, now: Nanos) -> io::Result<()> {
+        let (group, counts) = (self.serving.group, &mut self.serving.common.get_mut().counts);
+        let listeners = self.waiter.listeners();
+        let end = match group.reclaim(counts) {
+            Reclaimed::One | Reclaimed::Already => PhaseEnd::Pause(now + RECLAIM_PAUSE),
+            Reclaimed::None => self.acceptor.turn_away_phase(listeners, short, now, counts),
+        };
+        match end {
+            PhaseEnd::Pause(until) => self.pause(until.saturating_sub(now))?,
+            _ => self.serving.publish(),
+        }
+        Ok(())
     }
 
     /// A thread for a connection could not be started: counts it, and lets others end. Blocks, for a second
@@ -293,8 +401,25 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         self.pause(pause)
     }
 
-    fn pause(&self, pause: Nanos) -> io::Result<()> {
-        sleep(&mut [watched(&*self.serving.group.stop.wake, bits::IN)], Some(pause)).map(drop)
+    fn pause(&mut self, pause: Nanos) -> io::Result<()> {
+        self.serving.publish();
+        sleep(&mut [readable(&self.serving.group.stop.descriptor())], Some(pause)).map(drop)
+    }
+}
+
+/// Counts a thread as free.
+struct Free<'a>(&'a AtomicUsize);
+
+impl<'a> Free<'a> {
+    fn new(free: &'a AtomicUsize) -> Free<'a> {
+        free.fetch_add(1, Ordering::Relaxed);
+        Free(free)
+    }
+}
+
+impl Drop for Free<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -303,6 +428,10 @@ struct Sleeper<'a, S> {
     group: &'a Group,
     common: &'a RefCell<Common<S>>,
     board: &'a Board,
+    own_queue: &'a [Listener],
+    /// The thread has taken other connections, which it serves after this one.
+    others_wait: bool,
+    set: &'a mut Vec<PollFd>,
 }
 
 impl<S: SocketService> Waiter for Sleeper<'_, S> {
@@ -312,24 +441,30 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
         self.group.drain_until.get().copied()
     }
 
-    fn wait(&mut self, socket: BorrowedFd<'_>, interest: Interest, until: Nanos) {
-        let wanted = if interest.writes() { bits::OUT } else { bits::IN };
-        let mut set = [watched(&socket, wanted), watched(&self.group.stop.wake, bits::IN)];
-        // After the stop the second would be ready for ever.
-        let watched = if self.drain_until().is_none() { &mut set[..] } else { &mut set[..1] };
-        loop {
-            let due = self.common.borrow().publish_due();
-            let now = self.group.clock.now();
-            let next = due.unwrap_or(until).min(until);
-            match poll::wait(watched, Some(next.saturating_sub(now))) {
-                Ok(0) if next < until => {
-                    let now = self.group.clock.now();
-                    self.board.merge(&self.common.borrow_mut().take_totals(now));
-                }
-                // Interrupted is as good as ready: the socket is tried again.
-                _ => return,
-            }
+    fn wait(&mut self, awaited: Awaited<'_>) -> Woken {
+        let Awaited { socket, interest, until, told, idle_from } = awaited;
+        let now = self.group.clock.now();
+        let in_the_way = self.others_wait || !self.own_queue.is_empty();
+        let is_idle = idle_from <= now;
+        if self.others_wait && is_idle {
+            return Woken::GiveWay;
         }
+        let _entry = (idle_from < Nanos::MAX).then(|| self.group.idle.enter(socket, idle_from, now));
+        let until = if in_the_way && !is_idle { until.min(idle_from) } else { until };
+        let wanted = if interest.writes() { bits::OUT } else { bits::IN };
+        self.set.clear();
+        self.set.push(PollFd::new(socket.as_raw_fd(), wanted));
+        // It stays ready. Until the connection has been told it must be watched, also if the stop has just come.
+        if !told {
+            self.set.push(readable(&self.group.stop.descriptor()));
+        }
+        let first_queue = self.set.len();
+        if is_idle {
+            self.set.extend(self.own_queue.iter().map(|listener| readable(&listener.socket)));
+        }
+        self.sleep(until);
+        let waits = self.set[first_queue..].iter().any(|queue| queue.reported() != 0);
+        if waits { Woken::GiveWay } else { Woken::Ready }
     }
 
     fn pause(&mut self) {
@@ -339,8 +474,22 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
     fn closing(&mut self, _socket: BorrowedFd<'_>) {}
 }
 
-fn watched(descriptor: &impl AsRawFd, bits: i16) -> PollFd {
-    PollFd::new(descriptor.as_raw_fd(), bits)
+impl<S: SocketService> Sleeper<'_, S> {
+    /// Sleeps until one of the descriptors is ready or the time is over, and publishes meanwhile what was counted.
+    fn sleep(&mut self, until: Nanos) {
+        loop {
+            let due = self.common.borrow().publish_due();
+            let next = due.unwrap_or(until).min(until);
+            match poll::wait(self.set, Some(next.saturating_sub(self.group.clock.now()))) {
+                Ok(0) if next < until => {
+                    let now = self.group.clock.now();
+                    self.board.merge(&self.common.borrow_mut().take_totals(now));
+                }
+                // Interrupted is as good as ready: the socket is tried again.
+                _ => return,
+            }
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

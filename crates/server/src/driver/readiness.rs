@@ -28,17 +28,18 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use base::{Clock, Key, Nanos, RealClock, Slab};
+use base::{Clock, Key, Limit, Nanos, RealClock, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
-use http1::server::{Buffers, Responder};
+use http1::server::{Buffers, Connection, Responder};
 use http1::{FileRange, HttpDate};
 
 use super::Stop;
-use crate::accept::Accepted;
+use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::access_log::LoopLog;
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY};
+use crate::idle::IdleList;
 use crate::settings::LiveSettings;
-pub use arrivals::{Arrivals, Listeners};
+pub use arrivals::{Arrivals, Listeners, News};
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 use peer::Peer;
 
@@ -102,8 +103,6 @@ pub struct Parts<S, A = Listeners> {
     pub service: S,
     /// Limits and time-outs of the protocol.
     pub settings: LiveSettings,
-    /// Connections at once.
-    pub max_connections: usize,
     /// Read as soon as a connection is accepted.
     pub read_after_accept: bool,
     /// The access log, if it is kept.
@@ -128,7 +127,6 @@ impl<S, A> Parts<S, A> {
             arrivals: self.arrivals,
             service: make(self.service)?,
             settings: self.settings,
-            max_connections: self.max_connections,
             read_after_accept: self.read_after_accept,
             log: self.log,
             board: self.board,
@@ -147,6 +145,7 @@ pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
     now: Nanos,
     events: Vec<Event>,
     peers: Slab<Peer>,
+    idle: IdleList,
     timers: Timers,
     due: Vec<Token>,
     /// Connections whose turn ended early, to be continued without an event.
@@ -167,11 +166,8 @@ pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
     unpublished: bool,
     /// While paused, no connections are taken.
     paused_until: Option<Nanos>,
-    full: bool,
     /// Which sources of connections are ready in this turn. Under edges one stays until it has been emptied.
-    ready: Vec<usize>,
-    /// Accept phases so far.
-    phases: usize,
+    ready: Ready,
     /// When a loop that was told to stop ends in any case.
     drain_until: Option<Nanos>,
     discipline: PhantomData<D>,
@@ -187,6 +183,7 @@ pub fn run<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals>(parts: Pa
     while !this.ended() {
         this.get_events()?;
         this.accept();
+        this.give_way();
         this.work();
         this.expire();
     }
@@ -205,7 +202,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         for (index, source) in parts.arrivals.sources().enumerate() {
             dispatcher.register_locked(source, listener_token(index), Interest::Read);
         }
-        dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
+        dispatcher.register(parts.stop.descriptor(), STOP, Interest::Read);
         if let Some(notices) = parts.service.notices() {
             dispatcher.register_locked(notices, NOTICES, Interest::Read);
         }
@@ -215,6 +212,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             now,
             events: Vec::new(),
             peers: Slab::new(),
+            idle: IdleList::default(),
             timers: Timers::new(TIMER_SLOT, now),
             due: Vec::new(),
             unfinished: Vec::new(),
@@ -230,9 +228,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             published: Nanos::ZERO,
             unpublished: true,
             paused_until: None,
-            full: false,
-            ready: Vec::new(),
-            phases: 0,
+            ready: Ready::default(),
             drain_until: None,
             discipline: PhantomData,
             parts,
@@ -258,15 +254,19 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         }
         let (ready, sources) = (&mut self.ready, self.parts.arrivals.sources().len());
         let mut noticed = self.parts.service.due_in() == Some(Nanos::ZERO);
+        let mut woken = false;
         self.events.retain(|event| {
             let key = Key::from(event.token);
-            let source = key.generation == 0 && (key.index as usize) < sources;
-            if source && !ready.contains(&(key.index as usize)) {
-                ready.push(key.index as usize);
+            if key.generation == 0 && (key.index as usize) < sources {
+                ready.report(key.index as usize);
             }
             noticed |= event.token == NOTICES;
+            woken |= event.token == STOP;
             key.generation != 0
         });
+        if woken {
+            self.parts.stop.woken();
+        }
         if noticed {
             self.parts.service.arrived(&mut self.arrived)?;
         }
@@ -276,6 +276,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         if self.paused_until.is_some_and(|until| until <= self.now) {
             self.paused_until = None;
             self.watch_sources();
+            // A connection may be in the acceptor's hand, which no event tells of.
+            self.ready.report_all(sources);
         }
         if D::UNTIL_EMPTY {
             self.pend_reported();
@@ -284,7 +286,12 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     }
 
     fn time_to_wait(&mut self) -> Option<Nanos> {
-        let heard = self.parts.arrivals.hear(self.http.responses(), self.counts.closed, self.now);
+        let news = News {
+            replies: self.http.responses(),
+            closed: self.counts.closed,
+            idle_from: self.idle.idle_from(),
+        };
+        let heard = self.parts.arrivals.hear(news, self.now);
         if !self.unfinished.is_empty()
             || !self.pending.is_empty()
             || (!self.ready.is_empty() && Self::EDGE && self.accepting())
@@ -314,61 +321,87 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         if self.ready.is_empty() || !self.accepting() || (D::UNTIL_EMPTY && !self.emptied) {
             return;
         }
-        let limit = self.parts.arrivals.begin_phase(&mut self.counts);
-        let mut accepted = 0;
-        self.phases += 1;
-        // Another source comes first each time, so that none waits for ever under a small limit.
-        let first = self.phases % self.ready.len();
-        self.ready.sort_unstable();
-        self.ready.rotate_left(first);
-        while let Some(&index) = self.ready.first()
-            && limit.allows(accepted + 1)
-        {
-            if self.peers.len() >= self.parts.max_connections {
-                return self.stop_accepting_while_full();
-            }
+        self.accept_phase(self.parts.arrivals.limit());
+    }
+
+    fn accept_phase(&mut self, limit: Limit) -> PhaseEnd {
+        let mut ready = std::mem::take(&mut self.ready);
+        let phase = ready.phase(limit, |index| self.look(index));
+        self.ready = ready;
+        self.parts.arrivals.count(&phase, &mut self.counts);
+        // The end of a pause begins a phase too, without an event.
+        self.unpublished = true;
+        if let PhaseEnd::Pause(until) = phase.end {
+            self.paused_until = Some(until);
+            self.watch_sources();
+        }
+        phase.end
+    }
+
+    /// Takes one connection. Where there is no room for it, the longest-idle connection is closed, or else the new one
+    /// turned away.
+    fn look(&mut self, index: usize) -> Look {
+        loop {
             match self.parts.arrivals.accept(index, self.now, &mut self.counts) {
-                Accepted::Connection(socket, peer) => {
-                    accepted += 1;
-                    self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
+                Accepted::Connection(arrived) => {
+                    self.admit(arrived);
+                    return Look::Taken;
                 }
-                Accepted::Empty => drop(self.ready.remove(0)),
-                // It is still ready.
-                Accepted::Dead => return,
-                Accepted::Exhausted(until) => {
-                    self.paused_until = Some(until);
-                    return self.watch_sources();
+                Accepted::Empty => return Look::Empty,
+                Accepted::Dead => return Look::Dead,
+                Accepted::Pause(until) => return Look::Stop(PhaseEnd::Pause(until)),
+                Accepted::NoRoom(short) => {
+                    if let Some(look) = self.make_room(index, short) {
+                        return look;
+                    }
                 }
             }
         }
     }
 
-    /// Whether neither a pause nor the connection limit keeps it from accepting.
-    fn accepting(&self) -> bool {
-        self.paused_until.is_none() && !self.full
+    /// Closes the longest-idle connection, here or in another loop, or turns the new one away. Gives nothing if there
+    /// is room now.
+    fn make_room(&mut self, index: usize, short: Short) -> Option<Look> {
+        let idle_from = self.idle.idle_from().min(self.now);
+        if self.drain_until.is_none() && self.parts.arrivals.reclaim_elsewhere(idle_from) {
+            return Some(Look::Stop(PhaseEnd::Pause(self.now + RECLAIM_PAUSE)));
+        }
+        if self.reclaim() {
+            return None;
+        }
+        Some(self.parts.arrivals.turn_away(index, short, self.now, &mut self.counts))
     }
 
-    fn admit(&mut self, peer: Peer) {
-        let key = self.peers.insert(peer);
+    /// Closes as many idle connections as others have asked this loop for.
+    fn give_way(&mut self) {
+        for _ in 0..self.parts.arrivals.asked() {
+            self.reclaim();
+        }
+    }
+
+    /// Whether no pause keeps it from accepting.
+    fn accepting(&self) -> bool {
+        self.paused_until.is_none()
+    }
+
+    fn admit(&mut self, arrived: Arrived) {
+        let key = self.peers.insert(Peer::new(arrived, &self.parts.settings));
         let token = Token::from(key);
         let peer = self.peers.get_mut(key).expect("inserted just now");
         let interest = if Self::EDGE { Interest::Both } else { Interest::Read };
         self.dispatcher.register(peer.socket.as_fd(), token, interest);
         peer.comes_up = self.timers.schedule(token, peer.http.deadline());
-        if D::UNTIL_EMPTY {
+        self.idle.enter(key, peer.http.idle_from(), self.now);
+        if self.drain_until.is_some() {
+            self.end_one(token, Connection::drain);
+        } else if D::UNTIL_EMPTY {
             self.pend(token);
         } else if self.parts.read_after_accept {
             self.turn(token, true);
         }
     }
 
-    fn stop_accepting_while_full(&mut self) {
-        self.counts.limit_connections += 1;
-        self.full = true;
-        self.watch_sources();
-    }
-
-    /// Sets the interest in every source of connections to what pause and connection limit allow.
+    /// Sets the interest in every source of connections to what the pause allows.
     fn watch_sources(&mut self) {
         let interest = if self.accepting() { Interest::Read } else { Interest::None };
         for source in self.parts.arrivals.sources() {
@@ -427,29 +460,22 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.unpublished = false;
     }
 
-    /// Takes what still waits in the accept queues, then closes them: what the kernel has accepted for
-    /// us is served, and who comes later is refused at once.
+    /// Ends what is idle, takes what still waits in the accept queues, and closes them: what the kernel has accepted
+    /// for us is served, and who comes later is refused.
     fn begin_to_drain(&mut self) {
         self.drain_until = Some(self.now.saturating_add(self.parts.drain_timeout));
-        let sources = self.parts.arrivals.sources().len();
-        for index in 0..sources {
-            while self.peers.len() < self.parts.max_connections {
-                match self.parts.arrivals.accept(index, self.now, &mut self.counts) {
-                    Accepted::Connection(socket, peer) => {
-                        self.admit(Peer::new(socket, peer, self.now, &self.parts.settings));
-                    }
-                    Accepted::Dead => {}
-                    Accepted::Empty | Accepted::Exhausted(_) => break,
-                }
-            }
+        self.parts.arrivals.seal();
+        for key in self.peers.keys().collect::<Vec<_>>() {
+            self.end_one(Token::from(key), Connection::drain);
         }
+        self.ready.report_all(self.parts.arrivals.sources().len());
+        // Dead connections end a phase before the queue is empty.
+        while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
+        self.counts.cut_off_at_shutdown += u64::from(self.parts.arrivals.queue().depth);
         self.parts.arrivals.close(&mut self.dispatcher);
-        self.dispatcher.deregister(self.parts.stop.wake.as_fd());
+        self.dispatcher.deregister(self.parts.stop.descriptor());
         self.ready.clear();
         self.paused_until = None;
-        for key in self.peers.keys().collect::<Vec<_>>() {
-            self.drain_one(Token::from(key));
-        }
     }
 
     fn ended(&self) -> bool {

@@ -43,14 +43,14 @@ use http1::server::Connection;
 
 use super::Stop;
 use super::readiness::SocketService;
-use crate::accept::{Acceptor, Arrived};
+use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::SedaSettings;
 use crate::counters::{Board, Counters};
 use crate::listener::Listener;
 use crate::plan::EndsTheServer;
 use crate::settings::LiveSettings;
-use crate::slots::Slots;
+use crate::slots::Share;
 use control::{AdmissionController, PoolController};
 use mail::Mailbox;
 use source::Source;
@@ -73,8 +73,6 @@ pub struct Parts<S> {
     pub service: S,
     /// Limits and time-outs of the protocol.
     pub settings: LiveSettings,
-    /// Connections at once.
-    pub max_connections: usize,
     /// The access log, if it is kept.
     pub log: Option<LogSender>,
     /// Settings of the event mechanism.
@@ -90,7 +88,9 @@ pub struct Parts<S> {
 enum Ending {
     /// The server is not going down, as far as it knows.
     No,
-    /// What has arrived is answered before it is told.
+    /// It is idle, and is to end for another. What has arrived is answered before it is told.
+    GivesWay,
+    /// The server is going down. What has arrived is answered before it is told.
     LastLook,
     /// It has been told.
     Told,
@@ -126,6 +126,8 @@ enum Step {
 enum Phase {
     /// One accept phase.
     One,
+    /// To turn away those that there is no room for.
+    TurnAway(Short),
     /// All that waits; then the listeners are shut down.
     Last,
 }
@@ -136,7 +138,7 @@ pub struct Pipeline<S> {
     settings: LiveSettings,
     log: Option<LogSender>,
     listeners: Vec<Listener>,
-    slots: Arc<Slots>,
+    share: Share,
     acceptor: Mutex<Acceptor>,
     accept: Stage<Phase>,
     steps: [Stage<Box<Peer>>; 4],
@@ -168,7 +170,7 @@ impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
             settings: parts.settings,
             log: parts.log,
             listeners: parts.listeners,
-            slots: Slots::new(parts.max_connections),
+            share: parts.acceptor.share.clone(),
             acceptor: Mutex::new(parts.acceptor),
             admission: Mutex::new(AdmissionController::new(parts.seda.target)),
             mailbox: Mailbox::new()?,

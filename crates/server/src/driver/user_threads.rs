@@ -18,8 +18,8 @@
 //!
 //! Owns threads, their stacks, and the descriptors they wait for. Does not know what they serve.
 //!
-//! Invariants: nothing in [`Shared`] is borrowed across a yield; a thread waits for one thing at a time; at most
-//! one acceptor is woken between two get-events, and only when the accept queue may hold something.
+//! Invariants: nothing in [`Shared`] is borrowed across a yield; a thread waits for one thing at a time, and whoever
+//! waits for an idle connection is in [`Shared::idle`], unless it is to give it up; at most one acceptor is woken between two get-events, and only when the accept queue may hold something.
 
 mod scheduler;
 mod thread;
@@ -29,16 +29,15 @@ pub use thread::UserThread;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use base::{Key, Nanos};
 use dispatch::Dispatcher;
 
 use super::blocking::Common;
 use super::readiness::SocketService;
-use crate::accept::{Acceptor, Arrived, PhaseEnd};
+use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::idle::IdleList;
 use crate::listener::Listener;
-use crate::slots::Slots;
 
 /// Address space of a stack. In a development build the deepest paths (128 fields, 60 ranges, a name of 7000
 /// bytes to be looked up) touch a quarter of it.
@@ -66,11 +65,14 @@ struct Shared<M, S> {
     common: RefCell<Common<S>>,
     listeners: RefCell<Vec<Listener>>,
     acceptor: RefCell<Acceptor>,
-    slots: Arc<Slots>,
+    /// Threads that wait for idle connections.
+    idle: RefCell<IdleList>,
+    /// Threads that are to give up their idle connections.
+    reclaimed: RefCell<Vec<Key>>,
     /// The accept queue may hold something.
     ready: Cell<bool>,
-    /// An accept phase has met the connection limit.
-    full: Cell<bool>,
+    /// When a thread last took a connection.
+    last_taken: Cell<Nanos>,
     /// While paused, nobody accepts.
     paused_until: Cell<Option<Nanos>>,
     /// When every connection is cut off; nothing while the server is not going down.
@@ -84,18 +86,47 @@ struct Shared<M, S> {
 }
 
 impl<M, S: SocketService> Shared<M, S> {
-    /// One accept phase, and what it says about the queue.
-    fn accept_phase(&self, now: Nanos, batch: &mut Vec<Arrived>) -> PhaseEnd {
+    /// One accept phase, and what it says about the queue. Where there is no room, an idle connection is closed, or
+    /// those that wait are turned away.
+    fn accept_phase(&self, now: Nanos, batch: &mut Vec<Arrived>) {
         let (mut acceptor, listeners) = (self.acceptor.borrow_mut(), self.listeners.borrow());
         let mut common = self.common.borrow_mut();
-        let end = acceptor.phase(&listeners, now, &self.slots, common.counting(), batch);
-        self.full.set(end == PhaseEnd::Full);
+        let end = match acceptor.phase(&listeners, now, common.counting(), batch) {
+            PhaseEnd::NoRoom(_) if self.reclaim(now) => PhaseEnd::Pause(now + RECLAIM_PAUSE),
+            PhaseEnd::NoRoom(short) => acceptor.turn_away_phase(&listeners, short, now, common.counting()),
+            end => end,
+        };
+        if !batch.is_empty() {
+            self.last_taken.set(now);
+        }
         match end {
             PhaseEnd::Empty => self.ready.set(false),
-            PhaseEnd::Exhausted(until) => self.paused_until.set(Some(until)),
-            PhaseEnd::AtLimit | PhaseEnd::Full => {}
+            PhaseEnd::Pause(until) => self.paused_until.set(Some(until)),
+            PhaseEnd::AtLimit | PhaseEnd::NoRoom(_) => {}
         }
-        end
+    }
+
+    /// Looks whether connections wait in the accept queues: under edges nothing tells that they do no longer.
+    fn somebody_waits(&self) -> bool {
+        let waits = self.listeners.borrow().iter().any(Listener::somebody_waits);
+        self.ready.set(waits);
+        waits
+    }
+
+    /// Has the thread with the longest-idle connection close it. Returns whether there is one.
+    fn reclaim(&self, now: Nanos) -> bool {
+        let mut idle = self.idle.borrow_mut();
+        let Some(longest) = idle.longest(now) else { return false };
+        idle.leave(longest);
+        self.reclaimed.borrow_mut().push(longest);
+        true
+    }
+
+    /// Turns away who waits for a pool that stands still.
+    fn turn_away(&self, now: Nanos) {
+        let mut common = self.common.borrow_mut();
+        let (listeners, counts) = (self.listeners.borrow(), common.counting());
+        self.acceptor.borrow_mut().turn_away_phase(&listeners, Short::Connections, now, counts);
     }
 }
 

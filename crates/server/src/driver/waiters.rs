@@ -11,7 +11,7 @@
 //! Owns the strategy, and the words that waiters share under some of them. Those are in memory that other
 //! processes can map, so that it is all the same whether waiters are threads or processes. Does not accept.
 //!
-//! Under [`Wake::One`] the waker is whoever calls [`Waiters::watch`]. It is told of new connections by edges,
+//! Under [`Wake::One`] the waker is whoever calls [`Waiters::wake`]. It is told of new connections by edges,
 //! several of which may come as one: it looks how many connections wait, and wakes a waiter for each
 //! accept-limit of them. One that came while everybody was at work is found by who is done first.
 //!
@@ -67,7 +67,7 @@ impl Waiters {
         self.words.as_fd()
     }
 
-    /// Those of another process, which is the waker if there has to be one.
+    /// The waiters of another process, which is the waker if there has to be one.
     ///
     /// # Errors
     /// EINVAL where the memory is not that of waiters; ENOMEM.
@@ -102,26 +102,26 @@ impl Waiters {
         Ok(Waiter { shared: self, index, listeners, stop, exclusive })
     }
 
-    /// Sleeps until `stop` is readable. Where waiters need a waker, it is this caller meanwhile. Blocks.
+    /// Readable when [`Waiters::wake`] is to be called, where waiters need a waker.
+    pub fn calls_the_waker(&self) -> Option<BorrowedFd<'_>> {
+        self.edges.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Is the waker: wakes waiters for the connections that have come since the last call. Never blocks.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
-    pub fn watch(&self, listeners: &[Listener], stop: BorrowedFd<'_>, limit: &LiveLimit) -> io::Result<()> {
-        let Some(edges) = &self.edges else { return sleep(&mut [readable(&stop)], None).map(drop) };
-        epoll::control(edges, Operation::Add, stop.as_raw_fd(), epoll::bits::IN, STOP)?;
+    /// Looking fails, which is our mistake.
+    pub fn wake(&self, listeners: &[Listener], limit: &LiveLimit) -> io::Result<()> {
+        let Some(edges) = &self.edges else { return Ok(()) };
         let mut events = [epoll::Event::EMPTY; EVENTS];
-        loop {
-            let count = unless_interrupted(epoll::wait(edges, &mut events, None))?;
-            let events = &events[..count];
-            if events.iter().any(|event| event.data() == STOP) {
-                return Ok(());
-            }
-            if events.iter().any(|event| event.bits() & (epoll::bits::ERR | epoll::bits::HUP) != 0) {
-                self.queue().wake(Event::Error);
-            } else if !events.is_empty() {
-                self.wake_for(Listener::queues(listeners).depth, limit.get());
-            }
+        let count = unless_interrupted(epoll::wait(edges, &mut events, Some(Nanos::ZERO)))?;
+        let events = &events[..count];
+        if events.iter().any(|event| event.bits() & (epoll::bits::ERR | epoll::bits::HUP) != 0) {
+            self.queue().wake(Event::Error);
+        } else if !events.is_empty() {
+            self.wake_for(Listener::queues(listeners).depth, limit.get());
         }
+        Ok(())
     }
 
     /// Wakes as many as so many connections need; one at least.
@@ -232,7 +232,8 @@ fn interest_set(listeners: &[Listener], how: u32) -> io::Result<OwnedFd> {
     Ok(set)
 }
 
-fn readable(descriptor: &impl AsRawFd) -> PollFd {
+/// A descriptor to be waited for until it is readable.
+pub fn readable(descriptor: &impl AsRawFd) -> PollFd {
     PollFd::new(descriptor.as_raw_fd(), poll::bits::IN)
 }
 

@@ -31,6 +31,7 @@ pub(super) enum Kind {
     Drain = 2,
     Changed = 3,
     Own = 4,
+    Reclaim = 5,
 }
 
 /// Bytes and descriptors that an architecture's processes send each other.
@@ -53,6 +54,8 @@ pub enum Heard {
     Drain,
     /// The configuration is another from now on.
     Changed(String),
+    /// Close the connection that has been idle longest: another needs its place.
+    Reclaim,
     /// Something of the architecture's own.
     Message(Message),
     /// The parent has ended.
@@ -141,6 +144,7 @@ impl Control {
             Received::End => Ok(Heard::Gone),
             Received::Message(Kind::Own, message) => Ok(Heard::Message(message)),
             Received::Message(Kind::Drain, _) => Ok(Heard::Drain),
+            Received::Message(Kind::Reclaim, _) => Ok(Heard::Reclaim),
             Received::Message(Kind::Changed, message) => {
                 let [memory] = <[OwnedFd; 1]>::try_from(message.descriptors).map_err(|_| garbled())?;
                 Ok(Heard::Changed(read_text(memory)?))
@@ -178,7 +182,7 @@ impl Control {
         }
         let Some(length) = received.bytes.checked_sub(1) else { return Ok(Received::End) };
         message.bytes.extend_from_slice(&bytes[..length]);
-        let known = [Kind::Start, Kind::Drain, Kind::Changed, Kind::Own];
+        let known = [Kind::Start, Kind::Drain, Kind::Changed, Kind::Own, Kind::Reclaim];
         let kind = known.into_iter().find(|known| *known as u8 == kind[0]).ok_or_else(garbled)?;
         Ok(Received::Message(kind, message))
     }

@@ -207,6 +207,7 @@ impl Fleet {
     }
 
     fn start_after(&mut self, place: usize, delay: Option<Nanos>) -> io::Result<()> {
+        self.scoreboard.clear_own(place);
         let (control, theirs) = Control::pair()?;
         let layout = self.scoreboard.layout();
         let words = [place as u64, layout.service as u64, layout.own as u64].map(u64::to_ne_bytes);
@@ -373,6 +374,16 @@ impl Fleet {
         match &self.places[place] {
             Place::Running(process) => process.control.send(bytes, descriptors),
             _ => Ok(Sent::Gone),
+        }
+    }
+
+    /// Tells a worker to close its longest-idle connection. Returns whether it will hear of it.
+    pub(super) fn tell_to_reclaim(&self, place: usize) -> bool {
+        match &self.places[place] {
+            Place::Running(process) => {
+                matches!(process.control.send_as(Kind::Reclaim, b"", &[]), Ok(Sent::Yes))
+            }
+            _ => false,
         }
     }
 

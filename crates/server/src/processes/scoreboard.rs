@@ -15,9 +15,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use base::Nanos;
 use sys::shared::SharedArray;
 use sys::socket::AcceptQueue;
 
+use super::reclaim::IDLE_FROM;
 use crate::counters::Counters;
 
 /// How often a reader looks for figures of one moment.
@@ -113,12 +115,18 @@ impl Scoreboard {
         sum
     }
 
-    /// The worker of a place has ended: its connections with it. Gives how many there were.
+    /// Clears the words of the architecture, before a worker is started in a place.
+    pub fn clear_own(&self, place: usize) {
+        self.own(place).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// The worker of a place has ended: its connections with it. Gives how many there were. The words of the
+    /// architecture stay as it left them.
     pub fn vacate(&self, place: usize) -> u64 {
         let words = &self.words[place * self.layout.words()..][..self.layout.words()];
         let gauges = &words[1 + self.layout.totals()..][..GAUGES];
         let connections = gauges[0].load(Ordering::Relaxed);
-        for word in gauges.iter().chain(self.own(place)) {
+        for word in gauges {
             word.store(0, Ordering::Relaxed);
         }
         // It may have been killed while it wrote.
@@ -144,6 +152,13 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// A place outside any parent's memory.
+    #[cfg(test)]
+    pub fn with_own_words(own: usize) -> Slot {
+        let board = Scoreboard::new(1, Vec::new(), own).unwrap();
+        Slot::open(board.as_fd().try_clone_to_owned().unwrap(), 0, board.layout()).unwrap()
+    }
+
     pub(super) fn open(memory: OwnedFd, place: usize, layout: Layout) -> io::Result<Slot> {
         let words = SharedArray::<AtomicU64>::open(memory)?;
         let first = place * layout.words();
@@ -170,6 +185,12 @@ impl Slot {
             word.store(gauge, Ordering::Relaxed);
         }
         words[0].store(version + 2, Ordering::Release);
+    }
+
+    /// Shows the parent since when the longest-idle connection has been idle; [`Nanos::MAX`] without one.
+    pub fn show_idle(&self, idle_from: Nanos) {
+        let word = if idle_from == Nanos::MAX { 0 } else { idle_from.0 };
+        self.own()[IDLE_FROM].store(word, Ordering::Relaxed);
     }
 
     /// The words of the architecture.
@@ -207,6 +228,8 @@ mod tests {
         assert_eq!(sum.service, [("hits", 2)]);
 
         assert_eq!(board.vacate(2), 1);
+        assert_eq!(board.own(2)[1].load(Ordering::Relaxed), 9);
+        board.clear_own(2);
         assert_eq!(board.own(2)[1].load(Ordering::Relaxed), 0);
         let sum = board.sum();
         assert_eq!((sum.loops.accepts, sum.connections), (6, 2));

@@ -57,15 +57,16 @@ impl Worker {
         }
     }
 
-    /// Starts a thread that reads the control socket. The thread hands messages to `said`, calls `drain` when the
-    /// worker is to drain, applies a changed configuration, and ends the process when the parent has ended.
+    /// Starts a thread that reads the control socket. The thread hands messages to `said`, calls `reclaim` when an idle
+    /// connection is to be closed and `drain` when the worker is to drain, applies a changed configuration, and ends the process when the parent has ended.
     ///
     /// # Errors
     /// [`ServeError::System`]: no thread left.
     pub fn obey(
         &self,
         control: Control,
-        mut said: impl FnMut(Message) + Send + 'static,
+        said: impl Fn(Message) + Send + 'static,
+        reclaim: impl Fn() + Send + 'static,
         drain: impl Fn() + Send + 'static,
     ) -> Result<(), ServeError> {
         let reconfigure = self.reconfigurer();
@@ -74,6 +75,7 @@ impl Worker {
                 match control.receive() {
                     Ok(Heard::Message(message)) => said(message),
                     Ok(Heard::Changed(text)) => reconfigure(&text),
+                    Ok(Heard::Reclaim) => reclaim(),
                     Ok(Heard::Drain) => drain(),
                     Ok(Heard::Nothing) => control.wait(),
                     Ok(Heard::Gone) => orphaned(),
@@ -121,7 +123,7 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     let slot =
         Slot::open(start.scoreboard, start.place, start.layout).map_err(system("map the scoreboard"))?;
     let log = access_log::of(&config)?;
-    let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None)?;
+    let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None, None)?;
     let (place, slot, inherited) = (start.place, Arc::new(slot), start.inherited);
     work(Worker { place, plan, slot, inherited, parse }, control)?;
     if let Some((sender, end)) = log {

@@ -14,8 +14,16 @@ pub struct Client {
 }
 
 pub struct Response {
+    head: String,
     pub status: u16,
     pub body: Vec<u8>,
+}
+
+impl Response {
+    /// What it says of coming back.
+    pub fn retry_after(&self) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix("Retry-After: "))
+    }
 }
 
 /// A request for a file.
@@ -62,7 +70,7 @@ impl Client {
         while self.pending.len() < length {
             assert!(self.receive().unwrap() > 0, "the connection ended in a body");
         }
-        Response { status, body: self.pending.drain(..length).collect() }
+        Response { head, status, body: self.pending.drain(..length).collect() }
     }
 
     /// Waits for the connection's end, and gives how many bytes came before it.
@@ -75,6 +83,14 @@ impl Client {
                 Ok(_) => {}
             }
         }
+    }
+
+    /// Whether the connection has ended and nothing came before that.
+    pub fn has_ended(&mut self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let ended = matches!(self.stream.peek(&mut [0]), Ok(0));
+        self.stream.set_nonblocking(false).unwrap();
+        ended
     }
 
     fn receive(&mut self) -> io::Result<usize> {

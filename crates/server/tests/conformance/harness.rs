@@ -23,15 +23,17 @@ const PATIENCE: Nanos = Nanos::from_secs(30);
 pub struct Variant {
     pub architecture: &'static Architecture,
     dispatch: Option<&'static str>,
-    wake: Option<Wake>,
+    pub wake: Option<Wake>,
     batch: Option<Batch>,
     threads: Option<Threads>,
+    /// In place of the few that there are otherwise.
+    pub workers: Option<usize>,
 }
 
 impl Variant {
     /// An architecture with nothing else chosen.
     pub fn plain(architecture: &'static Architecture) -> Variant {
-        Variant { architecture, dispatch: None, wake: None, batch: None, threads: None }
+        Variant { architecture, dispatch: None, wake: None, batch: None, threads: None, workers: None }
     }
 
     pub fn name(&self) -> String {
@@ -66,7 +68,7 @@ impl Variant {
             accept_limit: Some(Limit::AtMost(1)),
             read_after_accept: false,
             mechanism: dispatch::Settings::default(),
-            workers,
+            workers: self.workers.or(workers),
             cpus: Vec::new(),
             max_connections: 1000,
             backlog: 1024,
@@ -210,7 +212,8 @@ fn held() -> (usize, usize) {
     (descriptors, threads.count())
 }
 
-fn until(what: &str, reached: impl Fn() -> bool) {
+/// Waits until something is so.
+pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let clock = RealClock::new();
     let end = clock.now() + PATIENCE;
     while !reached() {

@@ -31,6 +31,8 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
             Heard::Changed(text) => reconfigure(&text),
             Heard::Drain => return Ok(()),
             Heard::Nothing => control.wait(),
+            // It has no connections.
+            Heard::Reclaim => {}
             Heard::Gone => orphaned(),
         }
     }

@@ -4,11 +4,13 @@
 //!   loop:  get_events ─> attend ─> accept ─> pass_on ─> expire
 //! ```
 //!
-//! *attend* hears reports and deaths; *accept* takes connections up to the accept-limit and places them; *pass_on*
-//! sends each worker what was placed with it, in one message; *expire* ends periods and idle workers.
+//! *attend* hears reports and deaths, and takes back from a worker what it has not begun in time; *accept* takes connections
+//! up to the accept-limit and places them; *pass_on* sends each worker what was placed with it, in one message; *expire*
+//! ends periods and idle workers.
 //!
-//! A connection is accepted only while one more can be placed, so that none waits here that would be better
-//! off in the kernel's queue; those whose worker dies before it has them are placed anew.
+//! Connections that were accepted and have no worker, because theirs died or does not answer, are placed before any other is
+//! accepted. Where there is no room for a connection - the connection limit, or all workers full - the worker with the
+//! longest-idle connection closes it, or the new one is turned away.
 //!
 //! Invariants: the listeners are watched exactly while the gate is open; a connection is in one outbox, or
 //! unplaced, or its worker's; the pool counts those in an outbox as the worker's.
@@ -20,14 +22,15 @@ use base::{Clock, Key, Nanos, RealClock};
 use dispatch::mechanism::Epoll;
 use dispatch::{Dispatcher, Event, Interest, Token};
 
-use super::messages::{Handed, Report, pack};
+use super::handover::Outbox;
+use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
-use crate::accept::Accepted;
+use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
 use crate::driver::Stop;
 use crate::driver::readiness::{Arrivals, Listeners, listener_token};
 use crate::error::ServeError;
-use crate::processes::{self, Fleet, Sent};
+use crate::processes::{self, Fleet, Reclaims};
 
 /// The token of the fleet's descriptor, and that of the stop: no listener's, whose generation is 0.
 const FLEET: Token = Token(1 << 32);
@@ -41,12 +44,10 @@ const PATIENCE: Nanos = Nanos::SECOND;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// Nothing left to accept with, until then.
+    /// There is no room, or nothing to accept with, until then.
     Paused,
-    /// The connection limit is reached.
-    AtLimit,
-    /// Every worker is full (step 6), or down.
-    Full,
+    /// No worker answers, or some connections that were accepted have none.
+    NoWorker,
 }
 
 /// What a dispatcher is made of.
@@ -78,10 +79,11 @@ struct Dispatching {
     events: Vec<Event>,
     happened: Vec<processes::Event>,
     /// Which listeners are ready in this turn.
-    ready: Vec<usize>,
-    /// Placed, and not yet passed on, by worker.
-    outboxes: Vec<VecDeque<Handed>>,
-    /// Accepted, and without a worker because theirs died.
+    ready: Ready,
+    /// Placed, and not yet claimed, by worker.
+    outboxes: Vec<Outbox>,
+    reclaims: Reclaims,
+    /// Accepted, and without a worker because theirs died or does not answer.
     unplaced: VecDeque<Handed>,
     gate: Gate,
     paused_until: Option<Nanos>,
@@ -124,8 +126,9 @@ impl Dispatching {
             now: clock.now(),
             events: Vec::new(),
             happened: Vec::new(),
-            ready: Vec::new(),
-            outboxes: (0..parts.pool.slots()).map(|_| VecDeque::new()).collect(),
+            ready: Ready::default(),
+            outboxes: (0..parts.pool.slots()).map(|_| Outbox::default()).collect(),
+            reclaims: Reclaims::default(),
             unplaced: VecDeque::new(),
             gate: Gate::Open,
             paused_until: None,
@@ -157,7 +160,8 @@ impl Dispatching {
         self.counts.events += self.events.len() as u64;
         self.unpublished |= !self.events.is_empty();
         let listeners = self.events.iter().map(|event| Key::from(event.token));
-        self.ready.extend(listeners.filter(|key| key.generation == 0).map(|key| key.index as usize));
+        let ready = listeners.filter(|key| key.generation == 0);
+        ready.for_each(|key| self.ready.report(key.index as usize));
         self.paused_until = self.paused_until.filter(|until| *until > self.now);
         Ok(())
     }
@@ -167,21 +171,17 @@ impl Dispatching {
         let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);
         let surplus = self.parts.pool.next_surplus().map(|surplus| surplus.at);
         let period = self.parts.pool.period_ends();
-        let due = [period, surplus, publish, self.retry_at, self.paused_until, self.parts.fleet.due()];
+        let answer = self.outboxes.iter().filter_map(Outbox::answer_due).min();
+        let due =
+            [period, surplus, publish, self.retry_at, self.paused_until, self.parts.fleet.due(), answer];
         due.into_iter().flatten().min()
     }
 
-    /// Opens or closes the gate as things are, and counts why it closes.
+    /// Opens or closes the gate as things are.
     fn mind_the_gate(&mut self) {
         let gate = self.gate_as_it_should_be();
-        let before = std::mem::replace(&mut self.gate, gate);
-        if gate == before {
+        if std::mem::replace(&mut self.gate, gate) == gate {
             return;
-        }
-        match gate {
-            Gate::AtLimit => self.counts.limit_connections += 1,
-            Gate::Full => self.parts.pool.decisions.all_workers_full += 1,
-            Gate::Open | Gate::Paused => {}
         }
         let interest = if gate == Gate::Open { Interest::Read } else { Interest::None };
         for source in self.parts.listeners.sources() {
@@ -192,10 +192,8 @@ impl Dispatching {
     fn gate_as_it_should_be(&self) -> Gate {
         if self.paused_until.is_some() {
             Gate::Paused
-        } else if self.connections() >= self.parts.max_connections as u64 {
-            Gate::AtLimit
-        } else if !self.unplaced.is_empty() || !self.parts.pool.has_room() {
-            Gate::Full
+        } else if !self.unplaced.is_empty() || !self.parts.pool.has_answering_worker() {
+            Gate::NoWorker
         } else {
             Gate::Open
         }
@@ -205,19 +203,35 @@ impl Dispatching {
         self.parts.pool.connections() + self.unplaced.len() as u64
     }
 
-    /// Hears the workers, and of them.
+    /// Hears the workers, and of them, and sees which of them answer.
     fn attend(&mut self) -> io::Result<()> {
         let due = self.parts.fleet.due().is_some_and(|due| due <= self.now);
-        if !due && !self.events.iter().any(|event| event.token == FLEET) {
-            return Ok(());
+        if due || self.events.iter().any(|event| event.token == FLEET) {
+            let mut happened = std::mem::take(&mut self.happened);
+            self.parts.fleet.attend(&mut happened)?;
+            for event in happened.drain(..) {
+                self.heard(event);
+            }
+            self.happened = happened;
         }
-        let mut happened = std::mem::take(&mut self.happened);
-        self.parts.fleet.attend(&mut happened)?;
-        for event in happened.drain(..) {
-            self.heard(event);
+        for slot in 0..self.outboxes.len() {
+            self.see_whether_it_answers(slot);
         }
-        self.happened = happened;
         Ok(())
+    }
+
+    /// Lets go of what a worker has claimed, and takes back what it has not claimed in time: others begin it.
+    fn see_whether_it_answers(&mut self, slot: usize) {
+        let (outbox, words) = (&mut self.outboxes[slot], self.parts.fleet.own(slot));
+        if self.parts.pool.is_silent(slot) && outbox.is_answered(words) {
+            self.parts.pool.answers(slot);
+        }
+        outbox.settle(words);
+        if outbox.answer_due().is_some_and(|due| due <= self.now) {
+            let before = self.unplaced.len();
+            self.unplaced.extend(outbox.take_back(words));
+            self.parts.pool.falls_silent(slot, (self.unplaced.len() - before) as u64);
+        }
     }
 
     fn heard(&mut self, event: processes::Event) {
@@ -227,51 +241,82 @@ impl Dispatching {
                     self.parts.pool.reported(slot, report.replies, report.closed, self.now);
                 }
             }
-            processes::Event::Started(slot) => self.parts.pool.replaced(slot, self.now),
-            processes::Event::Ended(slot) => self.parts.pool.left(slot),
+            processes::Event::Started(slot) => {
+                self.outboxes[slot] = Outbox::default();
+                self.parts.pool.replaced(slot, self.now);
+            }
+            processes::Event::Ended(slot) => {
+                self.unplaced.extend(self.outboxes[slot].take_back(self.parts.fleet.own(slot)));
+                self.parts.pool.left(slot);
+            }
             processes::Event::Died(slot) => {
-                // What it was never given is not lost with it.
-                let kept = std::mem::take(&mut self.outboxes[slot]);
-                self.parts.pool.died(slot, kept.len() as u64);
-                self.unplaced.extend(kept);
+                // What it had not begun is not lost with it.
+                let before = self.unplaced.len();
+                self.unplaced.extend(self.outboxes[slot].take_back(self.parts.fleet.own(slot)));
+                self.parts.pool.died(slot, (self.unplaced.len() - before) as u64);
             }
         }
     }
 
     /// Takes connections from the queues, at most accept-limit in all, and places them.
     fn accept(&mut self) {
-        if self.ready.is_empty() || self.gate_as_it_should_be() != Gate::Open {
+        if self.gate_as_it_should_be() != Gate::Open {
             return;
         }
-        let limit = self.parts.listeners.begin_phase(&mut self.counts);
-        let mut accepted = 0;
-        // Another listener comes first each time, so that none waits for ever under a small limit.
-        let first = self.counts.accept_phases as usize % self.ready.len();
-        self.ready.sort_unstable();
-        self.ready.rotate_left(first);
-        while let Some(&index) = self.ready.first()
-            && limit.allows(accepted + 1)
-            && self.gate_as_it_should_be() == Gate::Open
-        {
-            match self.parts.listeners.accept(index, self.now, &mut self.counts) {
-                Accepted::Connection(socket, peer) => {
-                    accepted += 1;
-                    self.place(Handed { socket, peer });
-                }
-                Accepted::Empty | Accepted::Dead => drop(self.ready.remove(0)),
-                Accepted::Exhausted(until) => self.paused_until = Some(until),
-            }
+        let mut ready = std::mem::take(&mut self.ready);
+        let phase = ready.phase(self.parts.listeners.limit(), |index| self.look(index));
+        self.ready = ready;
+        phase.count(&mut self.counts);
+        if let PhaseEnd::Pause(until) = phase.end {
+            self.paused_until = Some(until);
         }
+    }
+
+    /// Takes one connection, if there is a worker for it.
+    fn look(&mut self, index: usize) -> Look {
+        if self.gate_as_it_should_be() != Gate::Open {
+            // One that was taken could not be placed after all, and comes before others.
+            return Look::Stop(PhaseEnd::AtLimit);
+        }
+        let at_limit = self.connections() >= self.parts.max_connections as u64;
+        if at_limit || !self.parts.pool.has_room() {
+            if !self.parts.listeners.listeners[index].somebody_waits() {
+                return Look::Empty;
+            }
+            self.counts.limit_connections += u64::from(at_limit);
+            self.parts.pool.decisions.all_workers_full += u64::from(!at_limit);
+            return self.make_room(index, Short::Connections);
+        }
+        match self.parts.listeners.accept(index, self.now, &mut self.counts) {
+            Accepted::Connection(Arrived { socket, peer, .. }) => {
+                self.place(Handed { socket, peer });
+                Look::Taken
+            }
+            Accepted::Empty => Look::Empty,
+            Accepted::Dead => Look::Dead,
+            Accepted::NoRoom(short) => self.make_room(index, short),
+            Accepted::Pause(until) => Look::Stop(PhaseEnd::Pause(until)),
+        }
+    }
+
+    /// Has a worker close the longest-idle connection, or turns the new one away.
+    fn make_room(&mut self, index: usize, short: Short) -> Look {
+        let Parts { pool, fleet, .. } = &self.parts;
+        if self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now) {
+            return Look::Stop(PhaseEnd::Pause(self.now + RECLAIM_PAUSE));
+        }
+        self.parts.listeners.turn_away(index, short, self.now, &mut self.counts)
     }
 
     /// Puts a connection into the outbox of a worker, which may have to be started for it.
     fn place(&mut self, handed: Handed) {
         match self.parts.pool.place(self.now) {
-            Placement::To(slot) => self.outboxes[slot].push_back(handed),
+            Placement::To(slot) => self.outboxes[slot].push(handed),
             Placement::Start(slot) => match self.parts.fleet.start(slot) {
                 Ok(()) => {
                     self.parts.pool.grown(slot, self.now);
-                    self.outboxes[slot].push_back(handed);
+                    self.outboxes[slot] = Outbox::default();
+                    self.outboxes[slot].push(handed);
                 }
                 Err(error) => self.could_not_grow(&error, handed),
             },
@@ -288,7 +333,7 @@ impl Dispatching {
         self.unplaced.push_back(handed);
     }
 
-    /// Places those whose worker is gone, as far as there is room.
+    /// Places those whose worker is gone or does not answer, as far as there is room.
     fn place_the_unplaced(&mut self) {
         for _ in 0..self.unplaced.len() {
             if self.paused_until.is_some() || !self.parts.pool.has_room() {
@@ -303,19 +348,9 @@ impl Dispatching {
         self.place_the_unplaced();
         self.retry_at = None;
         for (slot, outbox) in self.outboxes.iter_mut().enumerate() {
-            while !outbox.is_empty() {
-                let (bytes, sockets) = pack(outbox.iter());
-                let count = sockets.len();
-                match self.parts.fleet.send(slot, &bytes, &sockets) {
-                    Ok(Sent::Yes) => drop(outbox.drain(..count)),
-                    // One that has gone will be reported dead, and what it was not given placed anew.
-                    Ok(Sent::Gone) => break,
-                    Ok(Sent::Full) | Err(_) => {
-                        self.parts.pool.decisions.passing_on_waited += 1;
-                        self.retry_at = Some(self.now + RETRY);
-                        break;
-                    }
-                }
+            if outbox.send(&self.parts.fleet, slot, self.now) {
+                self.parts.pool.decisions.passing_on_waited += 1;
+                self.retry_at = Some(self.now + RETRY);
             }
         }
     }
@@ -345,7 +380,7 @@ impl Dispatching {
         while self.parts.fleet.any_left() {
             self.pass_on();
             let overdue = self.now >= until;
-            let passed_on = self.unplaced.is_empty() && self.outboxes.iter().all(VecDeque::is_empty);
+            let passed_on = self.unplaced.is_empty() && self.outboxes.iter().all(Outbox::is_empty);
             if !told && (passed_on || overdue) {
                 self.parts.fleet.drain();
                 told = true;
@@ -354,7 +389,9 @@ impl Dispatching {
                 self.parts.fleet.kill();
             }
             // A killed one ends soon.
-            let next = [self.retry_at, self.parts.fleet.due(), Some(until)].into_iter().flatten().min();
+            let answer = self.outboxes.iter().filter_map(Outbox::answer_due).min();
+            let next =
+                [self.retry_at, self.parts.fleet.due(), answer, Some(until)].into_iter().flatten().min();
             let timeout = next.map(|next| next.saturating_sub(self.now).max(Nanos::MILLISECOND));
             self.events.clear();
             self.dispatcher.wait(&mut self.events, timeout)?;
@@ -363,24 +400,20 @@ impl Dispatching {
             self.attend()?;
             self.publish();
         }
-        let left = self.unplaced.len() + self.outboxes.iter().map(VecDeque::len).sum::<usize>();
-        self.counts.cut_off_at_shutdown += left as u64;
+        // What was in the outboxes of workers came back when they ended.
+        self.counts.cut_off_at_shutdown += self.unplaced.len() as u64;
         self.unplaced.clear();
         self.publish();
         Ok(())
     }
 
-    /// Accepts what the kernel has accepted for us; the gate says how much of it.
+    /// Accepts what the kernel has accepted for us, beyond the connection limit if need be, and places it as far as there
+    /// is room.
     fn take_the_queue(&mut self) {
-        for index in 0..self.parts.listeners.listeners.len() {
-            while self.gate_as_it_should_be() == Gate::Open {
-                match self.parts.listeners.accept(index, self.now, &mut self.counts) {
-                    Accepted::Connection(socket, peer) => self.place(Handed { socket, peer }),
-                    Accepted::Dead => {}
-                    Accepted::Empty | Accepted::Exhausted(_) => break,
-                }
-            }
-        }
+        let (listeners, mut taken) = (&mut self.parts.listeners, Vec::new());
+        listeners.seal();
+        listeners.acceptor.last_phase(&listeners.listeners, self.now, &mut self.counts, &mut taken);
+        taken.into_iter().for_each(|Arrived { socket, peer, .. }| self.place(Handed { socket, peer }));
     }
 
     fn publish(&mut self) {

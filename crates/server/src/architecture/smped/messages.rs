@@ -5,7 +5,6 @@
 //!              <── a report: replies sent and connections closed since the last one ──────
 //! ```
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -61,18 +60,12 @@ pub fn pack<'a>(connections: impl Iterator<Item = &'a Handed>) -> (Vec<u8>, Vec<
     (bytes, sockets)
 }
 
-/// Appends the connections of a message; gives how many of them were lost on the way, because the receiver had
-/// no room for their descriptors.
-pub fn unpack(bytes: &[u8], sockets: Vec<OwnedFd>, into: &mut VecDeque<Handed>) -> u64 {
-    let mut lost = 0;
+/// The connections of a message in order; nothing for one that was lost on the way, because the receiver had no room for
+/// its descriptor.
+pub fn unpack(bytes: &[u8], sockets: Vec<OwnedFd>) -> impl Iterator<Item = Option<Handed>> {
     let mut sockets = sockets.into_iter();
-    for place in bytes.chunks_exact(ADDRESS_BYTES) {
-        match sockets.next() {
-            Some(socket) => into.push_back(Handed { socket, peer: decode(place) }),
-            None => lost += 1,
-        }
-    }
-    lost
+    let addresses = bytes.chunks_exact(ADDRESS_BYTES).map(decode);
+    addresses.map(move |peer| sockets.next().map(|socket| Handed { socket, peer }))
 }
 
 fn encode(peer: Option<SocketAddr>) -> [u8; ADDRESS_BYTES] {
@@ -109,16 +102,16 @@ mod tests {
     }
 
     #[test]
-    fn connections_survive_and_the_missing_are_counted() {
+    fn connections_survive_and_the_missing_are_known() {
         let peers = [None, Some("127.0.0.1:1"), Some("[::1]:65535"), Some("[2001:db8::1]:80")];
         let peers = peers.map(|text| text.map(|text| text.parse().unwrap()));
         let socket = || OwnedFd::from(File::open("/dev/null").unwrap());
         let sent: Vec<Handed> = peers.iter().map(|peer| Handed { socket: socket(), peer: *peer }).collect();
         let (bytes, sockets) = pack(sent.iter());
         assert_eq!(sockets.len(), 4);
-        let mut received = VecDeque::new();
-        assert_eq!(unpack(&bytes, vec![socket(), socket(), socket()], &mut received), 1);
-        let received: Vec<Option<SocketAddr>> = received.iter().map(|handed| handed.peer).collect();
+        let received: Vec<Option<Handed>> = unpack(&bytes, vec![socket(), socket(), socket()]).collect();
+        assert!(received[3].is_none());
+        let received: Vec<_> = received.iter().flatten().map(|handed| handed.peer).collect();
         assert_eq!(received, peers[..3]);
     }
 

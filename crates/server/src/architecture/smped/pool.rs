@@ -13,8 +13,10 @@
 //! what has happened and does what it says, and tests run it without a process.
 //!
 //! Invariants: C_i counts what was placed with a worker and not yet reported closed, never more than C_max; a
-//! worker that is not running has no connection and is given none; running, down and leaving together never
+//! worker that is not running has no connection and is given none, nor is one that does not answer; running, down and leaving together never
 //! exceed P_max, running and down fall below P_min by nothing that is done here.
+
+use std::borrow::Cow;
 
 use base::{Nanos, Seed};
 
@@ -52,6 +54,8 @@ pub struct Pool {
     states: Vec<State>,
     /// T_i as of the last period, and C_i, of those that run.
     loads: Vec<Option<Load>>,
+    /// Which of them do not answer: nothing is placed with them.
+    silent: Vec<bool>,
     feedback: Vec<Feedback>,
     /// Since when a worker has had no connection.
     idle_since: Vec<Nanos>,
@@ -70,6 +74,7 @@ impl Pool {
             resources: Resources::new(settings),
             states: vec![State::Vacant; slots],
             loads: vec![None; slots],
+            silent: vec![false; slots],
             feedback: vec![Feedback::default(); slots],
             idle_since: vec![now; slots],
             period_began: now,
@@ -82,6 +87,7 @@ impl Pool {
         assert!(matches!(self.states[slot], State::Vacant | State::Down), "the slot has a worker");
         self.states[slot] = State::Running;
         self.loads[slot] = Some(Load::default());
+        self.silent[slot] = false;
         self.feedback[slot] = Feedback::default();
         self.idle_since[slot] = now;
     }
@@ -107,7 +113,30 @@ impl Pool {
     /// Whether another connection can be placed.
     pub fn has_room(&self) -> bool {
         let c_max = self.settings.c_max;
-        self.vacancy().is_some() || self.loads.iter().flatten().any(|load| load.connections < c_max)
+        let answering = answering(&self.loads, &self.silent);
+        self.vacancy().is_some() || answering.iter().flatten().any(|load| load.connections < c_max)
+    }
+
+    /// Whether there is a worker that connections could be placed with, or could be.
+    pub fn has_answering_worker(&self) -> bool {
+        self.vacancy().is_some() || answering(&self.loads, &self.silent).iter().any(Option::is_some)
+    }
+
+    /// A worker does not answer. Of the connections placed with it, `taken_back` were taken back.
+    pub fn falls_silent(&mut self, slot: usize, taken_back: u64) {
+        self.decisions.workers_silent += 1;
+        self.silent[slot] = true;
+        self.reported(slot, 0, taken_back, self.idle_since[slot]);
+    }
+
+    /// A worker that did not answer does again.
+    pub fn answers(&mut self, slot: usize) {
+        self.silent[slot] = false;
+    }
+
+    /// Whether a worker does not answer.
+    pub fn is_silent(&self, slot: usize) -> bool {
+        self.silent[slot]
     }
 
     /// Places a connection, which counts as the worker's from now on; one that has to be started for it has to be
@@ -118,7 +147,8 @@ impl Pool {
             self.period_began = now;
         }
         let vacancy = self.vacancy();
-        let slot = match self.scheduler.choose(&self.loads, vacancy.is_some()) {
+        let loads = answering(&self.loads, &self.silent);
+        let slot = match self.scheduler.choose(&loads, vacancy.is_some()) {
             Choice::Full => return Placement::Full,
             Choice::Start => return Placement::Start(vacancy.expect("it was allowed to start one")),
             Choice::Assign(slot, reason) => {
@@ -202,7 +232,7 @@ impl Pool {
     pub fn next_surplus(&self) -> Option<Surplus> {
         let running = self.loads.iter().zip(&self.idle_since).enumerate();
         let idle = running.filter_map(|(slot, (load, since))| {
-            load.filter(|load| load.connections == 0).map(|_| (slot, *since))
+            load.filter(|load| load.connections == 0 && !self.silent[slot]).map(|_| (slot, *since))
         });
         self.resources.surplus(self.count(State::Running) + self.count(State::Down), idle)
     }
@@ -229,6 +259,14 @@ impl Pool {
     fn count(&self, state: State) -> usize {
         self.states.iter().filter(|known| **known == state).count()
     }
+}
+
+/// The loads of those that answer.
+fn answering<'a>(loads: &'a [Option<Load>], silent: &[bool]) -> Cow<'a, [Option<Load>]> {
+    if !silent.contains(&true) {
+        return Cow::Borrowed(loads);
+    }
+    loads.iter().zip(silent).map(|(load, silent)| load.filter(|_| !silent)).collect()
 }
 
 #[cfg(test)]

@@ -3,25 +3,29 @@
 //! Owns the [`Arrivals`] of the loop. The loop itself is SPED's. A worker's connection limit is the dispatcher's
 //! business, and so are the counts of connections accepted.
 //!
-//! Invariant: every connection that the dispatcher has passed is reported closed exactly once, also one that was
+//! Invariant: every connection that the worker has claimed is reported closed exactly once, also one that was
 //! lost on the way for want of a descriptor.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{Limit, Nanos};
 use dispatch::{Dispatcher, Mechanism};
 use sys::socket::AcceptQueue;
 
+use super::handover::{SEEN, claim};
 use super::messages::{Handed, Report, unpack};
-use crate::accept::Accepted;
+use crate::accept::{Accepted, Arrived, Phase};
 use crate::access_log::LogSender;
 use crate::counters::LoopCounts;
 use crate::driver::Stop;
-use crate::driver::readiness::{Arrivals, ByPhases, Parts};
+use crate::driver::readiness::{Arrivals, ByPhases, News, Parts};
 use crate::error::{ServeError, system};
 use crate::plan::run_on;
-use crate::processes::{Control, Heard, Sent, Worker, orphaned};
+use crate::processes::{Control, Heard, Message, Sent, Slot, Worker, orphaned};
+use crate::slots::Share;
 
 /// How soon a report is tried again that the dispatcher had no room for.
 const RETRY: Nanos = Nanos::MILLISECOND;
@@ -36,17 +40,27 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
         counters.loops.log_lines_dropped = log.as_ref().map_or(0, LogSender::dropped);
     });
     let (stop, reconfigure) = (Stop::new().map_err(system("make an eventfd"))?, worker.reconfigurer());
-    let plan = worker.plan;
+    let Worker { plan, slot, .. } = worker;
     let settings = plan.config().smped.clone().unwrap_or_default();
-    let arrivals = Passed::new(control, settings.period, stop.clone(), reconfigure);
-    let parts = Parts { board, stop, ..plan.parts_for(arrivals, usize::MAX)? };
+    let arrivals = Passed::new(control, slot, settings.period, stop.clone(), reconfigure);
+    let parts = Parts { board, stop, ..plan.parts_for(arrivals)? };
     run_on::<_, ByPhases, _>(plan.dispatch(), parts).map_err(system("run the event loop of a worker"))
 }
 
 /// Connections that a dispatcher passes.
 pub struct Passed {
     control: Control,
-    waiting: VecDeque<Handed>,
+    /// What it shows the dispatcher.
+    slot: Arc<Slot>,
+    /// Received and not yet claimed, without those that were lost on the way.
+    waiting: VecDeque<Option<Handed>>,
+    /// The number of the first in `waiting`.
+    first: u64,
+    /// Idle connections that the dispatcher wants closed.
+    asked: usize,
+    /// Connections were taken back, and the dispatcher has not heard since that the worker answers.
+    owes_an_answer: bool,
+    share: Share,
     /// How long replies may go unreported.
     period: Nanos,
     /// What the dispatcher has heard of, and when.
@@ -61,10 +75,21 @@ pub struct Passed {
 
 impl Passed {
     /// Connections that come over a control socket; when there will be no more, the loop is told to stop.
-    pub fn new(control: Control, period: Nanos, stop: Stop, reconfigure: impl Fn(&str) + 'static) -> Passed {
+    pub fn new(
+        control: Control,
+        slot: Arc<Slot>,
+        period: Nanos,
+        stop: Stop,
+        reconfigure: impl Fn(&str) + 'static,
+    ) -> Passed {
         Passed {
             control,
+            slot,
             waiting: VecDeque::new(),
+            first: 0,
+            asked: 0,
+            owes_an_answer: false,
+            share: Share::alone(usize::MAX),
             period,
             heard: Report::default(),
             heard_at: Nanos::ZERO,
@@ -73,6 +98,30 @@ impl Passed {
             reconfigure: Box::new(reconfigure),
         }
     }
+
+    /// Takes in connections that the dispatcher has sent.
+    fn receive(&mut self, message: Message) {
+        self.waiting.extend(unpack(&message.bytes, message.descriptors));
+        let received = self.first + self.waiting.len() as u64;
+        self.slot.own()[SEEN].store(received, Ordering::Release);
+    }
+
+    /// Claims the next connection. Those that were taken back meanwhile are somebody else's.
+    fn claim(&mut self, counts: &mut LoopCounts) -> Option<Handed> {
+        while let Some(handed) = self.waiting.pop_front() {
+            self.first += 1;
+            let is_ours = claim(self.slot.own(), self.first - 1);
+            match handed {
+                Some(handed) if is_ours => return Some(handed),
+                None if is_ours => {
+                    counts.no_descriptor += 1;
+                    self.lost += 1;
+                }
+                _ => self.owes_an_answer = true,
+            }
+        }
+        None
+    }
 }
 
 impl Arrivals for Passed {
@@ -80,23 +129,24 @@ impl Arrivals for Passed {
         std::iter::once(self.control.as_fd())
     }
 
-    /// The dispatcher keeps to the accept-limit, and counts.
-    fn begin_phase(&mut self, _counts: &mut LoopCounts) -> Limit {
+    /// The dispatcher keeps to the accept-limit.
+    fn limit(&self) -> Limit {
         Limit::Infinite
     }
 
-    fn accept(&mut self, _index: usize, _now: Nanos, counts: &mut LoopCounts) -> Accepted {
+    /// The dispatcher counts.
+    fn count(&self, _phase: &Phase, _counts: &mut LoopCounts) {}
+
+    fn accept(&mut self, _index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
         loop {
-            if let Some(Handed { socket, peer }) = self.waiting.pop_front() {
-                return Accepted::Connection(socket, peer);
+            if let Some(Handed { socket, peer }) = self.claim(counts) {
+                let slot = self.share.take_beyond();
+                return Accepted::Connection(Arrived { socket, peer, at: now, slot });
             }
             match self.control.receive() {
-                Ok(Heard::Message(message)) => {
-                    let lost = unpack(&message.bytes, message.descriptors, &mut self.waiting);
-                    counts.no_descriptor += lost;
-                    self.lost += lost;
-                }
+                Ok(Heard::Message(message)) => self.receive(message),
                 Ok(Heard::Changed(text)) => (self.reconfigure)(&text),
+                Ok(Heard::Reclaim) => self.asked += 1,
                 Ok(Heard::Drain) => {
                     self.stop.ask();
                     return Accepted::Empty;
@@ -105,6 +155,10 @@ impl Arrivals for Passed {
                 Ok(Heard::Gone) | Err(_) => orphaned(),
             }
         }
+    }
+
+    fn asked(&mut self) -> usize {
+        std::mem::take(&mut self.asked)
     }
 
     fn queue(&self) -> AcceptQueue {
@@ -117,20 +171,21 @@ impl Arrivals for Passed {
     }
 
     /// Reports closed connections at once, and replies each period.
-    fn hear(&mut self, replies: u64, closed: u64, now: Nanos) -> Option<Nanos> {
-        let total = Report { replies, closed: closed + self.lost };
-        if total == self.heard {
+    fn hear(&mut self, news: News, now: Nanos) -> Option<Nanos> {
+        self.slot.show_idle(news.idle_from);
+        let total = Report { replies: news.replies, closed: news.closed + self.lost };
+        if total == self.heard && !self.owes_an_answer {
             return None;
         }
         let due = self.heard_at + self.period;
-        if total.closed == self.heard.closed && now < due {
+        if total.closed == self.heard.closed && !self.owes_an_answer && now < due {
             return Some(due);
         }
         let news =
             Report { replies: total.replies - self.heard.replies, closed: total.closed - self.heard.closed };
         match self.control.send(&news.to_bytes(), &[]) {
             Ok(Sent::Yes) => {
-                (self.heard, self.heard_at) = (total, now);
+                (self.heard, self.heard_at, self.owes_an_answer) = (total, now, false);
                 None
             }
             Ok(Sent::Full) => Some(now + RETRY),
@@ -145,6 +200,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
+    use crate::architecture::smped::handover::{NEXT, WORDS};
     use crate::architecture::smped::messages::pack;
 
     const PERIOD: Nanos = Nanos::from_millis(100);
@@ -155,11 +211,27 @@ mod tests {
         counts: LoopCounts,
     }
 
+    fn news(replies: u64, closed: u64) -> News {
+        News { replies, closed, idle_from: Nanos::MAX }
+    }
+
     impl Bench {
         fn new() -> Bench {
             let (dispatcher, control) = Control::pair().unwrap();
-            let passed = Passed::new(control, PERIOD, Stop::new().unwrap(), |_| {});
+            let slot = Arc::new(Slot::with_own_words(WORDS));
+            let passed = Passed::new(control, slot, PERIOD, Stop::new().unwrap(), |_| {});
             Bench { dispatcher, passed, counts: LoopCounts::default() }
+        }
+
+        /// Sends a connection as often as there are `descriptors`, and once more without.
+        fn pass(&self, descriptors: usize) -> TcpStream {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (socket, peer) = listener.accept().unwrap();
+            let handed = Handed { socket: socket.into(), peer: Some(peer) };
+            let (bytes, sockets) = pack(std::iter::repeat_n(&handed, descriptors + 1));
+            assert_eq!(self.dispatcher.send(&bytes, &sockets[..descriptors]).unwrap(), Sent::Yes);
+            client
         }
 
         fn accept(&mut self) -> Accepted {
@@ -179,25 +251,32 @@ mod tests {
     fn takes_what_is_passed_and_reports_what_was_lost_on_the_way() {
         let mut bench = Bench::new();
         assert!(matches!(bench.accept(), Accepted::Empty));
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (socket, peer) = listener.accept().unwrap();
-        let handed = Handed { socket: socket.into(), peer: Some(peer) };
-        let (bytes, sockets) = pack([&handed, &handed].into_iter());
-        assert_eq!(bench.dispatcher.send(&bytes, &sockets[..1]).unwrap(), Sent::Yes);
-        let Accepted::Connection(_, peer) = bench.accept() else { panic!("it was passed") };
-        assert_eq!(peer, Some(client.local_addr().unwrap()));
+        let client = bench.pass(1);
+        let Accepted::Connection(arrived) = bench.accept() else { panic!("it was passed") };
+        assert_eq!(arrived.peer, Some(client.local_addr().unwrap()));
         assert!(matches!(bench.accept(), Accepted::Empty));
         assert_eq!(bench.counts.no_descriptor, 1);
-        assert_eq!(bench.passed.hear(0, 0, Nanos::ZERO), None);
+        assert_eq!(bench.passed.hear(news(0, 0), Nanos::ZERO), None);
         assert_eq!(bench.reports(), [Report { replies: 0, closed: 1 }]);
+    }
+
+    #[test]
+    fn what_was_taken_back_is_left_alone_and_the_worker_says_that_it_answers() {
+        let mut bench = Bench::new();
+        let _client = bench.pass(2);
+        bench.passed.slot.own()[NEXT].store(3, Ordering::Release);
+        assert!(matches!(bench.accept(), Accepted::Empty));
+        assert_eq!(bench.passed.slot.own()[SEEN].load(Ordering::Acquire), 3);
+        assert_eq!(bench.passed.hear(news(0, 0), Nanos::ZERO), None);
+        assert_eq!(bench.reports(), [Report::default()]);
+        assert_eq!((bench.passed.lost, bench.counts.no_descriptor), (0, 0));
     }
 
     #[test]
     fn closed_connections_are_reported_at_once_and_replies_each_period() {
         let mut bench = Bench::new();
         let at = Nanos::from_millis;
-        let mut hear = |replies, closed, now| bench.passed.hear(replies, closed, at(now));
+        let mut hear = |replies, closed, now| bench.passed.hear(news(replies, closed), at(now));
         assert_eq!(hear(0, 0, 500), None);
         assert_eq!(hear(3, 0, 500), None, "nothing was reported for a period");
         assert_eq!(hear(5, 0, 510), Some(at(600)));
@@ -212,13 +291,13 @@ mod tests {
     fn a_report_that_finds_no_room_is_tried_again_and_nothing_is_lost() {
         let mut bench = Bench::new();
         let (mut heard, mut closed) = (0, 0);
-        while bench.passed.hear(0, closed, Nanos::SECOND).is_none() {
+        while bench.passed.hear(news(0, closed), Nanos::SECOND).is_none() {
             closed += 1;
         }
-        assert_eq!(bench.passed.hear(0, closed + 1, Nanos::SECOND), Some(Nanos::SECOND + RETRY));
+        assert_eq!(bench.passed.hear(news(0, closed + 1), Nanos::SECOND), Some(Nanos::SECOND + RETRY));
         for _ in 0..2 {
             heard += bench.reports().iter().map(|report| report.closed).sum::<u64>();
-            assert_eq!(bench.passed.hear(0, closed + 1, Nanos::SECOND), None);
+            assert_eq!(bench.passed.hear(news(0, closed + 1), Nanos::SECOND), None);
         }
         assert_eq!(heard, closed + 1);
     }

@@ -9,30 +9,64 @@ use dispatch::{Dispatcher, Mechanism};
 use rustix::net::Shutdown;
 use sys::socket::AcceptQueue;
 
-use crate::accept::{Accepted, Acceptor};
+use crate::accept::{Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::counters::LoopCounts;
 use crate::listener::Listener;
+
+/// What a loop tells of itself before it waits.
+#[derive(Clone, Copy, Debug)]
+pub struct News {
+    /// Replies sent so far.
+    pub replies: u64,
+    /// Connections closed so far.
+    pub closed: u64,
+    /// Since when the longest-idle connection has been idle; [`Nanos::MAX`] without one.
+    pub idle_from: Nanos,
+}
 
 /// A source of connections, on one or several descriptors that are readable when some wait.
 pub trait Arrivals {
     /// The descriptors, by index.
     fn sources(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>>;
 
-    /// An accept phase begins; gives the most that it may take.
-    fn begin_phase(&mut self, counts: &mut LoopCounts) -> Limit;
+    /// The most connections that an accept phase may take.
+    fn limit(&self) -> Limit;
 
     /// Takes one connection. Never blocks.
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted;
 
+    /// Turns away a connection that there is no room for; a source without means for that lets it wait.
+    fn turn_away(&mut self, _index: usize, _short: Short, now: Nanos, _counts: &mut LoopCounts) -> Look {
+        Look::Stop(PhaseEnd::Pause(now + RECLAIM_PAUSE))
+    }
+
+    /// Counts an accept phase.
+    fn count(&self, phase: &Phase, counts: &mut LoopCounts) {
+        phase.count(counts);
+    }
+
+    /// Asks another loop to close its longest-idle connection, if that has been idle since before `idle_from`.
+    /// Returns whether there will be room soon.
+    fn reclaim_elsewhere(&mut self, _idle_from: Nanos) -> bool {
+        false
+    }
+
+    /// Idle connections that others have asked this loop to close since the last call.
+    fn asked(&mut self) -> usize {
+        0
+    }
+
     /// What waits in the kernel.
     fn queue(&self) -> AcceptQueue;
+
+    /// No more connections may come into the queues; those that wait there are about to be taken.
+    fn seal(&self) {}
 
     /// The loop is going down and takes no more: forgets the descriptors.
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>);
 
-    /// The loop is about to wait, having sent so many replies and closed so many connections so far. Gives
-    /// when it wants to hear of it again at the latest.
-    fn hear(&mut self, _replies: u64, _closed: u64, _now: Nanos) -> Option<Nanos> {
+    /// The loop is about to wait. Returns when it is to be called again at the latest.
+    fn hear(&mut self, _news: News, _now: Nanos) -> Option<Nanos> {
         None
     }
 }
@@ -50,19 +84,32 @@ impl Arrivals for Listeners {
         self.listeners.iter().map(|listener| listener.socket.as_fd())
     }
 
-    fn begin_phase(&mut self, counts: &mut LoopCounts) -> Limit {
-        counts.accept_phases += 1;
+    fn limit(&self) -> Limit {
         self.acceptor.limit.get()
     }
 
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
-        let accepted = self.acceptor.accept(&self.listeners[index], now, counts);
-        counts.accepts += u64::from(matches!(accepted, Accepted::Connection(..)));
-        accepted
+        self.acceptor.accept(&self.listeners[index], now, counts)
+    }
+
+    fn turn_away(&mut self, index: usize, short: Short, now: Nanos, counts: &mut LoopCounts) -> Look {
+        self.acceptor.turn_away(&self.listeners[index], short, now, counts)
+    }
+
+    fn reclaim_elsewhere(&mut self, idle_from: Nanos) -> bool {
+        self.acceptor.share.reclaim_elsewhere(idle_from)
+    }
+
+    fn asked(&mut self) -> usize {
+        self.acceptor.share.asked()
     }
 
     fn queue(&self) -> AcceptQueue {
         Listener::queues(&self.listeners)
+    }
+
+    fn seal(&self) {
+        self.listeners.iter().for_each(Listener::seal);
     }
 
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
@@ -72,5 +119,10 @@ impl Arrivals for Listeners {
             // still succeed, and be reset later.
             let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
         }
+    }
+
+    fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
+        self.acceptor.share.show(news.idle_from);
+        None
     }
 }

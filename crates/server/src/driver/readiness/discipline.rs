@@ -107,6 +107,7 @@ mod tests {
     use crate::driver::transfer::Moved;
     use crate::listener::listen;
     use crate::settings::LiveSettings;
+    use crate::slots::Share;
 
     /// Notes what it is asked for.
     #[derive(Clone, Default)]
@@ -138,8 +139,8 @@ mod tests {
             self.listeners.sources()
         }
 
-        fn begin_phase(&mut self, counts: &mut LoopCounts) -> Limit {
-            self.listeners.begin_phase(counts)
+        fn limit(&self) -> Limit {
+            self.listeners.limit()
         }
 
         fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
@@ -174,13 +175,12 @@ mod tests {
             let asked = Asked::default();
             let listeners = Listeners {
                 listeners: listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap(),
-                acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit))).unwrap(),
+                acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit)), Share::alone(100), None),
             };
             let under_test = ReadinessLoop::new(Parts {
                 arrivals: Dying { listeners, dead: 0 },
                 service: asked.clone(),
                 settings: LiveSettings::new(Settings::default()),
-                max_connections: 100,
                 read_after_accept: false,
                 mechanism: dispatch::Settings::default(),
                 log: None,
@@ -242,6 +242,7 @@ mod tests {
         assert_eq!(bench.round().0, 0);
         assert_eq!(bench.round().0, 0);
         assert_eq!(bench.round().0, 1);
+        assert_eq!(bench.under_test.counts.accept_phases, 1, "a phase that took nothing is none");
     }
 
     #[test]

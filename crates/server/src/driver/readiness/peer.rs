@@ -7,6 +7,9 @@ use std::sync::Arc;
 use base::Nanos;
 use http1::server::{Connection, Settings};
 
+use crate::accept::Arrived;
+use crate::slots::Slot;
+
 /// A socket, its protocol machine, and when its entry in the timers comes up.
 pub struct Peer {
     pub socket: OwnedFd,
@@ -20,12 +23,23 @@ pub struct Peer {
     pub waits: bool,
     /// It is among those whose last turn ended early.
     pub unfinished: bool,
+    /// Behind the socket: whoever gets the slot needs a descriptor.
+    _slot: Slot,
 }
 
 impl Peer {
-    /// A connection that was accepted now.
-    pub fn new(socket: OwnedFd, address: Option<SocketAddr>, now: Nanos, settings: &Settings) -> Peer {
-        let http = Connection::new(now, settings);
-        Peer { socket, http, address, comes_up: Nanos::MAX, pending: false, waits: false, unfinished: false }
+    /// A connection that was accepted.
+    pub fn new(arrived: Arrived, settings: &Settings) -> Peer {
+        let Arrived { socket, peer: address, at, slot } = arrived;
+        Peer {
+            socket,
+            http: Connection::new(at, settings),
+            address,
+            comes_up: Nanos::MAX,
+            pending: false,
+            waits: false,
+            unfinished: false,
+            _slot: slot,
+        }
     }
 }

@@ -1,15 +1,19 @@
 //! One connection's turn: receive, let the machine work, send, and see what it waits for next.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use base::{Key, Nanos};
 use dispatch::{Interest, Mechanism, Token};
-use http1::server::{Context, Wants};
+use http1::server::{Connection, Context, Wants};
 use rustix::net::Shutdown;
 
 use super::peer::Peer;
 use super::{Arrivals, Discipline, ReadinessLoop, SocketService};
 use crate::driver::transfer::{Moved, move_bytes, send};
+
+/// [`Connection::drain`] or [`Connection::give_way`].
+type Tell<S> = fn(&mut Connection<Arc<OwnedFd>>, &mut Context<'_, S>);
 
 impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M, S, D, A> {
     /// Splits the loop into one connection and the context its machine works in.
@@ -97,10 +101,9 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.settle(token, moved);
     }
 
-    /// Tells a connection that the server is going down.
-    pub(super) fn drain_one(&mut self, token: Token) {
+    /// Tells a connection that it is to end, with what has arrived already answered.
+    pub(super) fn end_one(&mut self, token: Token, tell: Tell<S>) {
         let Some((peer, mut context, scratch)) = self.connection(token) else { return };
-        // What has arrived already is answered.
         let moved = move_bytes(
             peer.socket.as_fd(),
             &mut peer.http,
@@ -109,7 +112,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             true,
             M::CAPABILITIES.trigger,
         );
-        peer.http.drain(&mut context);
+        tell(&mut peer.http, &mut context);
         self.settle(token, moved);
     }
 
@@ -143,6 +146,10 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         if !Self::EDGE {
             self.dispatcher.modify(peer.socket.as_fd(), interest);
         }
+        match peer.http.idle_from() {
+            Nanos::MAX => drop(self.idle.leave(Key::from(token))),
+            idle_from => self.idle.enter(Key::from(token), idle_from, self.now),
+        }
         let deadline = peer.http.deadline();
         if deadline < peer.comes_up {
             peer.comes_up = self.timers.schedule(token, deadline);
@@ -153,16 +160,26 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         }
     }
 
-    /// Ends a connection and makes room for another.
+    /// Closes the connection that has been idle longest. Returns whether there is one less.
+    pub(super) fn reclaim(&mut self) -> bool {
+        while let Some(key) = self.idle.longest(self.now) {
+            // A request that has arrived is answered, and the next longest closed.
+            self.end_one(Token::from(key), Connection::give_way);
+            if self.peers.get(key).is_none() {
+                self.counts.reclaimed += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ends a connection.
     pub(super) fn close(&mut self, token: Token) {
         let Some((peer, mut context, _)) = self.connection(token) else { return };
         peer.http.abort(&mut context);
         let Some(peer) = self.peers.remove(Key::from(token)) else { return };
+        self.idle.leave(Key::from(token));
         self.dispatcher.closing(peer.socket.as_fd());
         self.counts.closed += 1;
-        if self.full {
-            self.full = false;
-            self.watch_sources();
-        }
     }
 }

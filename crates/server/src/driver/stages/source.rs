@@ -4,9 +4,10 @@
 //!   loop:  get_events ──> take_in (what the stages send back) ──> expire ──┐
 //!             ^────────────────────────────────────────────────────────────┘
 //!
-//!   accepting:  Watching ──listener ready──> Asked ──empty──> Watching
-//!                  ^                           ├──full───> Full      ──a connection ends──> Asked
-//!                  └──────delay over───────────└──short──> Paused
+//!   accepting:  Watching ──listener ready──> Asked ──empty────> Watching
+//!                              ^               ├──no room──> an idle connection is to end, or Asked to turn away
+//!                              │               v
+//!                              └─delay over─ Paused
 //! ```
 //!
 //! While a connection is with a stage nothing is asked about its socket. An edge that comes in that time, or
@@ -22,10 +23,11 @@ use http1::server::{Connection, Wants};
 use super::mail::Mail;
 use super::work::Gate;
 use super::{Crew, Ending, Peer, Phase, Step};
-use crate::accept::{Arrived, PhaseEnd};
+use crate::accept::{Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::counters::Counters;
 use crate::driver::blocking::Common;
 use crate::driver::readiness::{STOP, SocketService, TIMER_SLOT, listener_token};
+use crate::idle::IdleList;
 use crate::listener::Listener;
 use crate::settings::LiveSettings;
 
@@ -49,9 +51,7 @@ enum Accepting {
     Watching,
     /// The accept stage is at it. `again`: a listener was reported since.
     Asked { again: bool },
-    /// The connection limit is reached.
-    Full,
-    /// There was nothing left to accept with.
+    /// There is no room, or nothing to accept with.
     Paused(Nanos),
     /// The server is going down, and takes the last ones.
     Last,
@@ -66,6 +66,8 @@ pub(super) struct Source<'scope, 'env, M, S: SocketService + Clone + Send + Sync
     common: Common<Gate<'env, S>>,
     settings: LiveSettings,
     places: Slab<Place>,
+    /// Connections that are here and idle.
+    idle: IdleList,
     events: Vec<Event>,
     timers: Timers,
     due: Vec<Token>,
@@ -94,7 +96,7 @@ where
             dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
         dispatcher.register_locked(pipeline.mailbox.as_fd(), MAIL, Interest::Read);
-        dispatcher.register(crew.stop.wake.as_fd(), STOP, Interest::Read);
+        dispatcher.register(crew.stop.descriptor(), STOP, Interest::Read);
         let now = pipeline.clock.now();
         let settings = pipeline.settings.clone();
         Ok(Source {
@@ -103,6 +105,7 @@ where
             crew,
             dispatcher,
             places: Slab::new(),
+            idle: IdleList::default(),
             events: Vec::new(),
             timers: Timers::new(TIMER_SLOT, now),
             due: Vec::new(),
@@ -163,23 +166,23 @@ where
         if let Accepting::Paused(until) = self.accepting
             && until <= self.now
         {
-            self.ask_for_connections();
+            self.ask_for_connections(Phase::One);
         }
         Ok(())
     }
 
     fn listener_ready(&mut self) {
         match &mut self.accepting {
-            Accepting::Watching => self.ask_for_connections(),
+            Accepting::Watching => self.ask_for_connections(Phase::One),
             Accepting::Asked { again } => *again = true,
-            Accepting::Full | Accepting::Paused(_) | Accepting::Last | Accepting::Over => {}
+            Accepting::Paused(_) | Accepting::Last | Accepting::Over => {}
         }
     }
 
-    fn ask_for_connections(&mut self) {
+    fn ask_for_connections(&mut self, phase: Phase) {
         self.accepting = Accepting::Asked { again: false };
         self.watch_listeners(Interest::None);
-        self.crew.ask_for_connections(Phase::One);
+        self.crew.ask_for_connections(phase);
     }
 
     fn watch_listeners(&mut self, interest: Interest) {
@@ -202,6 +205,7 @@ where
 
     /// Gives a connection to the stages. Until it comes back nothing is asked about it.
     fn hand_on(&mut self, mut peer: Box<Peer>) {
+        self.idle.leave(peer.key);
         self.dispatcher.modify(peer.arrived.socket.as_fd(), Interest::None);
         (peer.ready_at, peer.drained) = (self.now, false);
         let first = if peer.http.wants() == Wants::Transmit { Step::Write } else { Step::Read };
@@ -233,17 +237,31 @@ where
             (Accepting::Last, _) if phase == Phase::Last => return self.tell_everybody(),
             (Accepting::Last | Accepting::Over, _) => return,
             (Accepting::Asked { again: true }, PhaseEnd::Empty) | (_, PhaseEnd::AtLimit) => {
-                return self.ask_for_connections();
+                return self.ask_for_connections(Phase::One);
             }
             // One may have ended since.
-            (_, PhaseEnd::Full) if self.crew.pipeline.slots.any_left() => return self.ask_for_connections(),
-            (_, PhaseEnd::Full) => Accepting::Full,
-            (_, PhaseEnd::Exhausted(until)) => Accepting::Paused(until),
+            (_, PhaseEnd::NoRoom(Short::Connections)) if !self.crew.pipeline.share.is_full() => {
+                return self.ask_for_connections(Phase::One);
+            }
+            (_, PhaseEnd::NoRoom(_)) if self.reclaim() => Accepting::Paused(self.now + RECLAIM_PAUSE),
+            (_, PhaseEnd::NoRoom(short)) => return self.ask_for_connections(Phase::TurnAway(short)),
+            (_, PhaseEnd::Pause(until)) => Accepting::Paused(until),
             (_, PhaseEnd::Empty) => {
                 self.watch_listeners(Interest::Read);
                 Accepting::Watching
             }
         };
+    }
+
+    /// Has the connection that has been idle longest end. Returns whether there is one.
+    fn reclaim(&mut self) -> bool {
+        let longest = self.idle.longest(self.now);
+        let Some(mut peer) = longest.and_then(|key| self.places.get_mut(key)?.idle.take()) else {
+            return false;
+        };
+        peer.ending = Ending::GivesWay;
+        self.hand_on(peer);
+        true
     }
 
     fn admit(&mut self, arrived: Arrived) {
@@ -269,7 +287,7 @@ where
 
     /// A connection that has nothing to do is kept, unless something has come up meanwhile.
     fn idle(&mut self, mut peer: Box<Peer>) {
-        let going_down = self.accepting == Accepting::Over && peer.ending == Ending::No;
+        let going_down = self.accepting == Accepting::Over && peer.ending != Ending::Told;
         if going_down {
             peer.ending = Ending::LastLook;
         }
@@ -283,22 +301,23 @@ where
         if deadline < place.comes_up {
             place.comes_up = self.timers.schedule(Token::from(peer.key), deadline);
         }
+        if peer.http.idle_from() < Nanos::MAX {
+            self.idle.enter(peer.key, peer.http.idle_from(), self.now);
+        }
         place.idle = Some(peer);
     }
 
-    /// Ends a connection and makes room for another.
+    /// Ends a connection.
     fn end(&mut self, mut peer: Box<Peer>) {
         self.common.counting().closed += 1;
-        peer.http.abort(&mut self.common.turn(&peer.arrived).0);
+        self.idle.leave(peer.key);
+        peer.http.abort(&mut self.common.turn(peer.arrived.peer).0);
         self.dispatcher.closing(peer.arrived.socket.as_fd());
         self.places.remove(peer.key);
         let Arrived { socket, slot, .. } = peer.arrived;
         // The descriptor before the slot: whoever gets the slot needs one.
         drop(socket);
         drop(slot);
-        if self.accepting == Accepting::Full {
-            self.ask_for_connections();
-        }
     }
 
     /// Hands on whose deadline has passed, and counters that have become old.
@@ -340,7 +359,7 @@ where
     /// Has the accept stage take what still waits in the queues.
     fn begin_to_drain(&mut self) {
         self.drain_until = Some(self.now.saturating_add(self.crew.pipeline.drain_timeout));
-        self.dispatcher.deregister(self.crew.stop.wake.as_fd());
+        self.dispatcher.deregister(self.crew.stop.descriptor());
         self.accepting = Accepting::Last;
         self.watch_listeners(Interest::None);
         self.crew.ask_for_connections(Phase::Last);

@@ -17,6 +17,7 @@ use crate::counters::{Counters, LoopCounts};
 use crate::driver::blocking::Common;
 use crate::driver::readiness::SocketService;
 use crate::driver::transfer::{Moved, receive, send};
+use crate::listener::Listener;
 use crate::service::unavailable;
 
 /// Lets a request in, to be answered by the file stage; or refuses it.
@@ -49,16 +50,15 @@ pub(super) fn accept<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, 
         for phase in phases.drain(..) {
             let mut acceptor = pipeline.acceptor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (mut counts, mut arrived) = (LoopCounts::default(), Vec::new());
-            let end = loop {
-                let end = acceptor.phase(
-                    &pipeline.listeners,
-                    worked_at,
-                    &pipeline.slots,
-                    &mut counts,
-                    &mut arrived,
-                );
-                if phase == Phase::One || end != PhaseEnd::AtLimit {
-                    break end;
+            let end = match phase {
+                Phase::One => acceptor.phase(&pipeline.listeners, worked_at, &mut counts, &mut arrived),
+                Phase::TurnAway(short) => {
+                    acceptor.turn_away_phase(&pipeline.listeners, short, worked_at, &mut counts)
+                }
+                Phase::Last => {
+                    pipeline.listeners.iter().for_each(Listener::seal);
+                    acceptor.last_phase(&pipeline.listeners, worked_at, &mut counts, &mut arrived);
+                    PhaseEnd::Empty
                 }
             };
             drop(acceptor);
@@ -155,7 +155,7 @@ where
     /// Receives once, if that is what the connection waits for.
     fn read(&mut self, mut peer: Box<Peer>) -> Next {
         let mut next = Step::Write;
-        let (mut context, scratch) = self.common.turn(&peer.arrived);
+        let (mut context, scratch) = self.common.turn(peer.arrived.peer);
         if peer.http.wants() == Wants::Receive {
             match receive(peer.arrived.socket.as_fd(), scratch) {
                 Ok(0) => peer.http.receive_end(&mut context),
@@ -175,20 +175,20 @@ where
     fn parse(&mut self, mut peer: Box<Peer>) -> Next {
         // An idle connection is not to keep the memory.
         let received = std::mem::take(&mut peer.received);
-        peer.http.receive(&received, &mut self.common.turn(&peer.arrived).0);
+        peer.http.receive(&received, &mut self.common.turn(peer.arrived.peer).0);
         Next::Stage(if peer.http.is_deferred() { Step::File } else { Step::Write }, peer)
     }
 
     /// Answers what was let in; may wait for a disk.
     fn answer(&mut self, mut peer: Box<Peer>) -> Next {
-        peer.http.resume(&mut self.common.turn(&peer.arrived).0);
+        peer.http.resume(&mut self.common.turn(peer.arrived.peer).0);
         peer.admitted = true;
         Next::Stage(Step::Write, peer)
     }
 
     /// Sends what there is, lets a deadline that has passed have its say, and finds where to go next.
     fn write(&mut self, mut peer: Box<Peer>) -> Next {
-        let (mut context, _) = self.common.turn(&peer.arrived);
+        let (mut context, _) = self.common.turn(peer.arrived.peer);
         let socket = peer.arrived.socket.as_fd();
         let mut moved = send(socket, &mut peer.http, &mut context);
         if std::mem::take(&mut peer.admitted) {
@@ -201,9 +201,19 @@ where
             peer.http.expire(&mut context);
             moved = send(socket, &mut peer.http, &mut context);
         }
-        if peer.ending == Ending::LastLook && !peer.http.is_deferred() {
-            peer.ending = Ending::Told;
-            peer.http.drain(&mut context);
+        if !peer.http.is_deferred() {
+            match peer.ending {
+                Ending::GivesWay => {
+                    peer.http.give_way(&mut context);
+                    self.common.counts.reclaimed += u64::from(peer.http.wants() == Wants::Close);
+                    peer.ending = Ending::No;
+                }
+                Ending::LastLook => {
+                    peer.http.drain(&mut context);
+                    peer.ending = Ending::Told;
+                }
+                Ending::No | Ending::Told => {}
+            }
         }
         match moved {
             Moved::Broken => Next::Source(Mail::Broken(peer)),

@@ -12,13 +12,12 @@ use corosensei::stack::DefaultStack;
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
 
 use super::{Ask, Body, Coroutine, STACK_BYTES, Shared, UserThread};
-use crate::accept::PhaseEnd;
 use crate::counters::{Board, Counters};
 use crate::driver::Stop;
 use crate::driver::blocking::Common;
+use crate::driver::full_pool::{self, Pool, Sleep, State};
 use crate::driver::readiness::{Parts, STOP, SocketService, TIMER_SLOT, listener_token};
 use crate::listener::Listener;
-use crate::slots::Slots;
 
 /// Stacks kept for threads to come.
 const SPARE_STACKS: usize = 1024;
@@ -47,18 +46,23 @@ struct Scheduler<M, S> {
     board: Board,
     stop: Stop,
     drain_timeout: Nanos,
+    /// The threads are a fixed number, which can all be busy.
+    is_pool: bool,
+    watch: full_pool::Watch,
 }
 
-/// Runs `first` and the threads that come of it, until all have ended. Blocks.
+/// Runs `first` and the threads that come of it, until all have ended. `is_pool` says that they are a fixed number, each
+/// of which accepts. Blocks.
 ///
 /// # Errors
 /// The mechanism cannot be set up, or fails in a way that is our mistake; the threads end though nobody
 /// asked them to.
 pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
     parts: Parts<S>,
+    is_pool: bool,
     first: impl FnOnce(&mut UserThread<'_, M, S>) + 'static,
 ) -> io::Result<()> {
-    let mut this = Scheduler::<M, S>::new(parts)?;
+    let mut this = Scheduler::<M, S>::new(parts, is_pool)?;
     this.spawn(Box::new(first));
     loop {
         this.run_the_runnable();
@@ -66,7 +70,7 @@ pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
             break;
         }
         this.get_events()?;
-        this.wake_an_acceptor();
+        this.accept();
         this.expire();
     }
     this.publish();
@@ -74,22 +78,23 @@ pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
 }
 
 impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
-    fn new(parts: Parts<S>) -> io::Result<Self> {
+    fn new(parts: Parts<S>, is_pool: bool) -> io::Result<Self> {
         let clock = RealClock::new();
         let mut dispatcher = Dispatcher::configured(&parts.mechanism)?;
         for (index, listener) in parts.arrivals.listeners.iter().enumerate() {
             dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
-        dispatcher.register(parts.stop.wake.as_fd(), STOP, Interest::Read);
-        let side_by_side = parts.max_connections;
+        dispatcher.register(parts.stop.descriptor(), STOP, Interest::Read);
+        let side_by_side = parts.arrivals.acceptor.share.most();
         let shared = Shared {
             dispatcher: RefCell::new(dispatcher),
             common: RefCell::new(Common::new(parts.service, parts.settings, parts.log, clock, side_by_side)),
             listeners: RefCell::new(parts.arrivals.listeners),
             acceptor: RefCell::new(parts.arrivals.acceptor),
-            slots: Slots::new(parts.max_connections),
+            idle: RefCell::default(),
+            reclaimed: RefCell::default(),
             ready: Cell::new(true),
-            full: Cell::new(false),
+            last_taken: Cell::new(clock.now()),
             paused_until: Cell::new(None),
             drain_until: Cell::new(None),
             leftover: RefCell::default(),
@@ -111,6 +116,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
             board: parts.board,
             stop: parts.stop,
             drain_timeout: parts.drain_timeout,
+            is_pool,
+            watch: full_pool::Watch::default(),
         })
     }
 
@@ -123,7 +130,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         let shared = Rc::clone(&self.shared);
         let key = self.threads.insert_with(|key| {
             let coroutine = Coroutine::with_stack(stack, move |yielder, ()| {
-                body(&mut UserThread { key, yielder, shared })
+                body(&mut UserThread { key, yielder, shared, others_wait: false })
             });
             Running { coroutine, until: None, comes_up: Nanos::MAX }
         });
@@ -140,6 +147,16 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
                 self.spawn(body);
             }
             self.runnable.extend(self.shared.bereft.take());
+            self.run_the_reclaimed();
+        }
+    }
+
+    /// Makes those runnable that are to give up their connections.
+    fn run_the_reclaimed(&mut self) {
+        for key in self.shared.reclaimed.take() {
+            // One that an event has made runnable finds out as well.
+            let waits = self.threads.get_mut(key).and_then(|thread| thread.until.take());
+            self.runnable.extend(waits.map(|_| key));
         }
     }
 
@@ -193,35 +210,49 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         Ok(())
     }
 
-    fn time_to_wait(&self) -> Option<Nanos> {
+    fn time_to_wait(&mut self) -> Option<Nanos> {
         if !self.runnable.is_empty() {
             return Some(Nanos::ZERO);
         }
         let publish = self.shared.common.borrow().publish_due();
-        let next = [self.timers.next(), self.shared.paused_until.get(), publish];
+        let full = self.when_full().and_then(|sleep| sleep.until);
+        let next = [self.timers.next(), self.shared.paused_until.get(), publish, full];
         next.into_iter().flatten().min().map(|next| next.saturating_sub(self.now))
     }
 
-    /// Whether there is anybody to accept, and nothing that forbids it.
+    /// Whether a thread waits for connections, and no pause keeps it from accepting.
     fn accepting(&self) -> bool {
-        let full = self.shared.full.get() && !self.shared.slots.any_left();
-        !self.acceptors.is_empty() && self.shared.paused_until.get().is_none() && !full
+        !self.acceptors.is_empty() && self.shared.paused_until.get().is_none()
+    }
+
+    /// What to sleep for while every thread of a pool is busy; nothing while one is not.
+    fn when_full(&mut self) -> Option<Sleep> {
+        let is_full = self.is_pool && self.acceptors.is_empty() && self.shared.drain_until.get().is_none();
+        is_full.then(|| self.watch.sleep(&&*self.shared, self.now))
     }
 
     /// While all threads are busy, a listener that stays ready would keep every wait from waiting.
-    fn watch_listeners(&self) {
-        let interest = if self.accepting() { Interest::Read } else { Interest::None };
+    fn watch_listeners(&mut self) {
+        let watches = self.accepting() || self.when_full().is_some_and(|sleep| sleep.queues);
+        let interest = if watches { Interest::Read } else { Interest::None };
         let mut dispatcher = self.shared.dispatcher.borrow_mut();
         for listener in &*self.shared.listeners.borrow() {
             dispatcher.modify(listener.socket.as_fd(), interest);
         }
     }
 
-    /// The third phase. One is enough: it takes up to accept-limit connections, and if it leaves any the
-    /// next is woken in the next round, behind those that have work.
-    fn wake_an_acceptor(&mut self) {
-        if self.shared.ready.get() && self.accepting() {
+    /// The third phase. One acceptor is enough: it takes up to accept-limit connections, and if it leaves any the
+    /// next is woken in the next round, behind those that have work. Without one, an idle connection may give way.
+    fn accept(&mut self) {
+        if !self.shared.ready.get() {
+            return;
+        }
+        if self.accepting() {
             self.runnable.extend(self.acceptors.pop());
+            self.watch = full_pool::Watch::default();
+        } else if self.when_full().is_some_and(|sleep| sleep.queues) && self.shared.somebody_waits() {
+            self.watch.attend(&mut &*self.shared, self.now);
+            self.run_the_reclaimed();
         }
     }
 
@@ -253,7 +284,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         let mut common = self.shared.common.borrow_mut();
         self.totals.add(&common.take_totals(self.now));
         self.totals.service = common.service.counts();
-        self.totals.connections = self.shared.slots.taken() as u64;
+        self.totals.connections = self.shared.acceptor.borrow().share.taken() as u64;
         self.totals.queue = Listener::queues(&self.shared.listeners.borrow());
         let dispatcher = self.shared.dispatcher.borrow();
         self.totals.loops.interest_applied = dispatcher.reconciled().applied;
@@ -262,21 +293,43 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         self.board.publish(self.totals.clone());
     }
 
+    /// Takes what still waits in the accept queues.
+    fn take_the_queue(&self) {
+        let (mut acceptor, listeners) = (self.shared.acceptor.borrow_mut(), self.shared.listeners.borrow());
+        let (mut common, mut leftover) = (self.shared.common.borrow_mut(), self.shared.leftover.borrow_mut());
+        listeners.iter().for_each(Listener::seal);
+        acceptor.last_phase(&listeners, self.now, common.counting(), &mut leftover);
+    }
+
     /// Takes what still waits in the accept queues, closes them, and tells every thread.
     fn begin_to_drain(&mut self) {
         self.shared.drain_until.set(Some(self.now.saturating_add(self.drain_timeout)));
-        let mut leftover = self.shared.leftover.borrow_mut();
-        while self.shared.accept_phase(self.now, &mut leftover) == PhaseEnd::AtLimit {}
+        self.take_the_queue();
         let mut dispatcher = self.shared.dispatcher.borrow_mut();
         for listener in self.shared.listeners.take() {
             dispatcher.closing(listener.socket.as_fd());
         }
-        dispatcher.deregister(self.stop.wake.as_fd());
+        dispatcher.deregister(self.stop.descriptor());
         self.shared.paused_until.set(None);
         self.runnable.append(&mut self.acceptors.drain(..).collect());
         for key in self.threads.keys().collect::<Vec<_>>() {
             let thread = self.threads.get_mut(key).expect("its key was listed");
             self.runnable.extend(thread.until.take().map(|_| key));
         }
+    }
+}
+
+/// The threads as a pool.
+impl<M, S: SocketService> Pool for &Shared<M, S> {
+    fn state(&self) -> State {
+        State { serves: true, has_free: false, last_taken: self.last_taken.get() }
+    }
+
+    fn reclaim(&mut self, now: Nanos) -> bool {
+        Shared::reclaim(self, now)
+    }
+
+    fn turn_away(&mut self, now: Nanos) {
+        Shared::turn_away(self, now);
     }
 }

@@ -9,7 +9,7 @@ use dispatch::{Interest, Mechanism, Token, Trigger};
 
 use super::{Ask, Child, Shared, Yielder};
 use crate::accept::Arrived;
-use crate::driver::blocking::{Waiter, serve};
+use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
 use crate::driver::readiness::SocketService;
 
 /// The thread that is running.
@@ -17,6 +17,8 @@ pub struct UserThread<'a, M, S> {
     pub(super) key: Key,
     pub(super) yielder: &'a Yielder,
     pub(super) shared: Rc<Shared<M, S>>,
+    /// It has taken other connections, which it serves after this one.
+    pub(super) others_wait: bool,
 }
 
 impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
@@ -25,12 +27,12 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
     pub fn accept_n(&mut self) -> Vec<Arrived> {
         let mut batch = Vec::new();
         loop {
+            let now = self.shared.common.borrow().clock.now();
             if self.shared.drain_until.get().is_some() {
                 batch.extend(self.shared.leftover.borrow_mut().pop());
                 return batch;
             }
             if self.shared.paused_until.get().is_none() {
-                let now = self.shared.common.borrow().clock.now();
                 self.shared.accept_phase(now, &mut batch);
                 if !batch.is_empty() {
                     return batch;
@@ -44,6 +46,15 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
     pub fn serve(&mut self, arrived: Arrived) {
         let shared = Rc::clone(&self.shared);
         serve(arrived, &shared.common, self);
+    }
+
+    /// Serves connections to their ends, one after another.
+    pub fn serve_serially(&mut self, batch: Vec<Arrived>) {
+        let mut batch = batch.into_iter();
+        while let Some(arrived) = batch.next() {
+            self.others_wait = batch.len() > 0;
+            self.serve(arrived);
+        }
     }
 
     /// Serves connections side by side, in a child thread each, until the last one's end.
@@ -79,11 +90,24 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
         self.shared.drain_until.get()
     }
 
-    fn wait(&mut self, socket: BorrowedFd<'_>, interest: Interest, until: Nanos) {
+    fn wait(&mut self, awaited: Awaited<'_>) -> Woken {
+        let Awaited { socket, interest, until, idle_from, .. } = awaited;
+        let shared = Rc::clone(&self.shared);
+        let now = shared.common.borrow().clock.now();
+        let (may_idle, is_idle) = (idle_from < Nanos::MAX, idle_from <= now);
+        if self.others_wait && is_idle {
+            return Woken::GiveWay;
+        }
+        if may_idle {
+            shared.idle.borrow_mut().enter(self.key, idle_from, now);
+        }
+        let until = if self.others_wait { until.min(idle_from) } else { until };
         // An edge for either direction is reported once, whether or not it is waited for.
         let interest = if Self::TRIGGER == Trigger::Edge { Interest::Both } else { interest };
-        self.shared.dispatcher.borrow_mut().register(socket.as_fd(), Token::from(self.key), interest);
+        shared.dispatcher.borrow_mut().register(socket.as_fd(), Token::from(self.key), interest);
         self.yielder.suspend(Ask::Socket(until));
+        let reclaimed = may_idle && !shared.idle.borrow_mut().leave(self.key);
+        if reclaimed { Woken::GiveWay } else { Woken::Ready }
     }
 
     fn pause(&mut self) {

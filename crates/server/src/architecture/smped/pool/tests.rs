@@ -194,3 +194,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_worker_that_does_not_answer_gets_nothing_until_it_does() {
+    let mut pool = pool("c-max=4,p-min=2,p-max=2,initial=2", Schedule::LeastConnections);
+    let placed = |pool: &mut Pool, count| {
+        (0..count).map(|_| pool.place(Nanos::ZERO)).filter(|placement| *placement == Placement::To(0)).count()
+    };
+    assert_eq!(placed(&mut pool, 4), 2);
+    pool.falls_silent(0, 1);
+    assert_eq!((load(&pool, 0).1, pool.connections()), (1, 3));
+    assert_eq!(placed(&mut pool, 2), 0);
+    assert!(!pool.has_room(), "the other one is full");
+    assert_eq!(pool.place(Nanos::ZERO), Placement::Full);
+    pool.answers(0);
+    assert_eq!(placed(&mut pool, 3), 3);
+    pool.falls_silent(0, 0);
+    pool.falls_silent(1, 0);
+    assert!(!pool.has_answering_worker());
+    assert_eq!(pool.decisions.workers_silent, 3);
+}

@@ -1,0 +1,190 @@
+//! What becomes of connections that wait for a pool of threads or processes, each of which serves one at a time, while
+//! all of them are busy.
+//!
+//! ```text
+//!   nobody serves ──a connection comes──> some serve ──a look every 50 ms: all serve──> full
+//!
+//!   full:  a connection waits ──10 ms──> reclaim: the longest-idle connection is closed, and its member free
+//!                                  └──> none is idle: it waits; after a second without a free member, turn away
+//! ```
+//!
+//! Members that are busy come free by themselves, so that a full pool is no reason to refuse anybody: connections wait in
+//! the accept queue, as they do in every server with a pool. But idle connections make room for those that go on waiting,
+//! and a pool that has stood still for [`STILL`] tells newcomers so.
+//!
+//! Owns the decision and its times. Who the members are is told by a [`Pool`].
+
+use base::Nanos;
+
+use crate::accept::RECLAIM_PAUSE;
+
+/// How often to look whether all members are busy, while some are: a newcomer that finds the pool just full waits so long
+/// at most, and twenty looks a second cost nothing.
+const LOOK_EVERY: Nanos = Nanos::from_millis(50);
+/// How long those that wait are left to members that come free by themselves: many short requests.
+const PATIENCE: Nanos = Nanos::from_millis(10);
+/// How long a pool may go without taking a connection before those that wait are turned away: the `Retry-After` that
+/// they are told.
+const STILL: Nanos = Nanos::SECOND;
+
+/// A pool at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// A member serves.
+    pub serves: bool,
+    /// A member is about to accept, or waits for a connection.
+    pub has_free: bool,
+    /// When a member last took a connection.
+    pub last_taken: Nanos,
+}
+
+/// Members that accept and serve.
+pub trait Pool {
+    /// What it is like now.
+    fn state(&self) -> State;
+
+    /// Has the member whose connection has been idle longest close it. Returns whether a member will be free.
+    fn reclaim(&mut self, now: Nanos) -> bool;
+
+    /// Turns away who waits.
+    fn turn_away(&mut self, now: Nanos);
+}
+
+/// What to sleep for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    /// Connections in the accept queues end it.
+    pub queues: bool,
+    /// When it ends in any case.
+    pub until: Option<Nanos>,
+}
+
+/// The watch over a pool, for a thread that does nothing else.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// The queues are left alone until then.
+    rests_until: Nanos,
+    /// Connections waited at the last look, while all members were busy.
+    waited: bool,
+}
+
+impl Watch {
+    /// What to sleep for before the next look.
+    pub fn sleep(&mut self, pool: &impl Pool, now: Nanos) -> Sleep {
+        let State { serves, has_free, .. } = pool.state();
+        self.waited &= !has_free;
+        if self.rests_until > now {
+            Sleep { queues: false, until: Some(self.rests_until) }
+        } else if serves {
+            Sleep { queues: !has_free, until: Some(now + LOOK_EVERY) }
+        } else {
+            Sleep { queues: true, until: None }
+        }
+    }
+
+    /// The sleep is over, and connections wait in the accept queues.
+    pub fn attend(&mut self, pool: &mut impl Pool, now: Nanos) {
+        let State { has_free, last_taken, .. } = pool.state();
+        let still_at = last_taken.saturating_add(STILL);
+        self.rests_until = if has_free {
+            now + RECLAIM_PAUSE
+        } else if !std::mem::replace(&mut self.waited, true) {
+            now + PATIENCE
+        } else if pool.reclaim(now) {
+            now + RECLAIM_PAUSE
+        } else if still_at > now {
+            still_at.min(now + LOOK_EVERY)
+        } else {
+            pool.turn_away(now);
+            now + RECLAIM_PAUSE
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed {
+        state: State,
+        idle: usize,
+        reclaimed: usize,
+        turned_away: usize,
+    }
+
+    impl Pool for Fixed {
+        fn state(&self) -> State {
+            self.state
+        }
+
+        fn reclaim(&mut self, _now: Nanos) -> bool {
+            let idle = self.idle > 0;
+            self.idle -= usize::from(idle);
+            self.reclaimed += usize::from(idle);
+            idle
+        }
+
+        fn turn_away(&mut self, _now: Nanos) {
+            self.turned_away += 1;
+        }
+    }
+
+    const NOW: Nanos = Nanos::from_secs(100);
+
+    fn pool(serves: bool, has_free: bool, idle: usize) -> Fixed {
+        let state = State { serves, has_free, last_taken: NOW };
+        Fixed { state, idle, reclaimed: 0, turned_away: 0 }
+    }
+
+    #[test]
+    fn an_idle_pool_sleeps_until_there_is_a_connection_and_a_full_one_watches_the_queues() {
+        let mut watch = Watch::default();
+        let look = Some(NOW + LOOK_EVERY);
+        assert_eq!(watch.sleep(&pool(false, true, 0), NOW), Sleep { queues: true, until: None });
+        assert_eq!(watch.sleep(&pool(true, true, 0), NOW), Sleep { queues: false, until: look });
+        assert_eq!(watch.sleep(&pool(true, false, 0), NOW), Sleep { queues: true, until: look });
+    }
+
+    #[test]
+    fn idle_connections_of_a_full_pool_give_way_one_at_a_time() {
+        let (mut watch, mut full) = (Watch::default(), pool(true, false, 2));
+        let mut now = NOW;
+        for (reclaimed, rest) in [(0, PATIENCE), (1, RECLAIM_PAUSE), (2, RECLAIM_PAUSE)] {
+            watch.attend(&mut full, now);
+            assert_eq!((full.reclaimed, full.turned_away), (reclaimed, 0));
+            assert_eq!(watch.sleep(&full, now), Sleep { queues: false, until: Some(now + rest) });
+            now += rest;
+        }
+    }
+
+    #[test]
+    fn a_pool_that_is_full_for_a_moment_keeps_its_idle_connections() {
+        let (mut watch, mut full, mut free) = (Watch::default(), pool(true, false, 2), pool(true, true, 2));
+        for turn in 0..9 {
+            let now = NOW + PATIENCE * 2 * turn;
+            watch.attend(&mut full, now);
+            watch.sleep(&free, now + PATIENCE);
+            assert_eq!(full.reclaimed, 0);
+        }
+        watch.attend(&mut free, NOW);
+        assert_eq!(free.reclaimed, 0);
+    }
+
+    #[test]
+    fn a_free_member_takes_the_connection_itself() {
+        let (mut watch, mut free) = (Watch::default(), pool(true, true, 2));
+        watch.attend(&mut free, NOW);
+        assert_eq!((free.reclaimed, free.turned_away), (0, 0));
+    }
+
+    #[test]
+    fn a_full_pool_turns_newcomers_away_once_it_has_stood_still_for_a_second() {
+        let (mut watch, mut full) = (Watch::default(), pool(true, false, 0));
+        let mut now = NOW;
+        while full.turned_away == 0 {
+            watch.attend(&mut full, now);
+            now = watch.sleep(&full, now).until.unwrap();
+        }
+        assert_eq!(now - RECLAIM_PAUSE, NOW + STILL);
+    }
+}

@@ -1,0 +1,183 @@
+//! Which threads serve idle connections, and how one of them is made to give its connection up.
+//!
+//! A thread enters when it begins to wait for an idle connection and leaves when the wait ends. Whoever needs its place
+//! shuts the receiving side of the socket down: the thread wakes, reads the end of the stream, and closes the
+//! connection as if the peer had left. What arrived in that moment is read before the end, and answered.
+//!
+//! Owns the order of idle connections among threads, under one lock. Does not own the connections.
+//!
+//! Invariant: while the lock is held no socket that is entered is closed.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Key, Nanos, Slab};
+use rustix::net::{RecvFlags, Shutdown};
+
+use crate::idle::IdleList;
+
+/// Idle connections whose request has arrived that one call passes over; their threads are about to leave.
+const MOST_PASSED_OVER: usize = 16;
+
+/// The threads of a process that serve idle connections.
+#[derive(Default)]
+pub struct IdleThreads {
+    entered: Mutex<Entered>,
+    /// Is told when the longest-idle connection changes.
+    shown: Option<Box<dyn Fn(Nanos) + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Entered {
+    sockets: Slab<Arc<OwnedFd>>,
+    order: IdleList,
+    /// Threads that are to give up their connection and have not woken yet.
+    leaving: usize,
+}
+
+/// What came of asking for a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaimed {
+    /// An idle connection is about to end.
+    One,
+    /// One that was reclaimed before is about to end.
+    Already,
+    /// None is idle.
+    None,
+}
+
+/// A thread that waits for an idle connection; leaves when dropped.
+pub struct Entry<'a> {
+    threads: &'a IdleThreads,
+    key: Key,
+}
+
+impl IdleThreads {
+    /// With somebody who is told since when the longest-idle connection has been idle; [`Nanos::MAX`] without one.
+    pub fn shown_to(shown: impl Fn(Nanos) + Send + Sync + 'static) -> IdleThreads {
+        IdleThreads { shown: Some(Box::new(shown)), ..IdleThreads::default() }
+    }
+
+    /// A thread begins to wait for a connection that counts as idle from `idle_from` on.
+    pub fn enter(&self, socket: &Arc<OwnedFd>, idle_from: Nanos, now: Nanos) -> Entry<'_> {
+        let mut entered = self.lock();
+        let key = entered.sockets.insert(Arc::clone(socket));
+        entered.order.enter(key, idle_from, now);
+        self.show(&entered);
+        Entry { threads: self, key }
+    }
+
+    /// Makes the thread with the longest-idle connection give it up.
+    pub fn reclaim(&self, now: Nanos) -> Reclaimed {
+        let mut entered = self.lock();
+        if entered.leaving > 0 {
+            return Reclaimed::Already;
+        }
+        for _ in 0..MOST_PASSED_OVER {
+            let Some(key) = entered.order.longest(now) else { return Reclaimed::None };
+            let socket = Arc::clone(entered.sockets.get(key).expect("what is in order is entered"));
+            if rustix::net::recv(&socket, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT)
+                .is_ok_and(|read| read.1 > 0)
+            {
+                entered.order.enter(key, now, now);
+                continue;
+            }
+            entered.order.leave(key);
+            entered.leaving += 1;
+            self.show(&entered);
+            // A peer that has gone meanwhile has woken the thread already.
+            let _ = rustix::net::shutdown(&socket, Shutdown::Read);
+            // Under the lock, so that the thread closes its socket when it drops it.
+            drop(socket);
+            return Reclaimed::One;
+        }
+        Reclaimed::None
+    }
+
+    fn show(&self, entered: &Entered) {
+        if let Some(shown) = &self.shown {
+            shown(entered.order.idle_from());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entered> {
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let mut entered = self.threads.lock();
+        entered.sockets.remove(self.key);
+        if !entered.order.leave(self.key) {
+            entered.leaving -= 1;
+        }
+        self.threads.show(&entered);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use std::os::fd::AsRawFd;
+    use sys::poll::{self, PollFd, bits};
+
+    fn pair() -> (UnixStream, Arc<OwnedFd>) {
+        let (client, server) = UnixStream::pair().unwrap();
+        (client, Arc::new(server.into()))
+    }
+
+    fn is_woken(socket: &Arc<OwnedFd>) -> bool {
+        poll::wait(&mut [PollFd::new(socket.as_raw_fd(), bits::IN)], Some(Nanos::ZERO)).unwrap() > 0
+    }
+
+    #[test]
+    fn the_thread_with_the_longest_idle_connection_wakes_and_no_other() {
+        let threads = IdleThreads::default();
+        let clients = [pair(), pair(), pair()];
+        let enter = |(at, (_, socket)): (usize, &(_, _))| threads.enter(socket, Nanos(at as u64), Nanos(9));
+        let mut entries: Vec<Entry<'_>> = clients.iter().enumerate().map(enter).collect();
+        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::One);
+        assert_eq!(clients.each_ref().map(|(_, socket)| is_woken(socket)), [true, false, false]);
+        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::Already);
+        drop(entries.remove(0));
+        drop(entries.remove(0));
+        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::One);
+        assert!(is_woken(&clients[2].1));
+        entries.clear();
+        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::None);
+    }
+
+    #[test]
+    fn a_connection_whose_request_has_arrived_is_passed_over() {
+        let threads = IdleThreads::default();
+        let (mut asks, quiet) = (pair(), pair());
+        let _entries = [&asks, &quiet].map(|(_, socket)| threads.enter(socket, Nanos(1), Nanos(1)));
+        asks.0.write_all(b"GET").unwrap();
+        assert_eq!(threads.reclaim(Nanos(1)), Reclaimed::One);
+        assert!(is_woken(&quiet.1));
+        assert_eq!(threads.reclaim(Nanos(1)), Reclaimed::Already);
+    }
+
+    #[test]
+    fn a_new_connection_is_left_alone_until_it_counts_as_idle() {
+        let threads = IdleThreads::default();
+        let silent = pair();
+        let _entry = threads.enter(&silent.1, Nanos(50), Nanos(1));
+        assert_eq!(threads.reclaim(Nanos(49)), Reclaimed::None);
+        assert_eq!(threads.reclaim(Nanos(50)), Reclaimed::One);
+    }
+
+    #[test]
+    fn whoever_is_shown_the_longest_sees_each_change() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sees = Arc::clone(&seen);
+        let threads = IdleThreads::shown_to(move |from| sees.lock().unwrap().push(from.0));
+        let one = pair();
+        drop(threads.enter(&one.1, Nanos(5), Nanos(7)));
+        assert_eq!(*seen.lock().unwrap(), [5, u64::MAX]);
+    }
+}

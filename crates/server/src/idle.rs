@@ -1,0 +1,174 @@
+//! The idle connections of one owner, a loop or a group of threads, by how long they have been idle.
+//!
+//! ```text
+//!   idle already:       first <-> ... <-> last      by the time since when
+//!   new, and silent:    first <-> ... <-> last      by the time when they will count as idle
+//! ```
+//!
+//! A connection enters when it becomes idle and leaves when something arrives: two doubly linked lists through one
+//! array, so that both take a few nanoseconds and no allocation.
+//!
+//! Owns the order alone. The connections are their owner's, and so is the decision to close one.
+//!
+//! Invariant: a place is in one list at most, under the key of its present life.
+
+use base::{Key, Nanos};
+
+/// Ends a list.
+const NONE: u32 = u32::MAX;
+/// No living key has an even generation.
+const ABSENT: u32 = 0;
+
+/// Keys of idle connections, longest idle first.
+#[derive(Debug, Default)]
+pub struct IdleList {
+    /// By place.
+    links: Vec<Link>,
+    /// Those that were idle when they entered, and those that were not yet.
+    lists: [List; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    idle_from: Nanos,
+    previous: u32,
+    next: u32,
+    generation: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+    /// Of the first, so that reading it touches no link.
+    idle_from: Nanos,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List { first: NONE, last: NONE, idle_from: Nanos::MAX }
+    }
+}
+
+impl IdleList {
+    /// Enters a connection behind the others, or moves it there. It counts as idle from `idle_from` on, a time
+    /// that does not decrease from one that enters late to the next.
+    pub fn enter(&mut self, key: Key, idle_from: Nanos, now: Nanos) {
+        self.leave(key);
+        let place = key.index as usize;
+        if self.links.len() <= place {
+            let absent = Link { idle_from, previous: NONE, next: NONE, generation: ABSENT };
+            self.links.resize(place + 1, absent);
+        }
+        let list = &mut self.lists[usize::from(idle_from > now)];
+        let previous = std::mem::replace(&mut list.last, key.index);
+        self.links[place] = Link { idle_from, previous, next: NONE, generation: key.generation };
+        if previous == NONE {
+            (list.first, list.idle_from) = (key.index, idle_from);
+        } else {
+            self.links[previous as usize].next = key.index;
+        }
+    }
+
+    /// Removes a connection. Returns whether it was there.
+    pub fn leave(&mut self, key: Key) -> bool {
+        let Some(link) = self.links.get_mut(key.index as usize) else { return false };
+        if link.generation != key.generation {
+            return false;
+        }
+        link.generation = ABSENT;
+        let Link { previous, next, .. } = *link;
+        if let Some(before) = self.links.get_mut(previous as usize) {
+            before.next = next;
+        }
+        let idle_from = match self.links.get_mut(next as usize) {
+            Some(after) => {
+                after.previous = previous;
+                after.idle_from
+            }
+            None => Nanos::MAX,
+        };
+        for list in &mut self.lists {
+            if list.first == key.index {
+                (list.first, list.idle_from) = (next, idle_from);
+            }
+            if list.last == key.index {
+                list.last = previous;
+            }
+        }
+        true
+    }
+
+    /// The longest-idle connection, if one is idle by now.
+    pub fn longest(&self, now: Nanos) -> Option<Key> {
+        let list = self.lists.iter().min_by_key(|list| list.idle_from)?;
+        let link = self.links.get(list.first as usize).filter(|_| list.idle_from <= now)?;
+        Some(Key { index: list.first, generation: link.generation })
+    }
+
+    /// When the longest-idle connection began to count as idle, or will; [`Nanos::MAX`] without one.
+    pub fn idle_from(&self) -> Nanos {
+        let [idle, silent] = self.lists;
+        idle.idle_from.min(silent.idle_from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(index: u32) -> Key {
+        Key { index, generation: 1 }
+    }
+
+    #[test]
+    fn a_silent_connection_counts_from_its_time_on() {
+        let mut list = IdleList::default();
+        assert_eq!((list.longest(Nanos(100)), list.idle_from()), (None, Nanos::MAX));
+        list.enter(key(7), Nanos(50), Nanos(10));
+        assert_eq!((list.longest(Nanos(49)), list.idle_from()), (None, Nanos(50)));
+        assert_eq!(list.longest(Nanos(50)), Some(key(7)));
+        list.enter(key(2), Nanos(20), Nanos(20));
+        assert_eq!(list.longest(Nanos(60)), Some(key(2)));
+        assert!(list.leave(key(2)) && !list.leave(key(2)));
+        assert_eq!(list.longest(Nanos(60)), Some(key(7)));
+    }
+
+    #[test]
+    fn a_key_of_a_past_life_is_not_there() {
+        let mut list = IdleList::default();
+        list.enter(Key { index: 3, generation: 5 }, Nanos(1), Nanos(1));
+        assert!(!list.leave(key(3)));
+        assert!(list.leave(Key { index: 3, generation: 5 }));
+    }
+
+    proptest! {
+        /// Beside a plain vector in order.
+        #[test]
+        fn keeps_the_order_of_entering(steps in prop::collection::vec((0_u32..12, 0..4), 1..200)) {
+            let (mut list, mut model) = (IdleList::default(), Vec::<(u32, Nanos)>::new());
+            for (time, (index, what)) in steps.into_iter().enumerate() {
+                let now = Nanos(1000 + time as u64);
+                match what {
+                    0 => {
+                        let there = model.iter().position(|(known, _)| *known == index);
+                        prop_assert_eq!(list.leave(key(index)), there.is_some());
+                        there.map(|at| model.remove(at));
+                    }
+                    _ => {
+                        let from = if what == 1 { now + Nanos(20) } else { now };
+                        model.retain(|(known, _)| *known != index);
+                        model.push((index, from));
+                        list.enter(key(index), from, now);
+                    }
+                }
+                let longest = model.iter().min_by_key(|(_, from)| *from);
+                prop_assert_eq!(list.idle_from(), longest.map_or(Nanos::MAX, |(_, from)| *from));
+                let idle = longest.filter(|(_, from)| *from <= now).map(|(_, from)| *from);
+                let found = list.longest(now).map(|key| list.links[key.index as usize].idle_from);
+                prop_assert_eq!(found, idle);
+            }
+        }
+    }
+}

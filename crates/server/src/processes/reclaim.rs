@@ -1,0 +1,48 @@
+//! How a parent has the worker process whose connection has been idle longest close it.
+//!
+//! A worker says in a word of shared memory since when its longest-idle connection has been idle. The parent compares the
+//! words and tells one worker, which may be stopped or have a request by then: what it does is seen in its word.
+
+use std::sync::atomic::Ordering;
+
+use base::Nanos;
+
+use super::fleet::Fleet;
+
+/// The word, among those of the architecture: nanoseconds, or 0 without an idle connection.
+pub const IDLE_FROM: usize = 0;
+/// How long a worker that was told may take before another is.
+const PATIENCE: Nanos = Nanos::from_millis(10);
+
+/// What a parent has told its workers.
+#[derive(Debug, Default)]
+pub struct Reclaims {
+    told: Option<Told>,
+}
+
+/// A worker was told to close the connection that had been idle since then.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    place: usize,
+    idle_from: u64,
+    at: Nanos,
+}
+
+impl Reclaims {
+    /// Has the longest-idle connection among the workers that `may` closed. One worker is told at a time. Returns whether
+    /// there will be room.
+    pub fn reclaim(&mut self, fleet: &Fleet, may: impl Fn(usize) -> bool, now: Nanos) -> bool {
+        let idle_from = |place: usize| fleet.own(place)[IDLE_FROM].load(Ordering::Relaxed);
+        let unchanged =
+            self.told.filter(|told| fleet.runs(told.place) && idle_from(told.place) == told.idle_from);
+        if unchanged.is_some_and(|told| told.at + PATIENCE > now) {
+            return true;
+        }
+        let has_been_told = |place| unchanged.is_some_and(|told| told.place == place);
+        let places = (0..fleet.places()).filter(|place| fleet.runs(*place) && may(*place));
+        let idle = places.filter(|place| !has_been_told(*place) && (1..=now.0).contains(&idle_from(*place)));
+        let Some(place) = idle.min_by_key(|place| idle_from(*place)) else { return false };
+        self.told = Some(Told { place, idle_from: idle_from(place), at: now });
+        fleet.tell_to_reclaim(place)
+    }
+}
