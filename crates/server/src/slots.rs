@@ -114,11 +114,15 @@ impl Share {
         }
     }
 
-    /// Idle connections that others have asked this loop to close since the last call.
+    /// Idle connections that others have asked this loop to close.
     pub fn asked(&self) -> usize {
-        let member = self.slots.members.get(self.member);
-        let asked = member.filter(|member| member.asked.load(Ordering::Relaxed) > 0);
-        asked.map_or(0, |member| member.asked.swap(0, Ordering::Acquire))
+        self.slots.members.get(self.member).map_or(0, |member| member.asked.load(Ordering::Acquire))
+    }
+
+    /// Ends one of the requests that [`Share::asked`] counts, after its connection was closed: a loop that looks
+    /// meanwhile asks no second time.
+    pub fn answered(&self) {
+        self.slots.members[self.member].asked.fetch_sub(1, Ordering::Release);
     }
 
     /// Asks the loop with the longest-idle connection to close it, if it has been idle since before `idle_from`. Asks
@@ -173,7 +177,11 @@ mod tests {
         assert!(!shares[0].reclaim_elsewhere(Nanos(40)), "its own is as old");
         assert!(shares[0].reclaim_elsewhere(Nanos(41)));
         assert!(shares[0].reclaim_elsewhere(Nanos(41)), "it has not answered yet");
-        assert_eq!([shares[1].asked(), shares[2].asked(), shares[2].asked()], [0, 1, 0]);
+        assert_eq!([shares[1].asked(), shares[2].asked()], [0, 1]);
+        assert!(shares[0].reclaim_elsewhere(Nanos(41)), "it has begun and not ended");
+        assert_eq!(shares[2].asked(), 1);
+        shares[2].answered();
+        assert_eq!(shares[2].asked(), 0);
         let woken = |stop: &Stop| rustix::io::read(stop.descriptor(), &mut [0; 8]).is_ok();
         assert_eq!([woken(&stops[1]), woken(&stops[2])], [false, true]);
         shares[2].show(Nanos::MAX);

@@ -376,6 +376,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     fn give_way(&mut self) {
         for _ in 0..self.parts.arrivals.asked() {
             self.reclaim();
+            self.parts.arrivals.answered();
         }
     }
 
@@ -393,7 +394,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         peer.comes_up = self.timers.schedule(token, peer.http.deadline());
         self.idle.enter(key, peer.http.idle_from(), self.now);
         if self.drain_until.is_some() {
-            self.end_one(token, Connection::drain);
+            // Its turn comes once the listeners are closed.
         } else if D::UNTIL_EMPTY {
             self.pend(token);
         } else if self.parts.read_after_accept {
@@ -460,14 +461,11 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.unpublished = false;
     }
 
-    /// Ends what is idle, takes what still waits in the accept queues, and closes them: what the kernel has accepted
-    /// for us is served, and who comes later is refused.
+    /// Takes the connections from the accept queues and closes these, then ends idle connections. Connections that the
+    /// kernel has accepted are served; clients that connect later are refused.
     fn begin_to_drain(&mut self) {
         self.drain_until = Some(self.now.saturating_add(self.parts.drain_timeout));
         self.parts.arrivals.seal();
-        for key in self.peers.keys().collect::<Vec<_>>() {
-            self.end_one(Token::from(key), Connection::drain);
-        }
         self.ready.report_all(self.parts.arrivals.sources().len());
         // Dead connections end a phase before the queue is empty.
         while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
@@ -476,6 +474,10 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.dispatcher.deregister(self.parts.stop.descriptor());
         self.ready.clear();
         self.paused_until = None;
+        // After the close: answers take time, in which clients that connect would get no refusal.
+        for key in self.peers.keys().collect::<Vec<_>>() {
+            self.end_one(Token::from(key), Connection::drain);
+        }
     }
 
     fn ended(&self) -> bool {

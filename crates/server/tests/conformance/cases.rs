@@ -191,8 +191,9 @@ fn idle_connections_of_a_full_pool_give_way_to_those_that_wait() {
             wait_for_one_to_end(&mut clients);
             clients.push(new);
         }
-        server.until("all to be counted", |counters| counters.loops.closed == 6);
-        assert_eq!(server.counters().loops.reclaimed, 6);
+        server.until("all to be counted", |counters| {
+            counters.loops.closed == 6 && counters.loops.reclaimed == 6
+        });
         drop(clients);
         server.stop();
     }

@@ -51,10 +51,13 @@ pub trait Arrivals {
         false
     }
 
-    /// Idle connections that others have asked this loop to close since the last call.
+    /// Idle connections that others have asked this loop to close.
     fn asked(&mut self) -> usize {
         0
     }
+
+    /// The loop has closed one of these connections, or found none that is idle.
+    fn answered(&mut self) {}
 
     /// What waits in the kernel.
     fn queue(&self) -> AcceptQueue;
@@ -102,6 +105,10 @@ impl Arrivals for Listeners {
 
     fn asked(&mut self) -> usize {
         self.acceptor.share.asked()
+    }
+
+    fn answered(&mut self) {
+        self.acceptor.share.answered();
     }
 
     fn queue(&self) -> AcceptQueue {
