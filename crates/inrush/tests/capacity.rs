@@ -99,8 +99,10 @@ fn a_slow_server_with_a_long_queue_does_not_hold() {
     assert!(!table.contains("holds"), "{table}");
     let shares = table.split_whitespace().zip(table.split_whitespace().skip(1));
     let number = |text: &str| text.trim_matches(|c: char| !c.is_ascii_digit()).parse::<f64>();
-    let shares: Vec<f64> =
-        shares.filter(|(_, unit)| unit.starts_with('%')).map(|(share, _)| number(share).expect(&table)).collect();
+    let shares: Vec<f64> = shares
+        .filter(|(_, unit)| unit.starts_with('%'))
+        .map(|(share, _)| number(share).expect(&table))
+        .collect();
     assert!(!shares.is_empty() && shares.iter().all(|share| *share <= 100.0), "{table}");
 }
 

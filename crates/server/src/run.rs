@@ -90,7 +90,8 @@ impl Server {
         let refusals = refusals::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
         let settings = plan.config.admin.as_ref();
-        let admin = settings.map(|admin| start_admin(architecture, &plan, admin, &loops, &refusals)).transpose()?;
+        let admin =
+            settings.map(|admin| start_admin(architecture, &plan, admin, &loops, &refusals)).transpose()?;
         let live = Live {
             limit: plan.limit(),
             configured: plan.config.accept_limit,

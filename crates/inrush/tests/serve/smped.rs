@@ -43,7 +43,7 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
         let mut fifth = server.client();
         assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
         let status = server
-            .eventually("full", |status| status.count("reclaimed") == 1 && status.count("accepts") == 5);
+            .eventually("full", |status| status.count("reclaimed") >= 1 && status.count("accepts") == 5);
         assert!(status.count("limit_connections") > 0);
         assert_eq!(status.count("accepts"), status.count("accept_phases"));
         // Whoever waits in the queue when the end comes is served.
@@ -99,7 +99,7 @@ fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
     assert_eq!((status.count("placed_on_new_worker"), status.count("workers_started")), (1, 2));
     let mut fifth = server.client();
     assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
-    let counted = |status: &Status| status.count("reclaimed") == 1 && status.count("accepts") == 5;
+    let counted = |status: &Status| status.count("reclaimed") >= 1 && status.count("accepts") == 5;
     let status = server.eventually("counted", counted);
     assert!(status.count("all_workers_full") > 0);
     clients.push(fifth);
