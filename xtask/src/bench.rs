@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use base::{Clock, Nanos, RealClock, Seed};
 use clap::{Args, Subcommand};
-use lab::topology::Topology;
+use lab::stage::topology::Topology;
 use record::Manifest;
 use serde::Serialize;
 use sys::process::{Program, this_program};

@@ -1,13 +1,13 @@
 //! What /proc says of a process and of a network namespace.
 //!
-//! Owns reading and parsing; `lab::kernel` has what the server's side drops and how busy its CPUs are.
+//! Owns reading and parsing; `lab::stage::kernel` has what the server's side drops and how busy its CPUs are.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 
 use anyhow::Context;
 use base::Bytes;
-use lab::topology::Side;
+use lab::stage::topology::Side;
 
 /// The anonymous memory of a process that is in RAM (RssAnon): heap and stacks, not mapped files.
 ///
@@ -131,7 +131,7 @@ fn sockets_in_use(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lab::topology::Topology;
+    use lab::stage::topology::Topology;
     use std::net::{TcpListener, TcpStream};
 
     #[test]

@@ -1,13 +1,13 @@
 //! `inrush capacity`: from flags to a survey of a server, the generator as its target, and the result.
 //!
-//! `lab::knee` decides on the loads and judges them. A step is a run of the load generator in this process.
+//! `lab::survey` decides on the loads and judges them. A step is a run of the load generator in this process.
 
 use std::io::{self, IsTerminal};
 
 use ::load::preflight::RATE_UNASKED;
 use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold};
 use base::{Clock, Nanos, PerSecond, RealClock};
-use lab::knee::{self, Level, Offer, PROBE_PER_S, Phase, Survey, Target};
+use lab::survey::{self, Level, Offer, PROBE_PER_S, Phase, Survey, Target};
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
@@ -41,16 +41,16 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         watched: None,
         runs: 0,
     };
-    let probe = knee::probe(&mut server, flags.request_timeout)?;
+    let probe = survey::probe(&mut server, flags.request_timeout)?;
     let result = if probe.outcomes.get(Outcome::Ok) == 0 {
-        knee::unreachable(&probe, slo, manifest)
+        survey::unreachable(&probe, slo, manifest)
     } else {
         if let Some(slo) = slo.as_ref().filter(|_| !probe.slo_held) {
             return Err(Exit::Failed(format!(
                 "--slo '{slo}' does not hold even at {PROBE_PER_S}/s: there is nothing to search"
             )));
         }
-        let deadline = knee::deadline(&probe, server.slo.as_ref().and_then(Threshold::latency_bound));
+        let deadline = survey::deadline(&probe, server.slo.as_ref().and_then(Threshold::latency_bound));
         server.config.expected.deadline = Some(deadline);
         let plan = Survey {
             trials: flags.trials.get(),
@@ -61,10 +61,10 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         };
         let seconds = plan.expected_time(&probe).as_secs_f64();
         sys::say!("inrush: this takes about {:.0} s", (seconds / ROUND_S).ceil() * ROUND_S);
-        let (findings, ended) = knee::survey(&plan, &probe, &mut server);
+        let (findings, ended) = survey::carry_out(&plan, &probe, &mut server);
         match ended {
-            Ok(()) => knee::conclude(findings, slo, manifest),
-            Err(Ended::Interrupted) => knee::interrupted(findings, slo, manifest),
+            Ok(()) => survey::conclude(findings, slo, manifest),
+            Err(Ended::Interrupted) => survey::interrupted(findings, slo, manifest),
             Err(Ended::Load(error)) => return Err(exit(error)),
         }
     };
@@ -125,8 +125,8 @@ fn settings(
 
 fn print(result: &CapacityResult, form: CapacityOutput) -> Result<(), Exit> {
     match form {
-        CapacityOutput::Text => output::text("the result", &knee::table(result)),
-        CapacityOutput::Html => output::text("the result", &lab::report::capacity::html(result)),
+        CapacityOutput::Text => output::text("the result", &report::capacity::table(result)),
+        CapacityOutput::Html => output::text("the result", &report::capacity::html(result)),
         CapacityOutput::Json => output::json("the result", result),
     }
 }

@@ -5,15 +5,15 @@ mod compare;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use analysis::claims::SAMPLES_MIN;
 use base::{Nanos, RealClock};
 use clap::Parser;
-use lab::analysis::claims::SAMPLES_MIN;
-use lab::experiment::Experiment;
+use experiment::Experiment;
+use experiment::nearest;
 use lab::library::{self, Known};
 use lab::progress::Progress;
-use lab::report;
 use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
-use lab::{experiment::nearest, leftovers};
+use lab::stage::leftovers;
 use record::experiment::Form;
 
 use crate::cli::{Cli, LabCommand, LabFlags, LabRunFlags};
@@ -136,7 +136,7 @@ fn describe(name: &str, experiment: &Experiment) -> Result<(), Exit> {
         warn_of_undecidable(&form_of_it, label)?;
     }
     let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
-    for name in run::words::not_installed(experiment) {
+    for name in run::command_lines::not_installed(experiment) {
         out!("  {name} is not installed here, so its server will be left out")?;
     }
     out!("  figures: {}; claims: {}", figures.join(", "), experiment.claims.len())
@@ -162,7 +162,7 @@ fn warn_of_undecidable(experiment: &Experiment, form: &str) -> Result<(), Exit> 
 
 /// What `inrush serve`, `load` and `herd` would say of the flags that an experiment gives them.
 fn wrong_flags(experiment: &Experiment) -> Vec<String> {
-    let lines = run::words::command_lines(experiment);
+    let lines = run::command_lines::command_lines(experiment);
     let wrong = lines.into_iter().filter_map(|(whose, words)| {
         let line = ["inrush".to_owned()].into_iter().chain(words);
         match Cli::try_parse_from(line).map_err(Exit::from) {
@@ -224,7 +224,7 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
 /// Writes an experiment's report, and returns the score of its claims and where the report is.
 fn report_on(out: &Path) -> anyhow::Result<String> {
     report::experiment::write(out)?;
-    let analysed = report::experiment::Analysed::read(out)?;
+    let analysed = analysis::Analysed::read(out)?;
     let report = format!("  {}", where_the_report_is(out));
     Ok(match analysed.claims.is_empty() {
         true => report,

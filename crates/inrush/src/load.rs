@@ -236,7 +236,7 @@ fn print(result: &LoadResult, form: Output) -> Result<(), Exit> {
         Output::Text => output::text(WHAT, &summary::text(result)),
         Output::Json => output::json(WHAT, result),
         Output::Csv => output::write(WHAT, |out| csv::write(out, result)),
-        Output::Html => output::text(WHAT, &lab::report::run::html(result)),
+        Output::Html => output::text(WHAT, &report::load::html(result)),
         Output::Ndjson => output::write(WHAT, |out| watch::line(out, &Line::Result(result))),
     }
 }

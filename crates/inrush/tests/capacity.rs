@@ -94,7 +94,7 @@ fn a_slow_server_with_a_long_queue_does_not_hold() {
     let (code, out, said) = capacity(&[&flags[..], &[&server.url]].concat());
     assert!([0, 5].contains(&code), "{code}: {said}");
     let record: record::CapacityResult = serde_json::from_str(&out).unwrap();
-    let table = lab::knee::table(&record);
+    let table = report::capacity::table(&record);
     assert_ne!(record.verdict, record::CapacityVerdict::Holds, "{table}");
     assert!(!table.contains("holds"), "{table}");
     let shares = table.split_whitespace().zip(table.split_whitespace().skip(1));

@@ -18,8 +18,8 @@
 //! moment makes a run worse, never better. Where the generator gives out before
 //! the server, the result says so and is a lower bound.
 
-/// Of the offered requests, the share that must be answered for the server to keep up.
-pub(crate) const KEEPS_UP: f64 = 0.95;
+use analysis::capacity::OfferedLoad;
+
 /// Narrow enough: the noise of a run of a quarter of a second is of this size.
 const NARROW: f64 = 1.08;
 /// Runs at the end, an odd number for the median's sake.
@@ -27,36 +27,17 @@ const CONFIRMATIONS: usize = 3;
 /// Enough doublings to get from the first guess to more than any machine serves.
 const DOUBLINGS: usize = 14;
 
-/// What one run found out.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
-    /// Requests really offered, a second.
-    pub offered_per_s: f64,
-    /// Correct replies, a second.
-    pub goodput_per_s: f64,
-    /// Whether the generator fell short of the rate it was asked for.
-    pub generator_limited: bool,
-}
-
-impl Measured {
-    fn keeps_up(&self) -> bool {
-        self.goodput_per_s >= KEEPS_UP * self.offered_per_s
-    }
-
-    /// Whether the server kept up and the generator did, too.
-    pub fn is_clear(&self) -> bool {
-        self.keeps_up() && !self.generator_limited
-    }
-}
-
 /// One run, or the better of two where the first one was not clearly good.
-fn measure_fairly<E>(rate: f64, measure: &mut impl FnMut(f64) -> Result<Measured, E>) -> Result<Measured, E> {
+fn measure_fairly<E>(
+    rate: f64,
+    measure: &mut impl FnMut(f64) -> Result<OfferedLoad, E>,
+) -> Result<OfferedLoad, E> {
     let first = measure(rate)?;
     if first.is_clear() {
         return Ok(first);
     }
     let second = measure(rate)?;
-    let share = |run: &Measured| run.goodput_per_s / run.offered_per_s.max(1.0);
+    let share = |run: &OfferedLoad| run.goodput_per_s / run.offered_per_s.max(1.0);
     Ok(if second.is_clear() || share(&second) > share(&first) { second } else { first })
 }
 
@@ -84,7 +65,10 @@ pub struct Search {
 ///
 /// # Errors
 /// The first error of `measure`. A server that never answers has a capacity of 0, which is no error.
-pub fn search<E>(plan: Search, mut measure: impl FnMut(f64) -> Result<Measured, E>) -> Result<Capacity, E> {
+pub fn search<E>(
+    plan: Search,
+    mut measure: impl FnMut(f64) -> Result<OfferedLoad, E>,
+) -> Result<Capacity, E> {
     let bracket = enclose(plan, &mut measure)?;
     if bracket.low == 0.0 {
         return Ok(Capacity { per_s: 0.0, interval_per_s: [0.0, bracket.high], lower_bound_only: false });
@@ -96,7 +80,10 @@ pub fn search<E>(plan: Search, mut measure: impl FnMut(f64) -> Result<Measured, 
 ///
 /// # Errors
 /// The first error of `measure`.
-pub fn enclose<E>(plan: Search, measure: &mut impl FnMut(f64) -> Result<Measured, E>) -> Result<Bracket, E> {
+pub fn enclose<E>(
+    plan: Search,
+    measure: &mut impl FnMut(f64) -> Result<OfferedLoad, E>,
+) -> Result<Bracket, E> {
     let mut bracket = Bracket { low: 0.0, high: f64::INFINITY, guess: None, limited: false };
     let mut rate = plan.first_guess_per_s;
     for _ in 0..DOUBLINGS {
@@ -122,7 +109,10 @@ pub fn enclose<E>(plan: Search, measure: &mut impl FnMut(f64) -> Result<Measured
 }
 
 /// The last phase: the median of a few runs at the lower end.
-fn confirm<E>(bracket: Bracket, mut measure: impl FnMut(f64) -> Result<Measured, E>) -> Result<Capacity, E> {
+fn confirm<E>(
+    bracket: Bracket,
+    mut measure: impl FnMut(f64) -> Result<OfferedLoad, E>,
+) -> Result<Capacity, E> {
     let mut goodputs = Vec::with_capacity(CONFIRMATIONS);
     for _ in 0..CONFIRMATIONS {
         goodputs.push(measure(bracket.low)?.goodput_per_s);
@@ -150,7 +140,7 @@ pub struct Bracket {
 }
 
 impl Bracket {
-    fn note(&mut self, rate: f64, measured: Measured) {
+    fn note(&mut self, rate: f64, measured: OfferedLoad) {
         if !measured.keeps_up() {
             if rate < self.high {
                 (self.high, self.guess) = (rate, Some(measured.goodput_per_s));
@@ -184,6 +174,7 @@ impl Bracket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use analysis::capacity::KEEPS_UP;
     use base::{Rng, Seed};
     use rand::RngExt;
 
@@ -204,12 +195,12 @@ mod tests {
             Simulated { capacity, collapse, noise, generator_most: f64::INFINITY, rng: seed.rng(), runs: 0 }
         }
 
-        fn measure(&mut self, rate: f64) -> Result<Measured, std::convert::Infallible> {
+        fn measure(&mut self, rate: f64) -> Result<OfferedLoad, std::convert::Infallible> {
             self.runs += 1;
             let offered = rate.min(self.generator_most) * self.noisy();
             let beyond = (offered / self.capacity - 1.0).max(0.0);
             let served = self.capacity * (1.0 - self.collapse * beyond).max(0.05) * self.noisy();
-            Ok(Measured {
+            Ok(OfferedLoad {
                 offered_per_s: offered,
                 goodput_per_s: offered.min(served),
                 generator_limited: rate > self.generator_most,
@@ -264,7 +255,7 @@ mod tests {
                 runs += 1;
                 let measured = server.measure(rate)?;
                 let share = if runs == spoilt { 0.3 } else { 1.0 };
-                Ok::<_, std::convert::Infallible>(Measured {
+                Ok::<_, std::convert::Infallible>(OfferedLoad {
                     goodput_per_s: measured.goodput_per_s * share,
                     ..measured
                 })
@@ -287,7 +278,7 @@ mod tests {
     #[test]
     fn a_server_that_never_answers_has_no_capacity_and_errors_are_passed_on() {
         let found = search(Search { first_guess_per_s: 1000.0, narrowing_runs: 5 }, |rate| {
-            Ok::<_, ()>(Measured { offered_per_s: rate, goodput_per_s: 0.0, generator_limited: false })
+            Ok::<_, ()>(OfferedLoad { offered_per_s: rate, goodput_per_s: 0.0, generator_limited: false })
         });
         assert_eq!(found.unwrap().per_s, 0.0);
         let failed = search(Search { first_guess_per_s: 1000.0, narrowing_runs: 5 }, |_| Err("no client"));

@@ -15,6 +15,7 @@
 mod content;
 mod contest;
 mod kind;
+mod plan;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -29,13 +30,13 @@ use record::{Manifest, Study, TopologyKind};
 
 use self::content::Content;
 use self::contest::Contest;
-use crate::kernel::Observer;
-use crate::plan::{RunTime, Shares};
 use crate::progress::Progress;
-use crate::report;
-use crate::server_under_test::Settings;
-use crate::topology::Topology;
+use crate::stage::kernel::Observer;
+use crate::stage::server_under_test::Settings;
+use crate::stage::topology::Topology;
 use crate::trial::Conductor;
+use crate::trial::RunTime;
+use plan::Shares;
 
 /// Brecht 2004, section 5: the backlog that Linux had, and userver's connection limit.
 const BACKLOG: u32 = 128;
@@ -70,7 +71,7 @@ pub struct DemoSummary {
 
 impl fmt::Display for DemoSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", report::text(&self.study))?;
+        writeln!(f, "{}", report::study::text(&self.study))?;
         write!(f, "report: {}", self.report.display())
     }
 }
@@ -170,7 +171,7 @@ pub fn run(options: &DemoOptions, clock: &dyn Clock, progress: &Progress) -> any
     let study = contest.into_study(content.title.clone(), trials, manifest);
     record::file::write(&options.out.join("study.json"), &study)?;
     let report = options.out.join("report.html");
-    record::file::write_whole(&report, report::html(&study).as_bytes())?;
+    record::file::write_whole(&report, report::study::html(&study).as_bytes())?;
     Ok(DemoSummary { report, study })
 }
 

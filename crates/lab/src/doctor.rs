@@ -11,7 +11,7 @@ use record::trial::TopologyKind;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
-use crate::topology::Topology;
+use crate::stage::topology::Topology;
 
 /// How long a port is kept back after its connection: TIME-WAIT on Linux, seconds.
 const TIME_WAIT_S: u64 = 60;

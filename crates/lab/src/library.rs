@@ -44,9 +44,9 @@ pub fn by_name(name: &str) -> Option<&'static Known> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Experiment;
     use crate::run::schedule;
     use base::Nanos;
+    use experiment::Experiment;
     use record::experiment::Form;
 
     #[test]

@@ -7,13 +7,13 @@
 
 mod attempt;
 mod capacities;
+pub mod command_lines;
 mod files;
-mod ground;
 pub mod judgeable;
 pub mod metrics;
 pub mod schedule;
 mod store;
-pub mod words;
+mod test_bed;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ use record::experiment::{Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord}
 use record::{Manifest, TopologyKind};
 
 use self::files::Served;
-use self::ground::Ground;
 use self::schedule::{OVERHEAD, Planned};
 use self::store::Store;
-use crate::experiment::Experiment;
+use self::test_bed::TestBed;
 use crate::progress::Progress;
-use crate::server_under_test::Settings;
-use crate::topology::Topology;
+use crate::stage::server_under_test::Settings;
+use crate::stage::topology::Topology;
+use experiment::Experiment;
 
 /// What a person must know from the start who cannot have namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \
@@ -101,7 +101,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
     let experiment = experiment(options)?;
     let served = Served::of(&experiment)?;
     let plan = schedule::schedule(&experiment);
-    let topology = Topology::with(&ground::options(&experiment, None, surroundings.cpus))
+    let topology = Topology::with(&test_bed::options(&experiment, None, surroundings.cpus))
         .context("cannot make the network")?;
     for warning in &topology.warnings {
         surroundings.progress.say(&format!("warning: {warning}"));
@@ -201,8 +201,8 @@ struct Run<'a> {
     surroundings: &'a Surroundings<'a>,
     /// Each server's standing, in the order of the file.
     servers: Vec<Standing>,
-    /// The ground of the last trial, where servers are not restarted, and the server it is of.
-    kept: Option<(usize, words::Axes, Ground)>,
+    /// The test_bed of the last trial, where servers are not restarted, and the server it is of.
+    kept: Option<(usize, command_lines::Axes, TestBed)>,
     spent: Spent,
 }
 

@@ -15,10 +15,9 @@ use record::{LoadResult, QueueDepth};
 use serde_json::Value;
 use sys::process::Output;
 
-use crate::kernel::{Elapsed, Observer, QueueSamples, Reading};
-use crate::plan::RunTime;
-use crate::server_under_test::Running;
-use crate::topology::Topology;
+use crate::stage::kernel::{Elapsed, Observer, QueueSamples, Reading};
+use crate::stage::server_under_test::Running;
+use crate::stage::topology::Topology;
 
 /// How often the accept queue is looked at: some dozens of looks even in a short run, at a cost to the
 /// client's CPU of less than a thousandth.
@@ -32,6 +31,22 @@ const COUNTERS: [&str; 4] = ["accepts", "accept_phases", "requests", "bytes"];
 
 /// Exit codes of `inrush load` with a result on its standard output.
 const EXIT_WITH_RESULT: [i32; 3] = [0, 3, 5];
+
+/// The lengths of the two parts of a run of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunTime {
+    /// Offered but not measured: queues fill, caches warm.
+    pub warmup: Nanos,
+    /// Measured.
+    pub measured: Nanos,
+}
+
+impl RunTime {
+    /// Both parts.
+    pub fn total(self) -> Nanos {
+        self.warmup + self.measured
+    }
+}
 
 /// What is offered to any server; the rate and the server come with each run.
 #[derive(Clone, Debug)]

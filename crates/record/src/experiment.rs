@@ -136,6 +136,18 @@ pub enum Flaw {
     Failed,
 }
 
+impl Flaw {
+    /// The name that a reader sees.
+    pub fn name(self) -> &'static str {
+        match self {
+            Flaw::GeneratorLimited => "generator-limited",
+            Flaw::Noisy => "noisy machine",
+            Flaw::ServerDied => "server died",
+            Flaw::Failed => "failed",
+        }
+    }
+}
+
 /// One attempt at a trial: one point of the plan, once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow, ensure};
 use base::Nanos;
-use lab::leftovers::temporary_folder;
+use lab::stage::owner::temporary_folder;
 use record::LoadResult;
 use serde::Serialize;
 use statistics::Spread;

@@ -13,8 +13,8 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::Context;
-use lab::leftovers::temporary_folder;
-use lab::server_under_test::Running;
+use lab::stage::owner::temporary_folder;
+use lab::stage::server_under_test::Running;
 use serde::Serialize;
 
 use super::{Common, FILE_LENGTH, Ground, Promise, allow_descriptors};

@@ -3,8 +3,8 @@
 //! Draws what it is given with the report's charts; measures and judges nothing.
 
 use anyhow::Context;
-use lab::report::STYLE;
-use lab::report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
+use report::STYLE;
+use report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
 use statistics::Spread;
 
 use super::Common;

@@ -2,7 +2,7 @@
 //! alike, and a ratio is taken within a round.
 
 use anyhow::{Context, Result};
-use lab::kernel::{Elapsed, Observer};
+use lab::stage::kernel::{Elapsed, Observer};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 use statistics::Spread;

@@ -6,8 +6,8 @@
 //! means nothing where something else runs on that CPU.
 
 use anyhow::Context;
-use lab::kernel::Observer;
-use lab::leftovers::temporary_folder;
+use lab::stage::kernel::Observer;
+use lab::stage::owner::temporary_folder;
 
 use super::race::{MODES, Measured, Mode, Options, race, sample, table};
 use super::{FILE_LENGTH, Ground, Promise};

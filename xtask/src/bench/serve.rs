@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use lab::kernel::Observer;
-use lab::leftovers::temporary_folder;
-use lab::server_under_test::Running;
+use lab::stage::kernel::Observer;
+use lab::stage::owner::temporary_folder;
+use lab::stage::server_under_test::Running;
 
 use super::race::{MODES, Measured, Mode, Options, race, sample, table};
 use super::{FILE_LENGTH, Ground, Promise};

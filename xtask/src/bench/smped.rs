@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use base::{Bytes, Clock, Nanos};
-use lab::leftovers::temporary_folder;
+use lab::stage::owner::temporary_folder;
 use rand::seq::SliceRandom;
 use record::load::Verdict;
 use serde::Serialize;

@@ -16,9 +16,9 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use base::{Clock, Nanos};
-use lab::kernel::Observer;
-use lab::leftovers::temporary_folder;
-use lab::server_under_test::Running;
+use lab::stage::kernel::Observer;
+use lab::stage::owner::temporary_folder;
+use lab::stage::server_under_test::Running;
 use record::LoadResult;
 use record::load::Verdict;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
@@ -225,7 +225,7 @@ impl<'a> Stand<'a> {
 }
 
 /// What the server's side and the server's process had used at some moment.
-type Look = (lab::kernel::Reading, Nanos);
+type Look = (lab::stage::kernel::Reading, Nanos);
 
 /// CPU time that the server's process has used.
 fn server_time(server: &Running) -> Option<Nanos> {

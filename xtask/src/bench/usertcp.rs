@@ -20,8 +20,8 @@ use std::os::fd::OwnedFd;
 
 use anyhow::Context;
 use base::{Clock, Nanos, PerSecond};
-use lab::kernel::Observer;
-use lab::leftovers::temporary_folder;
+use lab::stage::kernel::Observer;
+use lab::stage::owner::temporary_folder;
 use rand::seq::SliceRandom;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use analysis::Analysed;
 use anyhow::{Context, ensure};
-use lab::report::experiment::{Analysed, html};
-use lab::report::paper::runs_in;
 use record::experiment::Directory;
+use report::experiment::html;
+use report::paper::runs_in;
 
 use super::{browser, check_page};
 

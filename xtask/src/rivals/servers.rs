@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use lab::server_under_test::recipe::{self, Readiness, Recipe};
-use lab::server_under_test::{Running, Settings, StartError, start};
+use lab::stage::server_under_test::recipe::{self, Readiness, Recipe};
+use lab::stage::server_under_test::{Running, Settings, StartError, start};
 use sys::process::this_program;
 
 use crate::bench::{BACKLOG, Ground};

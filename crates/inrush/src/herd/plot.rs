@@ -2,8 +2,8 @@
 //! script.
 
 use ::herd::{PAPER, PaperLine, Point, Wait, text};
-use lab::report::STYLE;
-use lab::report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
+use report::STYLE;
+use report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
 
 const SIZE: (f64, f64) = (840.0, 430.0);
 

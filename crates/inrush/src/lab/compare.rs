@@ -1,6 +1,6 @@
 //! `inrush lab compare`: two runs of an experiment, as a table or as JSON.
 
-use lab::report::compare::{of_folders, text};
+use report::experiment_runs::{of_folders, text};
 
 use crate::cli::{CompareFlags, CompareOutput};
 use crate::exit::Exit;

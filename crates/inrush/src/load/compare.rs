@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use analysis::load_runs::{Comparison, compare};
 use base::Seed;
-use lab::analysis::two_runs::{Comparison, compare};
 use record::LoadResult;
 
 use crate::cli::{LoadCompareFlags, LoadCompareOutput};
@@ -35,7 +35,7 @@ fn read(path: &Path) -> Result<LoadResult, Exit> {
 
 fn print(comparison: &Comparison, form: LoadCompareOutput) -> Result<(), Exit> {
     match form {
-        LoadCompareOutput::Text => output::text("the comparison", &lab::report::two_runs::text(comparison)),
+        LoadCompareOutput::Text => output::text("the comparison", &report::load_runs::text(comparison)),
         LoadCompareOutput::Json => output::json("the comparison", comparison),
     }
 }

@@ -1,5 +1,6 @@
 //! The servers of a demonstration against their loads: capacities first, then trials in random order.
 
+use analysis::capacity::OfferedLoad;
 use std::path::Path;
 
 use anyhow::bail;
@@ -9,10 +10,11 @@ use record::{Manifest, ServerEntry, Study, Trial, Verdict};
 
 use super::Pace;
 use super::kind::Kind;
-use crate::capacity::{self, Capacity, Measured, Search};
-use crate::plan::{self, Planned, RunTime};
+use super::plan::{self, Planned};
+use crate::capacity::{self, Capacity, Search};
 use crate::progress::Progress;
-use crate::server_under_test::{Running, Settings};
+use crate::stage::server_under_test::{Running, Settings};
+use crate::trial::RunTime;
 use crate::trial::{Conductor, LoadError, Seen, Workload};
 
 /// Of its own capacity, what each server is offered: below, at, and past it (Brecht 2004, section 6).
@@ -289,10 +291,10 @@ fn run_for_capacity(
     workload: &Workload,
     requests_per_s: f64,
     seed: Seed,
-) -> Result<Measured, LoadError> {
+) -> Result<OfferedLoad, LoadError> {
     let seen = conductor.run(running, workload, requests_per_s, pace.capacity_run, seed)?;
     conductor.settle(running, pace.settle)?;
-    Ok(Measured {
+    Ok(OfferedLoad {
         offered_per_s: seen.load.offered_per_s,
         goodput_per_s: seen.load.goodput_per_s,
         generator_limited: seen.load.verdict == Verdict::GeneratorLimited,

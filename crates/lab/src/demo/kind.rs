@@ -2,8 +2,8 @@
 
 use base::{Clock, Limit, Nanos};
 
-use crate::server_under_test::{Running, Settings, StartError, recipe, start};
-use crate::topology::Topology;
+use crate::stage::server_under_test::{Running, Settings, StartError, recipe, start};
+use crate::stage::topology::Topology;
 
 /// Which server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use base::{Nanos, Seed};
 use record::Verdict;
 use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
 
-use super::ground::{Ground, GroundError};
-use super::{Run, START_FAILURES, metrics, schedule, words};
-use crate::experiment::ServerKind;
-use crate::server_under_test::StartError;
+use super::test_bed::{TestBed, TestBedError};
+use super::{Run, START_FAILURES, command_lines, metrics, schedule};
+use crate::stage::server_under_test::StartError;
 use crate::trial::{LoadError, Seen};
+use experiment::ServerKind;
 
 /// How often a herd is looked at, whether it has ended.
 const TICK: Nanos = Nanos::from_millis(20);
@@ -72,7 +72,7 @@ impl Run<'_> {
     fn herd(&self, order: usize, trial: &mut TrialRecord) -> Result<(), Failure> {
         let point = &self.plan[order].point;
         let seed = self.seed(trial.repeat);
-        let arguments = words::herd(&self.experiment.servers[point.server], &point.axes, seed);
+        let arguments = command_lines::herd(&self.experiment.servers[point.server], &point.axes, seed);
         let program = sys::process::Program::new(sys::process::this_program()?).arguments(arguments);
         // Its waiters are everywhere; we are tied to the client's CPUs, and it would be.
         let everywhere = self.all_cpus();
@@ -111,22 +111,22 @@ impl Run<'_> {
     fn load(&mut self, order: usize, trial: &mut TrialRecord) -> Result<(), Failure> {
         let point = self.plan[order].point.clone();
         let time = schedule::trial_run(self.experiment);
-        let mut ground = self.ground(point.server, &point.axes)?;
+        let mut test_bed = self.test_bed(point.server, &point.axes)?;
         let load = &self.experiment.loads[point.load.expect("a server that serves has a load")];
-        let offer = words::Offer {
-            address: ground.running.address,
+        let offer = command_lines::Offer {
+            address: test_bed.running.address,
             capacity_per_s: trial.capacity_per_s,
             rate_per_s: None,
             time,
             seed: self.seed(trial.repeat),
         };
-        let arguments = words::load(load, &point.axes, offer).map_err(Failure::Because)?;
+        let arguments = command_lines::load(load, &point.axes, offer).map_err(Failure::Because)?;
         let restart = self.experiment.plan.restart;
         let cooldown = if restart { Nanos::ZERO } else { self.experiment.plan.cooldown };
         let surroundings = self.surroundings;
-        let seen = ground.offer(arguments, time, cooldown, surroundings.clock, surroundings.interrupted);
-        let end = ground.running.end()?;
-        if !ground.topology.is_whole()? {
+        let seen = test_bed.offer(arguments, time, cooldown, surroundings.clock, surroundings.interrupted);
+        let end = test_bed.running.end()?;
+        if !test_bed.topology.is_whole()? {
             return Err(Failure::Because("the path between client and server ended".to_owned()));
         }
         let seen = match (seen, &end) {
@@ -142,7 +142,7 @@ impl Run<'_> {
             trial.flaws.push(Flaw::ServerDied);
             trial.failure = Some(format!("the server ended under load ({end})"));
         } else if !restart {
-            self.kept = Some((point.server, point.axes, ground));
+            self.kept = Some((point.server, point.axes, test_bed));
         }
         self.fill(trial, seen, time.total().as_secs_f64());
         Ok(())
@@ -173,19 +173,20 @@ impl Run<'_> {
         trial.client = Some(seen.load);
     }
 
-    /// Ground for a server at a point: that of the last trial where it may be kept, else a new one.
-    pub(super) fn ground(&mut self, server: usize, axes: &words::Axes) -> Result<Ground, Failure> {
+    /// TestBed for a server at a point: that of the last trial where it may be kept, else a new one.
+    pub(super) fn test_bed(&mut self, server: usize, axes: &command_lines::Axes) -> Result<TestBed, Failure> {
         let spec = &self.experiment.servers[server];
-        let flags =
-            |axes: &words::Axes| spec.texts().map(|text| words::filled(text, axes)).collect::<Vec<_>>();
-        if let Some((kept, of, mut ground)) = self.kept.take()
+        let flags = |axes: &command_lines::Axes| {
+            spec.texts().map(|text| command_lines::filled(text, axes)).collect::<Vec<_>>()
+        };
+        if let Some((kept, of, mut test_bed)) = self.kept.take()
             && kept == server
             && flags(&of) == flags(axes)
-            && ground.running.end()?.is_none()
+            && test_bed.running.end()?.is_none()
         {
-            return Ok(ground);
+            return Ok(test_bed);
         }
-        let prepared = Ground::prepare(
+        let prepared = TestBed::prepare(
             self.experiment,
             spec,
             axes,
@@ -194,14 +195,14 @@ impl Run<'_> {
             self.surroundings.clock,
         );
         match prepared {
-            Ok(ground) => {
+            Ok(test_bed) => {
                 self.servers[server].failures = 0;
-                self.store.run.servers[server].command.clone_from(&ground.running.command);
-                Ok(ground)
+                self.store.run.servers[server].command.clone_from(&test_bed.running.command);
+                Ok(test_bed)
             }
             Err(error) => {
                 self.servers[server].failures += 1;
-                let hopeless = matches!(error, GroundError::Start(StartError::NotInstalled(_)));
+                let hopeless = matches!(error, TestBedError::Start(StartError::NotInstalled(_)));
                 if hopeless || self.servers[server].failures >= START_FAILURES {
                     self.exclude(server, error.to_string());
                 }

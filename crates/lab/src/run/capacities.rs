@@ -1,13 +1,14 @@
 //! The capacities that rates are multiples of: found once a run, before its trials.
 
+use analysis::capacity::OfferedLoad;
 use anyhow::bail;
 use record::Verdict;
 use record::experiment::CapacityRecord;
 
 use super::attempt::Failure;
-use super::ground::Ground;
-use super::{Run, schedule, words};
-use crate::capacity::{self, Capacity, Measured, Search};
+use super::test_bed::TestBed;
+use super::{Run, command_lines, schedule};
+use crate::capacity::{self, Capacity, Search};
 use crate::trial::LoadError;
 
 /// A load that any server takes, for the first run.
@@ -71,44 +72,45 @@ impl Run<'_> {
     }
 
     fn search(&mut self, server: usize, load: usize) -> Result<Capacity, Failure> {
-        let axes: words::Axes =
+        let axes: command_lines::Axes =
             self.experiment.axes.iter().map(|axis| (axis.name.clone(), axis.values[0].clone())).collect();
-        let mut ground = self.ground(server, &axes)?;
+        let mut test_bed = self.test_bed(server, &axes)?;
         let before = self.store.run.capacities.last().map(|capacity| capacity.per_s * NEXT_GUESS);
         let guess = self.experiment.capacity.guess.or(before).unwrap_or(FIRST_GUESS_PER_S);
         let (_, narrowing_runs) = schedule::search_run(self.form);
         let mut runs = 0;
         capacity::search(Search { first_guess_per_s: guess, narrowing_runs }, |per_s| {
             runs += 1;
-            self.measure(&mut ground, load, &axes, per_s, runs)
+            self.measure(&mut test_bed, load, &axes, per_s, runs)
         })
     }
 
     fn measure(
         &self,
-        ground: &mut Ground,
+        test_bed: &mut TestBed,
         load: usize,
-        axes: &words::Axes,
+        axes: &command_lines::Axes,
         per_s: f64,
         run: u32,
-    ) -> Result<Measured, Failure> {
+    ) -> Result<OfferedLoad, Failure> {
         let (time, _) = schedule::search_run(self.form);
-        let offer = words::Offer {
-            address: ground.running.address,
+        let offer = command_lines::Offer {
+            address: test_bed.running.address,
             capacity_per_s: None,
             rate_per_s: Some(per_s),
             time,
             seed: self.experiment.plan.seed.child(&format!("capacity run {run}")),
         };
-        let arguments = words::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
+        let arguments =
+            command_lines::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
         let (clock, interrupted) = (self.surroundings.clock, self.surroundings.interrupted);
         let cooldown = self.experiment.plan.cooldown;
         let seen =
-            ground.offer(arguments, time, cooldown, clock, interrupted).map_err(|error| match error {
+            test_bed.offer(arguments, time, cooldown, clock, interrupted).map_err(|error| match error {
                 LoadError::Interrupted => Failure::Interrupted,
                 other => Failure::Because(other.to_string()),
             })?;
-        Ok(Measured {
+        Ok(OfferedLoad {
             offered_per_s: seen.load.offered_per_s,
             goodput_per_s: seen.load.goodput_per_s,
             generator_limited: seen.load.verdict == Verdict::GeneratorLimited,

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use tempfile::TempDir;
 
-use crate::experiment::Experiment;
-use crate::{fileset, leftovers};
+use crate::fileset;
+use crate::stage::owner;
+use experiment::Experiment;
 
 /// A folder that is served; a generated one is gone with this.
 pub struct Served {
@@ -27,7 +28,7 @@ impl Served {
             let root = fs::canonicalize(root).with_context(|| format!("cannot serve {}", root.display()))?;
             return Ok(Served { root, _folder: None });
         }
-        let folder = leftovers::temporary_folder().context("cannot make a folder for the files")?;
+        let folder = owner::temporary_folder().context("cannot make a folder for the files")?;
         let seed = experiment.plan.seed;
         let write = || {
             fileset::write(folder.path(), files.specweb99, seed)?;

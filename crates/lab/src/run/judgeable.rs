@@ -6,9 +6,9 @@
 use record::experiment::{TRIAL_SCHEMA, TrialRecord};
 
 use super::schedule::{Planned, schedule};
-use crate::analysis::claims::SAMPLES_MIN;
-use crate::analysis::measure::measure;
-use crate::experiment::{Claim, Experiment};
+use analysis::claims::SAMPLES_MIN;
+use analysis::measure::measure;
+use experiment::{Claim, Experiment};
 
 /// A claim that stays undecided, however the run goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use base::Nanos;
 use rand::seq::SliceRandom;
 use record::experiment::{Form, Value};
 
-use crate::experiment::{Experiment, LoadSpec, Network, ServerSpec, placeholders};
-use crate::plan::RunTime;
+use crate::trial::RunTime;
+use experiment::{Experiment, LoadSpec, Network, ServerSpec, placeholders};
 
 /// What a trial takes beside its load: a network, a server's start and end, the client's, the record. Measured
 /// on two cores; a run corrects it by what it sees.

@@ -1,6 +1,6 @@
 //! The costs of the mechanisms as text tables and as a page of plots.
 
-use lab::report::svg::{AxisKind, Unit};
+use report::svg::{AxisKind, Unit};
 use statistics::Spread;
 
 use super::{READY, Results, Wait};

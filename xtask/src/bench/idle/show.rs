@@ -1,6 +1,6 @@
 //! What serving beside idle connections cost, as a text table and as a page of plots.
 
-use lab::report::svg::{AxisKind, Unit};
+use report::svg::{AxisKind, Unit};
 use serde::Serialize;
 use statistics::Spread;
 

@@ -1,6 +1,6 @@
 //! How architectures do under more and more clients, as a text table and as a page of plots.
 
-use lab::report::svg::{AxisKind, Unit};
+use report::svg::{AxisKind, Unit};
 use statistics::Spread;
 
 use super::{Knee, Point, Results};

@@ -1,0 +1,52 @@
+//! A run of an experiment, read from its folder and analysed as a whole.
+
+use std::path::Path;
+
+use anyhow::Context;
+use experiment::Experiment;
+use record::experiment::{Directory, RunDirectory};
+
+use crate::claims::{Judged, Origin, judge_all};
+use crate::points::{Plot, plot};
+
+/// The records of a run, with the experiment they belong to and the results of the analysis.
+pub struct Analysed {
+    /// The experiment, in the form that was run.
+    pub experiment: Experiment,
+    /// The records.
+    pub run: RunDirectory,
+    /// What each figure shows.
+    pub plots: Vec<Plot>,
+    /// The claims, judged.
+    pub claims: Vec<Judged>,
+}
+
+impl Analysed {
+    /// Reads a run's folder and analyses it.
+    ///
+    /// # Errors
+    /// Of reading, and when the experiment's own text is none that this version understands.
+    pub fn read(dir: &Path) -> anyhow::Result<Analysed> {
+        Analysed::of(Directory::new(dir).read()?).with_context(|| dir.display().to_string())
+    }
+
+    /// Analyses the records of a run.
+    ///
+    /// # Errors
+    /// When the experiment's own text is none that this version understands.
+    pub fn of(run: RunDirectory) -> anyhow::Result<Analysed> {
+        let experiment = Experiment::parse(&run.run.text)
+            .context("the experiment file in these records cannot be read")?
+            .in_form(run.run.form);
+        let plots = experiment.figures.iter().map(|figure| plot(&experiment, figure, &run.trials)).collect();
+        let claims = judge_all(&experiment, &run);
+        Ok(Analysed { experiment, run, plots, claims })
+    }
+
+    /// Whether the claims are a paper's.
+    pub fn origin(&self) -> Origin {
+        let of_a_paper =
+            self.experiment.paper.is_some() || self.claims.iter().any(|claim| claim.paper.is_some());
+        if of_a_paper { Origin::Paper } else { Origin::Own }
+    }
+}

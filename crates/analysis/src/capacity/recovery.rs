@@ -1,0 +1,91 @@
+//! When a server has come back to itself, from the intervals of a run.
+
+use record::{Outcome, Point, Step};
+
+use super::estimate;
+use super::step::{KEEPS_UP, by_load};
+
+/// So long it must be well to be called well: a pause between two bad moments is shorter.
+const WELL_FOR_S: f64 = 0.5;
+/// So long a trickle must be answered before the next run: only the queue of the last one matters.
+const ANSWERED_FOR_S: f64 = 0.3;
+/// A median beyond so many times the former 99th percentile is a queue and not noise.
+const SLOWER: f64 = 2.0;
+/// And one below this is no queue worth the name: a scheduler's tick.
+const SLOW_LEAST_NS: f64 = 5e6;
+
+/// The 99th percentile of latency, in nanoseconds, at the lowest load around the knee: its median over the
+/// trials.
+pub fn usual_p99_ns(knee: &[Step]) -> f64 {
+    let groups = by_load(knee);
+    let lowest = groups.first().map(Vec::as_slice).unwrap_or_default();
+    estimate::median(lowest.iter().map(|step| step.latency_intended_ns.p99 as f64))
+}
+
+/// Seconds from the run's start to the first moment from which the server served well for half a
+/// second: answered in full and as fast as before. Nothing where there is none.
+pub fn time_s(points: &[Point], usual_p99_ns: f64) -> Option<f64> {
+    let slow = (usual_p99_ns * SLOWER).max(SLOW_LEAST_NS);
+    let fast = |point: &&Point| (point.latency_intended_ns.answered.p50 as f64) <= slow;
+    windows(points, WELL_FOR_S)
+        .find(|window| is_in_full(window) && window.iter().filter(fast).count() == window.len())
+        .map(|window| window[0].at_s - window[0].interval_s)
+}
+
+/// Whether the last moments were answered in full, however slowly.
+pub fn is_answered(points: &[Point]) -> bool {
+    windows(points, ANSWERED_FOR_S).next_back().is_some_and(is_in_full)
+}
+
+/// All runs of neighbouring points that are just so long.
+fn windows(points: &[Point], seconds: f64) -> impl DoubleEndedIterator<Item = &[Point]> {
+    let interval_s = points.first().map_or(seconds, |point| point.interval_s).max(1e-3);
+    points.windows(((seconds / interval_s).round() as usize).max(1))
+}
+
+fn is_in_full(window: &[Point]) -> bool {
+    let offered: u64 = window.iter().map(|point| point.offered).sum();
+    let good: u64 = window.iter().map(|point| point.outcomes.get(Outcome::Ok)).sum();
+    // One may be on its way at either end.
+    good as f64 >= KEEPS_UP * offered as f64 - 1.0 && good > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Distribution;
+
+    /// Intervals of a tenth of a second with ten requests each, of which so many are answered, in so many
+    /// milliseconds.
+    fn points(seen: &[(u64, u64)]) -> Vec<Point> {
+        let point = |(number, (good, ms)): (usize, &(u64, u64))| {
+            let mut point =
+                Point { at_s: 0.1 * (number + 1) as f64, interval_s: 0.1, offered: 10, ..Point::default() };
+            point.outcomes.add(Outcome::Ok, *good);
+            point.latency_intended_ns =
+                Distribution { p50: ms * 1_000_000, ..Distribution::default() }.into();
+            point
+        };
+        seen.iter().enumerate().map(point).collect()
+    }
+
+    #[test]
+    fn recovered_is_answered_in_full_and_as_fast_as_before() {
+        let usual = 10e6;
+        let time =
+            |seen: &[(u64, u64)]| time_s(&points(seen), usual).map(|seconds| (seconds * 10.0).round() / 10.0);
+        assert_eq!(time(&[(10, 1); 5]), Some(0.0));
+        assert_eq!(time(&[(10, 1); 4]), None, "not long enough to tell");
+        assert_eq!(time(&[&[(2, 1); 3][..], &[(10, 1); 5]].concat()), Some(0.3));
+        assert_eq!(time(&[&[(10, 500); 7][..], &[(10, 2); 5]].concat()), Some(0.7), "a queue is no recovery");
+        assert_eq!(time(&[&[(10, 2); 4][..], &[(0, 0)], &[(10, 2); 5]].concat()), Some(0.5), "a relapse");
+        assert_eq!(time(&[]), None);
+    }
+
+    #[test]
+    fn a_trickle_counts_as_answered_at_its_end_only() {
+        assert!(is_answered(&points(&[(0, 0), (10, 900), (10, 900), (10, 900)])));
+        assert!(!is_answered(&points(&[(10, 1), (10, 1), (10, 1), (2, 1)])));
+        assert!(!is_answered(&points(&[(10, 1), (10, 1)])));
+    }
+}

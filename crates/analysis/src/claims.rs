@@ -1,0 +1,303 @@
+//! Claims judged: reproduced, refuted, or undecided, with the numbers.
+//!
+//! ```text
+//!             at-least, less the tolerance    at-least
+//!   refuted ──────────────┤                      ├────────────── reproduced
+//!        whole interval here    undecided     whole interval here
+//! ```
+//!
+//! Too few measurements decide nothing, whatever their interval: three that agree can be chance with a
+//! probability of 1 in 4. Trials with a flaw are not counted.
+
+use record::experiment::{Form, RunDirectory, Unit, Value};
+use serde::{Deserialize, Serialize};
+use statistics::{Estimate, Interval};
+
+use super::measure::{Found, measure};
+use super::quantity;
+use experiment::{Claim, Expected, Experiment, Measure, Selection};
+
+/// Fewer independent measurements than these leave a claim undecided.
+pub const SAMPLES_MIN: usize = 3;
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Judgement {
+    /// The whole interval lies within the bounds.
+    Reproduced,
+    /// The whole interval lies outside them, by more than the tolerance.
+    Refuted,
+    /// Neither can be said.
+    Undecided,
+}
+
+impl Judgement {
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Judgement::Reproduced => "reproduced",
+            Judgement::Refuted => "refuted",
+            Judgement::Undecided => "undecided",
+        }
+    }
+}
+
+/// What a measured number is, which decides how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// One group over another.
+    Ratio,
+    /// An exponent.
+    Slope,
+    /// A number without a unit, or a value of an axis.
+    Number,
+    /// So many a second.
+    PerSecond,
+    /// Milliseconds.
+    Milliseconds,
+    /// Microseconds.
+    Microseconds,
+    /// From 0 to 1.
+    Share,
+}
+
+impl Scale {
+    /// The scale of numbers in a unit.
+    pub fn of(unit: Option<Unit>) -> Scale {
+        match unit {
+            Some(Unit::PerSecond) => Scale::PerSecond,
+            Some(Unit::Milliseconds) => Scale::Milliseconds,
+            Some(Unit::Microseconds) => Scale::Microseconds,
+            Some(Unit::Share) => Scale::Share,
+            Some(Unit::Count | Unit::Cores) | None => Scale::Number,
+        }
+    }
+}
+
+/// The origin of an experiment's claims, which decides the words for a judgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The experiment repeats a paper's.
+    Paper,
+    /// The claims are the user's own.
+    Own,
+}
+
+/// What a claim expects.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Expectation {
+    /// Not below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    /// Not above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+    /// One of these servers is the best; what is measured is the better of these over the best of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub best: Vec<String>,
+}
+
+/// A claim with what was found: an entry of `claims` in `summary.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The statement.
+    pub claim: String,
+    /// What the paper found.
+    pub paper: Option<String>,
+    /// Where the measured number must lie.
+    pub expected: Expectation,
+    /// What it is.
+    pub scale: Scale,
+    /// The number; absent where there is none.
+    pub measured: Option<f64>,
+    /// Between these it lies, with `confidence`.
+    pub interval: Option<[f64; 2]>,
+    /// How likely the interval holds the truth at most, from 0 to 0.95.
+    pub confidence: f64,
+    /// How many independent measurements it rests on.
+    pub samples: usize,
+    /// How many trials were meant but not counted, for a flaw.
+    pub left_out: usize,
+    /// The judgement.
+    pub judged: Judgement,
+    /// Why, a phrase.
+    pub because: String,
+}
+
+/// Judges every claim of an experiment from the records of a run of it.
+pub fn judge_all(experiment: &Experiment, run: &RunDirectory) -> Vec<Judged> {
+    experiment.claims.iter().map(|claim| judge(experiment, claim, run)).collect()
+}
+
+fn judge(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
+    let found = measure(experiment, claim, &run.trials);
+    let best = match &claim.measure {
+        Measure::Best(best) => best.expected.clone(),
+        _ => Vec::new(),
+    };
+    let is_best = !best.is_empty();
+    let bounds = if is_best { Expected { at_least: 1.0, at_most: f64::INFINITY } } else { claim.expected };
+    let (judged, why) = decide(&found, bounds, claim.tolerance);
+    let because = match (&found.estimate, missing(claim, run)) {
+        (None, Some(missing)) => missing,
+        _ => why,
+    };
+    let finite = |bound: f64| (bound.is_finite() && !is_best).then_some(bound);
+    Judged {
+        experiment: run.run.name.clone(),
+        claim: claim.text.clone(),
+        paper: claim.paper.clone(),
+        expected: Expectation { at_least: finite(bounds.at_least), at_most: finite(bounds.at_most), best },
+        scale: scale(experiment, &claim.measure),
+        measured: found.estimate.map(|estimate| estimate.value),
+        interval: found.estimate.map(|estimate| [estimate.ci95.low, estimate.ci95.high]),
+        confidence: found.confidence,
+        samples: found.samples,
+        left_out: found.left_out,
+        judged,
+        because,
+    }
+}
+
+fn scale(experiment: &Experiment, measure: &Measure) -> Scale {
+    let of = |name: &str| Scale::of(quantity(experiment, name).unit);
+    match measure {
+        Measure::Value(single) => of(&single.metric),
+        Measure::Ratio(_) | Measure::Best(_) => Scale::Ratio,
+        Measure::Slope(_) => Scale::Slope,
+        Measure::Knee(curve) | Measure::Peak(curve) => of(&curve.x),
+        Measure::Crossing(compared) => of(&compared.x),
+    }
+}
+
+/// The judgement and the phrase that says why.
+fn decide(found: &Found, bounds: Expected, tolerance: f64) -> (Judgement, String) {
+    let with_note = |why: String| {
+        if found.note.is_empty() { why } else { format!("{why}; {}", found.note) }
+    };
+    let Some(Estimate { ci95, .. }) = found.estimate else {
+        return nothing_measured(found);
+    };
+    if found.samples < SAMPLES_MIN {
+        let why = format!("{} of at least {SAMPLES_MIN} valid measurements", found.samples);
+        return (Judgement::Undecided, with_note(why));
+    }
+    let wider = Expected {
+        at_least: bounds.at_least - bounds.at_least.abs() * tolerance,
+        at_most: bounds.at_most + bounds.at_most.abs() * tolerance,
+    };
+    if lies_within(ci95, bounds) {
+        (Judgement::Reproduced, with_note("the whole interval is as expected".to_owned()))
+    } else if ci95.high < wider.at_least || ci95.low > wider.at_most {
+        (Judgement::Refuted, with_note("the whole interval is elsewhere".to_owned()))
+    } else {
+        (Judgement::Undecided, with_note("the interval reaches over the bound".to_owned()))
+    }
+}
+
+fn lies_within(ci95: Interval, bounds: Expected) -> bool {
+    ci95.low >= bounds.at_least && ci95.high <= bounds.at_most
+}
+
+fn nothing_measured(found: &Found) -> (Judgement, String) {
+    if found.is_nowhere && found.samples >= SAMPLES_MIN {
+        return (Judgement::Refuted, found.note.clone());
+    }
+    let why = if !found.note.is_empty() {
+        found.note.clone()
+    } else if found.left_out > 0 {
+        format!("none of its {} trials is valid", found.left_out)
+    } else {
+        "no trial of it was run".to_owned()
+    };
+    (Judgement::Undecided, why)
+}
+
+/// What a claim without a number lacks, where the run says so: a server that was left out, a form without it.
+fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
+    let groups = groups(&claim.measure);
+    let excluded = run.run.servers.iter().find_map(|server| {
+        let reason = server.excluded.as_ref()?;
+        let value = Value::Text(server.name.clone());
+        let is_named =
+            |selection: &&Selection| selection.0.get("server").is_some_and(|matcher| matcher.matches(&value));
+        groups.iter().flatten().any(is_named).then(|| format!("{} was not measured: {reason}", server.name))
+    });
+    if excluded.is_some() {
+        return excluded;
+    }
+    let was_tried = |group: &Vec<&Selection>| {
+        run.trials.iter().any(|trial| group.iter().all(|selection| selection.matches(trial)))
+    };
+    if groups.iter().all(was_tried) {
+        return None;
+    }
+    Some(if !run.run.finished {
+        "the run was broken off before it".to_owned()
+    } else if run.run.form == Form::Quick {
+        "not measured in the quick form".to_owned()
+    } else {
+        "no trial of it was run".to_owned()
+    })
+}
+
+/// The groups of trials that are measured: each is what all its selections mean.
+fn groups(measure: &Measure) -> Vec<Vec<&Selection>> {
+    match measure {
+        Measure::Value(single) => vec![vec![&single.of]],
+        Measure::Ratio(two) => vec![vec![&two.of, &two.at], vec![&two.over, &two.at]],
+        Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => vec![vec![&curve.of]],
+        Measure::Crossing(two) => vec![vec![&two.of, &two.at], vec![&two.over, &two.at]],
+        Measure::Best(best) => vec![vec![&best.at]],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(value: f64, low: f64, high: f64, samples: usize) -> Found {
+        let estimate = Some(Estimate { value, ci95: Interval { low, high } });
+        Found { estimate, confidence: 0.95, samples, left_out: 0, is_nowhere: false, note: String::new() }
+    }
+
+    #[test]
+    fn only_an_interval_on_one_side_of_the_bound_decides() {
+        let at_least = |low, high, tolerance| {
+            let bounds = Expected { at_least: 1.2, at_most: f64::INFINITY };
+            decide(&found(1.0, low, high, 5), bounds, tolerance).0
+        };
+        assert_eq!(at_least(1.2, 1.6, 0.0), Judgement::Reproduced);
+        assert_eq!(at_least(1.1, 1.19, 0.0), Judgement::Refuted);
+        assert_eq!(at_least(1.1, 1.3, 0.0), Judgement::Undecided);
+        assert_eq!(at_least(1.1, 1.19, 0.1), Judgement::Undecided);
+        assert_eq!(at_least(1.0, 1.07, 0.1), Judgement::Refuted);
+        let between =
+            |low, high| decide(&found(0.0, low, high, 5), Expected { at_least: -0.1, at_most: 0.1 }, 0.0).0;
+        assert_eq!(between(-0.05, 0.1), Judgement::Reproduced);
+        assert_eq!(between(0.11, 0.2), Judgement::Refuted);
+        assert_eq!(between(-0.2, 0.2), Judgement::Undecided);
+    }
+
+    #[test]
+    fn too_few_measurements_decide_nothing() {
+        let bounds = Expected { at_least: 1.0, at_most: f64::INFINITY };
+        let (judged, because) = decide(&found(9.0, 9.0, 9.0, 2), bounds, 0.0);
+        assert_eq!((judged, because.as_str()), (Judgement::Undecided, "2 of at least 3 valid measurements"));
+    }
+
+    #[test]
+    fn what_was_looked_for_and_is_not_there_is_refuted() {
+        let nowhere = Found { estimate: None, is_nowhere: true, ..found(0.0, 0.0, 0.0, 5) };
+        let bounds = Expected { at_least: 2000.0, at_most: 4000.0 };
+        assert_eq!(decide(&nowhere, bounds, 0.0).0, Judgement::Refuted);
+        let unseen = Found { samples: 0, left_out: 4, is_nowhere: false, ..nowhere };
+        let (judged, because) = decide(&unseen, bounds, 0.0);
+        assert_eq!((judged, because.as_str()), (Judgement::Undecided, "none of its 4 trials is valid"));
+    }
+}

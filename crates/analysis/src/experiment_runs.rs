@@ -1,0 +1,238 @@
+//! Two runs of one experiment side by side: two builds of a server, two kernels, two machines.
+//!
+//! For each server, load and metric, every trial of the second run is set beside the trial of the first at the
+//! same point and repetition. What counts is the ratio over all pairs: its median and interval, and how likely
+//! chance alone would put so many pairs on one side (sign test), corrected for the number of rows (Holm, 1979).
+//!
+//! Deviation from a test of two independent samples: pairs of two runs share the point, the seed of the
+//! arrivals and the plan's order, but not the moment. What drifted between the runs is part of the difference.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::Seed;
+use record::experiment::{RunDirectory, TrialRecord};
+use serde::Serialize;
+use statistics::{Ratio, median, paired_ratio};
+
+use super::direction;
+use super::select::{Key, key, names};
+use experiment::{Experiment, Measure};
+
+/// Above this, a difference is put down to chance.
+const CHANCE_MAX: f64 = 0.05;
+
+/// What a row comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// The second run is better.
+    Better,
+    /// The second run is worse.
+    Worse,
+    /// They differ in what is neither good nor bad by itself.
+    Different,
+    /// No difference that is both certain and large enough to matter.
+    Same,
+}
+
+/// One metric of one server under one load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The server.
+    pub server: String,
+    /// The load; absent in an experiment without loads.
+    pub load: Option<String>,
+    /// The metric.
+    pub metric: String,
+    /// The first run's median over all pairs.
+    pub first: f64,
+    /// The second's.
+    pub second: f64,
+    /// The median of second over first.
+    pub ratio: f64,
+    /// Its 95 % interval.
+    pub interval: [f64; 2],
+    /// How likely chance alone does this, corrected for the number of rows.
+    pub chance: f64,
+    /// How many pairs there were.
+    pub pairs: usize,
+    /// The point at which the ratio is farthest from 1, and the ratio there.
+    pub most_at: Option<(String, f64)>,
+    /// What it comes to.
+    pub change: Change,
+}
+
+/// Two runs compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The experiment.
+    pub experiment: String,
+    /// Smaller changes than this share do not matter.
+    pub matters: f64,
+    /// Every metric of every server under every load, as the experiment has them.
+    pub rows: Vec<Row>,
+    /// What a reader must know, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Comparison {
+    /// What got worse.
+    pub fn worse(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.change == Change::Worse)
+    }
+}
+
+/// Compares a second run with a first one. Changes below the share `matters` count as none.
+pub fn compare(
+    experiment: &Experiment,
+    (first, second): (&RunDirectory, &RunDirectory),
+    matters: f64,
+) -> Comparison {
+    let mut rows = Vec::new();
+    for (server, load) in groups(first) {
+        for metric in metrics(experiment) {
+            rows.extend(row(experiment.plan.seed, (&server, &load), &metric, (first, second)));
+        }
+    }
+    correct_for_many(&mut rows);
+    for row in &mut rows {
+        row.change = change(row, matters);
+    }
+    Comparison { experiment: first.run.name.clone(), matters, rows, warnings: warnings(first, second) }
+}
+
+/// Servers and loads of a run, in the order of the file.
+fn groups(run: &RunDirectory) -> Vec<(String, Option<String>)> {
+    let seen: BTreeSet<(String, Option<String>)> =
+        run.trials.iter().map(|trial| (trial.server.clone(), trial.load.clone())).collect();
+    let place = |name: &str| run.run.servers.iter().position(|server| server.name == name);
+    let mut groups: Vec<_> = seen.into_iter().collect();
+    groups.sort_by_key(|(server, load)| (place(server), load.clone()));
+    groups
+}
+
+/// What the experiment draws or makes claims of.
+fn metrics(experiment: &Experiment) -> Vec<String> {
+    let drawn = experiment.figures.iter().flat_map(|figure| figure.y.iter().cloned());
+    let claimed = experiment.claims.iter().map(|claim| match &claim.measure {
+        Measure::Value(single) => single.metric.clone(),
+        Measure::Ratio(two) => two.metric.clone(),
+        Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => curve.metric.clone(),
+        Measure::Crossing(compared) => compared.metric.clone(),
+        Measure::Best(best) => best.metric.clone(),
+    });
+    let mut metrics: Vec<String> = Vec::new();
+    for metric in drawn.chain(claimed) {
+        if !metrics.contains(&metric) {
+            metrics.push(metric);
+        }
+    }
+    metrics
+}
+
+fn row(
+    seed: Seed,
+    (server, load): (&str, &Option<String>),
+    metric: &str,
+    (first, second): (&RunDirectory, &RunDirectory),
+) -> Option<Row> {
+    let of = |run: &RunDirectory| -> BTreeMap<Key, (String, f64)> {
+        let meant = |trial: &&TrialRecord| trial.is_valid() && trial.server == server && trial.load == *load;
+        let names = names(run.trials.iter());
+        let value = |trial: &TrialRecord| Some((key(trial, &names), (point(trial), trial.quantity(metric)?)));
+        run.trials.iter().filter(meant).filter_map(value).collect()
+    };
+    let (before, after) = (of(first), of(second));
+    let mut pairs: Vec<(String, f64, f64)> = Vec::new();
+    for (key, (point, a)) in &before {
+        if let Some((_, b)) = after.get(key) {
+            pairs.push((point.clone(), *a, *b));
+        }
+    }
+    let both: Vec<(f64, f64)> = pairs.iter().map(|(_, a, b)| (*b, *a)).collect();
+    let part = format!("compare {server} {load:?} {metric}");
+    let Ratio { ratio, chance, pairs: count } = paired_ratio(&both, &mut seed.child(&part).rng())?;
+    let middle = |of: fn(&(f64, f64)) -> f64| median(&both.iter().map(of).collect::<Vec<_>>());
+    Some(Row {
+        server: server.to_owned(),
+        load: load.clone(),
+        metric: metric.to_owned(),
+        first: middle(|(_, a)| *a),
+        second: middle(|(b, _)| *b),
+        ratio: ratio.value,
+        interval: [ratio.ci95.low, ratio.ci95.high],
+        chance,
+        pairs: count,
+        most_at: farthest(&pairs),
+        change: Change::Same,
+    })
+}
+
+/// A trial's axes in words.
+fn point(trial: &TrialRecord) -> String {
+    let parts = trial.axes.iter().map(|(name, value)| format!("{name} {value}"));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// The point whose median ratio is farthest from 1, where there is more than one point.
+fn farthest(pairs: &[(String, f64, f64)]) -> Option<(String, f64)> {
+    let mut points: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (point, a, b) in pairs.iter().filter(|(_, a, b)| *a > 0.0 && *b > 0.0) {
+        points.entry(point).or_default().push(b / a);
+    }
+    if points.len() < 2 {
+        return None;
+    }
+    let ratios = points.into_iter().map(|(point, ratios)| (point.to_owned(), median(&ratios)));
+    ratios.max_by(|a, b| a.1.ln().abs().total_cmp(&b.1.ln().abs()))
+}
+
+/// Holm's correction: the k-th least of m is multiplied by m - k, and never less than the one before.
+fn correct_for_many(rows: &mut [Row]) {
+    let count = rows.len();
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|a, b| rows[*a].chance.total_cmp(&rows[*b].chance));
+    let mut least = 0.0_f64;
+    for (rank, at) in order.into_iter().enumerate() {
+        least = least.max((rows[at].chance * (count - rank) as f64).min(1.0));
+        rows[at].chance = least;
+    }
+}
+
+fn change(row: &Row, matters: f64) -> Change {
+    let excludes_one = row.interval[0] > 1.0 || row.interval[1] < 1.0;
+    if row.chance > CHANCE_MAX || !excludes_one || (row.ratio - 1.0).abs() < matters {
+        return Change::Same;
+    }
+    match direction(&row.metric) {
+        None => Change::Different,
+        Some(more_is_better) if more_is_better == (row.ratio > 1.0) => Change::Better,
+        Some(_) => Change::Worse,
+    }
+}
+
+fn warnings(first: &RunDirectory, second: &RunDirectory) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if first.run.text != second.run.text {
+        warnings.push("The two runs are not of the same experiment file.".to_owned());
+    }
+    if first.run.form != second.run.form {
+        warnings.push("One run is of the full form, the other of the quick one.".to_owned());
+    }
+    let (one, other) = (&first.run.manifest, &second.run.manifest);
+    if (&one.kernel, &one.cpu) != (&other.kernel, &other.cpu) {
+        warnings.push(format!(
+            "The machines differ: {} on {}, {} on {}.",
+            one.kernel, one.cpu, other.kernel, other.cpu
+        ));
+    }
+    if first.run.topology.kind != second.run.topology.kind {
+        warnings.push("One run was in namespaces, the other on loopback.".to_owned());
+    }
+    for (run, which) in [(first, "first"), (second, "second")] {
+        if !run.run.finished {
+            warnings.push(format!("The {which} run was broken off."));
+        }
+    }
+    warnings
+}

@@ -1,0 +1,450 @@
+//! Two runs of the load generator side by side: what differs more than chance within them.
+//!
+//! A run's own uncertainty is in its series: the measured intervals, warm-up left out, are drawn again in blocks
+//! ([`statistics::ratio_of_series`]), and a difference is one where 95 % of the ratios lie on one side of 1. What
+//! differs from one run of the same server to the next - where its pages lie, what else the machine does - is not in
+//! two results, and no arithmetic finds it there.
+//!
+//! Owns which figures are compared and what makes the comparison doubtful. Latencies are means over the intervals of
+//! each interval's quantile: a run's series has no quantiles of all its replies. A quantile that falls among requests
+//! without a correct reply is infinite, and longer than any other.
+
+use base::{Nanos, Seed};
+use record::{Latency, LoadResult, Outcome, Point, Verdict};
+use serde::Serialize;
+use statistics::{Interval, block_length, mean, ratio_of_series};
+
+/// The schema of a comparison.
+const SCHEMA: &str = "inrush.load-comparison/1";
+
+/// With fewer measured intervals than this nothing is said: blocks of so few have hardly anything to vary.
+const FEWEST: usize = 10;
+
+/// A median latency that changes by more than this within a run is of two states.
+const TREND: f64 = 2.0;
+
+/// What rounding may shift the end of an interval by, in seconds.
+const ROUNDING_S: f64 = 1e-3;
+
+/// What a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// The second is better, and more than by chance within the runs.
+    Better,
+    /// It is worse.
+    Worse,
+    /// The interval holds 1.
+    NoneSeen,
+    /// Too few intervals, or nothing to compare.
+    Unknown,
+}
+
+/// One figure of both runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// `goodput_per_s`, `replies_per_s`, `error_share`, `latency_p99_ns` and so on.
+    pub metric: &'static str,
+    /// Of the first run; nothing where it has none. A latency is infinite where it falls among requests without a
+    /// correct reply; in JSON that is null.
+    pub first: Option<f64>,
+    /// Of the second.
+    pub second: Option<f64>,
+    /// The second over the first; in JSON null where it has no end.
+    pub ratio: Option<f64>,
+    /// The 95 % interval of the ratio.
+    pub ci95: Option<Interval>,
+    /// What it says.
+    pub change: Change,
+}
+
+/// Both runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// `inrush.load-comparison/1`.
+    pub schema: &'static str,
+    /// What the runs are called.
+    pub names: [String; 2],
+    /// How many measured intervals each has.
+    pub intervals: [usize; 2],
+    /// How many neighbours were drawn together in each.
+    pub block: [usize; 2],
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// What makes the comparison doubtful, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// A run that cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotComparable {
+    /// The manifest does not say which intervals were measured.
+    #[error("{0}: its manifest does not say how long the warm-up was")]
+    NoWarmup(String),
+    /// There is none.
+    #[error("{0}: it has no measured interval: it ended in its warm-up, or in its first second")]
+    NotMeasured(String),
+}
+
+/// An interval of a run, with what became of the requests that never ended.
+///
+/// Such requests are in no interval's outcomes. While a server hangs, more requests are offered than end: each interval
+/// is given its share of them by how many more they became in it.
+#[derive(Clone, Copy)]
+struct Slice<'a> {
+    point: &'a Point,
+    /// Below zero where more ended than were offered.
+    never_ended: f64,
+}
+
+impl Slice<'_> {
+    /// A quantile of the requests that ended in the interval and of those that never did; infinite where it falls
+    /// among the ones without a correct reply, nothing where there are none.
+    fn latency(&self, share: f64, quantile: fn(&Latency) -> Option<u64>) -> Option<f64> {
+        let latency = &self.point.latency_intended_ns;
+        let all = latency.all() as f64 + self.never_ended.max(0.0);
+        let is_answered = share * all <= latency.answered.count as f64;
+        let value = quantile(latency).filter(|_| is_answered).map_or(f64::INFINITY, |ns| ns as f64);
+        (all > 0.0).then_some(value)
+    }
+}
+
+/// A figure: its name, whether more of it is better, and how intervals have it.
+struct Metric {
+    name: &'static str,
+    more_is_better: bool,
+    of: fn(&[Slice<'_>]) -> Option<f64>,
+}
+
+const METRICS: [Metric; 7] = [
+    Metric { name: "goodput_per_s", more_is_better: true, of: |slices| per_s(slices, |point| point.good) },
+    Metric { name: "replies_per_s", more_is_better: true, of: |slices| per_s(slices, |point| point.replies) },
+    Metric { name: "error_share", more_is_better: false, of: error_share },
+    Metric { name: "latency_p50_ns", more_is_better: false, of: |slices| latency(slices, 0.5, |of| of.p50) },
+    Metric { name: "latency_p90_ns", more_is_better: false, of: |slices| latency(slices, 0.9, |of| of.p90) },
+    Metric { name: "latency_p99_ns", more_is_better: false, of: |slices| latency(slices, 0.99, |of| of.p99) },
+    Metric {
+        name: "latency_p999_ns",
+        more_is_better: false,
+        of: |slices| latency(slices, 0.999, |of| of.p999),
+    },
+];
+
+fn per_s(slices: &[Slice<'_>], count: fn(&Point) -> u64) -> Option<f64> {
+    let seconds: f64 = slices.iter().map(|slice| slice.point.interval_s).sum();
+    let sum = || slices.iter().map(|slice| count(slice.point) as f64).sum::<f64>();
+    (seconds > 0.0).then(|| sum() / seconds)
+}
+
+/// Of the requests that ended and those that never did, the share without a correct reply.
+fn error_share(slices: &[Slice<'_>]) -> Option<f64> {
+    let sum = |count: fn(&Slice<'_>) -> f64| slices.iter().map(count).sum::<f64>();
+    let all = sum(|slice| slice.point.outcomes.total() as f64) + sum(|slice| slice.never_ended).max(0.0);
+    (all > 0.0).then(|| 1.0 - sum(|slice| slice.point.outcomes.get(Outcome::Ok) as f64) / all)
+}
+
+fn latency(slices: &[Slice<'_>], share: f64, quantile: fn(&Latency) -> Option<u64>) -> Option<f64> {
+    let values: Vec<f64> = slices.iter().filter_map(|slice| slice.latency(share, quantile)).collect();
+    (!values.is_empty()).then(|| mean(&values))
+}
+
+/// Compares the second run with the first; each has a name.
+///
+/// # Errors
+/// [`NotComparable`].
+pub fn compare(runs: [(&str, &LoadResult); 2], seed: Seed) -> Result<Comparison, NotComparable> {
+    let [first, second] = runs.map(|(name, run)| measured(name, run));
+    let (first, second) = (first?, second?);
+    let is_enough = first.len().min(second.len()) >= FEWEST;
+    let rows = METRICS.iter().map(|metric| row(metric, &first, &second, is_enough, seed));
+    let mut warnings = warnings(runs, [first.len(), second.len()]);
+    let trends = runs.iter().zip([&first, &second]).filter_map(|((name, _), points)| trend(name, points));
+    warnings.extend(trends);
+    Ok(Comparison {
+        schema: SCHEMA,
+        names: runs.map(|(name, _)| name.to_owned()),
+        intervals: [first.len(), second.len()],
+        block: [block_length(first.len()), block_length(second.len())],
+        rows: rows.collect(),
+        warnings,
+    })
+}
+
+/// The intervals after the warm-up, but for a last one that was cut short.
+fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<Slice<'a>>, NotComparable> {
+    let warmup: Option<Nanos> = run.manifest.config.get("warmup").and_then(|text| text.parse().ok());
+    let warmup_s = warmup.ok_or_else(|| NotComparable::NoWarmup(name.to_owned()))?.as_secs_f64();
+    let longest_s = run.series.iter().map(|point| point.interval_s).fold(0.0, f64::max);
+    let is_measured = |point: &&Point| {
+        point.at_s - point.interval_s >= warmup_s - ROUNDING_S && point.interval_s > longest_s / 2.0
+    };
+    let points: Vec<&Point> = run.series.iter().filter(is_measured).collect();
+    if points.is_empty() {
+        return Err(NotComparable::NotMeasured(name.to_owned()));
+    }
+    let more = |point: &Point| point.offered as f64 - point.outcomes.total() as f64;
+    let became: f64 = points.iter().map(|point| more(point)).sum();
+    let never_ended = run.in_flight_at_end.saturating_sub(run.not_due_at_end) as f64;
+    let share = if became > 0.0 { (never_ended / became).min(1.0) } else { 0.0 };
+    Ok(points.into_iter().map(|point| Slice { point, never_ended: share * more(point) }).collect())
+}
+
+fn row(metric: &Metric, first: &[Slice<'_>], second: &[Slice<'_>], is_enough: bool, seed: Seed) -> Row {
+    let (of_first, of_second) = ((metric.of)(first), (metric.of)(second));
+    let ratio = of_first.zip(of_second).map(|(one, other)| if one == other { 1.0 } else { other / one });
+    let mut rng = seed.child(metric.name).rng();
+    let drawn = is_enough.then(|| ratio_of_series(first, second, &mut rng, metric.of));
+    let ci95 = ratio.and(drawn).and_then(|drawn| drawn.ci95);
+    let change = match ci95 {
+        None => Change::Unknown,
+        Some(ci95) if ci95.low > 1.0 => {
+            if metric.more_is_better {
+                Change::Better
+            } else {
+                Change::Worse
+            }
+        }
+        Some(ci95) if ci95.high < 1.0 => {
+            if metric.more_is_better {
+                Change::Worse
+            } else {
+                Change::Better
+            }
+        }
+        Some(_) => Change::NoneSeen,
+    };
+    Row { metric: metric.name, first: of_first, second: of_second, ratio, ci95, change }
+}
+
+fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String> {
+    let [(_, first), (_, second)] = runs;
+    let mut found = Vec::new();
+    if first == second {
+        found.push("Both are the same run.".to_owned());
+    }
+    for ((name, run), count) in runs.into_iter().zip(intervals) {
+        let why = run.reasons.join(" ");
+        match run.verdict {
+            Verdict::Valid => {}
+            Verdict::Degraded => found.push(format!("{name} is degraded. {why}")),
+            Verdict::Unreachable | Verdict::NotMeasured => {
+                found.push(format!("{name} is no valid run. {why}"));
+            }
+            Verdict::GeneratorLimited => found.push(format!(
+                "{name} is no valid run, the generator was the limit, so a difference may not be the server's. {why}"
+            )),
+        }
+        if 2 * run.failed() > run.due() {
+            let percent = 100.0 * run.failed() as f64 / run.due() as f64;
+            found.push(format!("{name}: {percent:.0} % of the requests had no correct reply."));
+        }
+        if count < FEWEST {
+            found.push(format!(
+                "{name} has {count} measured interval(s), too few to tell a difference from chance: at least {FEWEST} are \
+                 needed."
+            ));
+        }
+    }
+    found.extend(settings(first, second));
+    found
+}
+
+/// A run that had not settled: its typical latency is another one at its end than at its beginning. Drawing its
+/// intervals again takes them for parts of one state.
+fn trend(name: &str, slices: &[Slice<'_>]) -> Option<String> {
+    let third = slices.len() / 3;
+    let median = |part| latency(part, 0.5, |of| of.p50).filter(|median| median.is_finite());
+    let (before, after) = (median(&slices[..third])?, median(&slices[slices.len() - third..])?);
+    let is_trend = before.max(after) > TREND * before.min(after);
+    is_trend.then(|| {
+        let factor = after / before;
+        format!(
+            "{name} had not settled: the median latency of its last third is {factor:.2} times that of its first. Its \
+             intervals say little; give it a longer warm-up, or less load."
+        )
+    })
+}
+
+/// What was not the same, by name. The seed is not meant to be.
+fn settings(first: &LoadResult, second: &LoadResult) -> Vec<String> {
+    let of = |run: &LoadResult| {
+        let manifest = &run.manifest;
+        let mut all = manifest.config.clone();
+        all.remove("seed");
+        all.extend(manifest.sysctls.clone());
+        let machine = [
+            ("version of Inrush", manifest.version.clone()),
+            ("kernel", manifest.kernel.clone()),
+            ("cpu", manifest.cpu.clone()),
+            ("cpus allowed", manifest.cpus_allowed.clone()),
+        ];
+        all.extend(machine.map(|(name, value)| (name.to_owned(), value)));
+        all
+    };
+    let (one, other) = (of(first), of(second));
+    let mut names: Vec<&String> = one.keys().chain(other.keys()).collect();
+    names.sort();
+    names.dedup();
+    let shown = |value: Option<&String>| value.map_or("not given".to_owned(), |value| format!("'{value}'"));
+    let differing = names.into_iter().filter(|name| one.get(*name) != other.get(*name));
+    differing
+        .map(|name| {
+            let (one, other) = (shown(one.get(name)), shown(other.get(name)));
+            format!("The runs differ in {name}: {one} in A, {other} in B.")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Distribution;
+    use serde_json::json;
+
+    /// A run with a second of warm-up, whose seconds have these latencies and goodputs; every other reply of a
+    /// hundred fails where `fails`.
+    fn run(seconds: &[(u64, u64)], errors: u64) -> LoadResult {
+        let point = |at: usize, (p, good): (u64, u64)| {
+            let times =
+                json!({ "count": good, "mean": p, "p50": p, "p90": p, "p99": p, "p999": p, "max": p });
+            json!({
+                "at_s": at, "interval_s": 1.0, "offered": good, "sent": good, "replies": good, "good": good,
+                "outcomes": { "ok": good, "reset": errors }, "latency_intended_ns": times, "lateness_ns": times,
+                "sockets": 1,
+            })
+        };
+        let warm = point(1, (1, 1));
+        let measured = seconds.iter().enumerate().map(|(number, second)| point(number + 2, *second));
+        let series: Vec<_> = [warm].into_iter().chain(measured).collect();
+        let none = Distribution::default();
+        serde_json::from_value(json!({
+            "schema": record::load::SCHEMA, "duration_s": 1.0, "offered": 0, "in_flight_at_end": 0, "outcomes": {},
+            "connections": { "attempted": 0, "established": 0, "sockets_peak": 0 }, "target_per_s": null,
+            "offered_per_s": 0.0, "sent_per_s": 0.0, "replies_per_s": 0.0, "goodput_per_s": 0.0,
+            "content_bytes_per_s": 0.0, "generator_cpu": 0.0, "latency_intended_ns": none, "latency_sent_ns": none,
+            "connect_ns": none, "lateness_ns": none, "populations": {}, "verdict": "valid", "reasons": [],
+            "series": series,
+            "manifest": record::Manifest {
+                config: [("warmup".to_owned(), "1s".to_owned())].into(), ..record::Manifest::default()
+            },
+        }))
+        .unwrap()
+    }
+
+    /// Thirty seconds of 200 requests, of which the server answers so many a second and never ends the others.
+    fn hung(answered: u64) -> LoadResult {
+        let mut run = run(&[(1_000, answered); 30], 0);
+        run.series.iter_mut().skip(1).for_each(|point| point.offered = 200);
+        (run.offered, run.in_flight_at_end) = (6_000, 30 * (200 - answered));
+        run
+    }
+
+    fn noisy(latency: u64, good: u64) -> Vec<(u64, u64)> {
+        (0..30).map(|at| (latency + at * 7 % 5, good + at * 3 % 4)).collect()
+    }
+
+    fn compared(first: &LoadResult, second: &LoadResult) -> Comparison {
+        compare([("a.json", first), ("b.json", second)], Seed(1)).unwrap()
+    }
+
+    #[track_caller]
+    fn change(comparison: &Comparison, metric: &str) -> Change {
+        comparison.rows.iter().find(|row| row.metric == metric).unwrap().change
+    }
+
+    #[test]
+    fn clear_differences_are_told_and_in_the_right_direction() {
+        let comparison = compared(&run(&noisy(1_000, 200), 2), &run(&noisy(1_500, 240), 1));
+        assert_eq!(comparison.intervals, [30, 30]);
+        assert_eq!(change(&comparison, "goodput_per_s"), Change::Better);
+        assert_eq!(change(&comparison, "error_share"), Change::Better);
+        assert_eq!(change(&comparison, "latency_p99_ns"), Change::Worse);
+        let row = &comparison.rows[0];
+        let (ratio, ci95) = (row.ratio.unwrap(), row.ci95.unwrap());
+        assert!(ci95.low <= ratio && ratio <= ci95.high && (ratio - 1.2).abs() < 0.01, "{row:?}");
+        assert!(comparison.warnings.is_empty(), "{:?}", comparison.warnings);
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_is_worse_in_every_figure() {
+        let comparison = compared(&run(&noisy(1_000, 200), 0), &hung(0));
+        for row in &comparison.rows {
+            assert_eq!(row.change, Change::Worse, "{row:?}");
+        }
+        let error_share = &comparison.rows[2];
+        assert_eq!((error_share.first, error_share.second), (Some(0.0), Some(1.0)));
+        assert_eq!(comparison.rows[3].second, Some(f64::INFINITY));
+        assert!(
+            comparison.warnings.contains(&"b.json: 100 % of the requests had no correct reply.".to_owned())
+        );
+        let the_other_way = compared(&hung(0), &run(&noisy(1_000, 200), 0));
+        assert!(the_other_way.rows.iter().all(|row| row.change == Change::Better), "{the_other_way:?}");
+    }
+
+    #[test]
+    fn a_server_that_answers_every_fifth_request_has_no_median() {
+        let comparison = compared(&run(&noisy(1_000, 200), 0), &hung(40));
+        assert_eq!(comparison.rows[2].second, Some(0.8));
+        assert_eq!(comparison.rows[3].second, Some(f64::INFINITY), "{:?}", comparison.rows[3]);
+        assert_eq!(change(&comparison, "latency_p50_ns"), Change::Worse);
+        let both = compared(&hung(40), &hung(30));
+        assert_eq!(change(&both, "latency_p99_ns"), Change::NoneSeen, "both are longer than could be seen");
+    }
+
+    #[test]
+    fn the_same_run_has_no_difference_and_a_remark() {
+        let run = run(&noisy(1_000, 200), 0);
+        let comparison = compared(&run, &run);
+        assert!(comparison.rows.iter().all(|row| row.change == Change::NoneSeen), "{comparison:?}");
+        assert_eq!(comparison.warnings, ["Both are the same run."]);
+    }
+
+    #[test]
+    fn what_makes_it_doubtful_is_said() {
+        let (mut first, mut second) = (run(&noisy(1_000, 200), 0), run(&noisy(1_000, 200)[..9], 0));
+        first.manifest.config.insert("rate".to_owned(), "1000/s".to_owned());
+        second.manifest.config.insert("seed".to_owned(), "9".to_owned());
+        second.verdict = Verdict::GeneratorLimited;
+        let comparison = compared(&first, &second);
+        assert!(comparison.rows.iter().all(|row| row.change == Change::Unknown));
+        let told = comparison.warnings.join("\n");
+        for part in [
+            "b.json is no valid run, the generator was the limit",
+            "b.json has 9 measured",
+            "differ in rate: '1000/s' in A, not given in B",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+        assert_eq!(comparison.warnings.len(), 3, "{told}");
+    }
+
+    #[test]
+    fn a_run_that_had_not_settled_is_told() {
+        let rising: Vec<(u64, u64)> = (0..30).map(|at| (1_000 * (1 + at), 200)).collect();
+        let comparison = compared(&run(&noisy(1_000, 200), 0), &run(&rising, 0));
+        let [told] = &comparison.warnings[..] else { panic!("{:?}", comparison.warnings) };
+        assert!(
+            told.starts_with("b.json had not settled: the median latency of its last third is 4.64 times"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn errors_that_only_one_has_have_a_ratio_without_end() {
+        let comparison = compared(&run(&noisy(1_000, 200), 0), &run(&noisy(1_000, 200), 3));
+        let errors = &comparison.rows[2];
+        assert_eq!((errors.ratio, errors.change), (Some(f64::INFINITY), Change::Worse));
+        assert!(serde_json::to_value(errors).unwrap()["ratio"].is_null());
+    }
+
+    #[test]
+    fn a_run_without_measured_seconds_is_named() {
+        let (whole, none) = (run(&noisy(1_000, 200), 0), run(&[], 0));
+        let refused = compare([("a", &whole), ("b", &none)], Seed(1)).unwrap_err();
+        assert_eq!(refused, NotComparable::NotMeasured("b".to_owned()));
+        let mut unknown = whole.clone();
+        unknown.manifest.config.clear();
+        let refused = compare([("a", &unknown), ("b", &whole)], Seed(1)).unwrap_err();
+        assert!(refused.to_string().contains("does not say how long the warm-up was"), "{refused}");
+    }
+}

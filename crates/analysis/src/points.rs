@@ -1,0 +1,344 @@
+//! The points of a figure: trials grouped into lines, each group with its median and interval.
+//!
+//! Everything is in the units of the records, divided as the figure asks. Trials with a flaw are kept beside
+//! their point and do not count, except where a point has no others: then their median stands, and says so.
+
+use std::collections::BTreeMap;
+
+use base::Seed;
+use record::experiment::{Flaw, TrialRecord, Unit, Value};
+use statistics::{Estimate, confidence_of_median, median, median_with_interval};
+
+use super::quantity;
+use super::select::{coordinate, key, names};
+use experiment::{Experiment, Figure, Published};
+
+/// What a figure shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plot {
+    /// Along x.
+    pub x: Scale,
+    /// Along y.
+    pub y: Scale,
+    /// What the quantities are called, of which each line has one.
+    pub quantities: Vec<String>,
+    /// The lines, measured ones first.
+    pub lines: Vec<Line>,
+}
+
+/// What an axis of a figure says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scale {
+    /// Its title.
+    pub title: String,
+    /// Its unit; none where it has none.
+    pub unit: Option<Unit>,
+    /// Whether it is a multiple of another quantity.
+    pub is_multiple: bool,
+    /// Names of places 0, 1, 2.. where an axis has words for values; else empty.
+    pub words: Vec<String>,
+}
+
+/// A line of a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// For the legend.
+    pub name: String,
+    /// What it is of, whatever the quantity.
+    pub series: String,
+    /// The place of its quantity among the figure's.
+    pub quantity: usize,
+    /// Where it comes from.
+    pub source: Source,
+    /// Ascending in x.
+    pub points: Vec<Point>,
+}
+
+/// Where a line comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Measured along x.
+    Measured,
+    /// Measured once for all x, which it does not depend on: a level line.
+    Level,
+    /// From the paper; to be compared with the measured line of that place, if there is one.
+    Published {
+        /// Its place among the lines.
+        like: Option<usize>,
+    },
+}
+
+/// A point of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Where it lies.
+    pub x: f64,
+    /// What it says. The interval of a published point is the point.
+    pub y: Estimate,
+    /// How sure the interval can be at most, from 0 to 0.95; 0 for a published point.
+    pub confidence: f64,
+    /// Its trials, by repetition.
+    pub trials: Vec<PointTrial>,
+}
+
+impl Point {
+    /// How many of its trials count.
+    pub fn valid(&self) -> usize {
+        self.trials.iter().filter(|trial| trial.is_valid()).count()
+    }
+
+    /// Whether it rests on trials that do not count.
+    pub fn is_doubtful(&self) -> bool {
+        !self.trials.is_empty() && self.valid() == 0
+    }
+}
+
+/// A trial of a point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PointTrial {
+    /// Its place in the plan's order.
+    pub order: u32,
+    /// The attempt that speaks for it.
+    pub attempt: u32,
+    /// Its value.
+    pub y: f64,
+    /// What is wrong with it.
+    pub flaws: Vec<Flaw>,
+}
+
+impl PointTrial {
+    /// Whether it counts.
+    pub fn is_valid(&self) -> bool {
+        self.flaws.is_empty()
+    }
+}
+
+/// What a figure shows of some trials.
+pub fn plot(experiment: &Experiment, figure: &Figure, trials: &[TrialRecord]) -> Plot {
+    let words = words(experiment, &figure.x);
+    let meant: Vec<&TrialRecord> = trials.iter().filter(|trial| figure.selection.matches(trial)).collect();
+    let mut lines = Vec::new();
+    for (quantity, metric) in figure.y.iter().enumerate() {
+        for (place, group) in groups(experiment, figure, &meant) {
+            let series = series_name(experiment, figure, &place);
+            let name = line_name(experiment, figure, metric, &series);
+            let builder =
+                Builder { experiment, figure, metric, quantity, words: &words, name: &name, series: &series };
+            lines.extend(builder.line(&group));
+        }
+    }
+    stretch_level_lines(&mut lines);
+    lines.retain(|line| !line.points.is_empty());
+    let published = figure.published.iter().map(|published| published_line(published, &lines, &words));
+    let published: Vec<Line> = published.collect();
+    lines.extend(published);
+    Plot {
+        x: scale(experiment, &figure.x, figure.x_over.as_deref(), figure.x_title.as_deref(), words),
+        y: scale(experiment, &figure.y[0], figure.y_over.as_deref(), figure.y_title.as_deref(), Vec::new()),
+        quantities: figure.y.iter().map(|metric| quantity(experiment, metric).title).collect(),
+        lines,
+    }
+}
+
+fn scale(
+    experiment: &Experiment,
+    name: &str,
+    over: Option<&str>,
+    title: Option<&str>,
+    words: Vec<String>,
+) -> Scale {
+    let own = quantity(experiment, name);
+    let of_both = || match over {
+        Some(over) => format!("{} over {}", own.title, quantity(experiment, over).title),
+        None => own.title.clone(),
+    };
+    Scale {
+        title: title.map_or_else(of_both, str::to_owned),
+        unit: if over.is_some() { None } else { own.unit },
+        is_multiple: over.is_some(),
+        words,
+    }
+}
+
+/// The words of an axis that has at least one value that is no number; then all of them are places.
+fn words(experiment: &Experiment, x: &str) -> Vec<String> {
+    let Some(axis) = experiment.axis(x) else { return Vec::new() };
+    if axis.values.iter().all(|value| value.number().is_some()) {
+        return Vec::new();
+    }
+    axis.values.iter().map(Value::to_string).collect()
+}
+
+/// The trials of each line, in the order of the experiment file.
+fn groups<'a>(
+    experiment: &Experiment,
+    figure: &Figure,
+    trials: &[&'a TrialRecord],
+) -> Vec<(Vec<Option<Value>>, Vec<&'a TrialRecord>)> {
+    let mut groups: Vec<(Vec<Option<Value>>, Vec<&TrialRecord>)> = Vec::new();
+    for trial in trials {
+        let place: Vec<Option<Value>> = figure.series.iter().map(|name| coordinate(trial, name)).collect();
+        match groups.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, group)) => group.push(trial),
+            None => groups.push((place, vec![trial])),
+        }
+    }
+    let rank = |place: &[Option<Value>]| -> Vec<usize> {
+        figure.series.iter().zip(place).map(|(name, value)| in_the_file(experiment, name, value)).collect()
+    };
+    groups.sort_by_key(|(place, _)| rank(place));
+    groups
+}
+
+/// The place of a value in the file's list of them.
+fn in_the_file(experiment: &Experiment, name: &str, value: &Option<Value>) -> usize {
+    let Some(value) = value else { return 0 };
+    let text = value.to_string();
+    let place = match name {
+        "server" => experiment.servers.iter().position(|server| server.name == text),
+        "load" => experiment.loads.iter().position(|load| load.name == text),
+        axis => experiment.axis(axis).and_then(|axis| axis.values.iter().position(|one| one == value)),
+    };
+    place.map_or(usize::MAX, |place| place + 1)
+}
+
+/// `inf`, `inf, idle 1000`.
+fn series_name(experiment: &Experiment, figure: &Figure, place: &[Option<Value>]) -> String {
+    let part = |(name, value): (&String, &Option<Value>)| {
+        let value = value.as_ref()?;
+        Some(match experiment.axis(name) {
+            Some(axis) => format!("{} {value}", axis.title()),
+            None => value.to_string(),
+        })
+    };
+    let parts: Vec<String> = figure.series.iter().zip(place).filter_map(part).collect();
+    parts.join(", ")
+}
+
+/// The same, with the quantity where there are several: `inf: replies/s`.
+fn line_name(experiment: &Experiment, figure: &Figure, metric: &str, series: &str) -> String {
+    match figure.y.len() > 1 {
+        false => series.to_owned(),
+        true if series.is_empty() || experiment.servers.len() == 1 => quantity(experiment, metric).title,
+        true => format!("{series}: {}", quantity(experiment, metric).title),
+    }
+}
+
+/// Makes the points of one line.
+struct Builder<'a> {
+    experiment: &'a Experiment,
+    figure: &'a Figure,
+    metric: &'a str,
+    quantity: usize,
+    words: &'a [String],
+    name: &'a str,
+    series: &'a str,
+}
+
+impl Builder<'_> {
+    /// A line along x, and one for trials that do not depend on x.
+    fn line(&self, trials: &[&TrialRecord]) -> Vec<Line> {
+        let is_axis = self.experiment.axis(&self.figure.x).is_some();
+        let (along, level): (Vec<&TrialRecord>, Vec<&TrialRecord>) =
+            trials.iter().partition(|trial| !is_axis || trial.axes.contains_key(&self.figure.x));
+        let named = |source, points| {
+            let (name, series) = (self.name.to_owned(), self.series.to_owned());
+            Line { name, series, quantity: self.quantity, source, points }
+        };
+        let level = self.point(&level, Some(0.0)).into_iter().collect::<Vec<_>>();
+        [(Source::Measured, self.points(&along, is_axis)), (Source::Level, level)]
+            .into_iter()
+            .filter(|(_, points)| !points.is_empty())
+            .map(|(source, points)| named(source, points))
+            .collect()
+    }
+
+    fn points(&self, trials: &[&TrialRecord], is_axis: bool) -> Vec<Point> {
+        // Along a metric, what belongs to one point is what differs in nothing but its repetition.
+        let names = if is_axis { vec![self.figure.x.clone()] } else { names(trials.iter().copied()) };
+        let mut groups: BTreeMap<Vec<String>, Vec<&TrialRecord>> = BTreeMap::new();
+        for trial in trials {
+            groups.entry(key(trial, &names).1).or_default().push(trial);
+        }
+        let mut points: Vec<Point> = groups.values().filter_map(|group| self.point(group, None)).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        points
+    }
+
+    /// One point, at a given x or at the median of the trials'.
+    fn point(&self, trials: &[&TrialRecord], x: Option<f64>) -> Option<Point> {
+        let seen = |trial: &&TrialRecord| {
+            let at = x.or_else(|| self.x_of(trial))?;
+            let y = divided(trial, self.metric, self.figure.y_over.as_deref())?;
+            let (order, attempt, flaws) = (trial.order, trial.attempt, trial.flaws.clone());
+            Some((at, PointTrial { order, attempt, y, flaws }))
+        };
+        let mut seen: Vec<(f64, PointTrial)> = trials.iter().filter_map(seen).collect();
+        seen.sort_by_key(|(_, trial)| trial.order);
+        let counted: Vec<&(f64, PointTrial)> = seen.iter().filter(|(_, trial)| trial.is_valid()).collect();
+        let none_counts = counted.is_empty();
+        let counted = if none_counts { seen.iter().collect() } else { counted };
+        if counted.is_empty() {
+            return None;
+        }
+        let x = median(&counted.iter().map(|(x, _)| *x).collect::<Vec<_>>());
+        let ys: Vec<f64> = counted.iter().map(|(_, trial)| trial.y).collect();
+        Some(Point {
+            x,
+            y: median_with_interval(&ys, &mut self.seed(x).rng()),
+            confidence: if none_counts { 0.0 } else { confidence_of_median(ys.len()) },
+            trials: seen.into_iter().map(|(_, trial)| trial).collect(),
+        })
+    }
+
+    fn x_of(&self, trial: &TrialRecord) -> Option<f64> {
+        if self.words.is_empty() {
+            return divided(trial, &self.figure.x, self.figure.x_over.as_deref());
+        }
+        let word = trial.axes.get(&self.figure.x)?.to_string();
+        self.words.iter().position(|one| *one == word).map(|place| place as f64)
+    }
+
+    fn seed(&self, x: f64) -> Seed {
+        let part = format!("{} {} {} {x}", self.figure.id, self.metric, self.name);
+        self.experiment.plan.seed.child(&part)
+    }
+}
+
+/// A quantity of a trial over another; nothing where it would not be finite.
+fn divided(trial: &TrialRecord, name: &str, over: Option<&str>) -> Option<f64> {
+    let divisor = over.map_or(Some(1.0), |over| trial.quantity(over))?;
+    Some(trial.quantity(name)? / divisor).filter(|value| value.is_finite())
+}
+
+/// Level lines reach from the first x of all other lines to the last.
+fn stretch_level_lines(lines: &mut [Line]) {
+    let along = lines.iter().filter(|line| line.source == Source::Measured);
+    let xs: Vec<f64> = along.flat_map(|line| &line.points).map(|point| point.x).collect();
+    let ends = [xs.iter().copied().reduce(f64::min), xs.iter().copied().reduce(f64::max)];
+    for line in lines.iter_mut().filter(|line| line.source == Source::Level) {
+        let Some(point) = line.points.pop() else { continue };
+        line.points = ends.iter().flatten().map(|x| Point { x: *x, ..point.clone() }).collect();
+    }
+}
+
+fn published_line(published: &Published, measured: &[Line], words: &[String]) -> Line {
+    let place = |x: f64| {
+        if words.is_empty() {
+            return Some(x);
+        }
+        words.iter().position(|word| *word == x.to_string()).map(|place| place as f64)
+    };
+    let point = |[x, y]: &[f64; 2]| {
+        let ci95 = statistics::Interval { low: *y, high: *y };
+        Some(Point { x: place(*x)?, y: Estimate { value: *y, ci95 }, confidence: 0.0, trials: Vec::new() })
+    };
+    // `inf (2004)` goes with `inf`; of several names that fit, the longest means most.
+    let fits = |line: &&(usize, &Line)| published.name.starts_with(line.1.name.as_str());
+    let like = measured.iter().enumerate().collect::<Vec<_>>();
+    let like = like.iter().filter(fits).max_by_key(|(_, line)| line.name.len()).map(|(place, _)| *place);
+    let mut points: Vec<Point> = published.points.iter().filter_map(point).collect();
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    let name = published.name.clone();
+    Line { series: name.clone(), name, quantity: 0, source: Source::Published { like }, points }
+}

@@ -1,0 +1,291 @@
+//! From an experiment's texts to the arguments of programs.
+//!
+//! Owns the command line of `inrush load`, of a server and of a herd for one point of an experiment.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use base::Seed;
+use record::experiment::Value;
+
+use super::schedule;
+use crate::stage::server_under_test::recipe::{self, Readiness, Recipe};
+use crate::stage::server_under_test::{Settings, StartError};
+use crate::stage::topology::Topology;
+use crate::trial::RunTime;
+use experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerSpec, fill};
+
+/// The values of a point's axes.
+pub type Axes = BTreeMap<String, Value>;
+
+/// The text with the values in it.
+pub fn filled(text: &str, axes: &Axes) -> String {
+    fill(text, |name| axes.get(name))
+}
+
+fn all_filled<'a>(texts: &'a [String], axes: &'a Axes) -> impl Iterator<Item = String> + 'a {
+    texts.iter().map(|text| filled(text, axes))
+}
+
+/// How to start a server at a point.
+///
+/// # Errors
+/// [`StartError`] where it is not installed or cannot be prepared.
+pub fn recipe(
+    experiment: &Experiment,
+    server: &ServerSpec,
+    axes: &Axes,
+    topology: &Topology,
+    settings: &Settings,
+) -> Result<Recipe, StartError> {
+    match server.kind {
+        ServerKind::Inrush | ServerKind::Herd => {
+            let flags = experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, axes));
+            recipe::inrush(topology, settings, &flags.collect::<Vec<_>>())
+        }
+        ServerKind::Command => {
+            let words: Vec<String> = all_filled(&server.command, axes).collect();
+            let ready = |address| match &server.ready {
+                Ready::Connects => Readiness::Connects(address),
+                Ready::Answers(path) => Readiness::Answers(address, path.clone()),
+                Ready::Says(text) => Readiness::Says(address, text.clone()),
+            };
+            let mut recipe = recipe::command(topology, settings, &words, ready)?;
+            let variables =
+                server.environment.iter().map(|(name, value)| (name.clone(), filled(value, axes)));
+            recipe.environment = variables.collect();
+            Ok(recipe)
+        }
+        ServerKind::Nginx => recipe::nginx(topology, settings),
+        ServerKind::ApachePrefork => recipe::apache_prefork(topology, settings, server.workers),
+        ServerKind::ApacheEvent => recipe::apache_event(topology, settings, server.workers),
+        ServerKind::Lighttpd => recipe::lighttpd(topology, settings),
+        ServerKind::H2o => recipe::h2o(topology, settings),
+    }
+}
+
+/// Flags of `inrush wan run` at a point.
+pub fn path(network: &Network, axes: &Axes) -> Vec<String> {
+    let flags = [
+        ("--delay", &network.delay),
+        ("--jitter", &network.jitter),
+        ("--loss", &network.loss),
+        ("--rate", &network.rate),
+    ];
+    let given = flags.into_iter().filter_map(|(flag, text)| Some((flag, text.as_ref()?)));
+    given.flat_map(|(flag, text)| [flag.to_owned(), filled(text, axes)]).collect()
+}
+
+/// The arguments of `inrush herd` at a point.
+pub fn herd(server: &ServerSpec, axes: &Axes, seed: Seed) -> Vec<String> {
+    let ours = ["herd", "--output", "json", "--seed"].map(str::to_owned);
+    ours.into_iter().chain([seed.to_string()]).chain(all_filled(&server.flags, axes)).collect()
+}
+
+/// The command lines of our own program that an experiment leads to, with what each belongs to: those of every
+/// server and load with every value of the axes, each axis alone.
+pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
+    let mut lines = Vec::new();
+    for axes in sample_points(experiment) {
+        for server in &experiment.servers {
+            let flags = experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, &axes));
+            let words = match server.kind {
+                ServerKind::Inrush => ["serve".to_owned()].into_iter().chain(flags).collect(),
+                ServerKind::Herd => herd(server, &axes, experiment.plan.seed),
+                _ => continue,
+            };
+            lines.push((format!("server '{}'", server.name), words));
+        }
+        if let Some(network) = &experiment.network {
+            let words = ["wan", "run"].map(str::to_owned).into_iter().chain(path(network, &axes));
+            let words = words.chain(["--", "true"].map(str::to_owned));
+            lines.push(("network".to_owned(), words.collect()));
+        }
+        for spec in &experiment.loads {
+            let offer = Offer {
+                address: SocketAddr::from(([127, 0, 0, 1], 80)),
+                capacity_per_s: Some(1000.0),
+                rate_per_s: None,
+                time: schedule::trial_run(experiment),
+                seed: experiment.plan.seed,
+            };
+            // What is wrong with its rate was said when the file was checked.
+            lines.extend(load(spec, &axes, offer).ok().map(|words| (format!("load '{}'", spec.name), words)));
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+/// Programs of an experiment that are not installed here; their servers will be left out.
+pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
+    let programs = experiment.servers.iter().filter_map(|server| match server.kind {
+        ServerKind::Nginx => Some("nginx"),
+        ServerKind::ApachePrefork | ServerKind::ApacheEvent => Some("apache2"),
+        ServerKind::Lighttpd => Some("lighttpd"),
+        ServerKind::H2o => Some("h2o"),
+        ServerKind::Command => {
+            server.command.first().map(String::as_str).filter(|word| !word.contains(['/', '{']))
+        }
+        ServerKind::Inrush | ServerKind::Herd => None,
+    });
+    let mut missing: Vec<&str> = programs.filter(|name| sys::process::find_program(name).is_none()).collect();
+    missing.dedup();
+    missing
+}
+
+/// Every axis at its first value, and each of its other values with the other axes at theirs.
+fn sample_points(experiment: &Experiment) -> Vec<Axes> {
+    let first: Axes =
+        experiment.axes.iter().map(|axis| (axis.name.clone(), axis.values[0].clone())).collect();
+    let mut points = vec![first.clone()];
+    for axis in &experiment.axes {
+        points.extend(axis.values.iter().skip(1).map(|value| {
+            let mut point = first.clone();
+            point.insert(axis.name.clone(), value.clone());
+            point
+        }));
+    }
+    points
+}
+
+/// What a run of load needs beside its texts.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Where the server is.
+    pub address: SocketAddr,
+    /// What the rate is a multiple of.
+    pub capacity_per_s: Option<f64>,
+    /// A rate instead of the load's own, requests a second.
+    pub rate_per_s: Option<f64>,
+    /// Its length.
+    pub time: RunTime,
+    /// What its draws come from.
+    pub seed: Seed,
+}
+
+/// The arguments of `inrush load` at a point.
+///
+/// # Errors
+/// One sentence where a text makes no sense with these values, or the capacity is not known.
+pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Vec<String>, String> {
+    let workload = filled(&load.workload, axes);
+    let usual = if workload.starts_with("specweb99") { "/" } else { "/index.html" };
+    let path = load.path.as_ref().map_or(usual.to_owned(), |path| filled(path, axes));
+    let length = load.requests_per_connection.as_ref().map(|length| filled(length, axes));
+    let mut words = vec!["load".to_owned(), format!("http://{}{path}", offer.address)];
+    let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    if let Some(rate) = requests_per_s(load, axes, offer)? {
+        let sessions = rate / requests_per_session(&workload, length.as_deref())?;
+        add("--rate", format!("{sessions:.3}"));
+        add("--arrivals", filled(&load.arrivals, axes));
+    }
+    add("--duration", offer.time.measured.to_string());
+    add("--warmup", offer.time.warmup.to_string());
+    add("--workload", workload);
+    add("--seed", offer.seed.to_string());
+    add("--output", "json".to_owned());
+    if let Some(length) = length {
+        add("--requests-per-connection", length);
+    }
+    for population in all_filled(&load.populations, axes).filter(|population| !is_nobody(population)) {
+        add("--population", population);
+    }
+    words.extend(all_filled(&load.flags, axes));
+    Ok(words)
+}
+
+fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f64>, String> {
+    let Some(text) = &load.rate else { return Ok(offer.rate_per_s) };
+    if offer.rate_per_s.is_some() {
+        return Ok(offer.rate_per_s);
+    }
+    match (Rate::parse(&filled(text, axes))?, offer.capacity_per_s) {
+        (Rate::PerSecond(rate), _) => Ok(Some(rate)),
+        (Rate::OfCapacity(factor), Some(capacity)) => Ok(Some(factor * capacity)),
+        (Rate::OfCapacity(_), None) => Err("the capacity is not known".to_owned()),
+    }
+}
+
+/// `idle:0` asks for nobody, which `inrush load` does not take.
+fn is_nobody(population: &str) -> bool {
+    let count = population.split_once(':').map_or("", |(_, rest)| rest);
+    count.split(',').next() == Some("0")
+}
+
+/// The mean number of requests of a session, by which a rate of requests becomes one of sessions.
+fn requests_per_session(workload: &str, length: Option<&str>) -> Result<f64, String> {
+    let Some(length) = length else {
+        return Ok(match workload.split(':').next() {
+            // 30 % make one request, 70 % make 5 to 15 (Brecht 2004, section 5).
+            Some("specweb99") => 7.3,
+            Some("hot") => 5.0,
+            Some("cold") => 20.0,
+            _ => 1.0,
+        });
+    };
+    let (low, high) = length.split_once("..").unwrap_or((length, length));
+    match (low.parse::<f64>(), high.parse::<f64>()) {
+        (Ok(low), Ok(high)) if low >= 1.0 && high >= low && high.is_finite() => Ok(f64::midpoint(low, high)),
+        _ => Err(format!("'{length}' is no number of requests; accepted are 1, N and LO..HI")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+
+    fn spec(text: &str) -> LoadSpec {
+        toml::from_str(text).unwrap()
+    }
+
+    fn offer(capacity_per_s: Option<f64>) -> Offer {
+        let time = RunTime { warmup: Nanos::SECOND, measured: Nanos::from_secs(3) };
+        Offer {
+            address: "10.77.0.1:80".parse().unwrap(),
+            capacity_per_s,
+            rate_per_s: None,
+            time,
+            seed: Seed(7),
+        }
+    }
+
+    fn axes(values: &[(&str, f64)]) -> Axes {
+        values.iter().map(|(name, value)| ((*name).to_owned(), Value::Number(*value))).collect()
+    }
+
+    #[test]
+    fn a_relative_rate_becomes_one_of_sessions() {
+        let spec = spec("name = 'a'\nworkload = 'specweb99:20'\nrate = '{offered} x capacity'");
+        let words = load(&spec, &axes(&[("offered", 1.5)]), offer(Some(7300.0))).unwrap();
+        let expected = "load http://10.77.0.1:80/ --rate 1500.000 --arrivals poisson --duration 3s --warmup 1s \
+                        --workload specweb99:20 --seed 7 --output json";
+        assert_eq!(words.join(" "), expected);
+        assert_eq!(
+            load(&spec, &axes(&[("offered", 1.5)]), offer(None)).unwrap_err(),
+            "the capacity is not known"
+        );
+    }
+
+    #[test]
+    fn a_closed_loop_has_no_rate_and_nobody_is_no_population() {
+        let spec = spec(
+            "name = 'a'\npopulations = ['idle:{idle}', 'cold:30']\nrequests-per-connection = '2..4'\n\
+             flags = ['--client', 'closed', '--sockets', '{idle}']",
+        );
+        let words = |idle| load(&spec, &axes(&[("idle", idle)]), offer(None)).unwrap().join(" ");
+        assert!(!words(0.0).contains("--rate") && !words(0.0).contains("idle"), "{}", words(0.0));
+        assert!(words(0.0).ends_with("--population cold:30 --client closed --sockets 0"));
+        assert!(words(6000.0).contains("--population idle:6000"));
+    }
+
+    #[test]
+    fn the_length_of_a_session_is_the_workloads_or_what_is_said() {
+        assert_eq!(requests_per_session("hot", None), Ok(5.0));
+        assert_eq!(requests_per_session("one-packet", None), Ok(1.0));
+        assert_eq!(requests_per_session("hot", Some("2..4")), Ok(3.0));
+        assert!(requests_per_session("hot", Some("inf")).is_err());
+    }
+}

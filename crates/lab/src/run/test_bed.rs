@@ -1,0 +1,105 @@
+//! The test bed of one trial: a network, a server in it, and an observer of both sides.
+//!
+//! A trial with a server of its own gets namespaces of its own, too. The queues, TIME-WAITs and cached peers of an
+//! earlier trial vanish with its namespaces, at once instead of after a minute.
+
+use base::{Clock, Nanos};
+
+use super::command_lines::{self, Axes};
+use crate::stage::cgroup::Cgroup;
+use crate::stage::kernel::Observer;
+use crate::stage::server_under_test::{self, Running, Settings, StartError};
+use crate::stage::topology::{Topology, TopologyOptions};
+use crate::trial::RunTime;
+use crate::trial::{Conductor, LoadError, Seen};
+use experiment::{Experiment, ServerSpec, TopologyChoice};
+
+/// A topology with a server that runs in it.
+pub struct TestBed {
+    /// The server; ended before its namespaces, so it stands before them.
+    pub running: Running,
+    observer: Option<Observer>,
+    /// Where both sides are.
+    pub topology: Topology,
+}
+
+/// A test bed that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TestBedError {
+    /// The server does not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The network cannot be made.
+    #[error("cannot make the network: {0}")]
+    Network(std::io::Error),
+    /// The server's bound on CPU time cannot be made.
+    #[error("cannot bound its CPU time, which needs root: {0}")]
+    Quota(std::io::Error),
+}
+
+/// What a topology of an experiment is asked for, at a point; without one, whatever lies between the two sides.
+pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> TopologyOptions {
+    let spec = &experiment.topology;
+    let network = axes.and_then(|axes| Some((axes, experiment.network.as_ref()?)));
+    let sysctls = spec.sysctls.iter().map(|(name, value)| (name.clone(), value.to_string()));
+    TopologyOptions {
+        cpus: Some(cpus.to_vec()),
+        loopback: spec.kind == TopologyChoice::Loopback,
+        server_cpus: spec.server_cpus.clone(),
+        client_cpus: spec.client_cpus.clone(),
+        sysctls: sysctls.collect(),
+        path: network.map(|(axes, network)| command_lines::path(network, axes)),
+    }
+}
+
+impl TestBed {
+    /// Makes the network and starts the server. Blocks until it is ready.
+    ///
+    /// # Errors
+    /// [`TestBedError`], whose text says why there is no trial.
+    pub fn prepare(
+        experiment: &Experiment,
+        server: &ServerSpec,
+        axes: &Axes,
+        settings: &Settings,
+        cpus: &[usize],
+        clock: &dyn Clock,
+    ) -> Result<TestBed, TestBedError> {
+        let topology =
+            Topology::with(&options(experiment, Some(axes), cpus)).map_err(TestBedError::Network)?;
+        let recipe = command_lines::recipe(experiment, server, axes, &topology, settings)?;
+        let quota = server.cpu_quota.or(experiment.common.cpu_quota);
+        let cgroup = quota.map(Cgroup::with_quota).transpose().map_err(TestBedError::Quota)?;
+        let running = server_under_test::start(&topology, recipe, cgroup, clock)?;
+        let observer = Observer::of(&topology).map_err(TestBedError::Network)?;
+        Ok(TestBed { running, observer: Some(observer), topology })
+    }
+
+    /// Offers load and watches, and waits afterwards until the server has no connection left, at most
+    /// `cooldown`.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn offer(
+        &mut self,
+        arguments: Vec<String>,
+        time: RunTime,
+        cooldown: Nanos,
+        clock: &dyn Clock,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Seen, LoadError> {
+        let observer = match self.observer.take() {
+            Some(observer) => observer,
+            None => Observer::of(&self.topology)?,
+        };
+        let mut conductor = Conductor { topology: &self.topology, observer, clock, interrupted };
+        let seen = conductor.offer(&self.running, arguments, time);
+        let settled = match (&seen, cooldown) {
+            (Ok(_), Nanos(1..)) => conductor.settle(&mut self.running, cooldown),
+            _ => Ok(()),
+        };
+        self.observer = Some(conductor.observer);
+        settled?;
+        seen
+    }
+}

@@ -1,0 +1,316 @@
+//! What the kernel does on a server's side: connections it drops, CPU time it takes, queues it holds.
+//!
+//! Owns reading and parsing `/proc/net/netstat`, `/proc/net/sockstat` and `/proc/stat`, and taking
+//! differences. Judges nothing.
+//!
+//! CPU time is that of whole CPUs, packet work included, which no process is charged for: where a side
+//! has CPUs of its own it is the honest cost of serving. It is what a CPU was not idle: idle time is measured by
+//! the kernel whenever a CPU falls asleep and wakes, and reported in hundredths of a second. The times of
+//! user, system and the like are sampled by a periodic tick instead, which misses whoever sleeps in step with
+//! it: a loop that works for 5 us after each 500 us of sleep, 5 % of a CPU, appears there as 1 %.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+use base::{Clock, Nanos};
+use record::trial::{KernelDrops, QueueDepth};
+use rustix::param::clock_ticks_per_second;
+use sys::netlink::SocketDiagnostics;
+
+use crate::stage::topology::Topology;
+
+/// The time that CPUs were idle, in the kernel's hundredths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct IdleTime {
+    ticks: u64,
+    cpus: u32,
+}
+
+/// Everything that is counted, at one moment.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    at: Nanos,
+    /// Since the namespace exists; `over_s` is unused.
+    drops: KernelDrops,
+    server_idle: IdleTime,
+    client_idle: IdleTime,
+    idle: BTreeMap<usize, IdleTime>,
+}
+
+/// What happened between two readings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elapsed {
+    /// Drops at the server's listeners.
+    pub drops: KernelDrops,
+    /// How much of its CPUs the server's side used, in cores.
+    pub server_cpu: f64,
+    /// How much of its CPUs the client's side used, in cores.
+    pub client_cpu: f64,
+    /// How busy each CPU of either side was, from 0 to 1, by its number.
+    pub cpu_busy: BTreeMap<usize, f64>,
+}
+
+/// Looks at the server's side of a topology.
+///
+/// The files stay open: a file of `/proc/net` speaks for the namespace of the thread that opened it.
+pub struct Observer {
+    netstat: File,
+    sockstat: File,
+    stat: File,
+    diagnostics: SocketDiagnostics,
+    sockets_at_start: u64,
+    server_cpus: Vec<usize>,
+    client_cpus: Vec<usize>,
+}
+
+impl Observer {
+    /// Opens what is looked at.
+    ///
+    /// # Errors
+    /// Those of opening files in /proc, and of a kernel without sock_diag.
+    pub fn of(topology: &Topology) -> io::Result<Observer> {
+        topology.server.enter(|| {
+            let mut sockstat = File::open("/proc/thread-self/net/sockstat")?;
+            Ok(Observer {
+                netstat: File::open("/proc/thread-self/net/netstat")?,
+                sockets_at_start: parse_sockets_in_use(&read_again(&mut sockstat)?),
+                sockstat,
+                stat: File::open("/proc/stat")?,
+                diagnostics: SocketDiagnostics::open()?,
+                server_cpus: topology.server.cpus.clone(),
+                client_cpus: topology.client.cpus.clone(),
+            })
+        })
+    }
+
+    /// Reads all counters.
+    ///
+    /// # Errors
+    /// Those of reading files in /proc.
+    pub fn read(&mut self, clock: &dyn Clock) -> io::Result<Reading> {
+        let stat = read_again(&mut self.stat)?;
+        let cpus = self.server_cpus.iter().chain(&self.client_cpus);
+        Ok(Reading {
+            at: clock.now(),
+            idle: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
+            drops: parse_netstat(&read_again(&mut self.netstat)?),
+            server_idle: parse_stat(&stat, &self.server_cpus),
+            client_idle: parse_stat(&stat, &self.client_cpus),
+        })
+    }
+
+    /// How many connections wait to be accepted at a port, and how many may.
+    ///
+    /// # Errors
+    /// Those of asking the kernel. Nobody listening is an empty queue without room.
+    pub fn accept_queue(&mut self, port: u16) -> io::Result<sys::netlink::AcceptQueue> {
+        Ok(self.diagnostics.accept_queue(port)?.unwrap_or_default())
+    }
+
+    /// How many TCP sockets the server's side has more than when we began to look: listeners and
+    /// connections, accepted or not, TIME-WAIT left out.
+    ///
+    /// # Errors
+    /// Those of reading files in /proc.
+    pub fn sockets_in_use(&mut self) -> io::Result<u64> {
+        let now = parse_sockets_in_use(&read_again(&mut self.sockstat)?);
+        Ok(now.saturating_sub(self.sockets_at_start))
+    }
+}
+
+impl Reading {
+    /// The differences from an earlier reading.
+    pub fn since(&self, earlier: &Reading) -> Elapsed {
+        let difference = |of: fn(&KernelDrops) -> u64| of(&self.drops).saturating_sub(of(&earlier.drops));
+        let over_s = self.at.saturating_sub(earlier.at).as_secs_f64();
+        Elapsed {
+            drops: KernelDrops {
+                over_s,
+                listen_drops: difference(|drops| drops.listen_drops),
+                listen_overflows: difference(|drops| drops.listen_overflows),
+                req_q_full_drops: difference(|drops| drops.req_q_full_drops),
+                req_q_full_cookies: difference(|drops| drops.req_q_full_cookies),
+                syn_cookies_sent: difference(|drops| drops.syn_cookies_sent),
+            },
+            server_cpu: self.server_idle.cores_busy_since(earlier.server_idle, over_s),
+            client_cpu: self.client_idle.cores_busy_since(earlier.client_idle, over_s),
+            cpu_busy: self
+                .idle
+                .iter()
+                .map(|(cpu, idle)| {
+                    let before = earlier.idle.get(cpu).copied().unwrap_or_default();
+                    (*cpu, idle.cores_busy_since(before, over_s))
+                })
+                .collect(),
+        }
+    }
+}
+
+impl IdleTime {
+    /// How many of the CPUs were busy, of those that there are, over so many seconds.
+    fn cores_busy_since(self, earlier: IdleTime, over_s: f64) -> f64 {
+        let idle_s = self.ticks.saturating_sub(earlier.ticks) as f64 / clock_ticks_per_second() as f64;
+        let cpus = f64::from(self.cpus);
+        if over_s > 0.0 { (cpus - idle_s / over_s).clamp(0.0, cpus) } else { 0.0 }
+    }
+}
+
+/// Depths of an accept queue, gathered while a trial runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueSamples {
+    count: u64,
+    sum: u64,
+    max: u32,
+    limit: u32,
+}
+
+impl QueueSamples {
+    /// Adds one look at the queue.
+    pub fn add(&mut self, queue: sys::netlink::AcceptQueue) {
+        self.count += 1;
+        self.sum += u64::from(queue.depth);
+        self.max = self.max.max(queue.depth);
+        self.limit = queue.limit;
+    }
+
+    /// What a trial records; nothing where nobody looked.
+    pub fn summary(self) -> Option<QueueDepth> {
+        (self.count > 0).then(|| QueueDepth {
+            depth_max: self.max.into(),
+            depth_mean: self.sum as f64 / self.count as f64,
+            limit: self.limit.into(),
+        })
+    }
+}
+
+/// Reads a file of /proc from its beginning, which makes the kernel write it anew.
+fn read_again(file: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The listener counters of `TcpExt`: a line of names and a line of values, each behind its group. A
+/// counter that this kernel does not have reads 0.
+fn parse_netstat(text: &str) -> KernelDrops {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let counter = |wanted: &str| {
+        let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+        pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+    };
+    KernelDrops {
+        over_s: 0.0,
+        listen_drops: counter("ListenDrops"),
+        listen_overflows: counter("ListenOverflows"),
+        req_q_full_drops: counter("TCPReqQFullDrop"),
+        req_q_full_cookies: counter("TCPReqQFullDoCookies"),
+        syn_cookies_sent: counter("SyncookiesSent"),
+    }
+}
+
+/// The idle time of some CPUs together: `cpuN user nice system idle iowait irq softirq steal guest ...`.
+fn parse_stat(text: &str, cpus: &[usize]) -> IdleTime {
+    let mut total = IdleTime::default();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let number = words.next().and_then(|name| name.strip_prefix("cpu")).and_then(|n| n.parse().ok());
+        if !number.is_some_and(|number: usize| cpus.contains(&number)) {
+            continue;
+        }
+        let idle = words.skip(3).take(2).map(|word| word.parse::<u64>().unwrap_or(0));
+        total.ticks += idle.sum::<u64>();
+        total.cpus += 1;
+    }
+    total
+}
+
+/// `inuse` of the line `TCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1`.
+fn parse_sockets_in_use(text: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let value = words.windows(2).find(|pair| pair[0] == "inuse").map(|pair| pair[1]);
+    value.and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::RealClock;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use sys::poll::{self, PollFd};
+
+    const NETSTAT: &str = "\
+TcpExt: SyncookiesSent SyncookiesRecv ListenOverflows ListenDrops TCPReqQFullDoCookies TCPReqQFullDrop
+TcpExt: 1 2 30 40 5 6
+IpExt: InNoRoutes InTruncatedPkts
+IpExt: 7 8
+";
+
+    #[test]
+    fn the_listener_counters_are_found_by_name() {
+        let drops = parse_netstat(NETSTAT);
+        assert_eq!((drops.listen_drops, drops.listen_overflows), (40, 30));
+        assert_eq!((drops.req_q_full_drops, drops.req_q_full_cookies), (6, 5));
+        assert_eq!(drops.syn_cookies_sent, 1);
+    }
+
+    #[test]
+    fn a_counter_this_kernel_lacks_is_zero() {
+        for text in ["", "TcpExt: ListenDrops", "TcpExt: ListenDrops\nTcpExt:", "TcpExt: A\nTcpExt: x\n"] {
+            assert_eq!(parse_netstat(text), KernelDrops::default(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_idle_times_of_the_wanted_cpus_are_added_up() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 80 4 0 2 0 3 0\ncpu1 1 0 0 99 0 0 0 0 0 0\nintr 5\n";
+        assert_eq!(parse_stat(text, &[0]), IdleTime { ticks: 84, cpus: 1 });
+        assert_eq!(parse_stat(text, &[1]), IdleTime { ticks: 99, cpus: 1 });
+        assert_eq!(parse_stat(text, &[0, 1]), IdleTime { ticks: 183, cpus: 2 });
+        assert_eq!(parse_stat("cpu", &[0]), IdleTime::default());
+    }
+
+    #[test]
+    fn busy_is_what_the_cpus_of_a_side_were_not_idle() {
+        let second = clock_ticks_per_second();
+        let earlier = IdleTime { ticks: 10, cpus: 2 };
+        let later = IdleTime { ticks: 10 + second, cpus: 2 };
+        assert_eq!(later.cores_busy_since(earlier, 2.0), 1.5);
+        assert_eq!(later.cores_busy_since(later, 2.0), 2.0);
+        assert_eq!(later.cores_busy_since(earlier, 0.4), 0.0, "idle time is rounded");
+        assert_eq!(later.cores_busy_since(earlier, 0.0), 0.0);
+    }
+
+    #[test]
+    fn the_sockets_in_use_are_found() {
+        let text = "sockets: used 123\nTCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1\nUDP: inuse 9 mem 0\n";
+        assert_eq!(parse_sockets_in_use(text), 3);
+        assert_eq!(parse_sockets_in_use("TCP: inuse"), 0);
+    }
+
+    #[test]
+    fn an_observer_sees_the_server_side_alone() {
+        let topology = Topology::best().unwrap();
+        let mut observer = Observer::of(&topology).unwrap();
+        let clock = RealClock::new();
+        let before = observer.read(&clock).unwrap();
+        let address = topology.server.free_port().unwrap();
+        let listener = topology.server.enter(|| TcpListener::bind(address)).unwrap();
+        let client = topology.client.enter(|| TcpStream::connect(address)).unwrap();
+        // The client is connected before its last packet has come in here.
+        poll::wait(&mut [PollFd::new(listener.as_raw_fd(), poll::bits::IN)], None).unwrap();
+        let mut samples = QueueSamples::default();
+        samples.add(observer.accept_queue(address.port()).unwrap());
+        assert_eq!(samples.summary().unwrap().depth_max, 1);
+        assert!(observer.sockets_in_use().unwrap() >= 2);
+        drop((listener, client));
+        let elapsed = observer.read(&clock).unwrap().since(&before);
+        assert!(elapsed.drops.over_s > 0.0);
+        assert_eq!(observer.accept_queue(address.port()).unwrap().limit, 0);
+    }
+}

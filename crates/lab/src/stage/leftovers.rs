@@ -1,0 +1,106 @@
+//! Removal of the leftovers of a laboratory that was killed.
+//!
+//! The kernel removes most of them: network namespaces have no names and vanish with their last process, and a child is
+//! killed when its parent ends. Control groups, generated files and the children of a server with several processes
+//! survive a SIGKILL. Each carries its owner's process number ([`super::owner`]); this module removes those whose owner
+//! is gone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::cgroup::{self, Hierarchy};
+use super::owner::{is_alive, owner_in, owner_of};
+
+/// What was taken away, and what could not be, a line each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// What is gone.
+    pub gone: Vec<String>,
+    /// What is still there, and why.
+    pub left: Vec<String>,
+}
+
+/// Takes away what laboratories that have ended left behind: processes first, for they hold the rest.
+pub fn clean() -> Cleaned {
+    let mut cleaned = Cleaned::default();
+    for (process, owner) in marked_processes() {
+        let done = kill_process(process, Signal::KILL).map_err(std::io::Error::from);
+        cleaned.note(format!("process {} of {owner}", process.as_raw_nonzero()), done);
+    }
+    let groups =
+        Hierarchy::of_this_machine().map(|hierarchy| orphans(hierarchy.folder())).unwrap_or_default();
+    for group in groups {
+        cleaned.note(format!("control group {}", group.display()), cgroup::remove(&group));
+    }
+    let mut places = vec![std::env::temp_dir(), PathBuf::from("/dev/shm")];
+    places.dedup();
+    for folder in places.iter().flat_map(|place| orphans(place)) {
+        cleaned.note(format!("folder {}", folder.display()), fs::remove_dir_all(&folder));
+    }
+    cleaned
+}
+
+impl Cleaned {
+    fn note(&mut self, what: String, done: std::io::Result<()>) {
+        match done {
+            Ok(()) => self.gone.push(what),
+            Err(error) => self.left.push(format!("{what}: {error}")),
+        }
+    }
+}
+
+/// Folders of ours in a place whose owners are gone.
+fn orphans(place: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    let owned = entries.filter_map(|entry| {
+        let owner = owner_in(entry.file_name().to_str()?)?;
+        (!is_alive(owner)).then(|| entry.path())
+    });
+    owned.collect()
+}
+
+/// Processes with our mark whose owner is gone, and the owner's number.
+fn marked_processes() -> Vec<(Pid, i32)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let marked = entries.filter_map(|entry| {
+        let process: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let owner = owner_of(&environment)?;
+        (!is_alive(owner)).then_some((Pid::from_raw(process)?, owner))
+    });
+    marked.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use super::super::owner::{MARK, NAME, prefix};
+
+    /// Above every process number there is.
+    const NOBODY: i32 = i32::MAX;
+
+    #[test]
+    fn the_folders_of_the_dead_are_orphans_and_those_of_the_living_are_not() {
+        let place = tempfile::tempdir().unwrap();
+        let dead = place.path().join(format!("{NAME}{NOBODY}-a"));
+        fs::create_dir(&dead).unwrap();
+        fs::create_dir(place.path().join(format!("{}b", prefix()))).unwrap();
+        fs::create_dir(place.path().join("other")).unwrap();
+        assert_eq!(orphans(place.path()), [dead]);
+    }
+
+    #[test]
+    fn a_process_of_a_dead_laboratory_is_found_by_its_mark() {
+        let program = sys::process::Program::new("sleep").arguments(["1000"]);
+        let child = program.environment(MARK, NOBODY.to_string()).start().unwrap();
+        let found = marked_processes();
+        assert!(
+            found
+                .iter()
+                .any(|(pid, owner)| { pid.as_raw_nonzero().get() as u32 == child.id() && *owner == NOBODY })
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! The mark that ties folders, control groups and processes to the laboratory that made them.
+//!
+//! The mark is the process number of the laboratory: in the name of a folder or a control group, and in a variable of the
+//! environment of a process. Owns writing and reading it.
+
+use std::fs;
+
+use rustix::process::{Pid, test_kill_process};
+
+/// The variable that servers under test are started with.
+pub const MARK: &str = "INRUSH_LAB";
+/// The first part of the names of our folders and control groups.
+pub(super) const NAME: &str = "inrush-lab-";
+
+/// What the names of our folders and groups begin with: `inrush-lab-1234-`.
+pub fn prefix() -> String {
+    format!("{NAME}{}-", std::process::id())
+}
+
+/// A temporary folder that cleaning finds, in memory where there is a file system in memory. Every user may
+/// use it, for some servers give up root.
+///
+/// # Errors
+/// Those of making it.
+pub fn temporary_folder() -> std::io::Result<tempfile::TempDir> {
+    use std::os::unix::fs::PermissionsExt;
+    let prefix = prefix();
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix);
+    let folder = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?;
+    // Afterwards, because the process's mask would take some of it away.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+    Ok(folder)
+}
+
+/// The owner that a name tells: 1234 of `inrush-lab-1234-7`.
+pub(super) fn owner_in(name: &str) -> Option<i32> {
+    name.strip_prefix(NAME)?.split('-').next()?.parse().ok()
+}
+
+/// Whether there is a process with that number.
+pub(super) fn is_alive(process: i32) -> bool {
+    // EPERM, too, says that it exists.
+    Pid::from_raw(process)
+        .is_some_and(|process| !matches!(test_kill_process(process), Err(rustix::io::Errno::SRCH)))
+}
+
+/// The owner that an environment, variables with a zero behind each, names.
+pub(super) fn owner_of(environment: &[u8]) -> Option<i32> {
+    let mark = format!("{MARK}=");
+    let value = environment.split(|byte| *byte == 0).find_map(|line| line.strip_prefix(mark.as_bytes()))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_found_in_names_and_environments() {
+        assert_eq!(owner_in("inrush-lab-1234-x7"), Some(1234));
+        assert_eq!(owner_in("inrush-demo-1"), None);
+        assert_eq!(owner_of(b"PATH=/bin\0INRUSH_LAB=77\0A=b\0"), Some(77));
+        assert_eq!(owner_of(b"PATH=/bin\0"), None);
+        assert!(is_alive(std::process::id() as i32) && !is_alive(i32::MAX));
+    }
+}

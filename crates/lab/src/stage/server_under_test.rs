@@ -1,0 +1,376 @@
+//! The servers that are compared: how each is started, found ready, asked and stopped.
+//!
+//! Owns starting, readiness, the status page and the end. Command lines and configurations are [`recipe`]s. A
+//! server that does not start is an error with a reason for the record, never the end of an experiment.
+//!
+//! Each runs on the server's side of a topology with the same backlog, connection limit, files and CPU.
+
+pub mod recipe;
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+
+use base::{Clock, Nanos};
+use sys::process::Child;
+use tempfile::TempDir;
+
+use self::recipe::{Readiness, Recipe};
+use crate::stage::cgroup::Cgroup;
+use crate::stage::owner;
+use crate::stage::topology::Topology;
+
+/// A server has this long to be ready; a loaded machine starts a process in well under a second.
+const READY_WITHIN: Nanos = Nanos::from_secs(5);
+/// How long to wait between two looks whether a port is open.
+const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+/// A status page that takes longer is given up.
+const STATUS_WITHIN: Nanos = Nanos::from_millis(500);
+const STATUS_LENGTH_MAX: u64 = 1 << 20;
+/// A server that is asked to stop has nobody left to serve.
+const STOP_WITHIN: Nanos = Nanos::from_millis(300);
+/// So many lines of complaint are kept for the record; what comes after them is read and dropped.
+const COMPLAINTS: usize = 64;
+
+/// What all servers of an experiment have in common.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The folder to serve; absolute.
+    pub root: PathBuf,
+    /// The length of the accept queue.
+    pub backlog: u32,
+    /// The most connections at once.
+    pub connections: u32,
+}
+
+/// Why a server is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no such program.
+    #[error("{0} is not installed")]
+    NotInstalled(String),
+    /// It could not be prepared or started.
+    #[error("cannot {0}: {1}")]
+    Io(&'static str, #[source] io::Error),
+    /// It ended before it was ready.
+    #[error("it ended at once, {0}{1}")]
+    Died(ExitStatus, String),
+    /// It runs and is not ready.
+    #[error("it was not ready within {READY_WITHIN}{0}")]
+    Late(String),
+}
+
+/// A server that is ready. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// Where it tells about itself, if it does.
+    admin: Option<SocketAddr>,
+    /// Its command line, word by word.
+    pub command: Vec<String>,
+    child: Child,
+    complaints: Receiver<String>,
+    /// Its bound on CPU time; removed after its processes have ended, so it stands behind them.
+    _cgroup: Option<Cgroup>,
+    /// Its configuration and whatever it writes.
+    _folder: Option<TempDir>,
+}
+
+/// Starts a server on the server's side and waits until it is ready. To be called on a thread that stays:
+/// the server ends with it.
+///
+/// # Errors
+/// [`StartError`], whose text says why this server is not in the comparison.
+pub fn start(
+    topology: &Topology,
+    recipe: Recipe,
+    cgroup: Option<Cgroup>,
+    clock: &dyn Clock,
+) -> Result<Running, StartError> {
+    let mut program = topology
+        .server
+        .program(&recipe.program)
+        .arguments(&recipe.arguments)
+        .environment(owner::MARK, std::process::id().to_string())
+        .in_cgroup(cgroup.as_ref().map(AsFd::as_fd));
+    for (name, value) in &recipe.environment {
+        program = program.environment(name, value);
+    }
+    let mut child = program.start().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => StartError::NotInstalled(recipe.program.display().to_string()),
+        _ => StartError::Io("start it", error),
+    })?;
+    let command = program.command_line();
+    let lines = read_complaints(&mut child);
+    let deadline = clock.now() + READY_WITHIN;
+    let ready = match recipe.readiness {
+        Readiness::Announces => announcement(&lines, deadline, clock),
+        Readiness::Says(address, ref text) => {
+            hear(&lines, deadline, clock, |line| line.contains(text.as_str())).map(|()| (address, None))
+        }
+        Readiness::Connects(address) => {
+            let connects = || TcpStream::connect_timeout(&address, STATUS_WITHIN.into()).map(|_| true);
+            reach(topology, &mut child, &lines, deadline, clock, connects).map(|()| (address, None))
+        }
+        Readiness::Replies(address) => {
+            let replies = || get(address, "/").map(|reply| !reply.is_empty());
+            reach(topology, &mut child, &lines, deadline, clock, replies).map(|()| (address, None))
+        }
+        Readiness::Answers(address, ref path) => {
+            let answers = || get(address, path).map(|reply| is_fine(&reply));
+            reach(topology, &mut child, &lines, deadline, clock, answers).map(|()| (address, None))
+        }
+    };
+    match ready {
+        Ok((address, admin)) => Ok(Running {
+            address,
+            admin,
+            command,
+            child,
+            complaints: lines,
+            _cgroup: cgroup,
+            _folder: recipe.folder,
+        }),
+        Err(NotReady::Late(heard)) => Err(StartError::Late(quoted(&heard))),
+        Err(NotReady::Ended(heard)) => Err(died(child, &heard)),
+        Err(NotReady::Io(error)) => Err(StartError::Io("wait for it", error)),
+    }
+}
+
+/// Why a server is not ready, with what it wrote.
+enum NotReady {
+    Late(Vec<String>),
+    Ended(Vec<String>),
+    Io(io::Error),
+}
+
+impl Running {
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets time pass, less of it if the server ends. Blocks.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn linger(&mut self, time: Nanos) -> io::Result<()> {
+        self.child.wait(time).map(|_| ())
+    }
+
+    /// What it says about itself; nothing where it has no status page or does not answer in time.
+    pub fn status(&self, topology: &Topology) -> Option<serde_json::Value> {
+        let admin = self.admin?;
+        let reply = topology.server.enter(|| get(admin, "/status")).ok()?;
+        let body = reply.split_once("\r\n\r\n")?.1;
+        serde_json::from_str(body).ok()
+    }
+
+    /// How it ended, if it has, with the last line it wrote. Returns at once.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn end(&mut self) -> io::Result<Option<String>> {
+        let exit = self.child.wait(Nanos::ZERO)?;
+        let lines: Vec<String> = self.complaints.try_iter().collect();
+        Ok(exit.map(|exit| format!("{}{}", exit.status, quoted(&lines))))
+    }
+
+    /// Asks it to stop, and makes it. Blocks for a moment.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn stop(mut self) -> io::Result<()> {
+        self.child.terminate(STOP_WITHIN).map(|_| ())
+    }
+}
+
+/// Waits until a server of ours has said where it serves and where it tells about itself.
+fn announcement(
+    lines: &Receiver<String>,
+    deadline: Nanos,
+    clock: &dyn Clock,
+) -> Result<(SocketAddr, Option<SocketAddr>), NotReady> {
+    let (mut address, mut admin) = (None, None);
+    hear(lines, deadline, clock, |line| {
+        address = address.or_else(|| announced(line, "listening on "));
+        admin = admin.or_else(|| announced(line, "admin on "));
+        address.is_some() && admin.is_some()
+    })?;
+    Ok((address.expect("it was heard"), admin))
+}
+
+/// Waits until a line is the one.
+fn hear(
+    lines: &Receiver<String>,
+    deadline: Nanos,
+    clock: &dyn Clock,
+    mut is_it: impl FnMut(&str) -> bool,
+) -> Result<(), NotReady> {
+    let mut heard = Vec::new();
+    loop {
+        match lines.recv_timeout(deadline.saturating_sub(clock.now()).into()) {
+            Ok(line) if is_it(&line) => return Ok(()),
+            Ok(line) => heard.push(line),
+            Err(RecvTimeoutError::Timeout) => return Err(NotReady::Late(heard)),
+            Err(RecvTimeoutError::Disconnected) => return Err(NotReady::Ended(heard)),
+        }
+    }
+}
+
+/// Tries from the client's side until it succeeds.
+fn reach(
+    topology: &Topology,
+    child: &mut Child,
+    lines: &Receiver<String>,
+    deadline: Nanos,
+    clock: &dyn Clock,
+    attempt: impl Fn() -> io::Result<bool> + Sync,
+) -> Result<(), NotReady> {
+    while !topology.client.enter(&attempt).unwrap_or(false) {
+        if child.wait(LOOK_EVERY).map_err(NotReady::Io)?.is_some() {
+            return Err(NotReady::Ended(lines.iter().collect()));
+        }
+        if clock.now() >= deadline {
+            return Err(NotReady::Late(lines.try_iter().collect()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a reply has a status below 400.
+fn is_fine(reply: &str) -> bool {
+    let status = reply.split_whitespace().nth(1).and_then(|status| status.parse::<u16>().ok());
+    status.is_some_and(|status| status < 400)
+}
+
+/// The address behind `what` in a line of a server.
+fn announced(line: &str, what: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once(what)?;
+    let word = rest.split_whitespace().next()?;
+    word.trim_start_matches("http://").trim_end_matches(['/', ',', '.']).parse().ok()
+}
+
+/// Reads a server's output to its end on threads of their own, so that it never blocks on a full pipe.
+fn read_complaints(child: &mut Child) -> Receiver<String> {
+    let (sender, lines) = sync_channel(COMPLAINTS);
+    if let Some(stderr) = child.stderr.take() {
+        thread::spawn(move || forward_lines(stderr, &sender));
+    }
+    if let Some(mut stdout) = child.stdout.take() {
+        thread::spawn(move || io::copy(&mut stdout, &mut io::sink()));
+    }
+    lines
+}
+
+fn forward_lines(from: impl Read, to: &SyncSender<String>) {
+    for line in BufReader::new(from).lines() {
+        let Ok(line) = line else { return };
+        // A full channel means that there are complaints enough already.
+        let _ = to.try_send(line);
+    }
+}
+
+fn died(mut child: Child, heard: &[String]) -> StartError {
+    match child.wait(READY_WITHIN) {
+        Ok(Some(exit)) => StartError::Died(exit.status, quoted(heard)),
+        Ok(None) => StartError::Late(quoted(heard)),
+        Err(error) => StartError::Io("wait for it", error),
+    }
+}
+
+/// The last line of what a server wrote, to be put behind a reason.
+fn quoted(lines: &[String]) -> String {
+    lines.last().map_or(String::new(), |line| format!(": {}", line.trim()))
+}
+
+/// One GET and its whole reply, as text.
+fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, STATUS_WITHIN.into())?;
+    stream.set_read_timeout(Some(STATUS_WITHIN.into()))?;
+    stream.set_write_timeout(Some(STATUS_WITHIN.into()))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut reply = String::new();
+    stream.take(STATUS_LENGTH_MAX).read_to_string(&mut reply)?;
+    Ok(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::RealClock;
+    use std::fs;
+    use std::path::Path;
+
+    fn settings(root: &Path) -> Settings {
+        Settings { root: root.to_owned(), backlog: 128, connections: 1000 }
+    }
+
+    #[test]
+    fn an_announced_address_is_found_in_a_line() {
+        let at = |line| announced(line, "listening on ");
+        assert_eq!(at("listening on 10.77.0.1:8080"), "10.77.0.1:8080".parse().ok());
+        assert_eq!(at("inrush: listening on http://[::1]:80/"), "[::1]:80".parse().ok());
+        assert_eq!(at("not listening"), None);
+        assert_eq!(at("listening on the roof"), None);
+    }
+
+    #[test]
+    fn a_reason_ends_with_the_last_line_that_was_heard() {
+        assert_eq!(quoted(&[]), "");
+        assert_eq!(quoted(&["first".to_owned(), " last\n".to_owned()]), ": last");
+    }
+
+    #[test]
+    fn the_servers_of_others_serve_the_folder_or_are_said_to_be_missing() {
+        let folder = owner::temporary_folder().unwrap();
+        fs::write(folder.path().join("a.html"), "a page").unwrap();
+        let topology = Topology::best().unwrap();
+        let settings = settings(folder.path());
+        for (name, recipe) in [
+            ("nginx", recipe::nginx(&topology, &settings)),
+            ("nginx, no sendfile", recipe::nginx_no_sendfile(&topology, &settings)),
+            ("Apache prefork", recipe::apache_prefork(&topology, &settings, None)),
+            ("Apache event", recipe::apache_event(&topology, &settings, None)),
+            ("lighttpd", recipe::lighttpd(&topology, &settings)),
+            ("h2o", recipe::h2o(&topology, &settings)),
+        ] {
+            let started = recipe.and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
+            let mut running = match started {
+                Ok(running) => running,
+                Err(error @ StartError::NotInstalled(_)) => {
+                    println!("skipped: {error}");
+                    continue;
+                }
+                Err(error) => panic!("{name}: {error}"),
+            };
+            assert_eq!(running.end().unwrap(), None, "{name}");
+            let reply = topology.client.enter(|| get(running.address, "/a.html")).unwrap();
+            assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("a page"), "{name}: {reply}");
+            assert_eq!(running.status(&topology), None);
+            running.stop().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_start_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let topology = Topology::best().unwrap();
+        let hopeless = Settings { connections: 0, ..settings(folder.path()) };
+        let started = recipe::nginx(&topology, &hopeless)
+            .and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
+        match started {
+            Err(error @ StartError::NotInstalled(_)) => println!("skipped: {error}"),
+            Err(StartError::Died(status, reason)) => {
+                assert!(!status.success());
+                assert!(reason.contains("worker_connections"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! How each server is set up: its command line and configuration.
+//!
+//! Others get what their operators give them for static files: one event loop, sendfile, files kept open,
+//! keep-alive without a bound, no access log. Each runs so that nothing outlives us: nginx with
+//! `master_process off`, the same loop without a supervisor; Apache in the foreground, in our process group, not
+//! as root, as which it refuses to serve.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use base::{Limit, Nanos};
+use tempfile::TempDir;
+
+use super::{Settings, StartError};
+use crate::stage::owner;
+use crate::stage::topology::Topology;
+
+/// Apache's processes (prefork), as many as the SMPED paper gave it.
+const PREFORK_PROCESSES: u32 = 150;
+/// Apache's threads (event).
+const EVENT_THREADS: u32 = 128;
+
+/// How a server is known to be ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It is ours and says where it listens, for clients and for us.
+    Announces,
+    /// It takes connections.
+    Connects(SocketAddr),
+    /// It answers a request, in whatever way. Some listen before they have read their whole configuration.
+    Replies(SocketAddr),
+    /// It answers a GET of a path with a status below 400.
+    Answers(SocketAddr, String),
+    /// It writes a line with a text in it.
+    Says(SocketAddr, String),
+}
+
+/// Everything that is needed to start a server.
+#[derive(Debug)]
+pub struct Recipe {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Variables beside those of our own environment.
+    pub environment: Vec<(String, String)>,
+    /// How it is known to be ready.
+    pub readiness: Readiness,
+    /// Its configuration and whatever it writes.
+    pub folder: Option<TempDir>,
+}
+
+/// `inrush serve` with more flags, which win over those that all servers have in common.
+///
+/// # Errors
+/// When this program's own file is gone.
+pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Result<Recipe, StartError> {
+    let program = sys::process::this_program().map_err(|error| StartError::Io("find this program", error))?;
+    let any_port = format!("{}:0", topology.server.addresses[0]);
+    let cpus: Vec<String> = topology.server.cpus.iter().map(usize::to_string).collect();
+    let common = [
+        ("--listen", any_port.clone()),
+        ("--admin", any_port),
+        ("--cpus", cpus.join(",")),
+        ("--backlog", settings.backlog.to_string()),
+        ("--max-connections", settings.connections.to_string()),
+    ];
+    let mut arguments: Vec<OsString> = vec!["serve".into(), settings.root.clone().into()];
+    let given = |flag: &str| flags.iter().any(|given| given.split('=').next() == Some(flag));
+    let common = common.into_iter().filter(|(flag, _)| !given(flag));
+    arguments.extend(common.flat_map(|(flag, value)| [flag.into(), value.into()]));
+    arguments.extend(flags.iter().map(OsString::from));
+    Ok(Recipe { program, arguments, environment: Vec::new(), readiness: Readiness::Announces, folder: None })
+}
+
+/// Flags of one event loop of ours with an accept limit, whose requests cost more than they would.
+pub fn one_loop(accept_limit: Limit, burn: Nanos) -> Vec<String> {
+    let settings = [
+        ("--arch", "sped".to_owned()),
+        ("--dispatch", "epoll".to_owned()),
+        ("--workers", "1".to_owned()),
+        ("--accept-limit", accept_limit.to_string()),
+        ("--burn", burn.to_string()),
+    ];
+    settings.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+}
+
+/// What the recipes of others begin with.
+struct Kitchen {
+    program: PathBuf,
+    address: SocketAddr,
+    folder: TempDir,
+}
+
+impl Kitchen {
+    fn of(name: &str, topology: &Topology) -> Result<Kitchen, StartError> {
+        let program =
+            sys::process::find_program(name).ok_or_else(|| StartError::NotInstalled(name.to_owned()))?;
+        let address = topology.server.free_port().map_err(|error| StartError::Io("find it a port", error))?;
+        let folder = owner::temporary_folder().map_err(|error| StartError::Io("make it a folder", error))?;
+        Ok(Kitchen { program, address, folder })
+    }
+
+    /// Writes the configuration, in which `~F`, `~A`, `~I`, `~P` and `~R` stand for folder, address, IP, port and root.
+    fn recipe(self, text: &str, root: &Path, words: &[&str]) -> Result<Recipe, StartError> {
+        let (folder, conf) = (self.folder.path(), self.folder.path().join("server.conf"));
+        let text = text
+            .replace("~F", &folder.display().to_string())
+            .replace("~A", &self.address.to_string())
+            .replace("~I", &self.address.ip().to_string())
+            .replace("~P", &self.address.port().to_string())
+            .replace("~R", &root.display().to_string().replace('\\', "\\\\").replace('"', "\\\""));
+        fs::write(&conf, text).map_err(|error| StartError::Io("write its configuration", error))?;
+        let place = |word: &&str| match *word {
+            "~F" => folder.as_os_str().to_owned(),
+            "~C" => conf.as_os_str().to_owned(),
+            other => other.into(),
+        };
+        Ok(Recipe {
+            program: self.program,
+            arguments: words.iter().map(place).collect(),
+            environment: Vec::new(),
+            readiness: Readiness::Replies(self.address),
+            folder: Some(self.folder),
+        })
+    }
+}
+
+/// nginx, one event loop, as its operators set it up for files of all sizes.
+///
+/// # Errors
+/// [`StartError`] where it is not installed or its configuration not written.
+pub fn nginx(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+    nginx_sending("sendfile on; tcp_nopush on;", topology, settings)
+}
+
+/// nginx for small files alone: head and content leave in one call.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn nginx_no_sendfile(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+    nginx_sending("sendfile off;", topology, settings)
+}
+
+fn nginx_sending(how: &str, topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+    let kitchen = Kitchen::of("nginx", topology)?;
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path \"~F/{kind}\";\n"))
+        .concat();
+    let text = format!(
+        "daemon off;
+master_process off;
+worker_processes 1;
+worker_rlimit_nofile {descriptors};
+pid \"~F/nginx.pid\";
+error_log stderr crit;
+events {{
+    use epoll;
+    worker_connections {connections};
+}}
+http {{
+    access_log off;
+    {how}
+    keepalive_timeout 60s;
+    keepalive_requests 1000000000;
+    open_file_cache max=10000 inactive=60s;
+    open_file_cache_valid 60s;
+    types {{ text/html html; }}
+    default_type application/octet-stream;
+{temporary}    server {{
+        listen ~A backlog={backlog};
+        root \"~R\";
+    }}
+}}
+",
+        connections = settings.connections,
+        descriptors = settings.connections + 1000,
+        backlog = settings.backlog,
+    );
+    kitchen.recipe(&text, &settings.root, &["-p", "~F", "-c", "~C", "-e", "stderr"])
+}
+
+/// lighttpd, one event loop. Its counter of requests on a connection has 16 bits, and it keeps a
+/// descriptor for a file beside each connection.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn lighttpd(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+    let kitchen = Kitchen::of("lighttpd", topology)?;
+    let text = format!(
+        "server.document-root = \"~R\"
+server.bind = \"~I\"
+server.port = ~P
+server.listen-backlog = {backlog}
+server.max-connections = {connections}
+server.max-fds = {descriptors}
+server.max-keep-alive-requests = 65535
+server.max-keep-alive-idle = 60
+server.event-handler = \"linux-sysepoll\"
+server.network-backend = \"sendfile\"
+mimetype.assign = ( \".html\" => \"text/html\" )
+",
+        backlog = settings.backlog,
+        connections = settings.connections,
+        descriptors = 2 * settings.connections,
+    );
+    kitchen.recipe(&text, &settings.root, &["-D", "-f", "~C"])
+}
+
+/// h2o, one event loop. It has no setting for its backlog, which net.core.somaxconn bounds.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn h2o(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+    let kitchen = Kitchen::of("h2o", topology)?;
+    let user = if is_root() { "user: root\n" } else { "" };
+    let text = format!(
+        "{user}num-threads: 1
+max-connections: {connections}
+http1-request-timeout: 60
+listen:
+  host: ~I
+  port: ~P
+hosts:
+  default:
+    paths:
+      /:
+        file.dir: \"~R\"
+",
+        connections = settings.connections,
+    );
+    kitchen.recipe(&text, &settings.root, &["-c", "~C"])
+}
+
+/// Apache with a process for each connection.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn apache_prefork(
+    topology: &Topology,
+    settings: &Settings,
+    workers: Option<u32>,
+) -> Result<Recipe, StartError> {
+    let processes = workers.unwrap_or(PREFORK_PROCESSES);
+    let pool = format!(
+        "ServerLimit {processes}
+StartServers {processes}
+MinSpareServers {processes}
+MaxSpareServers {processes}
+MaxRequestWorkers {processes}
+"
+    );
+    apache(topology, settings, "mpm_prefork", &pool, "-DFOREGROUND")
+}
+
+/// Apache with one event loop and a thread for each request.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn apache_event(
+    topology: &Topology,
+    settings: &Settings,
+    workers: Option<u32>,
+) -> Result<Recipe, StartError> {
+    let threads = workers.unwrap_or(EVENT_THREADS);
+    let pool = format!(
+        "ServerLimit 1
+StartServers 1
+ThreadLimit {threads}
+ThreadsPerChild {threads}
+MaxRequestWorkers {threads}
+AsyncRequestWorkerFactor 256
+"
+    );
+    apache(topology, settings, "mpm_event", &pool, "-X")
+}
+
+/// Apache refuses to serve as root, so there it is started as nobody, and told once more to end with us.
+fn apache(
+    topology: &Topology,
+    settings: &Settings,
+    mpm: &str,
+    pool: &str,
+    mode: &str,
+) -> Result<Recipe, StartError> {
+    let kitchen = Kitchen::of("apache2", topology)?;
+    let modules = Path::new("/usr/lib/apache2/modules");
+    let missing =
+        [mpm, "authz_core", "mime"].into_iter().find(|name| !modules.join(format!("mod_{name}.so")).exists());
+    if let Some(missing) = missing {
+        return Err(StartError::NotInstalled(format!("apache2's mod_{missing}")));
+    }
+    let load = |name: &str| format!("LoadModule {name}_module {}/mod_{name}.so\n", modules.display());
+    let text = format!(
+        "{modules}ServerRoot \"~F\"
+ServerName localhost
+PidFile \"~F/apache.pid\"
+DefaultRuntimeDir \"~F\"
+ErrorLog \"~F/error.log\"
+Listen ~A
+ListenBacklog {backlog}
+{pool}KeepAlive On
+MaxKeepAliveRequests 0
+KeepAliveTimeout 60
+EnableSendfile On
+TypesConfig /dev/null
+AddType text/html .html
+DocumentRoot \"~R\"
+<Directory \"~R\">
+    Require all granted
+    AllowOverride None
+</Directory>
+",
+        modules = [mpm, "authz_core", "mime"].map(load).concat(),
+        backlog = settings.backlog,
+    );
+    let mut recipe = kitchen.recipe(&text, &settings.root, &[mode, "-f", "~C"])?;
+    if is_root() {
+        let setpriv = sys::process::find_program("setpriv");
+        let setpriv = setpriv.ok_or_else(|| StartError::NotInstalled("setpriv".to_owned()))?;
+        let flags = ["--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL"];
+        let apache = std::mem::replace(&mut recipe.program, setpriv).into_os_string();
+        let words = flags.map(OsString::from).into_iter().chain([apache]);
+        recipe.arguments.splice(0..0, words);
+    }
+    Ok(recipe)
+}
+
+/// Any command, in whose words names in braces stand for what we choose.
+///
+/// # Errors
+/// [`StartError`] for want of a port or a folder.
+pub fn command(
+    topology: &Topology,
+    settings: &Settings,
+    words: &[String],
+    ready: impl FnOnce(SocketAddr) -> Readiness,
+) -> Result<Recipe, StartError> {
+    let address = topology.server.free_port().map_err(|error| StartError::Io("find it a port", error))?;
+    let make = |error: io::Error| StartError::Io("make it a folder", error);
+    let folder = owner::temporary_folder().map_err(make)?;
+    let cpus: Vec<String> = topology.server.cpus.iter().map(usize::to_string).collect();
+    let value_of = |name: &str| match name {
+        "address" => Some(address.to_string()),
+        "ip" => Some(address.ip().to_string()),
+        "port" => Some(address.port().to_string()),
+        "root" => Some(settings.root.display().to_string()),
+        "folder" => Some(folder.path().display().to_string()),
+        "backlog" => Some(settings.backlog.to_string()),
+        "connections" => Some(settings.connections.to_string()),
+        "cpus" => Some(cpus.join(",")),
+        _ => None,
+    };
+    let mut words = words.iter().map(|word| experiment::fill(word, value_of));
+    let program =
+        words.next().ok_or_else(|| StartError::NotInstalled("a command without words".to_owned()))?;
+    Ok(Recipe {
+        program: program.into(),
+        arguments: words.map(OsString::from).collect(),
+        environment: Vec::new(),
+        readiness: ready(address),
+        folder: Some(folder),
+    })
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

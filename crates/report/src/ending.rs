@@ -1,0 +1,52 @@
+//! The end of an offered request, with the name and the colour that every page gives it.
+
+use record::Outcome;
+
+/// How an offered request ended, or that it had not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The request ended.
+    Ended(Outcome),
+    /// The request had not ended when the run did.
+    InFlight,
+}
+
+impl Ending {
+    /// The name that a reader sees.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ending::Ended(Outcome::Ok) => "correct reply",
+            Ending::Ended(Outcome::StatusError) => "error status",
+            Ending::Ended(Outcome::Shed) => "turned away (503)",
+            Ending::Ended(Outcome::Refused) => "connection refused",
+            Ending::Ended(Outcome::Unreachable) => "unreachable",
+            Ending::Ended(Outcome::Reset) => "reset or cut short",
+            Ending::Ended(Outcome::TlsFailed) => "no TLS",
+            Ending::Ended(Outcome::Malformed) => "malformed reply",
+            Ending::Ended(Outcome::WrongBody) => "wrong content",
+            Ending::Ended(Outcome::ConnectTimeout) => "connect time-out",
+            Ending::Ended(Outcome::ResponseTimeout) => "response time-out",
+            Ending::Ended(Outcome::NoPort) => "client: no port",
+            Ending::Ended(Outcome::NoDescriptor) => "client: no descriptor",
+            Ending::Ended(Outcome::NoTime) => "client: too late",
+            Ending::InFlight => "in flight at the end",
+        }
+    }
+
+    /// The CSS class of its colour. All outcomes that the generator is to blame for share one.
+    pub fn class(self) -> &'static str {
+        match self {
+            Ending::Ended(Outcome::Ok) => "o-ok",
+            Ending::Ended(Outcome::StatusError) => "o-status",
+            Ending::Ended(Outcome::Shed) => "o-shed",
+            Ending::Ended(Outcome::Refused) => "o-refused",
+            Ending::Ended(Outcome::Unreachable) => "o-unreachable",
+            Ending::Ended(Outcome::Reset) => "o-reset",
+            Ending::Ended(Outcome::TlsFailed | Outcome::Malformed | Outcome::WrongBody) => "o-malformed",
+            Ending::Ended(Outcome::ConnectTimeout) => "o-connect",
+            Ending::Ended(Outcome::ResponseTimeout) => "o-response",
+            Ending::Ended(Outcome::NoPort | Outcome::NoDescriptor | Outcome::NoTime) => "o-client",
+            Ending::InFlight => "o-flight",
+        }
+    }
+}

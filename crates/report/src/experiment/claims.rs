@@ -1,0 +1,195 @@
+//! Claims in words: the expectation, the measurement and the judgement.
+//!
+//! A finding of a paper is reproduced or refuted; a claim of one's own holds or does not hold. `summary.json` has the
+//! first pair for both.
+
+use serde::Serialize;
+
+use crate::format::{count, multiple, percent, plural, rate, time};
+use analysis::claims::{Expectation, Judged, Judgement, Origin, Scale};
+
+/// The judgement in a word or three.
+fn word(origin: Origin, judgement: Judgement) -> &'static str {
+    match (origin, judgement) {
+        (Origin::Paper, judgement) => judgement.word(),
+        (Origin::Own, Judgement::Reproduced) => "holds",
+        (Origin::Own, Judgement::Refuted) => "does not hold",
+        (Origin::Own, Judgement::Undecided) => "undecided",
+    }
+}
+
+/// A line of the table of claims.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClaimRow {
+    /// The experiment's name.
+    pub experiment: String,
+    /// Its section on a page.
+    pub anchor: String,
+    /// The statement.
+    pub claim: String,
+    /// What the paper found; empty where it says nothing.
+    pub paper: String,
+    /// `at least 1.2×`.
+    pub expected: String,
+    /// `1.39×`, or a dash.
+    pub measured: String,
+    /// `1.31× to 1.45×`; empty where there is none.
+    pub interval: String,
+    /// `95 %`; empty where there is nothing to be sure of.
+    pub confidence: String,
+    /// `reproduced`, `refuted` or `undecided`; of one's own claim `holds`, `does not hold` or `undecided`.
+    pub judged: &'static str,
+    /// The class of the judgement in the style sheet, which is the same for both.
+    pub class: &'static str,
+    /// A mark that goes with it, so that no reader depends on colour.
+    pub sign: &'static str,
+    /// Why, and on how many measurements.
+    pub because: String,
+}
+
+/// How many claims came out how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Score {
+    /// All of them.
+    pub claims: usize,
+    /// Reproduced.
+    pub reproduced: usize,
+    /// Refuted.
+    pub refuted: usize,
+    /// Undecided.
+    pub undecided: usize,
+}
+
+impl Score {
+    /// The score of some claims.
+    pub fn of<'a>(claims: impl Iterator<Item = &'a Judged>) -> Score {
+        let mut score = Score::default();
+        for claim in claims {
+            score.claims += 1;
+            match claim.judged {
+                Judgement::Reproduced => score.reproduced += 1,
+                Judgement::Refuted => score.refuted += 1,
+                Judgement::Undecided => score.undecided += 1,
+            }
+        }
+        score
+    }
+
+    /// `5 of 7 claims reproduced, 1 refuted, 1 undecided.`, or `5 of 7 claims hold, 1 does not, 1 is undecided.`
+    pub fn sentence(&self, origin: Origin) -> String {
+        let all = plural(self.claims, "claim", "claims");
+        let Score { reproduced, refuted, undecided, .. } = self;
+        match origin {
+            Origin::Paper => {
+                format!("{reproduced} of {all} reproduced, {refuted} refuted, {undecided} undecided.")
+            }
+            Origin::Own => format!(
+                "{reproduced} of {all} {}, {}, {}.",
+                if *reproduced == 1 || self.claims == 1 { "holds" } else { "hold" },
+                plural(*refuted, "does not", "do not"),
+                plural(*undecided, "is undecided", "are undecided"),
+            ),
+        }
+    }
+}
+
+/// A claim in words.
+pub fn row(judged: &Judged, origin: Origin) -> ClaimRow {
+    let show = |value: f64| show(judged.scale, value);
+    let left_out = match judged.left_out {
+        0 => String::new(),
+        count => format!("; {} left out for a flaw", plural(count, "trial", "trials")),
+    };
+    let samples = match judged.samples {
+        0 => String::new(),
+        count => format!(" ({})", plural(count, "measurement", "measurements")),
+    };
+    ClaimRow {
+        experiment: judged.experiment.clone(),
+        anchor: super::anchor(&judged.experiment),
+        claim: judged.claim.clone(),
+        paper: judged.paper.clone().unwrap_or_default(),
+        expected: expected(&judged.expected, show),
+        measured: judged.measured.map_or("–".to_owned(), show),
+        interval: judged.interval.map_or(String::new(), |[low, high]| {
+            format!("{} to {}", self::show(judged.scale, low), self::show(judged.scale, high))
+        }),
+        confidence: if judged.interval.is_some() && judged.confidence > 0.0 {
+            percent(judged.confidence)
+        } else {
+            String::new()
+        },
+        judged: word(origin, judged.judged),
+        class: judged.judged.word(),
+        sign: match judged.judged {
+            Judgement::Reproduced => "✓",
+            Judgement::Refuted => "✗",
+            Judgement::Undecided => "?",
+        },
+        because: format!("{}{samples}{left_out}", judged.because),
+    }
+}
+
+fn expected(expected: &Expectation, show: impl Fn(f64) -> String) -> String {
+    if !expected.best.is_empty() {
+        return format!("best: {}", expected.best.join(" or "));
+    }
+    match (expected.at_least, expected.at_most) {
+        (Some(low), Some(high)) => format!("{} to {}", show(low), show(high)),
+        (Some(low), None) => format!("at least {}", show(low)),
+        (None, Some(high)) => format!("at most {}", show(high)),
+        (None, None) => String::new(),
+    }
+}
+
+/// A number as its scale is written.
+fn show(scale: Scale, value: f64) -> String {
+    match scale {
+        Scale::Ratio => multiple(value),
+        Scale::Slope => format!("{value:.2}"),
+        Scale::Number => count(value),
+        Scale::PerSecond => rate(value),
+        Scale::Milliseconds => time(value * 1e6),
+        Scale::Microseconds => time(value * 1e3),
+        Scale::Share => percent(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_in_their_scale() {
+        let shown = [
+            (Scale::Ratio, 1.394),
+            (Scale::Slope, -0.004),
+            (Scale::Number, 3012.0),
+            (Scale::PerSecond, 11_849.0),
+            (Scale::Milliseconds, 140.0),
+            (Scale::Microseconds, 140.0),
+            (Scale::Share, 0.8),
+        ]
+        .map(|(scale, value)| show(scale, value));
+        assert_eq!(shown, ["1.39×", "-0.00", "3.01k", "11.8k/s", "140 ms", "140 µs", "80 %"]);
+    }
+
+    #[test]
+    fn claims_of_papers_are_reproduced_and_own_claims_hold() {
+        let score = Score { claims: 7, reproduced: 5, refuted: 1, undecided: 1 };
+        assert_eq!(score.sentence(Origin::Paper), "5 of 7 claims reproduced, 1 refuted, 1 undecided.");
+        assert_eq!(score.sentence(Origin::Own), "5 of 7 claims hold, 1 does not, 1 is undecided.");
+        let one = Score { claims: 1, undecided: 1, ..Score::default() };
+        assert_eq!(one.sentence(Origin::Own), "0 of 1 claim holds, 0 do not, 1 is undecided.");
+    }
+
+    #[test]
+    fn expectations_in_words() {
+        let words = |at_least, at_most| expected(&Expectation { at_least, at_most, best: vec![] }, multiple);
+        assert_eq!(words(Some(1.2), None), "at least 1.2×");
+        assert_eq!(words(None, Some(2.0)), "at most 2×");
+        assert_eq!(words(Some(1.2), Some(2.0)), "1.2× to 2×");
+        let best = Expectation { best: vec!["10".to_owned(), "50".to_owned()], ..Expectation::default() };
+        assert_eq!(expected(&best, multiple), "best: 10 or 50");
+    }
+}

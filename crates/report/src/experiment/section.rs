@@ -1,0 +1,116 @@
+//! What a page shows of one experiment; a run of several has one section for each.
+
+use analysis::Analysed;
+use record::experiment::Form;
+use record::{Manifest, TopologyKind};
+use serde::Serialize;
+
+use super::claims::{self, ClaimRow, Score};
+use super::figures::{self, FigureView};
+use super::tables::{self, TrialTable};
+use super::{anchor, warnings};
+use crate::format::{date, plural};
+use crate::table::{Table, command_line, machine};
+
+/// One experiment on a page.
+#[derive(Serialize)]
+pub struct Section {
+    /// Unique on the page.
+    pub anchor: String,
+    /// Its title.
+    pub title: String,
+    /// What is asked, in paragraphs.
+    pub about: Vec<String>,
+    /// Which paper it repeats.
+    pub paper: Option<String>,
+    /// How, when and where it was run, in a sentence or two.
+    pub how: String,
+    /// The claims, judged.
+    pub claims: Vec<ClaimRow>,
+    /// How many of them came out how.
+    pub score_sentence: String,
+    /// What to know first.
+    pub warnings: Vec<String>,
+    /// The figures.
+    pub figures: Vec<FigureView>,
+    /// How many lines the figure with the most has.
+    pub lines_most: usize,
+    /// What the servers could take.
+    pub capacities: Table,
+    /// Every attempt at every trial.
+    pub trials: TrialTable,
+    /// The servers' command lines.
+    pub servers: Table,
+    /// Where it comes from.
+    pub manifest: Table,
+    /// The experiment file.
+    pub text: String,
+    /// The command line that does it again.
+    pub again: String,
+    /// Where the run's folder is, seen from the page: empty, or ending in a slash.
+    pub base: String,
+}
+
+impl Section {
+    /// The section of a run whose folder lies at `base`, seen from the page.
+    pub fn new(analysed: &Analysed, base: &str) -> Section {
+        let (experiment, run) = (&analysed.experiment, &analysed.run.run);
+        let origin = analysed.origin();
+        let row = |judged| claims::row(judged, origin);
+        Section {
+            anchor: anchor(&run.name),
+            title: experiment.title.clone(),
+            about: paragraphs(&experiment.about),
+            paper: experiment.paper.clone(),
+            how: how(analysed),
+            score_sentence: Score::of(analysed.claims.iter()).sentence(origin),
+            claims: analysed.claims.iter().map(row).collect(),
+            warnings: warnings::warnings(analysed),
+            lines_most: analysed.plots.iter().map(|plot| plot.lines.len()).max().unwrap_or(0),
+            figures: figures::views(analysed, base),
+            capacities: tables::capacities(run),
+            trials: tables::trials(analysed, base),
+            servers: tables::servers(run),
+            manifest: machine(&run.schema, &run.manifest),
+            text: run.text.clone(),
+            again: command_line(&run.manifest.command),
+            base: base.to_owned(),
+        }
+    }
+}
+
+/// Text between empty lines, each on one line.
+fn paragraphs(text: &str) -> Vec<String> {
+    let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.split("\n\n").map(joined).filter(|part| !part.is_empty()).collect()
+}
+
+fn how(analysed: &Analysed) -> String {
+    let run = &analysed.run.run;
+    let Manifest { kernel, cpu, started_unix_s, .. } = &run.manifest;
+    let form = match run.form {
+        Form::Full => "The full form",
+        Form::Quick => "The quick form",
+    };
+    let place = match run.topology.kind {
+        TopologyKind::Namespaces => "in two network namespaces",
+        TopologyKind::Loopback => "on loopback",
+    };
+    format!(
+        "{form}: {}, {} of each point, {place}; Linux {kernel}, {cpu}, {}.",
+        plural(analysed.run.trials.len(), "trial", "trials"),
+        plural(run.trials as usize, "repetition", "repetitions"),
+        date(*started_unix_s),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_paragraph_are_joined() {
+        assert_eq!(paragraphs(" One\n  two.\n\n\nThree.\n"), ["One two.", "Three."]);
+        assert!(paragraphs("").is_empty());
+    }
+}

@@ -1,0 +1,112 @@
+//! The tables of an experiment: every attempt, what servers could take, and where it all comes from.
+
+use record::experiment::{METRICS, RunRecord, TrialRecord, Unit};
+use serde::Serialize;
+
+use crate::format::{count, number, percent, rate, time};
+use crate::table::{Table, command_line};
+use analysis::Analysed;
+
+/// Every attempt, each with a link to its record.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialTable {
+    /// The columns' names, without that of the record.
+    pub head: Vec<String>,
+    /// The attempts, in the order they were made.
+    pub rows: Vec<TrialRow>,
+}
+
+/// One attempt.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialRow {
+    /// Its place in the plan and the attempt.
+    pub name: String,
+    /// Its record, seen from the page.
+    pub record: String,
+    /// Whether it counts.
+    pub valid: bool,
+    /// Its numbers.
+    pub cells: Vec<String>,
+}
+
+/// Where an attempt's record lies, seen from the run's folder.
+pub fn record_file(order: u32, attempt: u32) -> String {
+    format!("trials/{order:04}-{attempt}.json")
+}
+
+/// Every attempt with all that was measured.
+pub fn trials(analysed: &Analysed, base: &str) -> TrialTable {
+    let mut all: Vec<&TrialRecord> = analysed.run.trials.iter().chain(&analysed.run.superseded).collect();
+    all.sort_by_key(|trial| (trial.order, trial.attempt));
+    let axes: Vec<&str> = analysed.experiment.axes.iter().map(|axis| axis.name.as_str()).collect();
+    let metrics: Vec<_> = METRICS
+        .iter()
+        .filter(|metric| all.iter().any(|trial| trial.metrics.contains_key(metric.name)))
+        .collect();
+    let head = ["server", "load"].into_iter().chain(axes.iter().copied());
+    let head =
+        head.chain(["repetition", "attempt", "flaws"]).chain(metrics.iter().map(|metric| metric.title));
+    let row = |trial: &&TrialRecord| {
+        let value = |axis: &&str| trial.axes.get(*axis).map_or("–".to_owned(), ToString::to_string);
+        let flaws: Vec<&str> = trial.flaws.iter().map(|flaw| flaw.name()).collect();
+        let flaws = match &trial.failure {
+            Some(failure) => format!("{}: {failure}", flaws.join(", ")),
+            None => flaws.join(", "),
+        };
+        let mut cells = vec![trial.server.clone(), trial.load.clone().unwrap_or_default()];
+        cells.extend(axes.iter().map(value));
+        cells.extend([(u64::from(trial.repeat) + 1).to_string(), trial.attempt.to_string(), flaws]);
+        cells.extend(metrics.iter().map(|metric| {
+            trial.metrics.get(metric.name).map_or("–".to_owned(), |value| show(metric.unit, *value))
+        }));
+        let record = format!("{base}{}", record_file(trial.order, trial.attempt));
+        let name = format!("{:04}-{}", trial.order, trial.attempt);
+        TrialRow { name, record, valid: trial.is_valid(), cells }
+    };
+    TrialTable { head: head.map(str::to_owned).collect(), rows: all.iter().map(row).collect() }
+}
+
+/// A metric's number in its unit.
+pub fn show(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::PerSecond => rate(value),
+        Unit::Milliseconds => time(value * 1e6),
+        Unit::Microseconds => time(value * 1e3),
+        Unit::Cores => number(value),
+        Unit::Count => count(value),
+        Unit::Share => percent(value),
+    }
+}
+
+/// What servers could take.
+pub fn capacities(run: &RunRecord) -> Table {
+    let row = |capacity: &record::experiment::CapacityRecord| {
+        let [low, high] = capacity.interval_per_s;
+        let at_least = if capacity.lower_bound_only { "at least " } else { "" };
+        vec![
+            capacity.server.clone(),
+            capacity.load.clone(),
+            format!("{at_least}{}", rate(capacity.per_s)),
+            format!("{} to {}", rate(low), rate(high)),
+        ]
+    };
+    Table {
+        head: ["server", "load", "capacity", "between"].map(str::to_owned).to_vec(),
+        rows: run.capacities.iter().map(row).collect(),
+    }
+}
+
+/// The servers' command lines.
+pub fn servers(run: &RunRecord) -> Table {
+    let row = |server: &record::experiment::ServerRecord| {
+        let command = match &server.excluded {
+            Some(reason) => format!("not measured: {reason}"),
+            None => command_line(&server.command),
+        };
+        vec![server.name.clone(), command]
+    };
+    Table {
+        head: ["server", "command line"].map(str::to_owned).to_vec(),
+        rows: run.servers.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,54 @@
+//! What a reader must know before believing an experiment's figures, one sentence each.
+
+use std::collections::BTreeMap;
+
+use record::experiment::Flaw;
+
+use crate::format::plural;
+use analysis::Analysed;
+
+/// The warnings, the gravest first.
+pub fn warnings(analysed: &Analysed) -> Vec<String> {
+    let run = &analysed.run.run;
+    let mut warnings = Vec::new();
+    let done = analysed.run.trials.len();
+    if !run.finished {
+        warnings.push(format!(
+            "The run was broken off: {done} of {} trials were made. The same command carries it on.",
+            run.planned
+        ));
+    }
+    warnings.extend(run.topology.warnings.iter().cloned());
+    warnings.extend(run.warnings.iter().cloned());
+    for server in &run.servers {
+        if let Some(reason) = &server.excluded {
+            warnings.push(format!("{} was not measured: {reason}.", server.name));
+        }
+    }
+    warnings.extend(flaws(analysed));
+    warnings
+}
+
+/// How many trials stand with a flaw after all attempts.
+fn flaws(analysed: &Analysed) -> Option<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for trial in &analysed.run.trials {
+        for one in &trial.flaws {
+            *counts.entry(one.name()).or_default() += 1;
+        }
+    }
+    let flawed = analysed.run.trials.iter().filter(|trial| !trial.is_valid()).count();
+    if flawed == 0 {
+        return None;
+    }
+    let kinds: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let verb = if flawed == 1 { "has" } else { "have" };
+    let dies = analysed.run.trials.iter().any(|trial| trial.flaws.contains(&Flaw::ServerDied));
+    let hint = if dies { " A server that dies under load is a result of its own." } else { "" };
+    Some(format!(
+        "{} of {} {verb} a flaw after all attempts and count for nothing ({}); they are drawn hollow.{hint}",
+        flawed,
+        plural(analysed.run.trials.len(), "trial", "trials"),
+        kinds.join(", "),
+    ))
+}

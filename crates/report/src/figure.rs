@@ -1,0 +1,63 @@
+//! A figure on a page: charts, a legend, and the same numbers as a table.
+//!
+//! Owns the shape that the templates read. The charts themselves are drawn by [`crate::svg`].
+
+use serde::Serialize;
+
+use crate::svg::{Look, swatch};
+use crate::table::Table;
+
+/// A figure of the page.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// Unique on the page.
+    pub id: &'static str,
+    /// What it shows.
+    pub heading: &'static str,
+    /// How to read it.
+    pub caption: String,
+    /// `full`, `half`: how much of the page's width it takes where there is enough.
+    pub width: &'static str,
+    /// Its charts.
+    pub panels: Vec<Panel>,
+    /// What the lines or colours mean.
+    pub keys: Vec<Key>,
+    /// The same in numbers.
+    pub table: Table,
+}
+
+/// A chart, in all its forms.
+#[derive(Clone, Debug, Serialize)]
+pub struct Panel {
+    /// Above the chart, where a figure has several.
+    pub heading: String,
+    /// The series it belongs to, where it belongs to one.
+    pub class: String,
+    /// The forms, as `svg` elements.
+    pub forms: Vec<String>,
+}
+
+/// A line of a legend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Key {
+    /// What it is called.
+    pub name: String,
+    /// The series it shows and hides; absent for a colour that is no series.
+    pub series: Option<usize>,
+    /// The class that gives it its colour.
+    pub class: String,
+    /// A sample, as an `svg` element; empty for a plain patch of colour.
+    pub swatch: String,
+}
+
+impl Key {
+    /// A measured line's.
+    pub fn of_line(index: usize, name: &str) -> Key {
+        Key {
+            name: name.to_owned(),
+            series: Some(index),
+            class: format!("s{index}"),
+            swatch: swatch(index, Look::Measured),
+        }
+    }
+}

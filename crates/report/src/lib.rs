@@ -1,0 +1,60 @@
+//! Reports: records as pages, tables and sentences to read.
+//!
+//! Owns drawing and wording, one module for each kind of result:
+//!
+//! - [`load`] is a run of the load generator, [`load_runs`] two of them compared.
+//! - [`capacity`] is a survey of a server.
+//! - [`study`] is a demonstration.
+//! - [`experiment`] is a run of an experiment, [`experiment_runs`] two of them compared, [`paper`] several of them in
+//!   one document.
+//!
+//! They share number formats ([`format`]), charts ([`svg`]), `frame` around every page, `record_page` for a single
+//! record, `figure` and `line_figure`, `table`, and the names of `ending`s.
+//!
+//! Invariants: every report is a pure function of the records, byte for byte. A page is one file that needs no network;
+//! it is complete without JavaScript, which only adds values under the pointer. Runs nothing, and does not judge one
+//! server against another: it shows them side by side.
+#![forbid(unsafe_code)]
+
+pub mod capacity;
+mod ending;
+pub mod experiment;
+pub mod experiment_runs;
+mod figure;
+pub mod format;
+mod frame;
+mod line_figure;
+pub mod load;
+pub mod load_runs;
+pub mod paper;
+mod record_page;
+pub mod study;
+pub mod svg;
+mod table;
+
+pub use frame::STYLE;
+
+use std::path::Path;
+
+use anyhow::bail;
+
+/// Whether this build draws figures as PNG files beside the SVG files.
+pub const DRAWS_PNG: bool = cfg!(feature = "png");
+
+/// Writes the report of a folder: of the run that it holds, or of all runs in its folders and of them together.
+///
+/// # Errors
+/// When it holds neither, and of reading and writing.
+pub fn write(dir: &Path) -> anyhow::Result<()> {
+    if record::experiment::Directory::new(dir).run()?.is_some() {
+        return experiment::write(dir);
+    }
+    let names = paper::runs_in(dir)?;
+    if names.is_empty() {
+        bail!("{} holds no run of an experiment: no experiment.json, nor folders with one", dir.display());
+    }
+    for name in &names {
+        experiment::write(&dir.join(name))?;
+    }
+    paper::write(dir, &names)
+}

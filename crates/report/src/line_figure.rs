@@ -1,0 +1,43 @@
+//! The fixed texts and the y axis of a figure that draws one quantity as lines.
+
+use crate::figure::{Figure, Key, Panel};
+use crate::svg::{AxisKind, AxisSpec, Unit};
+use crate::table::Table;
+
+/// A quantity that is drawn as lines, in one chart.
+pub(crate) struct LineFigure {
+    /// The figure's, unique on its page.
+    pub id: &'static str,
+    /// What the figure shows.
+    pub heading: &'static str,
+    /// How to read it.
+    pub caption: &'static str,
+    /// What the y axis is called.
+    pub title: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// How it is divided.
+    pub kind: AxisKind,
+    /// A value in words.
+    pub show: fn(f64) -> String,
+}
+
+impl LineFigure {
+    /// The y axis.
+    pub fn axis(&self) -> AxisSpec {
+        AxisSpec::new(self.title, self.kind, self.unit)
+    }
+
+    /// The figure: one chart in these forms, its legend, and its numbers.
+    pub fn figure(&self, forms: Vec<String>, keys: Vec<Key>, table: Table) -> Figure {
+        Figure {
+            id: self.id,
+            heading: self.heading,
+            caption: self.caption.to_owned(),
+            width: "full",
+            panels: vec![Panel { heading: String::new(), class: String::new(), forms }],
+            keys,
+            table,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The tables of a run: its ledger, its latencies, its populations and its connections.
+
+use record::{Latency, LoadResult, Outcomes};
+
+use crate::ending::Ending;
+use crate::format::{longer_than, percent, rate, time};
+use crate::table::Table;
+
+fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: Vec<[String; COLUMNS]>) -> Table {
+    Table { head: head.map(str::to_owned).to_vec(), rows: rows.into_iter().map(|row| row.to_vec()).collect() }
+}
+
+/// What became of what was offered in the measured time; the retries among it apart, where there were some.
+pub fn ledger(result: &LoadResult) -> Table {
+    let offered = result.offered.max(1) as f64;
+    let share = |count: u64| percent(count as f64 / offered);
+    let retries = |count: u64| if result.retries.offered > 0 { count.to_string() } else { "–".to_owned() };
+    let mut rows = vec![[
+        "offered".to_owned(),
+        result.offered.to_string(),
+        share(result.offered),
+        retries(result.retries.offered),
+    ]];
+    for (outcome, count) in result.outcomes.iter().filter(|(_, count)| *count > 0) {
+        let name = Ending::Ended(outcome).name().to_owned();
+        rows.push([name, count.to_string(), share(count), retries(result.retries.outcomes.get(outcome))]);
+    }
+    let left = result.in_flight_at_end;
+    let name = Ending::InFlight.name().to_owned();
+    rows.push([name, left.to_string(), share(left), retries(result.retries.in_flight_at_end)]);
+    table(["what became of it", "requests", "share", "of them retries"], rows)
+}
+
+/// The complete replies to what was offered in the measured time, by status code.
+pub fn statuses(result: &LoadResult) -> Table {
+    let all = result.statuses.total().max(1) as f64;
+    let row = |(code, count): (u16, u64)| [code.to_string(), count.to_string(), percent(count as f64 / all)];
+    table(["status code", "replies", "share"], result.statuses.iter().map(row).collect())
+}
+
+/// The distributions of the measured time.
+pub fn latency(result: &LoadResult) -> Table {
+    let kinds = [
+        ("latency from the intended time", result.latency_intended_ns),
+        ("latency from sending", result.latency_sent_ns),
+        ("connect", result.connect_ns),
+        ("lateness of the generator", Latency::from(result.lateness_ns)),
+    ];
+    let row = |(name, times): (&str, Latency)| {
+        let Latency { answered, unanswered, p50, p90, p95, p99, p999, max, .. } = times;
+        let counts = [name.to_owned(), answered.count.to_string(), unanswered.to_string()];
+        let quantiles = [p50, p90, p95, p99, p999, max].map(|value| quantile(&times, value));
+        let mut cells = counts.into_iter().chain(quantiles);
+        std::array::from_fn::<_, 9, _>(|_| cells.next().unwrap_or_default())
+    };
+    let head = ["", "answered", "unanswered", "median", "p90", "p95", "p99", "p99.9", "largest"];
+    table(head, kinds.into_iter().map(row).collect())
+}
+
+/// A percentile of all: one that falls among the unanswered is longer than could be seen.
+pub fn quantile(of: &Latency, value: Option<u64>) -> String {
+    match value {
+        Some(ns) => time(ns as f64),
+        None if of.all() == 0 => "–".to_owned(),
+        None => longer_than(of.beyond_ns),
+    }
+}
+
+/// The clients beside the measured traffic.
+pub fn populations(result: &LoadResult) -> Table {
+    let rows = result.populations.iter().map(|(name, beside)| {
+        let latency = &beside.latency_intended_ns;
+        [
+            name.clone(),
+            format!("{} of {}", beside.open_at_start, beside.clients),
+            beside.open_at_end.to_string(),
+            rate(beside.replies_per_s),
+            quantile(latency, latency.p50),
+            quantile(latency, latency.p99),
+            beside.offered.to_string(),
+            endings(&beside.outcomes),
+        ]
+    });
+    let head =
+        ["", "open at the start", "at the end", "replies", "median", "p99", "offered", "what became of it"];
+    table(head, rows.collect())
+}
+
+/// `correct reply 12, connect time-out 3`.
+fn endings(outcomes: &Outcomes) -> String {
+    let seen = outcomes.iter().filter(|(_, count)| *count > 0);
+    let shown: Vec<String> =
+        seen.map(|(outcome, count)| format!("{} {count}", Ending::Ended(outcome).name())).collect();
+    if shown.is_empty() { "–".to_owned() } else { shown.join(", ") }
+}
+
+/// Connections, handshakes, and what the generator itself needed.
+pub fn connections(result: &LoadResult) -> Table {
+    let mut rows = vec![
+        ["connections attempted".to_owned(), result.connections.attempted.to_string()],
+        ["connections established".to_owned(), result.connections.established.to_string()],
+        ["sockets open at most".to_owned(), result.connections.sockets_peak.to_string()],
+        ["the generator's processor time".to_owned(), format!("{} of a core", percent(result.generator_cpu))],
+    ];
+    if let Some(handshakes) = &result.handshakes {
+        let shown = |count: u64, per_s: f64| format!("{count} ({})", rate(per_s));
+        rows.push(["full TLS handshakes".to_owned(), shown(handshakes.full, handshakes.full_per_s)]);
+        rows.push(["resumed TLS handshakes".to_owned(), shown(handshakes.resumed, handshakes.resumed_per_s)]);
+    }
+    table(["what", "value"], rows)
+}

@@ -1,0 +1,80 @@
+//! Two runs of load side by side, as a table for the terminal.
+
+use std::fmt::Write;
+
+use crate::format::{multiple, number, percent, printable, rate, time};
+use analysis::load_runs::{Change, Comparison, Row};
+
+/// The table, how to read it, and what makes it doubtful.
+pub fn text(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    write_all(&mut out, comparison).expect("writing to a string");
+    out
+}
+
+fn write_all(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
+    for (letter, (name, intervals)) in
+        ["A", "B"].iter().zip(comparison.names.iter().zip(comparison.intervals))
+    {
+        writeln!(out, "{letter}  {}, {intervals} measured intervals", printable(name))?;
+    }
+    writeln!(out, "\n{:<14} {:>10} {:>10} {:>8}  {:<18}", "", "A", "B", "B / A", "95 % interval")?;
+    comparison.rows.iter().try_for_each(|row| line(out, row))?;
+    let [one, other] = comparison.block;
+    let blocks = if one == other { one.to_string() } else { format!("{one} (A) and {other} (B)") };
+    writeln!(
+        out,
+        "\nLatencies are from the intended time, and means over the intervals of each interval's quantile. The 95 %\n\
+         intervals come from drawing the measured intervals again, {blocks} neighbours at a time; each row is judged\n\
+         by itself, and of twenty rows of equal servers one is off by chance."
+    )?;
+    writeln!(
+        out,
+        "They know nothing of what differs from one run of the same server to the next: before you believe a small\n\
+         difference, run both again, in turn."
+    )?;
+    comparison.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {}", printable(warning)))
+}
+
+/// A metric's name for people, and how its values are written.
+fn named(metric: &str) -> (&str, fn(f64) -> String) {
+    match metric {
+        "goodput_per_s" => ("goodput", rate),
+        "replies_per_s" => ("replies", rate),
+        "error_share" => ("errors", percent),
+        "latency_p50_ns" => ("latency p50", latency),
+        "latency_p90_ns" => ("latency p90", latency),
+        "latency_p99_ns" => ("latency p99", latency),
+        "latency_p999_ns" => ("latency p99.9", latency),
+        other => (other, number),
+    }
+}
+
+fn line(out: &mut String, row: &Row) -> std::fmt::Result {
+    let (name, show) = named(row.metric);
+    let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
+    let interval =
+        row.ci95.map_or("-".to_owned(), |ci95| format!("{} to {}", factor(ci95.low), factor(ci95.high)));
+    let word = match row.change {
+        Change::Better => "better",
+        Change::Worse => "WORSE",
+        Change::NoneSeen => "no difference seen",
+        Change::Unknown => "cannot be told",
+    };
+    writeln!(
+        out,
+        "{name:<14} {:>10} {:>10} {:>8}  {interval:<18} {word}",
+        or_none(row.first, show),
+        or_none(row.second, show),
+        or_none(row.ratio, factor)
+    )
+}
+
+fn factor(value: f64) -> String {
+    if value.is_infinite() { "∞".to_owned() } else { multiple(value) }
+}
+
+/// A latency; an infinite one falls among requests without a correct reply.
+fn latency(ns: f64) -> String {
+    if ns.is_infinite() { "unanswered".to_owned() } else { time(ns) }
+}

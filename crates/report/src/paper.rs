@@ -1,0 +1,140 @@
+//! Several experiments as one document: the papers' findings, and the measurements that reproduce or refute them.
+//!
+//! Owns the table of all claims at the top and the order of the sections; a section is what an experiment's own
+//! report says, and leads to it. An experiment whose records cannot be read is named and left out.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use record::experiment::Directory;
+use record::file::write_whole;
+use serde::Serialize;
+
+use analysis::Analysed;
+use analysis::claims::Origin;
+
+use crate::experiment::{ClaimRow, Score, Section, Summary, claims_table, push_section};
+use crate::frame::render;
+
+const TITLE: &str = "What the papers found, and what is found today";
+
+#[derive(Serialize)]
+struct Page {
+    title: &'static str,
+    version: String,
+    lede: String,
+    score: String,
+    claims: Vec<ClaimRow>,
+    warnings: Vec<String>,
+    sections: Vec<Section>,
+    lines_most: usize,
+}
+
+/// Writes the document of some runs, by the names of their folders in `out`, in this order: `report.html`,
+/// `report.md` and `summary.json`.
+///
+/// # Errors
+/// When none of them can be read, and of writing.
+pub fn write(out: &Path, names: &[String]) -> anyhow::Result<()> {
+    let mut runs = Vec::new();
+    let mut warnings = Vec::new();
+    for name in names {
+        match Analysed::read(&out.join(name)) {
+            Ok(analysed) => runs.push((name.as_str(), analysed)),
+            Err(error) => warnings.push(format!("{name} is left out: {error:#}.")),
+        }
+    }
+    if runs.is_empty() {
+        bail!("{} holds no run that can be read: {}", out.display(), warnings.join(" "));
+    }
+    let page = page(&runs, warnings);
+    let claims = runs.iter().flat_map(|(_, analysed)| &analysed.claims);
+    record::file::write(&out.join("summary.json"), &Summary::of(claims))?;
+    write_whole(&out.join("report.md"), markdown(&page).as_bytes())?;
+    write_whole(&out.join("report.html"), render("paper.html", &page).as_bytes())?;
+    Ok(())
+}
+
+/// The folders in a folder that hold a run, in the order in which they were started.
+///
+/// # Errors
+/// When the folder or a run's file in it cannot be read.
+pub fn runs_in(out: &Path) -> anyhow::Result<Vec<String>> {
+    let entries = std::fs::read_dir(out).with_context(|| format!("cannot read {}", out.display()))?;
+    let mut runs = Vec::new();
+    for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+        if let Some(run) = Directory::new(entry.path()).run()? {
+            runs.push((run.manifest.started_unix_s, entry.file_name().to_string_lossy().into_owned()));
+        }
+    }
+    runs.sort();
+    Ok(runs.into_iter().map(|(_, name)| name).collect())
+}
+
+fn page(runs: &[(&str, Analysed)], warnings: Vec<String>) -> Page {
+    let sections: Vec<Section> =
+        runs.iter().map(|(name, analysed)| Section::new(analysed, &format!("{}/", url_path(name)))).collect();
+    let manifest = &runs[0].1.run.run.manifest;
+    let lede = format!(
+        "{} experiments, most of them of papers from 1997 to 2004, on Linux {} ({}). Each claim is \
+         measured anew; it is reproduced or refuted when the whole interval of what was measured lies on one side of \
+         what was expected, and undecided otherwise.",
+        runs.len(),
+        manifest.kernel,
+        manifest.cpu
+    );
+    Page {
+        title: TITLE,
+        version: manifest.version.clone(),
+        lede,
+        score: score(runs),
+        claims: sections.iter().flat_map(|section| section.claims.iter().cloned()).collect(),
+        warnings,
+        lines_most: sections.iter().map(|section| section.lines_most).max().unwrap_or(0),
+        sections,
+    }
+}
+
+/// A sentence for the papers' claims, and one for our own.
+fn score(runs: &[(&str, Analysed)]) -> String {
+    let sentence = |origin: Origin| {
+        let of_it = runs.iter().filter(|(_, analysed)| analysed.origin() == origin);
+        let score = Score::of(of_it.flat_map(|(_, analysed)| &analysed.claims));
+        (score.claims > 0).then(|| score.sentence(origin))
+    };
+    let (papers, own) = (sentence(Origin::Paper), sentence(Origin::Own));
+    let own = own.map(|own| if papers.is_some() { format!("Of our own claims, {own}") } else { own });
+    [papers, own].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+fn markdown(page: &Page) -> String {
+    let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", page.title, page.lede, page.score);
+    out.push_str(&claims_table(&page.claims, true));
+    for warning in &page.warnings {
+        out.push_str(&format!("- {warning}\n"));
+    }
+    for section in &page.sections {
+        out.push_str(&format!("\n## {}\n\n", section.title));
+        push_section(&mut out, section, "###");
+    }
+    out
+}
+
+/// A folder's name as a part of a reference: what would end or split it is written by its number.
+fn url_path(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_folders_become_references() {
+        assert_eq!(url_path("brecht-userver"), "brecht-userver");
+        assert_eq!(url_path("a b#c?"), "a%20b%23c%3F");
+    }
+}

@@ -1,0 +1,196 @@
+//! From values to pixels, with ticks a reader can count by: 1, 2, 5 times a power of ten.
+
+use crate::format;
+
+/// Records are read from files and may hold anything: within these bounds no tick overflows.
+const SMALLEST: f64 = 1e-300;
+const LARGEST: f64 = 1e300;
+
+/// What an axis counts, and so how its ticks are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Something a second: `10k`.
+    Count,
+    /// Nanoseconds, written as time: `100 ms`.
+    Time,
+    /// A share of one: `50 %`.
+    Share,
+    /// Times something: `1.5×`.
+    Multiple,
+}
+
+impl Unit {
+    /// A value in this unit.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Unit::Count => format::count(value),
+            Unit::Time => format::time(value),
+            Unit::Share => format::percent(value),
+            Unit::Multiple => format::multiple(value),
+        }
+    }
+}
+
+/// An axis: its domain in values, its range in pixels, its ticks.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    low: f64,
+    high: f64,
+    from_px: f64,
+    to_px: f64,
+    logarithmic: bool,
+    /// Where ticks stand, in values, ascending; all within the domain.
+    pub ticks: Vec<f64>,
+}
+
+impl Axis {
+    /// From zero to a round number not below `max`, in about `count` steps.
+    pub fn to_round(max: f64, count: usize, px: (f64, f64)) -> Axis {
+        let max = positive_or_one(max);
+        let step = nice_at_least(max / count as f64);
+        let steps = (max / step - 1e-9).ceil().max(1.0);
+        Axis::linear(steps * step, step, px)
+    }
+
+    /// From zero to a little more than `max`: no room is given away.
+    pub fn to_value(max: f64, count: usize, px: (f64, f64)) -> Axis {
+        let max = positive_or_one(max);
+        Axis::linear(max * 1.02, nice_at_least(max / count as f64), px)
+    }
+
+    fn linear(high: f64, step: f64, (from_px, to_px): (f64, f64)) -> Axis {
+        let last = (high / step + 1e-9).floor() as u32;
+        let ticks = (0..=last).map(|index| f64::from(index) * step).collect();
+        Axis { low: 0.0, high, from_px, to_px, logarithmic: false, ticks }
+    }
+
+    /// So many equal steps, a tick in the middle of each.
+    pub fn places(count: usize, (from_px, to_px): (f64, f64)) -> Axis {
+        let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        let ticks = (0..count).map(f64::from).collect();
+        Axis { low: -0.5, high: f64::from(count) - 0.5, from_px, to_px, logarithmic: false, ticks }
+    }
+
+    /// Logarithmic, over the given positive values widened to round ones; others are left out, and
+    /// without any the axis spans one decade from 1.
+    pub fn log(values: impl Iterator<Item = f64>, (from_px, to_px): (f64, f64)) -> Axis {
+        let shown = values.filter(|value| value.is_finite() && *value > 0.0);
+        let (min, max) = shown
+            .map(|value| value.clamp(SMALLEST, LARGEST))
+            .fold((f64::INFINITY, 0.0_f64), |(min, max), value| (value.min(min), value.max(max)));
+        let (min, max) = if max > 0.0 { (min, max) } else { (1.0, 10.0) };
+        let low = nice_at_most(min);
+        let high = nice_at_least(max).max(nice_at_least(low * 1.5));
+        let decades = (high / low).log10();
+        let steps: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let first = low.log10().floor() as i32;
+        let last = high.log10().ceil() as i32;
+        let ticks = (first..=last)
+            .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
+            .filter(|tick| *tick >= low * (1.0 - 1e-9) && *tick <= high * (1.0 + 1e-9))
+            .collect();
+        Axis { low, high, from_px, to_px, logarithmic: true, ticks }
+    }
+
+    /// The pixel of a value, or nothing where this axis cannot show it: beyond the domain's end is
+    /// clamped, but zero has no place on a logarithmic axis.
+    pub fn place(&self, value: f64) -> Option<f64> {
+        if !value.is_finite() || (self.logarithmic && value <= 0.0) {
+            return None;
+        }
+        let along = if self.logarithmic {
+            (value / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        Some(self.from_px + along.clamp(0.0, 1.0) * (self.to_px - self.from_px))
+    }
+
+    /// Where the axis begins and ends, in pixels.
+    pub fn range_px(&self) -> (f64, f64) {
+        (self.from_px, self.to_px)
+    }
+}
+
+/// The domain needs an end beyond zero even where nothing was measured.
+fn positive_or_one(max: f64) -> f64 {
+    if max.is_finite() && max > 0.0 { max.clamp(SMALLEST, LARGEST) } else { 1.0 }
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below a positive value.
+fn nice_at_least(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let digit = value / power;
+    let step = [1.0, 2.0, 5.0].into_iter().find(|step| digit <= step * (1.0 + 1e-9));
+    step.unwrap_or(10.0) * power
+}
+
+/// The greatest of 1, 2, 5 times a power of ten that is not above a positive value.
+fn nice_at_most(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let digit = value / power;
+    let step = [5.0, 2.0].into_iter().find(|step| digit >= step * (1.0 - 1e-9));
+    step.unwrap_or(1.0) * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PX: (f64, f64) = (0.0, 100.0);
+
+    fn shown(axis: &Axis, unit: Unit) -> Vec<String> {
+        axis.ticks.iter().map(|tick| unit.show(*tick)).collect()
+    }
+
+    #[test]
+    fn linear_ticks_are_round_and_reach_the_largest_value() {
+        let ticks = |max| shown(&Axis::to_round(max, 5, PX), Unit::Count);
+        assert_eq!(ticks(11_800.0), ["0", "5k", "10k", "15k"]);
+        assert_eq!(ticks(10_000.0), ["0", "2k", "4k", "6k", "8k", "10k"]);
+        assert_eq!(ticks(0.07), ["0", "0.02", "0.04", "0.06", "0.08"]);
+        assert_eq!(ticks(3.0), ["0", "1", "2", "3"]);
+    }
+
+    #[test]
+    fn a_tight_axis_ends_just_after_the_last_value() {
+        let axis = Axis::to_value(36_000.0, 6, PX);
+        assert_eq!(shown(&axis, Unit::Count), ["0", "10k", "20k", "30k"]);
+        assert!(axis.place(36_000.0).unwrap() > 97.0);
+    }
+
+    #[test]
+    fn nothing_measured_still_makes_an_axis() {
+        for max in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MAX, 5e-324] {
+            let axis = Axis::to_round(max, 5, PX);
+            assert_eq!(axis.place(0.0), Some(0.0));
+            assert!(axis.ticks.len() > 1);
+        }
+        assert_eq!(Axis::log([].into_iter(), PX).ticks, [1.0, 2.0, 5.0, 10.0]);
+    }
+
+    #[test]
+    fn log_ticks_thin_out_over_many_decades() {
+        let few = Axis::log([0.8e6, 40e6].into_iter(), PX);
+        assert_eq!(shown(&few, Unit::Time), ["500 µs", "1 ms", "2 ms", "5 ms", "10 ms", "20 ms", "50 ms"]);
+        let many = Axis::log([90e3, 3e9].into_iter(), PX);
+        assert_eq!(shown(&many, Unit::Time), ["100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
+    }
+
+    #[test]
+    fn zero_has_no_place_on_a_log_axis_and_one_value_is_enough_for_one() {
+        let axis = Axis::log([0.0, 1.0].into_iter(), PX);
+        assert_eq!(axis.place(0.0), None);
+        assert_eq!(axis.place(-1.0), None);
+        assert_eq!(axis.place(f64::NAN), None);
+        assert_eq!(axis.place(1.0), Some(0.0));
+        assert_eq!(axis.ticks, [1.0, 2.0]);
+    }
+
+    #[test]
+    fn values_beyond_the_domain_stay_on_the_paper() {
+        let axis = Axis::to_round(10.0, 5, (200.0, 0.0));
+        assert_eq!(axis.place(1e300), Some(0.0));
+        assert_eq!(axis.place(5.0), Some(100.0));
+    }
+}

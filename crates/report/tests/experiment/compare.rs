@@ -1,0 +1,73 @@
+//! Two runs of the same experiment, one of them of a changed server.
+
+use analysis::experiment_runs::{Change, compare};
+use base::Seed;
+use experiment::Experiment;
+use report::experiment_runs::{of_folders, text};
+
+use super::fixture::{TEXT, run_with, write};
+
+fn changes(faster: fn(&str) -> f64) -> Vec<(String, String, Change)> {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let (first, second) = (run_with(5, Seed(1), |_| 1.0), run_with(5, Seed(2), faster));
+    let comparison = compare(&experiment, (&first, &second), 0.02);
+    let changed = comparison.rows.into_iter().filter(|row| row.change != Change::Same);
+    changed.map(|row| (row.server, row.metric, row.change)).collect()
+}
+
+#[test]
+fn equal_builds_are_equal() {
+    assert_eq!(changes(|_| 1.0), []);
+}
+
+#[test]
+fn a_slower_build_is_worse_and_a_faster_one_better() {
+    let slower = changes(|server| if server == "ten" { 0.9 } else { 1.0 });
+    assert!(slower.contains(&("ten".to_owned(), "replies_per_s".to_owned(), Change::Worse)), "{slower:?}");
+    assert!(slower.iter().all(|(server, _, _)| server == "ten"), "{slower:?}");
+    let faster = changes(|server| if server == "inf" { 1.2 } else { 1.0 });
+    assert!(faster.contains(&("inf".to_owned(), "replies_per_s".to_owned(), Change::Better)), "{faster:?}");
+    assert!(faster.iter().all(|(_, _, change)| *change != Change::Worse), "{faster:?}");
+}
+
+#[test]
+fn what_makes_runs_hard_to_compare_is_said() {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let (first, mut second) = (run_with(3, Seed(1), |_| 1.0), run_with(3, Seed(1), |_| 1.0));
+    second.run.manifest.kernel = "7.0".to_owned();
+    second.run.finished = false;
+    second.run.text.push('\n');
+    let comparison = compare(&experiment, (&first, &second), 0.02);
+    assert_eq!(comparison.warnings.len(), 3, "{:?}", comparison.warnings);
+    assert_eq!(comparison.worse().count(), 0);
+    second.trials.clear();
+    assert_eq!(compare(&experiment, (&first, &second), 0.02).rows, []);
+}
+
+#[test]
+fn the_table_for_the_terminal() {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let slower = |server: &str| if server == "ten" { 0.9 } else { 1.0 };
+    let (first, second) = (run_with(5, Seed(1), |_| 1.0), run_with(5, Seed(2), slower));
+    let mut comparison = compare(&experiment, (&first, &second), 0.02);
+    comparison.rows.retain(|row| row.metric == "replies_per_s");
+    insta::assert_snapshot!(text(&comparison));
+}
+
+#[test]
+fn folders_are_compared_run_by_run_and_what_has_nothing_in_common_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("a"), folder.path().join("b"));
+    for out in [&first, &second] {
+        for name in ["one", "two"] {
+            write(&run_with(3, Seed(1), |_| 1.0), &out.join(name));
+        }
+    }
+    assert_eq!(of_folders(&first, &second, 0.02).unwrap().len(), 2);
+    assert_eq!(of_folders(&first.join("one"), &second.join("two"), 0.02).unwrap().len(), 1);
+    let error = of_folders(&first, &second.join("two"), 0.02).unwrap_err().to_string();
+    assert!(error.starts_with("one folder holds a run, the other does not"), "{error}");
+    std::fs::create_dir(folder.path().join("c")).unwrap();
+    let error = of_folders(&first, &folder.path().join("c"), 0.02).unwrap_err().to_string();
+    assert!(error.ends_with("have no point in common: nothing can be compared"), "{error}");
+}
