@@ -1,12 +1,13 @@
-//! What /proc says of a process and of a network namespace.
+//! The memory of processes, and the connection attempts of a network namespace, for the benchmarks.
 //!
-//! Owns reading and parsing; `lab::stage::kernel` has what the server's side drops and how busy its CPUs are.
+//! `lab::stage::proc` reads and parses the files.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::fs;
+use std::io;
 
 use anyhow::Context;
 use base::Bytes;
+use lab::stage::proc::{self, ProcFile};
 use lab::stage::topology::Side;
 
 /// The anonymous memory of a process that is in RAM (RssAnon): heap and stacks, not mapped files.
@@ -47,14 +48,7 @@ pub fn peak_memory(pid: u32) -> anyhow::Result<Bytes> {
 fn status_field(pid: u32, name: &str) -> anyhow::Result<Bytes> {
     let path = format!("/proc/{pid}/status");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    kibibytes(&text, name).with_context(|| format!("{path} has no {name}"))
-}
-
-/// The value of a line `Name:   123 kB`.
-fn kibibytes(status: &str, name: &str) -> Option<Bytes> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(Bytes(number * 1024))
+    proc::memory(&text, name).with_context(|| format!("{path} has no {name}"))
 }
 
 /// Connection attempts counted by the kernel for a network namespace, since it exists.
@@ -68,9 +62,9 @@ pub struct Attempts {
 
 /// Looks at one side's sockets. The files stay open: they speak for the namespace they were opened in.
 pub struct SocketCounters {
-    snmp: File,
-    netstat: File,
-    sockstat: File,
+    snmp: ProcFile,
+    netstat: ProcFile,
+    sockstat: ProcFile,
 }
 
 impl SocketCounters {
@@ -81,9 +75,9 @@ impl SocketCounters {
     pub fn of(side: &Side) -> io::Result<SocketCounters> {
         side.enter(|| {
             Ok(SocketCounters {
-                snmp: File::open("/proc/thread-self/net/snmp")?,
-                netstat: File::open("/proc/thread-self/net/netstat")?,
-                sockstat: File::open("/proc/thread-self/net/sockstat")?,
+                snmp: ProcFile::open("/proc/thread-self/net/snmp")?,
+                netstat: ProcFile::open("/proc/thread-self/net/netstat")?,
+                sockstat: ProcFile::open("/proc/thread-self/net/sockstat")?,
             })
         })
     }
@@ -93,8 +87,8 @@ impl SocketCounters {
     /// # Errors
     /// Those of reading files in /proc.
     pub fn attempts(&mut self) -> io::Result<Attempts> {
-        let opened = counter(&read_again(&mut self.snmp)?, "Tcp:", "ActiveOpens");
-        let resent = counter(&read_again(&mut self.netstat)?, "TcpExt:", "TCPSynRetrans");
+        let opened = proc::counter(&self.snmp.read()?, "Tcp:", "ActiveOpens");
+        let resent = proc::counter(&self.netstat.read()?, "TcpExt:", "TCPSynRetrans");
         Ok(Attempts { opened: opened.unwrap_or(0), resent: resent.unwrap_or(0) })
     }
 
@@ -103,29 +97,8 @@ impl SocketCounters {
     /// # Errors
     /// Those of reading files in /proc.
     pub fn sockets(&mut self) -> io::Result<u64> {
-        Ok(sockets_in_use(&read_again(&mut self.sockstat)?).unwrap_or(0))
+        Ok(proc::sockets_in_use(&self.sockstat.read()?))
     }
-}
-
-fn read_again(file: &mut File) -> io::Result<String> {
-    let mut text = String::new();
-    file.rewind()?;
-    file.read_to_string(&mut text)?;
-    Ok(text)
-}
-
-/// A counter of a group: a line of names and a line of values, each behind the group's name.
-fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(group));
-    let (names, values) = (lines.next()?, lines.next()?);
-    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
-    pairs.find(|(known, _)| *known == name)?.1.parse().ok()
-}
-
-/// `inuse` of the line `TCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1`.
-fn sockets_in_use(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("TCP: inuse "))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -133,22 +106,6 @@ mod tests {
     use super::*;
     use lab::stage::topology::Topology;
     use std::net::{TcpListener, TcpStream};
-
-    #[test]
-    fn fields_are_found_by_their_whole_name() {
-        let status = "VmHWM:\t    1024 kB\nRssAnonymous: 7 kB\nRssAnon:\t       2 kB\n";
-        assert_eq!(kibibytes(status, "RssAnon"), Some(Bytes(2048)));
-        assert_eq!(kibibytes(status, "VmHWM"), Some(Bytes(1 << 20)));
-        assert_eq!(kibibytes(status, "VmSwap"), None);
-    }
-
-    #[test]
-    fn counters_are_found_by_name_in_their_group() {
-        let text = "Ip: ActiveOpens\nIp: 9\nTcp: MaxConn ActiveOpens\nTcp: -1 5\n";
-        assert_eq!(counter(text, "Tcp:", "ActiveOpens"), Some(5));
-        assert_eq!(counter(text, "Tcp:", "PassiveOpens"), None);
-        assert_eq!(sockets_in_use("sockets: used 1\nTCP: inuse 3 orphan 0\n"), Some(3));
-    }
 
     #[test]
     fn a_connection_attempt_is_counted() {

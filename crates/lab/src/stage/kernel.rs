@@ -1,7 +1,6 @@
-//! What the kernel does on a server's side: connections it drops, CPU time it takes, queues it holds.
+//! The kernel's counters on a server's side: dropped connections, CPU time, the length of the accept queue.
 //!
-//! Owns reading and parsing `/proc/net/netstat`, `/proc/net/sockstat` and `/proc/stat`, and taking
-//! differences. Judges nothing.
+//! Owns the choice of counters and their differences; [`super::proc`] reads and parses the files. Judges nothing.
 //!
 //! CPU time is that of whole CPUs, packet work included, which no process is charged for: where a side
 //! has CPUs of its own it is the honest cost of serving. It is what a CPU was not idle: idle time is measured by
@@ -10,13 +9,14 @@
 //! it: a loop that works for 5 us after each 500 us of sleep, 5 % of a CPU, appears there as 1 %.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 
 use base::{Clock, Nanos};
 use record::trial::{KernelDrops, QueueDepth};
 use rustix::param::clock_ticks_per_second;
 use sys::netlink::SocketDiagnostics;
+
+use super::proc::{ProcFile, counter, sockets_in_use};
 
 use crate::stage::topology::Topology;
 
@@ -55,9 +55,9 @@ pub struct Elapsed {
 ///
 /// The files stay open: a file of `/proc/net` speaks for the namespace of the thread that opened it.
 pub struct Observer {
-    netstat: File,
-    sockstat: File,
-    stat: File,
+    netstat: ProcFile,
+    sockstat: ProcFile,
+    stat: ProcFile,
     diagnostics: SocketDiagnostics,
     sockets_at_start: u64,
     server_cpus: Vec<usize>,
@@ -71,12 +71,12 @@ impl Observer {
     /// Those of opening files in /proc, and of a kernel without sock_diag.
     pub fn of(topology: &Topology) -> io::Result<Observer> {
         topology.server.enter(|| {
-            let mut sockstat = File::open("/proc/thread-self/net/sockstat")?;
+            let mut sockstat = ProcFile::open("/proc/thread-self/net/sockstat")?;
             Ok(Observer {
-                netstat: File::open("/proc/thread-self/net/netstat")?,
-                sockets_at_start: parse_sockets_in_use(&read_again(&mut sockstat)?),
+                netstat: ProcFile::open("/proc/thread-self/net/netstat")?,
+                sockets_at_start: sockets_in_use(&sockstat.read()?),
                 sockstat,
-                stat: File::open("/proc/stat")?,
+                stat: ProcFile::open("/proc/stat")?,
                 diagnostics: SocketDiagnostics::open()?,
                 server_cpus: topology.server.cpus.clone(),
                 client_cpus: topology.client.cpus.clone(),
@@ -89,12 +89,12 @@ impl Observer {
     /// # Errors
     /// Those of reading files in /proc.
     pub fn read(&mut self, clock: &dyn Clock) -> io::Result<Reading> {
-        let stat = read_again(&mut self.stat)?;
+        let stat = self.stat.read()?;
         let cpus = self.server_cpus.iter().chain(&self.client_cpus);
         Ok(Reading {
             at: clock.now(),
             idle: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
-            drops: parse_netstat(&read_again(&mut self.netstat)?),
+            drops: parse_netstat(&self.netstat.read()?),
             server_idle: parse_stat(&stat, &self.server_cpus),
             client_idle: parse_stat(&stat, &self.client_cpus),
         })
@@ -114,7 +114,7 @@ impl Observer {
     /// # Errors
     /// Those of reading files in /proc.
     pub fn sockets_in_use(&mut self) -> io::Result<u64> {
-        let now = parse_sockets_in_use(&read_again(&mut self.sockstat)?);
+        let now = sockets_in_use(&self.sockstat.read()?);
         Ok(now.saturating_sub(self.sockets_at_start))
     }
 }
@@ -184,23 +184,9 @@ impl QueueSamples {
     }
 }
 
-/// Reads a file of /proc from its beginning, which makes the kernel write it anew.
-fn read_again(file: &mut File) -> io::Result<String> {
-    let mut text = String::new();
-    file.rewind()?;
-    file.read_to_string(&mut text)?;
-    Ok(text)
-}
-
-/// The listener counters of `TcpExt`: a line of names and a line of values, each behind its group. A
-/// counter that this kernel does not have reads 0.
+/// The listener counters of `TcpExt`. A counter that this kernel does not have reads 0.
 fn parse_netstat(text: &str) -> KernelDrops {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
-    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let counter = |wanted: &str| {
-        let mut pairs = names.split_whitespace().zip(values.split_whitespace());
-        pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
-    };
+    let counter = |name: &str| counter(text, "TcpExt:", name).unwrap_or(0);
     KernelDrops {
         over_s: 0.0,
         listen_drops: counter("ListenDrops"),
@@ -225,14 +211,6 @@ fn parse_stat(text: &str, cpus: &[usize]) -> IdleTime {
         total.cpus += 1;
     }
     total
-}
-
-/// `inuse` of the line `TCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1`.
-fn parse_sockets_in_use(text: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let value = words.windows(2).find(|pair| pair[0] == "inuse").map(|pair| pair[1]);
-    value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -284,13 +262,6 @@ IpExt: 7 8
         assert_eq!(later.cores_busy_since(later, 2.0), 2.0);
         assert_eq!(later.cores_busy_since(earlier, 0.4), 0.0, "idle time is rounded");
         assert_eq!(later.cores_busy_since(earlier, 0.0), 0.0);
-    }
-
-    #[test]
-    fn the_sockets_in_use_are_found() {
-        let text = "sockets: used 123\nTCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1\nUDP: inuse 9 mem 0\n";
-        assert_eq!(parse_sockets_in_use(text), 3);
-        assert_eq!(parse_sockets_in_use("TCP: inuse"), 0);
     }
 
     #[test]

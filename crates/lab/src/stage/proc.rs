@@ -1,0 +1,83 @@
+//! Files of `/proc`, read again and again, and the values in them.
+//!
+//! Owns reading and parsing alone; [`super::kernel`] chooses counters and takes differences.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+use base::Bytes;
+
+/// A file of `/proc` that stays open. A file of `/proc/net` shows the namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct ProcFile(File);
+
+impl ProcFile {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub fn open(path: &str) -> io::Result<ProcFile> {
+        File::open(path).map(ProcFile)
+    }
+
+    /// The current text. Reading from the beginning makes the kernel write the file anew.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub fn read(&mut self) -> io::Result<String> {
+        let mut text = String::new();
+        self.0.rewind()?;
+        self.0.read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// A counter of `/proc/net/snmp` or `/proc/net/netstat`: a group has a line of names and a line of values, each behind
+/// the group's name.
+pub fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(group));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    pairs.find(|(known, _)| *known == name)?.1.parse().ok()
+}
+
+/// The TCP sockets of `/proc/net/sockstat`, TIME-WAIT left out; 0 where the file does not say:
+/// `inuse` of the line `TCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1`.
+pub fn sockets_in_use(text: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix("TCP: inuse ")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
+/// The value of a line `Name:   123 kB` of `/proc/PID/status`.
+pub fn memory(status: &str, name: &str) -> Option<Bytes> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes(number * 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_found_by_its_whole_name() {
+        let status = "VmHWM:\t    1024 kB\nRssAnonymous: 7 kB\nRssAnon:\t       2 kB\n";
+        assert_eq!(memory(status, "RssAnon"), Some(Bytes(2048)));
+        assert_eq!(memory(status, "VmHWM"), Some(Bytes(1 << 20)));
+        assert_eq!(memory(status, "VmSwap"), None);
+    }
+
+    #[test]
+    fn counters_are_found_by_name_in_their_group() {
+        let text = "Ip: ActiveOpens\nIp: 9\nTcp: MaxConn ActiveOpens\nTcp: -1 5\n";
+        assert_eq!(counter(text, "Tcp:", "ActiveOpens"), Some(5));
+        assert_eq!(counter(text, "Tcp:", "PassiveOpens"), None);
+    }
+
+    #[test]
+    fn the_sockets_in_use_are_found() {
+        let text = "sockets: used 123\nTCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1\nUDP: inuse 9 mem 0\n";
+        assert_eq!(sockets_in_use(text), 3);
+        assert_eq!(sockets_in_use("TCP: inuse"), 0);
+    }
+}
