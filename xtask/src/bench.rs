@@ -1,4 +1,4 @@
-//! The benchmarks, one file each, and the ground they share.
+//! The benchmarks, one file each, with their common options, results and promises.
 //!
 //! No time decides whether a benchmark succeeds: it prints what it measured. `--check` compares that
 //! with what the project promises, and is for a machine that does nothing else.
@@ -20,24 +20,16 @@ mod usertcp;
 mod wan;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
-use base::{Clock, Nanos, RealClock, Seed};
+use anyhow::{Context, bail};
+use base::{Clock, Seed};
 use clap::{Args, Subcommand};
-use lab::stage::topology::Topology;
 use record::Manifest;
 use serde::Serialize;
-use sys::process::{Program, this_program};
 
+use crate::test_bed::TestBed;
 use mechanisms::Mechanisms;
-
-/// The size of the file that is asked for.
-pub const FILE_LENGTH: usize = 1024;
-/// The accept queue of every server.
-pub const BACKLOG: u32 = 4096;
-/// How often a running program is looked after.
-pub const TICK: Nanos = Nanos::from_millis(5);
 
 /// The benchmarks.
 #[derive(Subcommand)]
@@ -80,16 +72,6 @@ pub struct Common {
     check: bool,
 }
 
-/// Where a benchmark runs.
-pub struct Ground {
-    /// The two sides.
-    pub topology: Topology,
-    /// The inrush program, built just now.
-    pub inrush: PathBuf,
-    /// The time.
-    pub clock: RealClock,
-}
-
 /// One of the project's promises, and what was measured.
 #[derive(Clone, Debug, Serialize)]
 struct Promise {
@@ -123,35 +105,23 @@ struct Results<'a, T> {
 /// # Errors
 /// When it cannot run at all, or with `--check` when a promise is not kept.
 pub fn run(bench: &Bench) -> anyhow::Result<()> {
-    let ground = Ground::prepare()?;
+    let bed = TestBed::prepare()?;
     match bench {
-        Bench::Serve(options) => serve::run(options, &ground),
-        Bench::Requests(options) => requests::run(options, &ground),
-        Bench::Load(options) => load::run(options, &ground),
-        Bench::Accuracy(options) => accuracy::run(options, &ground),
-        Bench::Memory(options) => memory::run(options, &ground),
-        Bench::Dispatch(options) => dispatch::run(options, &ground),
-        Bench::Idle(options) => idle::run(options, &ground),
-        Bench::Adaptive(options) => adaptive::run(options, &ground),
-        Bench::Wan(options) => wan::run(options, &ground),
-        Bench::Usertcp(options) => usertcp::run(options, &ground),
-        Bench::Smped(options) => smped::run(options, &ground),
+        Bench::Serve(options) => serve::run(options, &bed),
+        Bench::Requests(options) => requests::run(options, &bed),
+        Bench::Load(options) => load::run(options, &bed),
+        Bench::Accuracy(options) => accuracy::run(options, &bed),
+        Bench::Memory(options) => memory::run(options, &bed),
+        Bench::Dispatch(options) => dispatch::run(options, &bed),
+        Bench::Idle(options) => idle::run(options, &bed),
+        Bench::Adaptive(options) => adaptive::run(options, &bed),
+        Bench::Wan(options) => wan::run(options, &bed),
+        Bench::Usertcp(options) => usertcp::run(options, &bed),
+        Bench::Smped(options) => smped::run(options, &bed),
     }
 }
 
-impl Ground {
-    /// Builds inrush and sets up the two sides; moves us to the client's, for what we do ourselves must
-    /// not take time from the server.
-    fn prepare() -> anyhow::Result<Ground> {
-        let inrush = build_inrush()?;
-        let topology = Topology::best().context("cannot find out which CPUs there are")?;
-        for warning in &topology.warnings {
-            eprintln!("warning: {warning}");
-        }
-        sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
-        Ok(Ground { topology, inrush, clock: RealClock::new() })
-    }
-
+impl TestBed {
     /// Writes the results, prints the promises, and judges them if asked to.
     fn conclude<T: Serialize>(
         &self,
@@ -176,29 +146,4 @@ impl Ground {
         }
         Ok(())
     }
-}
-
-/// Raises our descriptor limit as far as it goes.
-///
-/// # Errors
-/// When that is less than what needs so many.
-fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
-    let most = sys::descriptors::raise_limit(u64::MAX).unwrap_or(u64::MAX);
-    ensure!(most >= needed as u64, "{what} needs {needed} descriptors, and ulimit -Hn is {most}");
-    Ok(())
-}
-
-/// Builds the program that is measured, so that no old one is, and says where it is: beside us.
-pub fn build_inrush() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-    let program = Program::new(cargo)
-        .arguments(["build", "--release", "--quiet", "--package", "inrush", "--manifest-path"])
-        .arguments([root]);
-    let output = program.start().context("cannot start cargo")?.output(TICK, || true)?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.exit.status.success(), "cannot build inrush:\n{}", errors.trim());
-    let inrush = this_program()?.with_file_name("inrush");
-    ensure!(inrush.is_file(), "no {}: run the benchmarks as cargo xtask bench", inrush.display());
-    Ok(inrush)
 }

@@ -4,6 +4,9 @@
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
 //! prints ratios: absolute figures do not travel from one machine to another. Anyone can run one again; a
 //! rival that is not installed is left out and named.
+//!
+//! The modules: `bench` has the benchmarks, `rivals` how each rival is started, `test_bed` the place for both, `responder`
+//! the readiness limit, `proc` the memory of processes; `report` checks a report and the records beside it.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -12,7 +15,7 @@ mod proc;
 mod report;
 mod responder;
 mod rivals;
-mod table;
+mod test_bed;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -16,9 +16,9 @@ use dispatch::{Dispatcher, Event, Interest, Token};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 /// The size of the file that the other servers serve.
-const BODY_LENGTH: usize = crate::bench::FILE_LENGTH;
+const BODY_LENGTH: usize = crate::test_bed::FILE_LENGTH;
 /// The queue that all servers of the benchmark have.
-const BACKLOG: i32 = crate::bench::BACKLOG as i32;
+const BACKLOG: i32 = crate::test_bed::BACKLOG as i32;
 /// Generation 0, which no key of a slab has.
 const LISTENER: Token = Token(0);
 

@@ -9,13 +9,13 @@
 //! Too few measurements decide nothing, whatever their interval: three that agree can be chance with a
 //! probability of 1 in 4. Trials with a flaw are not counted.
 
+use experiment::{Claim, Expected, Experiment, Measure, Selection};
 use record::experiment::{Form, RunDirectory, Unit, Value};
 use serde::{Deserialize, Serialize};
 use statistics::{Estimate, Interval};
 
 use super::measure::{Found, measure};
 use super::quantity;
-use experiment::{Claim, Expected, Experiment, Measure, Selection};
 
 /// Fewer independent measurements than these leave a claim undecided.
 pub const SAMPLES_MIN: usize = 3;

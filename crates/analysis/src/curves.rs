@@ -1,4 +1,4 @@
-//! A metric along an axis, as it was in any set of repetitions.
+//! The curve of a metric along an axis, for any set of repetitions.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::select::{key, names};
 
 /// A curve that can be looked at with some repetitions left out or taken twice.
 pub struct Curves {
-    points: Vec<Point>,
+    points: Vec<CurvePoint>,
 }
 
-struct Point {
+struct CurvePoint {
     x: f64,
     /// Repetition and value.
     ys: Vec<(u32, f64)>,
@@ -29,11 +29,11 @@ impl Curves {
             let (Some(x), Some(y)) = (trial.quantity(x), trial.quantity(metric)) else { continue };
             groups.entry(key(trial, &names).1).or_default().push((x, trial.repeat, y));
         }
-        let point = |group: Vec<(f64, u32, f64)>| Point {
+        let point = |group: Vec<(f64, u32, f64)>| CurvePoint {
             x: median(&group.iter().map(|(x, _, _)| *x).collect::<Vec<_>>()),
             ys: group.into_iter().map(|(_, repeat, y)| (repeat, y)).collect(),
         };
-        let mut points: Vec<Point> = groups.into_values().map(point).collect();
+        let mut points: Vec<CurvePoint> = groups.into_values().map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Curves { points }
     }
@@ -49,7 +49,7 @@ impl Curves {
 
     /// The medians over some repetitions, ascending in x. A point that none of them has is left out.
     pub fn of(&self, repeats: &[u32]) -> Vec<(f64, f64)> {
-        let at = |point: &Point| {
+        let at = |point: &CurvePoint| {
             let ys =
                 repeats.iter().flat_map(|drawn| point.ys.iter().filter(move |(repeat, _)| repeat == drawn));
             let ys: Vec<f64> = ys.map(|(_, y)| *y).collect();

@@ -1,22 +1,23 @@
 //! Two runs of one experiment side by side: two builds of a server, two kernels, two machines.
 //!
-//! For each server, load and metric, every trial of the second run is set beside the trial of the first at the
-//! same point and repetition. What counts is the ratio over all pairs: its median and interval, and how likely
-//! chance alone would put so many pairs on one side (sign test), corrected for the number of rows (Holm, 1979).
+//! For each server, load and metric, the analysis pairs every trial of the second run with the trial of the first run at
+//! the same point and repetition. A row holds the ratio over all pairs with its median and interval. It also holds the
+//! probability that chance alone puts as many pairs on one side (sign test), corrected for the number of rows (Holm,
+//! 1979).
 //!
-//! Deviation from a test of two independent samples: pairs of two runs share the point, the seed of the
-//! arrivals and the plan's order, but not the moment. What drifted between the runs is part of the difference.
+//! Deviation from a test of two independent samples: both trials of a pair share the point, the seed of the arrivals and
+//! the plan's order, but not the moment. A drift of the machine between the runs is part of the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::Seed;
+use experiment::{Experiment, Measure};
 use record::experiment::{RunDirectory, TrialRecord};
 use serde::Serialize;
 use statistics::{Ratio, median, paired_ratio};
 
 use super::direction;
 use super::select::{Key, key, names};
-use experiment::{Experiment, Measure};
 
 /// Above this, a difference is put down to chance.
 const CHANCE_MAX: f64 = 0.05;

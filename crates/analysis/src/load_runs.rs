@@ -1,13 +1,12 @@
-//! Two runs of the load generator side by side: what differs more than chance within them.
+//! Two runs of the load generator side by side: the differences that exceed the noise within each run.
 //!
-//! A run's own uncertainty is in its series: the measured intervals, warm-up left out, are drawn again in blocks
-//! ([`statistics::ratio_of_series`]), and a difference is one where 95 % of the ratios lie on one side of 1. What
-//! differs from one run of the same server to the next - where its pages lie, what else the machine does - is not in
-//! two results, and no arithmetic finds it there.
+//! A run's series shows its noise. The comparison draws the measured intervals, without the warm-up, again in blocks
+//! ([`statistics::ratio_of_series`]). A row differs where 95 % of the ratios lie on one side of 1. Noise between two runs
+//! of the same server (memory layout, other load on the machine) is not in two results; arithmetic cannot find it there.
 //!
-//! Owns which figures are compared and what makes the comparison doubtful. Latencies are means over the intervals of
-//! each interval's quantile: a run's series has no quantiles of all its replies. A quantile that falls among requests
-//! without a correct reply is infinite, and longer than any other.
+//! Owns the choice of figures and the warnings. A latency is the mean over the intervals of each interval's quantile,
+//! because a run's series has no quantiles of all its replies. A quantile that falls among requests without a correct
+//! reply is infinite, and longer than any other.
 
 use base::{Nanos, Seed};
 use record::{Latency, LoadResult, Outcome, Point, Verdict};

@@ -1,10 +1,10 @@
-//! What a claim is about, measured: a number with an interval, or why there is none.
+//! The measurement of a claim: a number with an interval, or the reason why there is none.
 //!
-//! Ratios are paired by repetition and point, because a repetition's trials share what drifts in a machine.
-//! What is read off a curve - a knee, a peak, a crossing - is read off the curve of medians; its interval comes from
-//! drawing whole repetitions again.
+//! Ratios are paired by repetition and point, because the trials of a repetition share the drift of the machine. A knee,
+//! a peak or a crossing is read off the curve of medians; its interval comes from drawing whole repetitions again.
 
 use base::{Rng, Seed};
+use experiment::{Best, Claim, Compared, Curve, Experiment, Measure, Selection, Single, Two};
 use record::experiment::TrialRecord;
 use statistics::{
     Estimate, Interval, confidence_of_median, crossing, knee, log_slope_through, median,
@@ -13,7 +13,6 @@ use statistics::{
 
 use super::curves::Curves;
 use super::select::{Group, chosen, pairs};
-use experiment::{Best, Claim, Compared, Curve, Experiment, Measure, Selection, Single, Two};
 
 /// A slope needs more points than anything else needs trials: two for each of the others.
 const SLOPE_POINTS: usize = 2;

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use base::Seed;
+use experiment::{Experiment, Figure, Published};
 use record::experiment::{Flaw, TrialRecord, Unit, Value};
 use statistics::{Estimate, confidence_of_median, median, median_with_interval};
 
 use super::quantity;
 use super::select::{coordinate, key, names};
-use experiment::{Experiment, Figure, Published};
 
 /// What a figure shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub struct Line {
     /// Where it comes from.
     pub source: Source,
     /// Ascending in x.
-    pub points: Vec<Point>,
+    pub points: Vec<PlottedPoint>,
 }
 
 /// Where a line comes from.
@@ -70,7 +70,7 @@ pub enum Source {
 
 /// A point of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct PlottedPoint {
     /// Where it lies.
     pub x: f64,
     /// What it says. The interval of a published point is the point.
@@ -81,7 +81,7 @@ pub struct Point {
     pub trials: Vec<PointTrial>,
 }
 
-impl Point {
+impl PlottedPoint {
     /// How many of its trials count.
     pub fn valid(&self) -> usize {
         self.trials.iter().filter(|trial| trial.is_valid()).count()
@@ -253,20 +253,21 @@ impl Builder<'_> {
             .collect()
     }
 
-    fn points(&self, trials: &[&TrialRecord], is_axis: bool) -> Vec<Point> {
+    fn points(&self, trials: &[&TrialRecord], is_axis: bool) -> Vec<PlottedPoint> {
         // Along a metric, what belongs to one point is what differs in nothing but its repetition.
         let names = if is_axis { vec![self.figure.x.clone()] } else { names(trials.iter().copied()) };
         let mut groups: BTreeMap<Vec<String>, Vec<&TrialRecord>> = BTreeMap::new();
         for trial in trials {
             groups.entry(key(trial, &names).1).or_default().push(trial);
         }
-        let mut points: Vec<Point> = groups.values().filter_map(|group| self.point(group, None)).collect();
+        let mut points: Vec<PlottedPoint> =
+            groups.values().filter_map(|group| self.point(group, None)).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         points
     }
 
     /// One point, at a given x or at the median of the trials'.
-    fn point(&self, trials: &[&TrialRecord], x: Option<f64>) -> Option<Point> {
+    fn point(&self, trials: &[&TrialRecord], x: Option<f64>) -> Option<PlottedPoint> {
         let seen = |trial: &&TrialRecord| {
             let at = x.or_else(|| self.x_of(trial))?;
             let y = divided(trial, self.metric, self.figure.y_over.as_deref())?;
@@ -283,7 +284,7 @@ impl Builder<'_> {
         }
         let x = median(&counted.iter().map(|(x, _)| *x).collect::<Vec<_>>());
         let ys: Vec<f64> = counted.iter().map(|(_, trial)| trial.y).collect();
-        Some(Point {
+        Some(PlottedPoint {
             x,
             y: median_with_interval(&ys, &mut self.seed(x).rng()),
             confidence: if none_counts { 0.0 } else { confidence_of_median(ys.len()) },
@@ -318,7 +319,7 @@ fn stretch_level_lines(lines: &mut [Line]) {
     let ends = [xs.iter().copied().reduce(f64::min), xs.iter().copied().reduce(f64::max)];
     for line in lines.iter_mut().filter(|line| line.source == Source::Level) {
         let Some(point) = line.points.pop() else { continue };
-        line.points = ends.iter().flatten().map(|x| Point { x: *x, ..point.clone() }).collect();
+        line.points = ends.iter().flatten().map(|x| PlottedPoint { x: *x, ..point.clone() }).collect();
     }
 }
 
@@ -331,13 +332,18 @@ fn published_line(published: &Published, measured: &[Line], words: &[String]) ->
     };
     let point = |[x, y]: &[f64; 2]| {
         let ci95 = statistics::Interval { low: *y, high: *y };
-        Some(Point { x: place(*x)?, y: Estimate { value: *y, ci95 }, confidence: 0.0, trials: Vec::new() })
+        Some(PlottedPoint {
+            x: place(*x)?,
+            y: Estimate { value: *y, ci95 },
+            confidence: 0.0,
+            trials: Vec::new(),
+        })
     };
     // `inf (2004)` goes with `inf`; of several names that fit, the longest means most.
     let fits = |line: &&(usize, &Line)| published.name.starts_with(line.1.name.as_str());
     let like = measured.iter().enumerate().collect::<Vec<_>>();
     let like = like.iter().filter(fits).max_by_key(|(_, line)| line.name.len()).map(|(place, _)| *place);
-    let mut points: Vec<Point> = published.points.iter().filter_map(point).collect();
+    let mut points: Vec<PlottedPoint> = published.points.iter().filter_map(point).collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
     let name = published.name.clone();
     Line { series: name.clone(), name, quantity: 0, source: Source::Published { like }, points }

@@ -1,4 +1,4 @@
-//! What a name on a figure's axis or in a claim stands for: its title and its unit.
+//! The title and the unit of a name on a figure's axis or in a claim.
 
 use record::experiment::{Unit, metric};
 

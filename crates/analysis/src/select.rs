@@ -1,4 +1,4 @@
-//! Which trials a claim is about, and which of two groups belong together.
+//! The selection of a claim's trials, and the pairing of two groups of them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is swept beside servers and loads.
+//! An axis: a named list of values that an experiment sweeps besides servers and loads.
 
 use record::experiment::Value;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! What does not fit together in an experiment that can be read.
+//! The checks of an experiment that parses: contradictions between its parts.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What is drawn of an experiment.
+//! The figures of an experiment: metrics, axes and series, and published points to compare with.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! What is offered to the servers of an experiment.
+//! The loads of an experiment: rate, arrivals, workload, and populations beside them.
 
 use base::PerSecond;
 use serde::Deserialize;

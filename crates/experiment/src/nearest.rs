@@ -1,4 +1,4 @@
-//! Mistakes in names: what may have been meant.
+//! The known name nearest to a wrong one.
 
 /// The known name that is most like a wrong one; none where none is like it.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! Values in texts, and trials by their values.
+//! Templates: axis values filled into texts, and selections of trials by their values.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-use super::*;
 use record::experiment::Value;
+
+use super::*;
 
 const SMALL: &str = r#"
 title = "limits"

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use report::columns::aligned;
 use statistics::Estimate;
 
 use crate::point::Point;
@@ -40,15 +41,7 @@ pub fn text(points: &[Point]) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned)];
     rows.extend(points.iter().map(row));
     let mut out = "Wake-ups, settle time and CPU time for one connection\n\n".to_owned();
-    for row in &rows {
-        let cell = |(column, cell): (usize, &String)| {
-            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        };
-        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
-        out.push_str(cells.join("  ").trim_end());
-        out.push('\n');
-    }
+    out.push_str(&aligned(&rows, &[]));
     out.push_str(&growth(points));
     out.push_str(&method(points));
     out.push_str(

@@ -1,4 +1,4 @@
-//! How much a server can take: the search for its capacity.
+//! The search for a server's capacity.
 //!
 //! The *capacity* is the highest offered load that the server keeps up with: of which it answers at
 //! least 95 % correctly and in time, while the load lasts. The method, in requests a second:

@@ -1,4 +1,4 @@
-//! What this machine can do, and which of its limits an experiment will meet first.
+//! The facilities of this machine, and the limits that an experiment meets first.
 //!
 //! Each finding is read from the machine at the moment of asking; a finding with a consequence is one to
 //! act on. Changes nothing, starts nothing but the namespaces it tries out, which vanish at once.

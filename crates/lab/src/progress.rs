@@ -1,7 +1,6 @@
-//! What a person sees while an experiment runs: a bar on a terminal, plain lines elsewhere.
+//! The progress of an experiment: a bar on a terminal, plain lines elsewhere.
 //!
-//! The time to the end is the plan's - so many runs of such a length are left - and not drawn from how
-//! fast the bar has moved.
+//! The remaining time is computed from the plan (number and length of the runs left), not from the speed of the bar.
 
 use std::io::{IsTerminal, Write};
 

@@ -1,9 +1,12 @@
-//! Carrying out an experiment: its plan, trial by trial, to records.
+//! A run of an experiment: its plan, carried out trial by trial, to records.
 //!
-//! Owns the order of things: files are made, capacities found, every trial of the plan run in its random order
-//! and written when it ends, flawed ones run again at the end, at most so often. A server that does not start, a trial
-//! that fails, a disk that is full: each is named, recorded where it can be, and the rest of the plan goes on. A
-//! run that was broken off is taken up where it was. Draws and judges nothing.
+//! Owns the order of a run. It writes the files to serve (`files`), finds capacities (`capacities`), and runs every
+//! trial of the [`schedule`] in random order, each on its own `test_bed` (`attempt`, [`metrics`], [`command_lines`]).
+//! `store` writes each trial when it ends. Flawed trials run again at the end, up to the plan's `retries`.
+//!
+//! A server that does not start, a failed trial or a full disk is reported and recorded where possible; the rest of the
+//! plan goes on. An interrupted run resumes at its first missing trial. [`judgeable`] says beforehand which claims the plan
+//! can judge. Draws and judges nothing.
 
 mod attempt;
 mod capacities;
@@ -20,6 +23,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use base::{Clock, Nanos};
+use experiment::Experiment;
 use record::experiment::{Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord};
 use record::{Manifest, TopologyKind};
 
@@ -30,7 +34,6 @@ use self::test_bed::TestBed;
 use crate::progress::Progress;
 use crate::stage::server_under_test::Settings;
 use crate::stage::topology::Topology;
-use experiment::Experiment;
 
 /// What a person must know from the start who cannot have namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \

@@ -1,4 +1,4 @@
-//! One run of load against one server, and what was seen meanwhile.
+//! One run of load against one server, observed from both sides.
 //!
 //! Owns the command line of `inrush load`, its exit codes, and the observation of both sides while it
 //! runs: the kernel's counters are read when the warm-up ends and when the measured time does, the
@@ -16,7 +16,7 @@ use serde_json::Value;
 use sys::process::Output;
 
 use crate::stage::kernel::{Elapsed, Observer, QueueSamples, Reading};
-use crate::stage::server_under_test::Running;
+use crate::stage::server_under_test::RunningServer;
 use crate::stage::topology::Topology;
 
 /// How often the accept queue is looked at: some dozens of looks even in a short run, at a cost to the
@@ -120,7 +120,7 @@ impl Conductor<'_> {
     /// [`LoadError`]. A generator that could not offer the load is no error: the result says so.
     pub fn run(
         &mut self,
-        server: &Running,
+        server: &RunningServer,
         workload: &Workload,
         requests_per_s: f64,
         time: RunTime,
@@ -135,7 +135,7 @@ impl Conductor<'_> {
     /// As [`run`](Self::run).
     pub fn offer(
         &mut self,
-        server: &Running,
+        server: &RunningServer,
         arguments: Vec<String>,
         time: RunTime,
     ) -> Result<Seen, LoadError> {
@@ -177,7 +177,7 @@ impl Conductor<'_> {
     ///
     /// # Errors
     /// Those of looking at the server's side.
-    pub fn settle(&mut self, server: &mut Running, at_most: Nanos) -> io::Result<()> {
+    pub fn settle(&mut self, server: &mut RunningServer, at_most: Nanos) -> io::Result<()> {
         let deadline = self.clock.now() + at_most;
         loop {
             let queued = self.observer.accept_queue(server.address.port())?.depth;
@@ -225,7 +225,7 @@ fn source_range(addresses: &[Ipv4Addr]) -> String {
 }
 
 fn arguments(
-    server: &Running,
+    server: &RunningServer,
     workload: &Workload,
     requests_per_s: f64,
     time: RunTime,

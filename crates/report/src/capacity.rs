@@ -3,8 +3,8 @@
 //! Owns the figures, their captions and the sentences of the verdict. The verdict itself is the analysis's. A pure
 //! function of the result.
 //!
-//! A line joins the loads that were asked for, so it never runs backwards. A load that the generator did not bring about
-//! says nothing about the server: the table has it, the figures do not.
+//! A line joins the loads that were asked for, so it never runs backwards. The table lists loads that the generator failed
+//! to offer; the figures leave them out, because they say nothing about the server.
 
 mod text;
 
@@ -170,7 +170,7 @@ fn series(about: &LineFigure, index: usize, (name, steps, value): &Line<'_>) -> 
 fn points(about: &LineFigure, series: &[Series]) -> Table {
     let row = |series: &Series, mark: &Mark| vec![series.name.clone(), mark.at.clone(), mark.value.clone()];
     let rows = series.iter().flat_map(|series| series.marks.iter().map(move |mark| row(series, mark)));
-    Table { head: ["line", "offered", about.title].map(str::to_owned).to_vec(), rows: rows.collect() }
+    Table::new(&["line", "offered", about.title], rows.collect())
 }
 
 /// Every step, in the order they were made.
@@ -192,5 +192,5 @@ fn steps(result: &CapacityResult) -> Table {
     };
     let rows = parts.into_iter().flat_map(|(name, steps)| steps.iter().map(move |step| row(name, step)));
     let head = ["", "asked", "offered", "goodput", "in time", "median", "p99", "verdict"];
-    Table { head: head.map(str::to_owned).to_vec(), rows: rows.collect() }
+    Table::new(&head, rows.collect())
 }

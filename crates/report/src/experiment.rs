@@ -8,8 +8,10 @@
 //! DIR/figures/ID.svg       each figure; in builds with the feature `png` ID.png too
 //! ```
 //!
-//! Owns which files there are and what a page of an experiment shows. All of it is a function of the run's
-//! records: written again it is the same, byte for byte.
+//! Owns the list of files and the contents of an experiment's page. The modules: `section` is one experiment on a page,
+//! with its `claims`, `figures`, `tables` and `warnings`; `markdown` and `csv` write the other forms.
+//!
+//! Invariant: every file is a function of the run's records, byte for byte.
 
 mod claims;
 mod csv;

@@ -2,15 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::bail;
-
-use crate::format::{multiple, number, percent, printable};
-use crate::paper::runs_in;
 use analysis::Analysed;
 use analysis::experiment_runs::{Change, Comparison, Row, compare};
+use anyhow::bail;
+
+use crate::columns::aligned;
+use crate::format::{multiple, number, percent, printable};
+use crate::paper::runs_in;
 
 const HEAD: [&str; 9] =
     ["server", "load", "metric", "first", "second", "ratio", "95 % interval", "chance", "change"];
+
+/// The columns that hold words.
+const WORDS: [usize; 4] = [0, 1, 2, HEAD.len() - 1];
 
 /// Compares the run in a second folder with that in a first one, or all runs of the same names in both. Changes below
 /// the share `matters` count as none.
@@ -49,7 +53,7 @@ pub fn text(comparison: &Comparison) -> String {
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     rows.extend(comparison.rows.iter().map(cells));
     let mut out = format!("{}: second over first\n\n", printable(&comparison.experiment));
-    push_aligned(&mut out, &rows);
+    out.push_str(&aligned(&rows, &WORDS));
     out.push_str(&format!(
         "\nchance: that a difference like this comes about by itself, corrected for {} rows. A change has at most 5 %, \
          an interval without 1, and is at least {}.\n",
@@ -91,21 +95,4 @@ fn cells(row: &Row) -> Vec<String> {
         }
         .to_owned(),
     ]
-}
-
-/// Words to the left, numbers to the right.
-fn push_aligned(out: &mut String, rows: &[Vec<String>]) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let is_word = column < 3 || column == HEAD.len() - 1;
-            let cell = if is_word { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
-            line.push_str(&cell);
-            line.push_str("  ");
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
 }

@@ -1,4 +1,4 @@
-//! Numbers and dates as a reader wants them: three significant digits, a unit, no false precision.
+//! Formats of numbers and dates for readers: three significant digits, a unit, no false precision.
 
 /// `11.8k`, `930`, `0.25`, `1.2M`: three significant digits and a decimal prefix.
 pub fn count(value: f64) -> String {

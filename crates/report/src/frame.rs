@@ -1,4 +1,4 @@
-//! What all pages have in common: the templates, the style sheet and the script, put together into one file.
+//! The frame of every page: templates, style sheet and script, put together into one file.
 
 use std::sync::LazyLock;
 
@@ -8,10 +8,11 @@ use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 
 /// The style sheet that the charts are drawn for: light, dark and print.
-pub const STYLE: &str = concat!(include_str!("assets/style.css"), include_str!("assets/chart.css"));
+const STYLE: &str = concat!(include_str!("assets/style.css"), include_str!("assets/chart.css"));
 const SCRIPT: &str = include_str!("assets/script.js");
 
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 7] = [
+    ("charts.html", include_str!("assets/charts.html")),
     ("frame.html", include_str!("assets/frame.html")),
     ("parts.html", include_str!("assets/parts.html")),
     ("record.html", include_str!("assets/record.html")),

@@ -7,9 +7,10 @@
 //! - [`study`] is a demonstration.
 //! - [`experiment`] is a run of an experiment, [`experiment_runs`] two of them compared, [`paper`] several of them in
 //!   one document.
+//! - [`chart_page`] is a page of plain charts for everything else.
 //!
-//! They share number formats ([`format`]), charts ([`svg`]), `frame` around every page, `record_page` for a single
-//! record, `figure` and `line_figure`, `table`, and the names of `ending`s.
+//! They share number formats ([`format`]), columns of text ([`columns`]), charts ([`svg`]), the `frame` around every page,
+//! `record_page` for a single record, `figure` and `line_figure`, `table`, and the names of `ending`s.
 //!
 //! Invariants: every report is a pure function of the records, byte for byte. A page is one file that needs no network;
 //! it is complete without JavaScript, which only adds values under the pointer. Runs nothing, and does not judge one
@@ -17,6 +18,8 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
+pub mod chart_page;
+pub mod columns;
 mod ending;
 pub mod experiment;
 pub mod experiment_runs;
@@ -31,8 +34,6 @@ mod record_page;
 pub mod study;
 pub mod svg;
 mod table;
-
-pub use frame::STYLE;
 
 use std::path::Path;
 

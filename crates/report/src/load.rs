@@ -1,6 +1,6 @@
-//! One run of the load generator as a page: what happened when, what became of it all, and whether to believe it.
+//! One run of the load generator as a page: the series over time, the outcomes, and the verdict on the run.
 //!
-//! Owns which figures and tables there are and the words around them. A pure function of the result.
+//! Owns the choice of figures and tables and their texts. A pure function of the result.
 
 mod figures;
 mod tables;

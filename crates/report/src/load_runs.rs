@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::format::{multiple, number, percent, printable, rate, time};
 use analysis::load_runs::{Change, Comparison, Row};
+
+use crate::columns::aligned;
+use crate::format::{multiple, number, percent, printable, rate, time};
 
 /// The table, how to read it, and what makes it doubtful.
 pub fn text(comparison: &Comparison) -> String {
@@ -18,8 +20,9 @@ fn write_all(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
     {
         writeln!(out, "{letter}  {}, {intervals} measured intervals", printable(name))?;
     }
-    writeln!(out, "\n{:<14} {:>10} {:>10} {:>8}  {:<18}", "", "A", "B", "B / A", "95 % interval")?;
-    comparison.rows.iter().try_for_each(|row| line(out, row))?;
+    let mut rows = vec![["", "A", "B", "B / A", "95 % interval", ""].map(str::to_owned)];
+    rows.extend(comparison.rows.iter().map(cells));
+    write!(out, "\n{}", aligned(&rows, &[4, 5]))?;
     let [one, other] = comparison.block;
     let blocks = if one == other { one.to_string() } else { format!("{one} (A) and {other} (B)") };
     writeln!(
@@ -50,7 +53,7 @@ fn named(metric: &str) -> (&str, fn(f64) -> String) {
     }
 }
 
-fn line(out: &mut String, row: &Row) -> std::fmt::Result {
+fn cells(row: &Row) -> [String; 6] {
     let (name, show) = named(row.metric);
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
     let interval =
@@ -61,13 +64,14 @@ fn line(out: &mut String, row: &Row) -> std::fmt::Result {
         Change::NoneSeen => "no difference seen",
         Change::Unknown => "cannot be told",
     };
-    writeln!(
-        out,
-        "{name:<14} {:>10} {:>10} {:>8}  {interval:<18} {word}",
+    [
+        name.to_owned(),
         or_none(row.first, show),
         or_none(row.second, show),
-        or_none(row.ratio, factor)
-    )
+        or_none(row.ratio, factor),
+        interval,
+        word.to_owned(),
+    ]
 }
 
 fn factor(value: f64) -> String {

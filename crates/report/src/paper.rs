@@ -1,7 +1,7 @@
 //! Several experiments as one document: the papers' findings, and the measurements that reproduce or refute them.
 //!
-//! Owns the table of all claims at the top and the order of the sections; a section is what an experiment's own
-//! report says, and leads to it. An experiment whose records cannot be read is named and left out.
+//! Owns the table of all claims at the top and the order of the sections. A section repeats an experiment's own report and
+//! links to it. The document names and leaves out an experiment whose records cannot be read.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! The report of a demonstration's study: one HTML page, and a short table for the terminal.
 //!
-//! Owns the medians and spreads of a study ([`summary`]), its figures, tables and sentences. Both forms are pure
+//! Owns the medians and spreads of a study (`summary`), its figures, tables and sentences. Both forms are pure
 //! functions of the study.
 
 mod figures;

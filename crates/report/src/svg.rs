@@ -1,8 +1,8 @@
 //! Charts as static SVG text.
 //!
-//! Owns scales, ticks and marks; knows nothing of servers and trials. Colour, weight and dash come from
-//! the page's style sheet by class name, so that one picture serves light, dark and print. Every mark
-//! carries what the page's script shows beside it in `data-` attributes.
+//! Owns scales, ticks and marks; knows nothing of servers and trials. Colour, weight and dash come from the page's style
+//! sheet by class name, so that one picture serves light, dark and print. The `data-` attributes of a mark hold the text
+//! that the page's script shows beside it.
 //!
 //! Invariants: all text is escaped, and no number that is not finite reaches a coordinate.
 

@@ -1,4 +1,4 @@
-//! A table on a page, and the tables and texts that every kind of page has.
+//! A table on a page; the table of the machine and the command line, which every kind of page has.
 
 use record::Manifest;
 use serde::Serialize;
@@ -12,6 +12,13 @@ pub struct Table {
     pub head: Vec<String>,
     /// The rows, each as long as the head.
     pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table; every row has as many cells as the head.
+    pub fn new(head: &[&str], rows: Vec<Vec<String>>) -> Table {
+        Table { head: head.iter().map(|name| (*name).to_owned()).collect(), rows }
+    }
 }
 
 /// The machine and the settings.
@@ -31,10 +38,7 @@ pub fn machine(schema: &str, manifest: &Manifest) -> Table {
     ];
     rows.extend(manifest.sysctls.iter().map(|(name, value)| (name.clone(), value.clone())));
     rows.extend(manifest.config.iter().map(|(name, value)| (format!("setting {name}"), value.clone())));
-    Table {
-        head: vec!["what".to_owned(), "value".to_owned()],
-        rows: rows.into_iter().map(|(name, value)| vec![name, value]).collect(),
-    }
+    Table::new(&["what", "value"], rows.into_iter().map(|(name, value)| vec![name, value]).collect())
 }
 
 /// Words as a shell reads them back.

@@ -2,7 +2,7 @@
 
 mod experiment {
     mod claims;
-    mod compare;
+    mod experiment_runs;
     pub mod fixture;
     mod report;
 }

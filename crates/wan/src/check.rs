@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 
+use ::report::format::time;
 use base::{Clock, Nanos, RealClock};
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use crate::error::{WanError, system};
 use crate::network::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use crate::path::{Path, PathConfig};
-use crate::report::{Report, short_time};
+use crate::report::Report;
 
 /// A probe: 100 bytes as an IP packet.
 const PAYLOAD_LENGTH: usize = 72;
@@ -80,7 +81,7 @@ impl Checked {
         );
         let _ = write!(out, "round trip asked {}", Nanos(self.round_trip_asked_ns));
         if let Some(RoundTrip { min, p50, p99, max }) = self.round_trip_ns {
-            let [min, p50, p99, max] = [min, p50, p99, max].map(short_time);
+            let [min, p50, p99, max] = [min, p50, p99, max].map(|ns| time(ns as f64));
             let _ = write!(out, "; measured min {min}, p50 {p50}, p99 {p99}, max {max}");
         }
         let _ = write!(out, "\n\n{}", self.path.text());

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use ::report::columns::aligned;
+use ::report::format::time;
 use base::{Nanos, Seed};
 use serde::Serialize;
 use sys::netlink::LinkStatistics;
@@ -163,7 +165,7 @@ impl Report {
             let _ = write!(out, ", {:.0} % of one processor, seed {seed}", cpu / self.duration_s * 100.0);
         }
         out.push('\n');
-        out.push_str(&aligned(&rows));
+        out.push_str(&aligned(&rows, &[]));
         for warning in &self.warnings {
             let _ = writeln!(out, "warning: {warning}");
         }
@@ -175,35 +177,7 @@ fn lateness(direction: &Direction) -> String {
     direction
         .lateness_ns
         .as_ref()
-        .map_or("-".to_owned(), |late| [late.p50, late.p99, late.max].map(short_time).join(" / "))
-}
-
-/// Three digits and a unit.
-pub(crate) fn short_time(nanos: u64) -> String {
-    match nanos as f64 {
-        ns if ns < 999.5 => format!("{ns:.0} ns"),
-        ns if ns < 999.5e3 => format!("{:.*} us", if ns < 99.5e3 { 1 } else { 0 }, ns / 1e3),
-        ns if ns < 999.5e6 => format!("{:.*} ms", if ns < 99.5e6 { 1 } else { 0 }, ns / 1e6),
-        ns => format!("{:.1} s", ns / 1e9),
-    }
-}
-
-/// The first column to the left, the others to the right.
-pub(crate) fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let mut out = String::new();
-    for row in rows {
-        for (column, cell) in row.iter().enumerate() {
-            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            // A String takes everything.
-            let _ = match column {
-                0 => write!(out, "{cell:<width$}"),
-                _ => write!(out, "  {cell:>width$}"),
-            };
-        }
-        out.truncate(out.trim_end().len());
-        out.push('\n');
-    }
-    out
+        .map_or("-".to_owned(), |late| [late.p50, late.p99, late.max].map(|ns| time(ns as f64)).join(" / "))
 }
 
 #[cfg(test)]
@@ -235,7 +209,7 @@ forwarded                                   990                       990
 lost, as asked                               10                        10
 missed by the router                          3                         3
 bytes forwarded                            1234                      1234
-late p50 / p99 / max  900 ns / 45.6 us / 12.0 ms  900 ns / 45.6 us / 12.0 ms
+late p50 / p99 / max  900 ns / 45.6 µs / 12 ms  900 ns / 45.6 µs / 12 ms
 warning: The router did not keep up: it never saw 6 packets, lost without being asked for.
 ";
         let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

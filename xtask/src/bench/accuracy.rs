@@ -17,14 +17,15 @@ use anyhow::{Context, anyhow, ensure};
 use base::Nanos;
 use lab::stage::owner::temporary_folder;
 use record::LoadResult;
+use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
 use sys::clock::monotonic;
 
-use super::{Common, FILE_LENGTH, Ground, Promise, TICK};
+use super::{Common, Promise};
 use crate::rivals::generators::inrush_result;
 use crate::rivals::servers::{self, CONNECTIONS};
-use crate::table;
+use crate::test_bed::{FILE_LENGTH, TICK, TestBed};
 
 /// What replies are held for.
 const HOLDS_MS: [u64; 4] = [1, 5, 20, 100];
@@ -85,10 +86,10 @@ struct Results {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
-    let held = HOLDS_MS.map(Nanos::from_millis).map(|hold| held(options, ground, hold));
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+    let held = HOLDS_MS.map(Nanos::from_millis).map(|hold| held(options, bed, hold));
     let held = held.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    let results = Results { held, rates: rates(options, ground)? };
+    let results = Results { held, rates: rates(options, bed)? };
     print!("{}", table(&results));
     let worst = |errors: &mut dyn Iterator<Item = f64>| errors.fold(0.0, f64::max);
     let promises = [
@@ -103,12 +104,12 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
             worst(&mut results.rates.iter().map(Rate::error)),
         ),
     ];
-    ground.conclude(&options.common, "accuracy", &results, &promises)
+    bed.conclude(&options.common, "accuracy", &results, &promises)
 }
 
 /// One hold. Blocks.
-fn held(options: &Options, ground: &Ground, hold: Nanos) -> anyhow::Result<Held> {
-    let side = &ground.topology.server;
+fn held(options: &Options, bed: &TestBed, hold: Nanos) -> anyhow::Result<Held> {
+    let side = &bed.topology.server;
     let address = side.free_port()?;
     let listener = side.enter(|| TcpListener::bind(address))?;
     let clients = CLIENTS.to_string();
@@ -120,7 +121,7 @@ fn held(options: &Options, ground: &Ground, hold: Nanos) -> anyhow::Result<Held>
             sys::cpu::pin(&side.cpus)?;
             hold_replies(&listener, hold, &over)
         });
-        let result = load(options, ground, address, "", &flags);
+        let result = load(options, bed, address, "", &flags);
         over.store(true, Ordering::Relaxed);
         (result, server.join())
     });
@@ -182,14 +183,14 @@ fn unless_it_would_block<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// What is sent at each rate. Blocks.
-fn rates(options: &Options, ground: &Ground) -> anyhow::Result<Vec<Rate>> {
+fn rates(options: &Options, bed: &TestBed) -> anyhow::Result<Vec<Rate>> {
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     std::fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
     let rates = RATES.map(|asked| {
         let burn = format!("{}us", OVERLOAD * 1_000_000 / u64::from(asked));
-        let server = servers::start_inrush(ground, folder.path(), CONNECTIONS, &[("--burn", &burn)])?;
+        let server = servers::start_inrush(bed, folder.path(), CONNECTIONS, &[("--burn", &burn)])?;
         let flags = ["--rate", &asked.to_string(), "--warmup", "0"];
-        let result = load(options, ground, server.address, FILE_NAME, &flags)?;
+        let result = load(options, bed, server.address, FILE_NAME, &flags)?;
         server.stop()?;
         let why = result.reasons.join(" ");
         ensure!(result.verdict.is_valid(), "inrush load was the limit at {asked}/s: {why}");
@@ -204,12 +205,12 @@ fn rates(options: &Options, ground: &Ground) -> anyhow::Result<Vec<Rate>> {
 
 fn load(
     options: &Options,
-    ground: &Ground,
+    bed: &TestBed,
     address: SocketAddr,
     path: &str,
     flags: &[&str],
 ) -> anyhow::Result<LoadResult> {
-    let program = ground.topology.generator(&ground.inrush);
+    let program = bed.topology.generator(&bed.inrush);
     let program = program
         .arguments(["load".to_owned(), format!("http://{address}/{path}")])
         .arguments(["--output", "json", "--duration"])
@@ -240,5 +241,5 @@ fn table(results: &Results) -> String {
             format!("{:.2} %", 100.0 * rate.error()),
         ]);
     }
-    format!("{}\n{}", table::aligned(&rows), table::aligned(&rates))
+    format!("{}\n{}", aligned(&rows, &[]), aligned(&rates, &[]))
 }

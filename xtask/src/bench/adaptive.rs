@@ -27,7 +27,8 @@ use serde::Serialize;
 use statistics::Spread;
 
 use super::stand::{self, Load, Sample, Stand};
-use super::{Common, Ground, Promise};
+use super::{Common, Promise};
+use crate::test_bed::TestBed;
 
 /// Requests of a session where connections come and go.
 const REQUESTS: u32 = 20;
@@ -200,7 +201,7 @@ impl Point {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let (fixed, seconds, rounds) = match options.quick {
         true => (vec![3, 10], 1, 1),
         false => (options.fixed.clone(), options.seconds, options.rounds),
@@ -213,10 +214,10 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     let minutes = (duration(&points, seconds, rounds).as_secs_f64() / 60.0).ceil();
     eprintln!("takes about {minutes:.0} min");
     let folder = stand::folder()?;
-    let failed = measure(ground, options, folder.path(), &mut points, (seconds, rounds))?;
+    let failed = measure(bed, options, folder.path(), &mut points, (seconds, rounds))?;
     let results = Results { comparisons: comparisons(&points), points, failed };
     print!("\n{}\n", show::text(&results));
-    ground.conclude(&options.common, "adaptive", &results, &promises(&results.comparisons))?;
+    bed.conclude(&options.common, "adaptive", &results, &promises(&results.comparisons))?;
     ensure!(!options.common.check || results.failed.is_empty(), "some cases could not be measured");
     Ok(())
 }
@@ -255,7 +256,7 @@ fn duration(points: &[Point], seconds: u32, rounds: u32) -> Nanos {
 
 /// All rounds; returns what could not be measured.
 fn measure(
-    ground: &Ground,
+    bed: &TestBed,
     options: &Options,
     root: &Path,
     points: &mut [Point],
@@ -269,7 +270,7 @@ fn measure(
         cases.shuffle(&mut rng);
         for case in &mut cases {
             let (counter, idle) = (case[0].counter, case[0].idle);
-            if let Err(error) = measure_case(ground, root, round, seconds, case) {
+            if let Err(error) = measure_case(bed, root, round, seconds, case) {
                 let failure = format!("round {round}, {}, {idle} idle: {error:#}", show::name(counter));
                 eprintln!("{failure}");
                 failed.push(failure);
@@ -281,7 +282,7 @@ fn measure(
 
 /// Every setting of one server, one after another. Blocks.
 fn measure_case(
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     round: u32,
     seconds: u32,
@@ -289,7 +290,7 @@ fn measure_case(
 ) -> anyhow::Result<()> {
     let flags = case[0].counter.flags();
     let flags: Vec<(&str, &str)> = flags.iter().map(|(flag, value)| (*flag, value.as_str())).collect();
-    let mut stand = Stand::start(ground, root, (case[0].idle, OTHERS), &flags)?;
+    let mut stand = Stand::start(bed, root, (case[0].idle, OTHERS), &flags)?;
     for point in case {
         point.samples.push(stand.measure(&point.setting.load(seconds), round)?);
     }

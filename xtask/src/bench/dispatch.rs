@@ -30,7 +30,8 @@ use serde::Serialize;
 use statistics::Spread;
 use sys::cpu::thread_time;
 
-use super::{Common, Ground, Mechanisms, allow_descriptors};
+use super::{Common, Mechanisms};
+use crate::test_bed::{TestBed, allow_descriptors};
 
 /// How many descriptors are registered.
 const REGISTERED: [usize; 4] = [10, 100, 1000, 5000];
@@ -115,7 +116,7 @@ macro_rules! contender_of_each {
 }
 
 /// Measures, prints, draws and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let sizes = sizes();
     let pairs = pairs(sizes.last().copied().unwrap_or(0)).context("cannot make socket pairs")?;
     let names = options.mechanisms.available();
@@ -126,7 +127,7 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     let text = show::text(&results);
     print!("\n{text}\n");
     show::draw(&options.common, &results, &text)?;
-    ground.conclude(&options.common, "dispatch", &results, &[])
+    bed.conclude(&options.common, "dispatch", &results, &[])
 }
 
 /// The sizes that the descriptor limit allows; names the others.

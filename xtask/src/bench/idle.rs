@@ -20,7 +20,8 @@ use serde::Serialize;
 use statistics::Spread;
 
 use super::stand::{self, Load, Sample, Stand};
-use super::{Common, Ground, Mechanisms, Promise};
+use super::{Common, Mechanisms, Promise};
+use crate::test_bed::TestBed;
 
 /// Requests of a session.
 const REQUESTS: u32 = 20;
@@ -110,7 +111,7 @@ impl Point {
 }
 
 /// Measures, prints, draws and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let most = options.idle.iter().max().context("no idle connections are given")?;
     stand::allow("--idle", *most, SESSIONS_MAX)?;
     if let Some(length) = options.signal_queue {
@@ -118,13 +119,13 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     }
     let folder = stand::folder()?;
     let mut points = points(options);
-    let failed = measure(options, ground, folder.path(), &mut points)?;
+    let failed = measure(options, bed, folder.path(), &mut points)?;
     let signal_queue = options.signal_queue;
     let results = Results { collapsed: show::collapsed(&points), points, signal_queue, failed };
     let text = show::text(&results);
     print!("\n{text}\n");
     show::draw(&options.common, &results, &text)?;
-    ground.conclude(&options.common, "idle", &results, &promises(&results.points))?;
+    bed.conclude(&options.common, "idle", &results, &promises(&results.points))?;
     ensure!(!options.common.check || results.failed.is_empty(), "some cases could not be measured");
     Ok(())
 }
@@ -148,7 +149,7 @@ fn points(options: &Options) -> Vec<Point> {
 /// All rounds; returns what could not be measured.
 fn measure(
     options: &Options,
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     points: &mut [Point],
 ) -> anyhow::Result<Vec<String>> {
@@ -161,7 +162,7 @@ fn measure(
         cases.shuffle(&mut rng);
         for case in &mut cases {
             let (mechanism, idle) = (case[0].mechanism, case[0].idle);
-            if let Err(error) = measure_case(options, ground, root, round, case) {
+            if let Err(error) = measure_case(options, bed, root, round, case) {
                 let failure = format!("round {round}, {mechanism}, {idle} idle: {error:#}");
                 eprintln!("{failure}");
                 failed.push(failure);
@@ -174,13 +175,13 @@ fn measure(
 /// Every rate at one server, one after another. Blocks.
 fn measure_case(
     options: &Options,
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     round: u32,
     case: &mut [Point],
 ) -> anyhow::Result<()> {
     let (mechanism, idle) = (case[0].mechanism, case[0].idle);
-    let mut stand = Stand::start(ground, root, (idle, SESSIONS_MAX), &[("--dispatch", mechanism)])?;
+    let mut stand = Stand::start(bed, root, (idle, SESSIONS_MAX), &[("--dispatch", mechanism)])?;
     for point in case {
         let load = Load {
             flags: vec![

@@ -11,14 +11,15 @@ use std::os::fd::OwnedFd;
 use anyhow::Context;
 use base::{Bytes, Clock};
 use rand::seq::SliceRandom;
+use report::columns::aligned;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
 use statistics::Spread;
 
-use super::{Common, Ground, Promise, TICK};
+use super::{Common, Promise};
 use crate::proc::{self, SocketCounters};
 use crate::rivals::generators::{self, Generator, INRUSH, REFERENCE, Task};
-use crate::table;
+use crate::test_bed::{TICK, TestBed};
 
 /// The connect time-out of `inrush load` unless it is told otherwise.
 const CONNECT_TIMEOUT_S: f64 = 0.5;
@@ -69,10 +70,10 @@ struct Results {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let mut generators = Vec::new();
     for generator in &generators::ALL {
-        match (generator.prepare)(&task(options, ground, "127.0.0.1:1".parse()?)) {
+        match (generator.prepare)(&task(options, bed, "127.0.0.1:1".parse()?)) {
             Some(_) => generators.push(generator),
             None => println!("skipped: {} is not installed", generator.name),
         }
@@ -85,9 +86,9 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
         eprintln!("round {round} of {}", options.rounds);
         order.shuffle(&mut rng);
         for index in &order {
-            samples[*index].push(measure(options, ground, generators[*index])?);
+            samples[*index].push(measure(options, bed, generators[*index])?);
         }
-        most.push(measure_most(options, ground)?);
+        most.push(measure_most(options, bed)?);
     }
     let names = generators.iter().map(|generator| generator.name);
     let generators: Vec<Measured> =
@@ -105,17 +106,17 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
         );
     }
     let results = Results { rate_per_s: options.rate, seconds: options.seconds, generators, most_syns_per_s };
-    ground.conclude(&options.common, "load", &results, &promises(&results))
+    bed.conclude(&options.common, "load", &results, &promises(&results))
 }
 
-fn task<'a>(options: &Options, ground: &'a Ground, address: SocketAddr) -> Task<'a> {
-    Task { address, rate_per_s: options.rate, seconds: options.seconds, inrush: &ground.inrush }
+fn task<'a>(options: &Options, bed: &'a TestBed, address: SocketAddr) -> Task<'a> {
+    Task { address, rate_per_s: options.rate, seconds: options.seconds, inrush: &bed.inrush }
 }
 
 /// A listener on the server's side whose queue is full after two connections; nobody ever accepts.
-fn silent_listener(ground: &Ground) -> anyhow::Result<(OwnedFd, SocketAddr)> {
-    let address = ground.topology.server.free_port()?;
-    let listener = ground.topology.server.enter(|| {
+fn silent_listener(bed: &TestBed) -> anyhow::Result<(OwnedFd, SocketAddr)> {
+    let address = bed.topology.server.free_port()?;
+    let listener = bed.topology.server.enter(|| {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         rustix::net::bind(&socket, &address)?;
@@ -126,19 +127,19 @@ fn silent_listener(ground: &Ground) -> anyhow::Result<(OwnedFd, SocketAddr)> {
 }
 
 /// One run of one generator against a listener of its own. Blocks.
-fn measure(options: &Options, ground: &Ground, generator: &Generator) -> anyhow::Result<Sample> {
-    let (_listener, address) = silent_listener(ground)?;
-    let task = task(options, ground, address);
+fn measure(options: &Options, bed: &TestBed, generator: &Generator) -> anyhow::Result<Sample> {
+    let (_listener, address) = silent_listener(bed)?;
+    let task = task(options, bed, address);
     let line = (generator.prepare)(&task).with_context(|| format!("{} has gone", generator.name))?;
-    let mut counters = SocketCounters::of(&ground.topology.client)?;
+    let mut counters = SocketCounters::of(&bed.topology.client)?;
     let (attempts, sockets) = (counters.attempts()?, counters.sockets()?);
-    let child = ground.topology.client.program(line.program).arguments(line.arguments).start()?;
-    let (pid, deadline) = (child.id(), ground.clock.now() + generators::patience(&task));
+    let child = bed.topology.client.program(line.program).arguments(line.arguments).start()?;
+    let (pid, deadline) = (child.id(), bed.clock.now() + generators::patience(&task));
     let (mut sockets_peak, mut memory_peak) = (0, Bytes(0));
     let output = child.output(TICK, || {
         sockets_peak = sockets_peak.max(counters.sockets().unwrap_or(0).saturating_sub(sockets));
         memory_peak = proc::peak_memory(pid).unwrap_or(memory_peak);
-        ground.clock.now() < deadline
+        bed.clock.now() < deadline
     })?;
     let after = counters.attempts()?;
     Ok(Sample {
@@ -151,17 +152,16 @@ fn measure(options: &Options, ground: &Ground, generator: &Generator) -> anyhow:
 }
 
 /// The SYNs a second that `inrush load` sends when it is asked for more than it can. Blocks.
-fn measure_most(options: &Options, ground: &Ground) -> anyhow::Result<f64> {
-    let (_listener, address) = silent_listener(ground)?;
-    let task =
-        Task { address, rate_per_s: MOST_RATE_PER_S, seconds: options.seconds, inrush: &ground.inrush };
+fn measure_most(options: &Options, bed: &TestBed) -> anyhow::Result<f64> {
+    let (_listener, address) = silent_listener(bed)?;
+    let task = Task { address, rate_per_s: MOST_RATE_PER_S, seconds: options.seconds, inrush: &bed.inrush };
     let line = generators::inrush(&task);
-    let program = ground.topology.client.program(line.program).arguments(line.arguments);
+    let program = bed.topology.client.program(line.program).arguments(line.arguments);
     let program = program.arguments(["--connect-timeout", SHORT_CONNECT_TIMEOUT, "--output", "json"]);
-    let mut counters = SocketCounters::of(&ground.topology.client)?;
+    let mut counters = SocketCounters::of(&bed.topology.client)?;
     let before = counters.attempts()?;
-    let deadline = ground.clock.now() + generators::patience(&task);
-    let output = program.start()?.output(TICK, || ground.clock.now() < deadline)?;
+    let deadline = bed.clock.now() + generators::patience(&task);
+    let output = program.start()?.output(TICK, || bed.clock.now() < deadline)?;
     let sent = counters.attempts()?.opened - before.opened;
     // That it could not offer so much is the point here.
     let result = generators::inrush_result(&output)?;
@@ -186,7 +186,7 @@ fn table(options: &Options, generators: &[Measured]) -> String {
             cell(|sample| sample.cpu_s, 2),
         ]);
     }
-    table::aligned(&rows)
+    aligned(&rows, &[])
 }
 
 fn median(samples: &[Sample], of: fn(&Sample) -> f64) -> Option<f64> {

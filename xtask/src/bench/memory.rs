@@ -14,14 +14,15 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::Context;
 use lab::stage::owner::temporary_folder;
-use lab::stage::server_under_test::Running;
+use lab::stage::server_under_test::RunningServer;
+use report::columns::aligned;
 use serde::Serialize;
 
-use super::{Common, FILE_LENGTH, Ground, Promise, allow_descriptors};
+use super::{Common, Promise};
 use crate::proc;
 use crate::responder::AfterReply;
 use crate::rivals::servers::{self, CONNECTIONS, INRUSH, LIMIT};
-use crate::table;
+use crate::test_bed::{FILE_LENGTH, TestBed, allow_descriptors};
 
 /// Connections before the first look.
 const FIRST: u32 = 100;
@@ -62,15 +63,15 @@ struct Measured {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     allow_descriptors("--connections", (options.connections + FIRST + OTHER_DESCRIPTORS) as usize)?;
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
     let mut measured = Vec::new();
     // The readiness limit keeps nothing of a connection but its place: there is nothing to compare.
     for server in servers::ALL.iter().filter(|server| server.name != LIMIT.name) {
-        let cost = match server.start(ground, folder.path(), AfterReply::Keep) {
-            Ok(Some(running)) => measure(options, ground, server.name, running),
+        let cost = match server.start(bed, folder.path(), AfterReply::Keep) {
+            Ok(Some(running)) => measure(options, bed, server.name, running),
             Ok(None) => {
                 println!("skipped: {} is not installed", server.name);
                 continue;
@@ -84,36 +85,31 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
         }
     }
     for (name, settings) in ARCHITECTURES {
-        let running = servers::start_architecture(ground, folder.path(), CONNECTIONS, settings)?;
-        measured.push(measure(options, ground, name, running)?);
+        let running = servers::start_architecture(bed, folder.path(), CONNECTIONS, settings)?;
+        measured.push(measure(options, bed, name, running)?);
     }
     let mut rows = vec![["server", "bytes a connection"].map(str::to_owned)];
     rows.extend(
         measured.iter().map(|cost| [cost.server.to_owned(), format!("{:.0}", cost.bytes_per_connection)]),
     );
-    println!(
-        "\n{} idle keep-alive connections, user memory:\n{}",
-        options.connections,
-        table::aligned(&rows)
-    );
+    println!("\n{} idle keep-alive connections, user memory:\n{}", options.connections, aligned(&rows, &[]));
     let own = measured.iter().find(|cost| cost.server == INRUSH);
     let promises: Vec<Promise> = own
         .map(|cost| Promise::at_most("bytes an idle connection", 2048.0, cost.bytes_per_connection))
         .into_iter()
         .collect();
-    ground.conclude(&options.common, "memory", &measured, &promises)
+    bed.conclude(&options.common, "memory", &measured, &promises)
 }
 
 /// Measures one server. Blocks.
 fn measure(
     options: &Options,
-    ground: &Ground,
+    bed: &TestBed,
     server: &'static str,
-    running: Running,
+    running: RunningServer,
 ) -> anyhow::Result<Measured> {
-    let open = |count| {
-        ground.topology.client.enter(|| (0..count).map(|_| idle_connection(running.address)).collect())
-    };
+    let open =
+        |count| bed.topology.client.enter(|| (0..count).map(|_| idle_connection(running.address)).collect());
     let failed = || format!("{server} does not take so many connections");
     let first: Vec<TcpStream> = open(FIRST).with_context(failed)?;
     let before = proc::anonymous_memory_of_all(running.pid())?;

@@ -4,13 +4,14 @@
 use anyhow::{Context, Result};
 use lab::stage::kernel::{Elapsed, Observer};
 use rand::seq::SliceRandom;
+use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
 
-use super::{Common, Ground};
+use super::Common;
 use crate::responder::AfterReply;
 use crate::rivals::readers::{Reader, Task};
-use crate::table;
+use crate::test_bed::TestBed;
 
 /// How to measure.
 #[derive(clap::Args)]
@@ -100,22 +101,19 @@ pub fn race(
 /// # Errors
 /// The client is not installed, or fails.
 pub fn sample(
-    ground: &Ground,
+    bed: &TestBed,
     observer: &mut Observer,
     client: &Reader,
     task: &Task<'_>,
     busy_cores: fn(&Elapsed) -> f64,
 ) -> Result<Sample> {
-    let before = observer.read(&ground.clock)?;
-    let read = client.read(ground, task)?.with_context(|| format!("{} is not installed", client.name))?;
-    let elapsed = observer.read(&ground.clock)?.since(&before);
+    let before = observer.read(&bed.clock)?;
+    let read = client.read(bed, task)?.with_context(|| format!("{} is not installed", client.name))?;
+    let elapsed = observer.read(&bed.clock)?.since(&before);
     let cpu_us = busy_cores(&elapsed) * elapsed.drops.over_s * 1e6;
     Ok(Sample {
         requests_per_s: read.requests_per_s,
-        cpu_us_per_request: ground
-            .topology
-            .sides_have_own_cpus()
-            .then(|| cpu_us / read.requests.max(1) as f64),
+        cpu_us_per_request: bed.topology.sides_have_own_cpus().then(|| cpu_us / read.requests.max(1) as f64),
         errors: read.errors,
     })
 }
@@ -159,7 +157,7 @@ pub fn table(what: &str, reference: &str, measured: &[Measured]) -> String {
             errors.to_string(),
         ]);
     }
-    table::aligned(&rows)
+    aligned(&rows, &[])
 }
 
 #[cfg(test)]

@@ -9,39 +9,40 @@ use anyhow::Context;
 use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
 
+use super::Promise;
 use super::race::{MODES, Measured, Mode, Options, race, sample, table};
-use super::{FILE_LENGTH, Ground, Promise};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, INRUSH, REFERENCE, Reader, Task};
 use crate::rivals::servers::LIMIT;
+use crate::test_bed::{FILE_LENGTH, TestBed};
 
 /// "Level with wrk": within what two runs of wrk itself differ by.
 const LEVEL: f64 = 0.97;
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let mut measured = Vec::new();
     for (connections, after_reply) in MODES {
-        let clients = measure(options, ground, connections, after_reply)?;
+        let clients = measure(options, bed, connections, after_reply)?;
         println!("\n{connections}, {FILE_LENGTH} bytes, {} connections:", options.connections);
         print!("{}", table("client", REFERENCE.name, &clients));
         measured.push(Mode { connections, contestants: clients });
     }
     println!();
-    ground.conclude(&options.common, "requests", &measured, &promises(&measured))
+    bed.conclude(&options.common, "requests", &measured, &promises(&measured))
 }
 
 /// Measures every client that is installed and can do it, in rounds.
 fn measure(
     options: &Options,
-    ground: &Ground,
+    bed: &TestBed,
     title: &str,
     after_reply: AfterReply,
 ) -> anyhow::Result<Vec<Measured>> {
     let folder = temporary_folder().context("cannot make a folder")?;
-    let server = LIMIT.start(ground, folder.path(), after_reply)?.context("the readiness limit has gone")?;
+    let server = LIMIT.start(bed, folder.path(), after_reply)?.context("the readiness limit has gone")?;
     let url: &str = &format!("http://{}/", server.address);
-    let (connections, inrush) = (options.connections, &ground.inrush);
+    let (connections, inrush) = (options.connections, &bed.inrush);
     let task = |seconds| Task { url, connections, seconds, after_reply, inrush };
     let mut clients: Vec<&Reader> = Vec::new();
     for client in &readers::ALL {
@@ -51,9 +52,9 @@ fn measure(
             true => println!("skipped: {} does not connect again", client.name),
         }
     }
-    let mut observer = Observer::of(&ground.topology).context("cannot look at the client's side")?;
+    let mut observer = Observer::of(&bed.topology).context("cannot look at the client's side")?;
     let run = |index: usize, seconds| {
-        sample(ground, &mut observer, clients[index], &task(seconds), |elapsed| elapsed.client_cpu)
+        sample(bed, &mut observer, clients[index], &task(seconds), |elapsed| elapsed.client_cpu)
     };
     let names: Vec<&'static str> = clients.iter().map(|client| client.name).collect();
     let measured = race(options, title, &names, REFERENCE.name, run)?;

@@ -9,48 +9,49 @@ use std::path::Path;
 use anyhow::Context;
 use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
-use lab::stage::server_under_test::Running;
+use lab::stage::server_under_test::RunningServer;
 
+use super::Promise;
 use super::race::{MODES, Measured, Mode, Options, race, sample, table};
-use super::{FILE_LENGTH, Ground, Promise};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, Task};
 use crate::rivals::servers::{self, INRUSH, LIMIT, REFERENCE};
+use crate::test_bed::{FILE_LENGTH, TestBed};
 
 const FILE_NAME: &str = "1k.html";
 /// "Level with the readiness limit": within what two runs of the limit itself differ by.
 const LEVEL: f64 = 0.97;
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
     let mut measured = Vec::new();
     for (connections, after_reply) in MODES {
-        let servers = measure(options, ground, folder.path(), connections, after_reply)?;
+        let servers = measure(options, bed, folder.path(), connections, after_reply)?;
         println!("\n{connections}, {FILE_LENGTH} bytes, wrk -t1 -c{}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
         measured.push(Mode { connections, contestants: servers });
     }
     println!();
-    ground.conclude(&options.common, "serve", &measured, &promises(&measured))
+    bed.conclude(&options.common, "serve", &measured, &promises(&measured))
 }
 
 /// Measures every server that is installed, in rounds.
 fn measure(
     options: &Options,
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     title: &str,
     after_reply: AfterReply,
 ) -> anyhow::Result<Vec<Measured>> {
-    let running = start_all(ground, root, after_reply)?;
-    let mut observer = Observer::of(&ground.topology).context("cannot look at the server's side")?;
+    let running = start_all(bed, root, after_reply)?;
+    let mut observer = Observer::of(&bed.topology).context("cannot look at the server's side")?;
     let run = |index: usize, seconds| {
         let url: &str = &format!("http://{}/{FILE_NAME}", running[index].1.address);
-        let (connections, inrush) = (options.connections, &ground.inrush);
+        let (connections, inrush) = (options.connections, &bed.inrush);
         let task = Task { url, connections, seconds, after_reply, inrush };
-        sample(ground, &mut observer, &readers::REFERENCE, &task, |elapsed| elapsed.server_cpu)
+        sample(bed, &mut observer, &readers::REFERENCE, &task, |elapsed| elapsed.server_cpu)
     };
     let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
     let measured = race(options, title, &names, REFERENCE, run)?;
@@ -62,13 +63,13 @@ fn measure(
 
 /// Starts what is installed and names what is not.
 fn start_all(
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     after_reply: AfterReply,
-) -> anyhow::Result<Vec<(&'static str, Running)>> {
+) -> anyhow::Result<Vec<(&'static str, RunningServer)>> {
     let mut running = Vec::new();
     for server in servers::ALL {
-        match server.start(ground, root, after_reply)? {
+        match server.start(bed, root, after_reply)? {
             Some(ready) => running.push((server.name, ready)),
             None => println!("skipped: {} is not installed", server.name),
         }

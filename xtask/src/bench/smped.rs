@@ -21,9 +21,10 @@ use record::load::Verdict;
 use serde::Serialize;
 use statistics::Spread;
 
-use super::{Common, Ground, Promise, TICK, allow_descriptors};
+use super::{Common, Promise};
 use crate::rivals::generators::inrush_result;
 use crate::rivals::servers::{CONNECTIONS, start_architecture};
+use crate::test_bed::{TICK, TestBed, allow_descriptors};
 
 const FILE_NAME: &str = "page.html";
 /// Sessions of hot clients last some 60 ms.
@@ -135,7 +136,7 @@ impl Point {
 }
 
 /// Measures, prints, draws and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     ensure!(options.from <= options.to, "--from {} is more than --to {}", options.from, options.to);
     allow_descriptors("--to", (options.to + OTHER_DESCRIPTORS) as usize)?;
     let mut points = points(options);
@@ -144,12 +145,12 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     println!("{runs} runs, about {:.0} minutes", (each * runs).as_secs_f64() / 60.0);
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; options.file.0 as usize])?;
-    let failed = measure(options, ground, folder.path(), &mut points);
+    let failed = measure(options, bed, folder.path(), &mut points);
     let results = Results { knees: knees(&points), points, failed };
     let text = show::text(&results);
     print!("\n{text}\n");
     show::draw(&options.common, &results, &text)?;
-    ground.conclude(&options.common, "smped", &results, &promises(&results))?;
+    bed.conclude(&options.common, "smped", &results, &promises(&results))?;
     ensure!(!options.common.check || results.failed.is_empty(), "some points could not be measured");
     Ok(())
 }
@@ -172,7 +173,7 @@ fn points(options: &Options) -> Vec<Point> {
 }
 
 /// All rounds; returns what could not be measured.
-fn measure(options: &Options, ground: &Ground, root: &Path, points: &mut [Point]) -> Vec<String> {
+fn measure(options: &Options, bed: &TestBed, root: &Path, points: &mut [Point]) -> Vec<String> {
     let mut rng = options.common.seed.child("order of points").rng();
     let mut order: Vec<usize> = (0..points.len()).collect();
     let mut failed = Vec::new();
@@ -181,7 +182,7 @@ fn measure(options: &Options, ground: &Ground, root: &Path, points: &mut [Point]
         order.shuffle(&mut rng);
         for index in &order {
             let point = &mut points[*index];
-            match measure_point(options, ground, root, round, point) {
+            match measure_point(options, bed, root, round, point) {
                 Ok(sample) => point.samples.push(sample),
                 Err(error) => {
                     let Point { server, cold_percent, clients, .. } = point;
@@ -200,16 +201,16 @@ fn measure(options: &Options, ground: &Ground, root: &Path, points: &mut [Point]
 /// One run of the load generator at a new server. Blocks for its length.
 fn measure_point(
     options: &Options,
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     round: u32,
     point: &Point,
 ) -> anyhow::Result<Sample> {
     let contender = CONTENDERS.iter().find(|contender| contender.name == point.server);
     let settings = contender.context("it is not among the contenders")?.settings;
-    let server = start_architecture(ground, root, CONNECTIONS, settings)?;
+    let server = start_architecture(bed, root, CONNECTIONS, settings)?;
     let cold = point.clients * point.cold_percent / 100;
-    let mut program = ground.topology.client.program(&ground.inrush).arguments([
+    let mut program = bed.topology.client.program(&bed.inrush).arguments([
         "load".to_owned(),
         format!("http://{}/{FILE_NAME}", server.address),
         "--client=closed".to_owned(),
@@ -224,8 +225,8 @@ fn measure_point(
         program = program.arguments([format!("--population=cold:{cold}")]);
     }
     let child = program.start().context("cannot start inrush load")?;
-    let until = ground.clock.now() + WARMUP + Nanos::from_secs(u64::from(options.seconds)) + PATIENCE;
-    let output = child.output(TICK, || ground.clock.now() < until)?;
+    let until = bed.clock.now() + WARMUP + Nanos::from_secs(u64::from(options.seconds)) + PATIENCE;
+    let output = child.output(TICK, || bed.clock.now() < until)?;
     server.stop()?;
     let result = inrush_result(&output)?;
     let of_cold: f64 = result.populations.values().map(|population| population.replies_per_s).sum();

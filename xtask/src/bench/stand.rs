@@ -18,15 +18,15 @@ use anyhow::{Context, ensure};
 use base::{Clock, Nanos};
 use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
-use lab::stage::server_under_test::Running;
+use lab::stage::server_under_test::RunningServer;
 use record::LoadResult;
 use record::load::Verdict;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
-use super::{FILE_LENGTH, Ground, TICK, allow_descriptors};
 use crate::rivals::generators::inrush_result;
 use crate::rivals::servers;
+use crate::test_bed::{FILE_LENGTH, TICK, TestBed, allow_descriptors};
 
 /// The file that is asked for.
 pub const FILE_NAME: &str = "1k.html";
@@ -110,8 +110,8 @@ pub fn preparation(idle: u32) -> Nanos {
 
 /// A server that runs, with its idle connections. Dropping it kills the server.
 pub struct Stand<'a> {
-    ground: &'a Ground,
-    server: Running,
+    bed: &'a TestBed,
+    server: RunningServer,
     observer: Observer,
     held: Vec<TcpStream>,
 }
@@ -123,18 +123,18 @@ impl<'a> Stand<'a> {
     /// # Errors
     /// When the server does not start, or does not answer.
     pub fn start(
-        ground: &'a Ground,
+        bed: &'a TestBed,
         root: &Path,
         (idle, others): (u32, u32),
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Stand<'a>> {
-        let observer = Observer::of(&ground.topology).context("cannot look at the server's side")?;
+        let observer = Observer::of(&bed.topology).context("cannot look at the server's side")?;
         let settings = [settings, &[("--idle-timeout", IDLE_TIMEOUT)]].concat();
-        let server = servers::start_inrush(ground, root, idle + others, &settings)?;
+        let server = servers::start_inrush(bed, root, idle + others, &settings)?;
         let address = server.address;
-        let held = ground.topology.client.enter(|| holders::hold(address, FILE_NAME, idle));
+        let held = bed.topology.client.enter(|| holders::hold(address, FILE_NAME, idle));
         let held = held.context("cannot open the idle connections")?;
-        Ok(Stand { ground, server, observer, held })
+        Ok(Stand { bed, server, observer, held })
     }
 
     /// One run of the load generator. Blocks for its length.
@@ -147,7 +147,7 @@ impl<'a> Stand<'a> {
         let overflows = self.overflows()? - overflows;
         let elapsed = after.0.since(&before.0);
         let replies = result.goodput_per_s * elapsed.drops.over_s;
-        let measurable = self.ground.topology.sides_have_own_cpus() && replies > 0.0;
+        let measurable = self.bed.topology.sides_have_own_cpus() && replies > 0.0;
         // A closed client means to send when it sends.
         let open = result.latency_intended_ns.answered.count > 0;
         let response = if open { result.latency_intended_ns } else { result.latency_sent_ns }.answered;
@@ -166,8 +166,8 @@ impl<'a> Stand<'a> {
 
     /// Runs the generator, and looks at the server at both ends of the measured time.
     fn generate(&mut self, load: &Load, round: u32) -> anyhow::Result<(LoadResult, Look, Look)> {
-        let ground = self.ground;
-        let program = ground.topology.client.program(&ground.inrush).arguments([
+        let bed = self.bed;
+        let program = bed.topology.client.program(&bed.inrush).arguments([
             "load".to_owned(),
             format!("http://{}/{FILE_NAME}", self.server.address),
             format!("--warmup={}ns", load.warmup.0),
@@ -176,12 +176,12 @@ impl<'a> Stand<'a> {
             "--output=json".to_owned(),
         ]);
         let child = program.arguments(&load.flags).start().context("cannot start inrush load")?;
-        let begins = ground.clock.now() + load.warmup;
+        let begins = bed.clock.now() + load.warmup;
         let ends = begins + Nanos::from_secs(u64::from(load.seconds));
         let (mut before, mut after) = (None, None);
-        let mut look = || Some((self.observer.read(&ground.clock).ok()?, server_time(&self.server)?));
+        let mut look = || Some((self.observer.read(&bed.clock).ok()?, server_time(&self.server)?));
         let output = child.output(TICK, || {
-            let now = ground.clock.now();
+            let now = bed.clock.now();
             if now >= begins && before.is_none() {
                 before = look();
             }
@@ -198,7 +198,7 @@ impl<'a> Stand<'a> {
     /// How often the event mechanism's queue has been full.
     fn overflows(&self) -> anyhow::Result<u64> {
         // Its thread may have to wait for the loop, which has more to do than there is time for.
-        let mut attempts = (0..STATUS_ATTEMPTS).map(|_| self.server.status(&self.ground.topology));
+        let mut attempts = (0..STATUS_ATTEMPTS).map(|_| self.server.status(&self.bed.topology));
         let status = attempts.find_map(|status| status).context("the server says nothing about itself")?;
         let count = status["counters"]["event_queue_overflows"].as_u64();
         count.context("its status has no event_queue_overflows")
@@ -209,15 +209,15 @@ impl<'a> Stand<'a> {
     /// # Errors
     /// When some of them are not.
     pub fn end(self) -> anyhow::Result<()> {
-        let Stand { ground, server, mut observer, held } = self;
+        let Stand { bed, server, mut observer, held } = self;
         let open = observer.sockets_in_use()?;
         ensure!(open >= held.len() as u64, "only {open} of {} idle connections are still open", held.len());
         // Whoever closes first keeps the connection in TIME-WAIT: let that be the server that is gone.
         server.stop()?;
         drop(held);
         // The next one counts from what there is when it begins, and these are not to go meanwhile.
-        let deadline = ground.clock.now() + GONE_WITHIN;
-        while observer.sockets_in_use()? > 0 && ground.clock.now() < deadline {
+        let deadline = bed.clock.now() + GONE_WITHIN;
+        while observer.sockets_in_use()? > 0 && bed.clock.now() < deadline {
             sys::poll::wait(&mut [], Some(TICK))?;
         }
         Ok(())
@@ -228,7 +228,7 @@ impl<'a> Stand<'a> {
 type Look = (lab::stage::kernel::Reading, Nanos);
 
 /// CPU time that the server's process has used.
-fn server_time(server: &Running) -> Option<Nanos> {
+fn server_time(server: &RunningServer) -> Option<Nanos> {
     let pid = Pid::from_raw(i32::try_from(server.pid()).ok()?)?;
     sys::cpu::process_time_of(pid).ok()
 }

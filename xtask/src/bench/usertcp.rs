@@ -23,6 +23,7 @@ use base::{Clock, Nanos, PerSecond};
 use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
 use rand::seq::SliceRandom;
+use report::columns::aligned;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
 use statistics::Spread;
@@ -30,10 +31,10 @@ use sys::netlink::Route;
 use usertcp::link::{AfXdp, Tun};
 use usertcp::{Config, Link, SourceNet, Stack};
 
-use super::{Common, Ground, Promise};
+use super::{Common, Promise};
 use crate::responder::{self, AfterReply};
 use crate::rivals::servers::LIMIT;
-use crate::table;
+use crate::test_bed::TestBed;
 use rush::{Figures, Play};
 
 /// The addresses of connections; the two sides of the benchmarks have others.
@@ -96,7 +97,7 @@ struct Sample {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, ground: &TestBed) -> anyhow::Result<()> {
     let mut links = vec!["TUN"];
     match af_xdp(ground, server_address(ground)?) {
         Ok(_) => links.push("AF_XDP"),
@@ -121,11 +122,11 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
     ground.conclude(&options.common, "usertcp", &measured, &promises(options, &measured))
 }
 
-fn server_address(ground: &Ground) -> anyhow::Result<SocketAddr> {
+fn server_address(ground: &TestBed) -> anyhow::Result<SocketAddr> {
     ground.topology.server.free_port().context("no port on the server's side")
 }
 
-fn tun(ground: &Ground, server: SocketAddr) -> anyhow::Result<Tun> {
+fn tun(ground: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
     let cpus = &ground.topology.server.cpus;
     let opened = ground.topology.server.enter(|| {
         let tun = Tun::open(server.ip(), net()).map_err(std::io::Error::other)?;
@@ -135,7 +136,7 @@ fn tun(ground: &Ground, server: SocketAddr) -> anyhow::Result<Tun> {
     opened.context("cannot open the link over TUN")
 }
 
-fn af_xdp(ground: &Ground, server: SocketAddr) -> anyhow::Result<AfXdp> {
+fn af_xdp(ground: &TestBed, server: SocketAddr) -> anyhow::Result<AfXdp> {
     let client = IpAddr::from(ground.topology.client.addresses[0]);
     ground.topology.server.enter(|| {
         let mut route = Route::open()?;
@@ -158,7 +159,7 @@ fn net() -> SourceNet {
     NET.parse().expect("the constant is a net")
 }
 
-fn measure(options: &Options, ground: &Ground, link: &str, play: &str) -> anyhow::Result<Sample> {
+fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {
     let rate = if link == "TUN" { options.tun_rate } else { options.af_xdp_rate };
     let folder = temporary_folder().context("cannot make a folder")?;
     let mut running = None;
@@ -197,7 +198,7 @@ fn measure(options: &Options, ground: &Ground, link: &str, play: &str) -> anyhow
 
 /// A listener of the server's side that nobody accepts from, with a queue that is full from the first
 /// connection on where it is short.
-fn silent_listener(ground: &Ground, backlog: i32) -> anyhow::Result<(OwnedFd, SocketAddr)> {
+fn silent_listener(ground: &TestBed, backlog: i32) -> anyhow::Result<(OwnedFd, SocketAddr)> {
     let address = SocketAddr::from((ground.topology.server.addresses[0], 0));
     let listener = ground.topology.server.enter(|| {
         let socket =
@@ -212,7 +213,7 @@ fn silent_listener(ground: &Ground, backlog: i32) -> anyhow::Result<(OwnedFd, So
 
 fn perform<L: Link>(
     options: &Options,
-    ground: &Ground,
+    ground: &TestBed,
     link: L,
     server: SocketAddr,
     play: &Play,
@@ -257,7 +258,7 @@ fn show(measured: &[Measured]) -> String {
             format!("{:.0}", median(samples, |sample| sample.failed as f64)),
         ]);
     }
-    table::aligned(&rows)
+    aligned(&rows, &[])
 }
 
 /// The project's promises for the client in user space.

@@ -14,12 +14,13 @@ use std::os::fd::AsFd;
 use anyhow::Context;
 use base::{Clock, Nanos, PerSecond, RealClock};
 use rand::seq::SliceRandom;
+use report::columns::aligned;
 use rustix::event::{Timespec, poll};
 use serde::Serialize;
 use wan::{Changes, Engine, Path, PathConfig, Report, SERVER_ADDRESS};
 
-use super::{Common, Ground, Promise};
-use crate::table;
+use super::{Common, Promise};
+use crate::test_bed::TestBed;
 
 /// Packets a second, each way of trying.
 const RATES: [u32; 10] =
@@ -64,7 +65,7 @@ struct Attempt {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let expected = options.duration.as_secs_f64() * f64::from(options.rounds) * RATES.len() as f64;
     eprintln!("{} rates, {} rounds: about {:.0} s", RATES.len(), options.rounds, expected * 1.1);
     let mut attempts = Vec::new();
@@ -74,14 +75,14 @@ pub fn run(options: &Options, ground: &Ground) -> anyhow::Result<()> {
         let mut order = RATES;
         order.shuffle(&mut rng);
         for rate in order {
-            attempts.push(attempt(rate, options, ground).with_context(|| format!("{rate} packets/s"))?);
+            attempts.push(attempt(rate, options, bed).with_context(|| format!("{rate} packets/s"))?);
         }
     }
     attempts.sort_by_key(|attempt| attempt.asked_per_s);
     print!("\n{}", show(&attempts));
     let best = best(&attempts);
     let promises = [Promise::at_least("packets/s without loss on one processor", PROMISED_PER_S, best)];
-    ground.conclude(&options.common, "wan", &attempts, &promises)
+    bed.conclude(&options.common, "wan", &attempts, &promises)
 }
 
 /// What was really sent at the highest rate at which no attempt, and none at a lower one, lost a packet.
@@ -92,14 +93,14 @@ fn best(attempts: &[Attempt]) -> f64 {
     sent.fold(f64::INFINITY, f64::min)
 }
 
-fn attempt(rate: u32, options: &Options, ground: &Ground) -> anyhow::Result<Attempt> {
+fn attempt(rate: u32, options: &Options, bed: &TestBed) -> anyhow::Result<Attempt> {
     let conditions = CONDITIONS.parse::<Changes>()?.check()?;
     let config = PathConfig {
         up: conditions.clone(),
         down: conditions,
         engine: Engine::Router,
         seed: options.common.seed,
-        router_cpu: ground.topology.sides_have_own_cpus().then(|| ground.topology.server.cpus[0]),
+        router_cpu: bed.topology.sides_have_own_cpus().then(|| bed.topology.server.cpus[0]),
     };
     let mut path = Path::start(config)?;
     // Bound, so that no packet is answered with an error, and never read.
@@ -107,11 +108,11 @@ fn attempt(rate: u32, options: &Options, ground: &Ground) -> anyhow::Result<Atte
     let sender = path.network.client.namespace.enter(|| UdpSocket::bind("0.0.0.0:0"))??;
     sender.connect(receiver.local_addr()?)?;
     sys::socket::set_udp_segment(sender.as_fd(), PAYLOAD_LENGTH as u16)?;
-    let (sent, took) = send(&sender, rate, options.duration, &ground.clock)?;
-    let deadline = ground.clock.now() + PATIENCE;
+    let (sent, took) = send(&sender, rate, options.duration, &bed.clock)?;
+    let deadline = bed.clock.now() + PATIENCE;
     let crossed = loop {
         let counted = path.network.server.statistics()?;
-        if counted.received >= sent || ground.clock.now() > deadline {
+        if counted.received >= sent || bed.clock.now() > deadline {
             break counted.received.saturating_sub(counted.received_dropped);
         }
         nap(Nanos::from_millis(5))?;
@@ -175,7 +176,7 @@ fn show(attempts: &[Attempt]) -> String {
             micros(one.late_max_ns),
         ]
     }));
-    table::aligned(&rows)
+    aligned(&rows, &[])
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use sys::process::{Output, find_program};
 
 use super::CommandLine;
 use super::generators::inrush_result;
-use crate::bench::{Ground, TICK};
 use crate::responder::AfterReply;
+use crate::test_bed::{TICK, TestBed};
 
 /// What a client is to read.
 pub struct Task<'a> {
@@ -67,9 +67,9 @@ impl Reader {
     ///
     /// # Errors
     /// It fails, or says something else than usual.
-    pub fn read(&self, ground: &Ground, task: &Task<'_>) -> anyhow::Result<Option<Read>> {
+    pub fn read(&self, bed: &TestBed, task: &Task<'_>) -> anyhow::Result<Option<Read>> {
         let Some(line) = (self.prepare)(task) else { return Ok(None) };
-        let program = ground.topology.client.program(line.program).arguments(line.arguments);
+        let program = bed.topology.client.program(line.program).arguments(line.arguments);
         let output = program.start()?.output(TICK, || true)?;
         (self.parse)(&output).with_context(|| format!("{} at {}", self.name, task.url)).map(Some)
     }

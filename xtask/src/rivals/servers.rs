@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::Context;
 use lab::stage::server_under_test::recipe::{self, Readiness, Recipe};
-use lab::stage::server_under_test::{Running, Settings, StartError, start};
+use lab::stage::server_under_test::{RunningServer, Settings, StartError, start};
 use sys::process::this_program;
 
-use crate::bench::{BACKLOG, Ground};
 use crate::responder::AfterReply;
+use crate::test_bed::{BACKLOG, TestBed};
 
 /// Connections that every server has room for.
 pub const CONNECTIONS: u32 = 15_000;
@@ -19,7 +19,7 @@ pub const CONNECTIONS: u32 = 15_000;
 pub struct Server {
     /// Short, for a table.
     pub name: &'static str,
-    prepare: fn(&Ground, &Settings, AfterReply) -> Result<Recipe, StartError>,
+    prepare: fn(&TestBed, &Settings, AfterReply) -> Result<Recipe, StartError>,
 }
 
 /// Ours in comparisons with others that are one process on one CPU.
@@ -34,17 +34,17 @@ pub const LIMIT: Server = Server { name: "readiness limit", prepare: readiness_l
 
 /// All servers, in the order they are shown.
 pub const ALL: [Server; 7] = [
-    Server { name: INRUSH, prepare: |ground, settings, _| inrush(ground, settings, &ONE_LOOP) },
-    Server { name: REFERENCE, prepare: |ground, settings, _| recipe::nginx(&ground.topology, settings) },
+    Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
+    Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx(&bed.topology, settings) },
     Server {
         name: "nginx, no sendfile",
-        prepare: |ground, settings, _| recipe::nginx_no_sendfile(&ground.topology, settings),
+        prepare: |bed, settings, _| recipe::nginx_no_sendfile(&bed.topology, settings),
     },
-    Server { name: "lighttpd", prepare: |ground, settings, _| recipe::lighttpd(&ground.topology, settings) },
-    Server { name: "h2o", prepare: |ground, settings, _| recipe::h2o(&ground.topology, settings) },
+    Server { name: "lighttpd", prepare: |bed, settings, _| recipe::lighttpd(&bed.topology, settings) },
+    Server { name: "h2o", prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
     Server {
         name: "apache2",
-        prepare: |ground, settings, _| recipe::apache_event(&ground.topology, settings, None),
+        prepare: |bed, settings, _| recipe::apache_event(&bed.topology, settings, None),
     },
     LIMIT,
 ];
@@ -57,13 +57,13 @@ impl Server {
     /// When it does not start, with what it said.
     pub fn start(
         &self,
-        ground: &Ground,
+        bed: &TestBed,
         root: &Path,
         after_reply: AfterReply,
-    ) -> anyhow::Result<Option<Running>> {
-        match (self.prepare)(ground, &settings(root, CONNECTIONS), after_reply) {
+    ) -> anyhow::Result<Option<RunningServer>> {
+        match (self.prepare)(bed, &settings(root, CONNECTIONS), after_reply) {
             Err(StartError::NotInstalled(_)) => Ok(None),
-            recipe => started(self.name, ground, recipe).map(Some),
+            recipe => started(self.name, bed, recipe).map(Some),
         }
     }
 }
@@ -74,12 +74,12 @@ impl Server {
 /// # Errors
 /// When it does not start, with what it said.
 pub fn start_inrush(
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     connections: u32,
     more: &[(&str, &str)],
-) -> anyhow::Result<Running> {
-    start_architecture(ground, root, connections, &[&ONE_LOOP, more].concat())
+) -> anyhow::Result<RunningServer> {
+    start_architecture(bed, root, connections, &[&ONE_LOOP, more].concat())
 }
 
 /// As [`start_inrush`], on an architecture that is among the settings.
@@ -87,38 +87,37 @@ pub fn start_inrush(
 /// # Errors
 /// When it does not start, with what it said.
 pub fn start_architecture(
-    ground: &Ground,
+    bed: &TestBed,
     root: &Path,
     connections: u32,
     more: &[(&str, &str)],
-) -> anyhow::Result<Running> {
-    started(INRUSH, ground, inrush(ground, &settings(root, connections), more))
+) -> anyhow::Result<RunningServer> {
+    started(INRUSH, bed, inrush(bed, &settings(root, connections), more))
 }
 
 fn settings(root: &Path, connections: u32) -> Settings {
     Settings { root: root.to_owned(), backlog: BACKLOG, connections }
 }
 
-fn started(name: &str, ground: &Ground, recipe: Result<Recipe, StartError>) -> anyhow::Result<Running> {
-    let running = recipe.and_then(|recipe| start(&ground.topology, recipe, None, &ground.clock));
+fn started(name: &str, bed: &TestBed, recipe: Result<Recipe, StartError>) -> anyhow::Result<RunningServer> {
+    let running = recipe.and_then(|recipe| start(&bed.topology, recipe, None, &bed.clock));
     running.with_context(|| format!("{name} does not start"))
 }
 
 /// The program that was built for this, with flags and their values.
-fn inrush(ground: &Ground, settings: &Settings, more: &[(&str, &str)]) -> Result<Recipe, StartError> {
+fn inrush(bed: &TestBed, settings: &Settings, more: &[(&str, &str)]) -> Result<Recipe, StartError> {
     let flags: Vec<String> =
         more.iter().flat_map(|(flag, value)| [*flag, *value]).map(str::to_owned).collect();
-    let recipe = recipe::inrush(&ground.topology, settings, &flags)?;
-    Ok(Recipe { program: ground.inrush.clone(), ..recipe })
+    let recipe = recipe::inrush(&bed.topology, settings, &flags)?;
+    Ok(Recipe { program: bed.inrush.clone(), ..recipe })
 }
 
 fn readiness_limit(
-    ground: &Ground,
+    bed: &TestBed,
     _settings: &Settings,
     after_reply: AfterReply,
 ) -> Result<Recipe, StartError> {
-    let address =
-        ground.topology.server.free_port().map_err(|error| StartError::Io("find it a port", error))?;
+    let address = bed.topology.server.free_port().map_err(|error| StartError::Io("find it a port", error))?;
     let after_reply = match after_reply {
         AfterReply::Keep => "keep",
         AfterReply::Close => "close",

@@ -1,9 +1,8 @@
-//! The points as a page with plots, beside the paper's numbers: one file that needs no network and no
-//! script.
+//! The points of a herd as a page of charts, beside the paper's numbers.
 
 use ::herd::{PAPER, PaperLine, Point, Wait, text};
-use report::STYLE;
-use report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit, swatch};
+use report::chart_page::{Chart, html};
+use report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit};
 
 const SIZE: (f64, f64) = (840.0, 430.0);
 
@@ -12,43 +11,33 @@ pub fn page(points: &[Point]) -> String {
     let settle = chart("settle", "settle time", Unit::Time, points, settle_mark, &PAPER);
     let wakeups = chart("wake-ups", "wake-ups for one connection", Unit::Count, points, wakeups_mark, &[]);
     let cpu = chart("cpu", "CPU time for one connection", Unit::Time, points, cpu_mark, &[]);
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n\
-         <title>The thundering herd</title>\n<style>\n{STYLE}\npre {{ font-size: 12px; overflow-x: auto; }}\n</style>\n</head>\n<body>\n<main>\n<header>\n\
-         <h1>The thundering herd</h1>\n<p class=\"lede\">N tasks wait for one connection: how long until the last that \
-         woke sleeps again, how many wake, and what it costs. Each point is the median (settle time) or the mean of \
-         {}; the band of a settle time reaches up to its 95th percentile, the others' is a 95 % \
-         confidence interval. Hollow marks are the paper's own table, in which each point was measured once.</p>\n</header>\n\
-         <div class=\"figures\">\n{}{}{}</div>\n<section class=\"records\">\n<h2>In numbers</h2>\n<pre>{}</pre>\n</section>\n</main>\n</body>\n</html>\n",
-        connections(points),
-        figure(
+    let lede = format!(
+        "N tasks wait for one connection: how long until the last that woke sleeps again, how many wake, and what it \
+         costs. Each point is the median (settle time) or the mean of {}; the band of a settle time reaches up to its \
+         95th percentile, the others' is a 95 % confidence interval. Hollow marks are the paper's own table, in which \
+         each point was measured once.",
+        connections(points)
+    );
+    let charts = [
+        (
             "Settle time",
             "From just before connect() until the last woken waiter sleeps again; lower is better.",
-            &settle
+            settle,
         ),
-        figure("Wake-ups", "How often a waiter woke for one connection; 1 is enough.", &wakeups),
-        figure("CPU time", "Of all waiters, the acceptor, and connect() itself.", &cpu),
-        escaped(&text(points)),
-    )
+        ("Wake-ups", "How often a waiter woke for one connection; 1 is enough.", wakeups),
+        ("CPU time", "Of all waiters, the acceptor, and connect() itself.", cpu),
+    ]
+    .map(|(heading, caption, lines)| Chart {
+        heading: heading.to_owned(),
+        caption: caption.to_owned(),
+        lines,
+    });
+    html("The thundering herd", &lede, &charts, &text(points))
 }
 
 fn connections(points: &[Point]) -> String {
     let least = points.iter().map(|point| point.samples).min().unwrap_or(0);
     format!("{least} connections")
-}
-
-fn figure(heading: &str, caption: &str, chart: &LineChart) -> String {
-    let key = |series: &Series| {
-        format!("<span class=\"key\">{}{}</span>\n", swatch(series.index, series.look), escaped(&series.name))
-    };
-    let keys: String = chart.series.iter().map(key).collect();
-    format!(
-        "<figure class=\"full\">\n<figcaption>\n<h2>{heading}</h2>\n<p>{caption}</p>\n</figcaption>\n\
-         <div class=\"keys\">\n{keys}</div>\n{}\n</figure>\n",
-        chart.draw()
-    )
 }
 
 fn chart(
@@ -117,8 +106,4 @@ fn marked(waiters: f64, y: f64, band: (f64, f64), unit: Unit) -> Mark {
     };
     let (at, value) = (format!("{waiters} waiters"), unit.show(y));
     Mark { x: waiters, y, band, at, value, range, ..Mark::default() }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

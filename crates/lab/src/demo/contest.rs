@@ -13,7 +13,7 @@ use super::kind::Kind;
 use super::plan::{self, Planned};
 use crate::capacity::{self, Capacity, Search};
 use crate::progress::Progress;
-use crate::stage::server_under_test::{Running, Settings};
+use crate::stage::server_under_test::{RunningServer, Settings};
 use crate::trial::RunTime;
 use crate::trial::{Conductor, LoadError, Seen, Workload};
 
@@ -44,7 +44,7 @@ pub struct Contender {
     entry: ServerEntry,
     /// Whether the generator gave out before it did.
     lower_bound_only: bool,
-    running: Option<Running>,
+    running: Option<RunningServer>,
 }
 
 /// The comparison under way.
@@ -226,7 +226,7 @@ impl Contest<'_> {
         topology.warnings.extend(disturbance(&trials));
         let stopped = |contender: Contender| {
             // A server that cannot be stopped in order is killed.
-            let _ = contender.running.map(Running::stop);
+            let _ = contender.running.map(RunningServer::stop);
             contender.entry
         };
         let servers = self.contenders.into_iter().map(stopped).collect();
@@ -268,7 +268,7 @@ impl Contender {
         settings: &Settings,
         conductor: &Conductor<'_>,
         warnings: &mut Vec<String>,
-    ) -> Result<&mut Running, Excluded> {
+    ) -> Result<&mut RunningServer, Excluded> {
         if let Some(running) = &mut self.running
             && let Some(end) = running.end().map_err(LoadError::Io)?
         {
@@ -286,7 +286,7 @@ impl Contender {
 /// One run of the search, and the quiet after it.
 fn run_for_capacity(
     conductor: &mut Conductor<'_>,
-    running: &mut Running,
+    running: &mut RunningServer,
     pace: &Pace,
     workload: &Workload,
     requests_per_s: f64,

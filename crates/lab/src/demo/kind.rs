@@ -2,7 +2,7 @@
 
 use base::{Clock, Limit, Nanos};
 
-use crate::stage::server_under_test::{Running, Settings, StartError, recipe, start};
+use crate::stage::server_under_test::{RunningServer, Settings, StartError, recipe, start};
 use crate::stage::topology::Topology;
 
 /// Which server.
@@ -60,7 +60,7 @@ impl Kind {
         topology: &Topology,
         settings: &Settings,
         clock: &dyn Clock,
-    ) -> Result<Running, StartError> {
+    ) -> Result<RunningServer, StartError> {
         let recipe = match self {
             Kind::Inrush { accept_limit, burn } => {
                 recipe::inrush(topology, settings, &recipe::one_loop(*accept_limit, *burn))?

@@ -1,7 +1,7 @@
-//! Which trials are run, in which order, and how long each may take.
+//! The trials of a demonstration, their order, and the time of each.
 //!
-//! The order is random, so that what drifts in a machine - its temperature, its neighbours - falls on all
-//! servers and loads alike and not on the last of them; and seeded, so that it can be repeated. Within
+//! The order is random, so that a drift of the machine (its temperature, its neighbours) affects all servers and loads
+//! alike. It is seeded, so that it can be repeated. Within
 //! a repetition every load of every server comes once.
 //!
 //! Owns arithmetic only: it reads no clock and runs nothing.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::bail;
 use base::{Nanos, Seed};
+use experiment::ServerKind;
 use record::Verdict;
 use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
 
@@ -11,7 +12,6 @@ use super::test_bed::{TestBed, TestBedError};
 use super::{Run, START_FAILURES, command_lines, metrics, schedule};
 use crate::stage::server_under_test::StartError;
 use crate::trial::{LoadError, Seen};
-use experiment::ServerKind;
 
 /// How often a herd is looked at, whether it has ended.
 const TICK: Nanos = Nanos::from_millis(20);

@@ -1,4 +1,4 @@
-//! From an experiment's texts to the arguments of programs.
+//! The command lines of an experiment's programs.
 //!
 //! Owns the command line of `inrush load`, of a server and of a herd for one point of an experiment.
 
@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use base::Seed;
+use experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerSpec, fill};
 use record::experiment::Value;
 
 use super::schedule;
@@ -13,7 +14,6 @@ use crate::stage::server_under_test::recipe::{self, Readiness, Recipe};
 use crate::stage::server_under_test::{Settings, StartError};
 use crate::stage::topology::Topology;
 use crate::trial::RunTime;
-use experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerSpec, fill};
 
 /// The values of a point's axes.
 pub type Axes = BTreeMap<String, Value>;

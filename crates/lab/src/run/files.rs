@@ -1,14 +1,14 @@
-//! What the servers of an experiment serve.
+//! The files that the servers of an experiment serve.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use experiment::Experiment;
 use tempfile::TempDir;
 
 use crate::fileset;
 use crate::stage::owner;
-use experiment::Experiment;
 
 /// A folder that is served; a generated one is gone with this.
 pub struct Served {

@@ -1,14 +1,14 @@
-//! Which claims the plan of an experiment can judge, before anything is run.
+//! The claims that the plan of an experiment can judge, found before anything is run.
 //!
 //! The plan's trials are made up: each is valid and has every metric. The analysis then counts the measurements that a
 //! claim would rest on, by the same rules as after a run. Does not know which servers are installed.
 
-use record::experiment::{TRIAL_SCHEMA, TrialRecord};
-
-use super::schedule::{Planned, schedule};
 use analysis::claims::SAMPLES_MIN;
 use analysis::measure::measure;
 use experiment::{Claim, Experiment};
+use record::experiment::{TRIAL_SCHEMA, TrialRecord};
+
+use super::schedule::{Planned, schedule};
 
 /// A claim that stays undecided, however the run goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

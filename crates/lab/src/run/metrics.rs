@@ -1,4 +1,4 @@
-//! From what was seen in a trial to its named numbers.
+//! The named numbers of a trial.
 
 use std::collections::BTreeMap;
 

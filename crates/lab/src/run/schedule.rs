@@ -1,19 +1,18 @@
-//! Which trials an experiment has, in which order they are run, and how long that takes.
+//! The trials of an experiment, their order, and the time they take.
 //!
-//! The order is random, so that what drifts in a machine falls on all points alike, and seeded, so that it
-//! can be repeated - and so that a broken-off run finds its place again. Within a repetition every point comes
-//! once.
+//! The order is random, so that a drift of the machine affects all points alike. It is seeded, so that it can be repeated
+//! and an interrupted run finds its place again. Within a repetition every point comes once.
 //!
 //! Owns arithmetic only: it reads no clock and runs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::Nanos;
+use experiment::{Experiment, LoadSpec, Network, ServerSpec, placeholders};
 use rand::seq::SliceRandom;
 use record::experiment::{Form, Value};
 
 use crate::trial::RunTime;
-use experiment::{Experiment, LoadSpec, Network, ServerSpec, placeholders};
 
 /// What a trial takes beside its load: a network, a server's start and end, the client's, the record. Measured
 /// on two cores; a run corrects it by what it sees.
@@ -27,7 +26,7 @@ const REPEATED_ONE_IN: usize = 8;
 
 /// One point: a server, under a load, with values for the axes that the two depend on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct PlanPoint {
     /// Its place among the experiment's servers.
     pub server: usize,
     /// Its place among the loads; absent for a herd.
@@ -40,13 +39,13 @@ pub struct Point {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
     /// What.
-    pub point: Point,
+    pub point: PlanPoint,
     /// Which repetition, from 0.
     pub repeat: u32,
 }
 
 /// Every server under every load at every combination of values.
-pub fn points(experiment: &Experiment) -> Vec<Point> {
+pub fn points(experiment: &Experiment) -> Vec<PlanPoint> {
     let mut points = Vec::new();
     for (server, spec) in experiment.servers.iter().enumerate() {
         let loads: Vec<Option<usize>> = match spec.kind.serves() {
@@ -68,7 +67,7 @@ pub fn points(experiment: &Experiment) -> Vec<Point> {
                     .flat_map(|values| axis.values.iter().map(move |value| with(values, value)))
                     .collect();
             }
-            points.extend(combinations.into_iter().map(|axes| Point { server, load, axes }));
+            points.extend(combinations.into_iter().map(|axes| PlanPoint { server, load, axes }));
         }
     }
     points

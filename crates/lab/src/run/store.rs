@@ -1,7 +1,7 @@
 //! The files of a run while it goes on.
 //!
-//! Owns writing each attempt when it ends, keeping what a full disk would not take and trying it again, and
-//! taking up a run that was broken off. Invariant: a file is a whole record or not there.
+//! Owns writing each attempt when it ends, keeping a record that a full disk refused and writing it later, and resuming an
+//! interrupted run. Invariant: a file is a whole record or not there.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -4,20 +4,20 @@
 //! earlier trial vanish with its namespaces, at once instead of after a minute.
 
 use base::{Clock, Nanos};
+use experiment::{Experiment, ServerSpec, TopologyChoice};
 
 use super::command_lines::{self, Axes};
 use crate::stage::cgroup::Cgroup;
 use crate::stage::kernel::Observer;
-use crate::stage::server_under_test::{self, Running, Settings, StartError};
+use crate::stage::server_under_test::{self, RunningServer, Settings, StartError};
 use crate::stage::topology::{Topology, TopologyOptions};
 use crate::trial::RunTime;
 use crate::trial::{Conductor, LoadError, Seen};
-use experiment::{Experiment, ServerSpec, TopologyChoice};
 
 /// A topology with a server that runs in it.
 pub struct TestBed {
     /// The server; ended before its namespaces, so it stands before them.
-    pub running: Running,
+    pub running: RunningServer,
     observer: Option<Observer>,
     /// Where both sides are.
     pub topology: Topology,

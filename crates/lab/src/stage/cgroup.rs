@@ -1,11 +1,11 @@
 //! A bound on the CPU time of a server: a control group of its own.
 //!
-//! Why: one client CPU is to offer a server ten times what it can take. A server that is as fast as the client
-//! never sees that; one that may use a tenth of its CPU does.
+//! Why: one client CPU must offer a server ten times the load that it can serve. A server as fast as the client never sees
+//! such a load; a server with a tenth of a CPU does.
 //!
 //! Owns finding the hierarchy (version 1 or 2), making a group with a quota, and removing it. Dropping a
-//! [`Cgroup`] removes it, which needs its processes to have ended. The name says whose it is, so that what a
-//! killed laboratory left behind is found ([`super::leftovers`]).
+//! [`Cgroup`] removes it, which needs its processes to have ended. Its name carries the owner's mark, so that
+//! [`super::leftovers`] finds a group that a killed laboratory left.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

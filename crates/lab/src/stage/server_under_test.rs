@@ -1,4 +1,4 @@
-//! The servers that are compared: how each is started, found ready, asked and stopped.
+//! The servers under test: started, found ready, asked for their status, and stopped.
 //!
 //! Owns starting, readiness, the status page and the end. Command lines and configurations are [`recipe`]s. A
 //! server that does not start is an error with a reason for the record, never the end of an experiment.
@@ -66,7 +66,7 @@ pub enum StartError {
 
 /// A server that is ready. Dropping it kills it.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     /// Where it serves.
     pub address: SocketAddr,
     /// Where it tells about itself, if it does.
@@ -91,7 +91,7 @@ pub fn start(
     recipe: Recipe,
     cgroup: Option<Cgroup>,
     clock: &dyn Clock,
-) -> Result<Running, StartError> {
+) -> Result<RunningServer, StartError> {
     let mut program = topology
         .server
         .program(&recipe.program)
@@ -127,7 +127,7 @@ pub fn start(
         }
     };
     match ready {
-        Ok((address, admin)) => Ok(Running {
+        Ok((address, admin)) => Ok(RunningServer {
             address,
             admin,
             command,
@@ -149,7 +149,7 @@ enum NotReady {
     Io(io::Error),
 }
 
-impl Running {
+impl RunningServer {
     /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()

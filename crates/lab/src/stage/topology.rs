@@ -1,4 +1,4 @@
-//! Where server and client run, and how they are kept from doing each other's work.
+//! The topology: the two sides on which server and client run, each paying for its own packets.
 //!
 //! Owns the choice between two network namespaces and the loopback interface, their addresses and
 //! kernel settings, and the CPUs of each side. Starts no process itself.

@@ -1,10 +1,11 @@
 //! The whole survey, on simulated servers.
 
-use super::simulated::Simulated;
-use super::*;
 use analysis::capacity::{answered_share, by_load};
 use record::{CapacityResult, CapacityVerdict, Manifest};
 use report::capacity::table;
+
+use super::simulated::Simulated;
+use super::*;
 
 fn plan(seed: Seed) -> Survey {
     Survey { trials: 3, step: Nanos::from_secs(2), past: 3.0, deadline: Nanos::SECOND, seed }

@@ -1,6 +1,4 @@
-//! A survey's result for people: a table, a legend, and a paragraph in plain words.
-
-use std::fmt::Write;
+//! A survey's result as text: a table, a legend, and a paragraph in plain words.
 
 use analysis::capacity::judge::{
     IN_FLIGHT, Shortfall, after_effect, bounds, kept, largest_offered, shortfalls,
@@ -10,8 +8,10 @@ use analysis::capacity::{
 };
 use record::{CapacityResult, CapacityVerdict, Outcome, Step};
 
+use crate::columns::aligned;
 use crate::format::{multiple, percent, plural, rate, time};
 
+const HEAD: [&str; 8] = ["", "x cap.", "offered", "goodput", "in time", "p50", "p99", ""];
 /// Losses below this share are not worth a word: less than that is lost at the capacity, too.
 const WORTH_A_WORD: f64 = 0.01;
 /// Sooner than this is at once: two intervals of what is watched.
@@ -19,26 +19,18 @@ const AT_ONCE_S: f64 = 0.2;
 
 /// The table with a line for each load, a legend, and the paragraph on one line.
 pub fn table(result: &CapacityResult) -> String {
-    let mut out = String::new();
-    if !result.knee.is_empty() {
-        let _ = writeln!(
-            out,
-            "{:<9} {:>9} {:>10} {:>10} {:>9} {:>10} {:>10}",
-            "", "x cap.", "offered", "goodput", "in time", "p50", "p99"
-        );
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    let knee = by_load(&result.knee);
+    let past = result.past.iter().map(|step| vec![step]);
+    let back = result.back.iter().map(|step| vec![step]);
+    for (name, loads) in [("knee", knee), ("past", past.collect()), ("back", back.collect())] {
+        let names = std::iter::once(name).chain(std::iter::repeat(""));
+        rows.extend(loads.iter().zip(names).map(|(trials, name)| row(name, result.capacity_per_s, trials)));
     }
-    for (number, trials) in by_load(&result.knee).iter().enumerate() {
-        line(&mut out, if number == 0 { "knee" } else { "" }, result.capacity_per_s, trials);
+    if result.knee.is_empty() {
+        return format!("{}\n", result.text);
     }
-    for (name, steps) in [("past", &result.past), ("back", &result.back)] {
-        for (number, step) in steps.iter().enumerate() {
-            line(&mut out, if number == 0 { name } else { "" }, result.capacity_per_s, &[step]);
-        }
-    }
-    if !result.knee.is_empty() {
-        let _ = writeln!(out, "\n{}\n", legend(result));
-    }
-    out + &result.text + "\n"
+    format!("{}\n{}\n\n{}\n", aligned(&rows, &[HEAD.len() - 1]), legend(result), result.text)
 }
 
 /// The meaning of the columns, on one line.
@@ -52,7 +44,7 @@ fn legend(result: &CapacityResult) -> String {
 }
 
 /// One load: medians over its steps.
-fn line(out: &mut String, name: &str, capacity_per_s: f64, steps: &[&Step]) {
+fn row(name: &str, capacity_per_s: f64, steps: &[&Step]) -> [String; 8] {
     let median = |value: &dyn Fn(&Step) -> f64| estimate::median(steps.iter().map(|step| value(step)));
     let of_capacity = match capacity_per_s > 0.0 {
         true => format!("{:.2}", steps[0].asked_per_s / capacity_per_s),
@@ -60,22 +52,22 @@ fn line(out: &mut String, name: &str, capacity_per_s: f64, steps: &[&Step]) {
     };
     let latency = |value: f64| if value > 0.0 { time(value) } else { "-".to_owned() };
     let mark = if !steps.iter().all(|step| is_brought_about(step)) {
-        "  not all was sent"
+        "not all was sent"
     } else if !steps.iter().all(|step| step.slo_held) {
-        "  objective missed"
+        "objective missed"
     } else {
         ""
     };
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        out,
-        "{name:<9} {of_capacity:>9} {:>10} {:>10} {:>9} {:>10} {:>10}{mark}",
+    [
+        name.to_owned(),
+        of_capacity,
         rate(median(&|step| step.offered_per_s)),
         rate(median(&|step| step.goodput_per_s)),
         percent(median(&answered_share)),
         latency(median(&|step| step.latency_intended_ns.p50 as f64)),
         latency(median(&|step| step.latency_intended_ns.p99 as f64)),
-    );
+        mark.to_owned(),
+    ]
 }
 
 /// What was found, in plain words.

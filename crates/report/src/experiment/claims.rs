@@ -3,10 +3,10 @@
 //! A finding of a paper is reproduced or refuted; a claim of one's own holds or does not hold. `summary.json` has the
 //! first pair for both.
 
+use analysis::claims::{Expectation, Judged, Judgement, Origin, Scale};
 use serde::Serialize;
 
 use crate::format::{count, multiple, percent, plural, rate, time};
-use analysis::claims::{Expectation, Judged, Judgement, Origin, Scale};
 
 /// The judgement in a word or three.
 fn word(origin: Origin, judgement: Judgement) -> &'static str {
@@ -143,7 +143,7 @@ fn expected(expected: &Expectation, show: impl Fn(f64) -> String) -> String {
 }
 
 /// A number as its scale is written.
-fn show(scale: Scale, value: f64) -> String {
+pub fn show(scale: Scale, value: f64) -> String {
     match scale {
         Scale::Ratio => multiple(value),
         Scale::Slope => format!("{value:.2}"),

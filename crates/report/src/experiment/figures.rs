@@ -1,5 +1,8 @@
 //! An experiment's figures: as charts on a page, as pictures, and as tables of their points.
 
+use analysis::Analysed;
+use analysis::points::{Line, Plot, PlottedPoint, Scale, Source};
+use experiment::{Figure, LogAxes};
 use record::experiment::Unit as MetricUnit;
 use serde::Serialize;
 
@@ -9,9 +12,6 @@ use crate::svg::{
     AxisKind, AxisSpec, Bar, BarChart, Dot, LineChart, Look, Mark, Part, Segment, Series, Unit, png,
     standalone, swatch,
 };
-use analysis::Analysed;
-use analysis::points::{Line, Plot, Point, Scale, Source};
-use experiment::{Figure, LogAxes};
 
 const WIDE: (f64, f64) = (840.0, 430.0);
 const NARROW: (f64, f64) = (400.0, 340.0);
@@ -174,7 +174,7 @@ fn point_id(figure: &str, line: usize, place: usize) -> String {
     format!("{figure}-{line}-{place}")
 }
 
-fn row(id: String, line: &Line, point: &Point, plot: &Plot, base: &str) -> PointRow {
+fn row(id: String, line: &Line, point: &PlottedPoint, plot: &Plot, base: &str) -> PointRow {
     let (x, y) = (Shown::of(&plot.x), Shown::of(&plot.y));
     let interval = match line.source {
         Source::Published { .. } => "published".to_owned(),
@@ -328,7 +328,7 @@ fn axis(scale: &Scale, kind: AxisKind) -> AxisSpec {
     AxisSpec { words: scale.words.clone(), ..AxisSpec::new(&shown.title(scale), kind, shown.unit) }
 }
 
-fn mark(plot: &Plot, line: &Line, point: &Point, records: Option<String>) -> Mark {
+fn mark(plot: &Plot, line: &Line, point: &PlottedPoint, records: Option<String>) -> Mark {
     let (x, y) = (Shown::of(&plot.x), Shown::of(&plot.y));
     let (low, high) = (y.place(point.y.ci95.low), y.place(point.y.ci95.high));
     let left_out = match (point.is_doubtful(), point.trials.len() - point.valid()) {

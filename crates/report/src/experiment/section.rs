@@ -1,4 +1,4 @@
-//! What a page shows of one experiment; a run of several has one section for each.
+//! One experiment on a page; a document of several experiments has one section for each.
 
 use analysis::Analysed;
 use record::experiment::Form;

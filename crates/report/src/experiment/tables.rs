@@ -1,11 +1,13 @@
-//! The tables of an experiment: every attempt, what servers could take, and where it all comes from.
+//! The tables of an experiment: every attempt, the capacities, and the servers' command lines.
 
-use record::experiment::{METRICS, RunRecord, TrialRecord, Unit};
+use analysis::Analysed;
+use analysis::claims::Scale;
+use record::experiment::{METRICS, RunRecord, TrialRecord};
 use serde::Serialize;
 
-use crate::format::{count, number, percent, rate, time};
+use super::claims::show;
+use crate::format::rate;
 use crate::table::{Table, command_line};
-use analysis::Analysed;
 
 /// Every attempt, each with a link to its record.
 #[derive(Clone, Debug, Serialize)]
@@ -57,25 +59,16 @@ pub fn trials(analysed: &Analysed, base: &str) -> TrialTable {
         cells.extend(axes.iter().map(value));
         cells.extend([(u64::from(trial.repeat) + 1).to_string(), trial.attempt.to_string(), flaws]);
         cells.extend(metrics.iter().map(|metric| {
-            trial.metrics.get(metric.name).map_or("–".to_owned(), |value| show(metric.unit, *value))
+            trial
+                .metrics
+                .get(metric.name)
+                .map_or("–".to_owned(), |value| show(Scale::of(Some(metric.unit)), *value))
         }));
         let record = format!("{base}{}", record_file(trial.order, trial.attempt));
         let name = format!("{:04}-{}", trial.order, trial.attempt);
         TrialRow { name, record, valid: trial.is_valid(), cells }
     };
     TrialTable { head: head.map(str::to_owned).collect(), rows: all.iter().map(row).collect() }
-}
-
-/// A metric's number in its unit.
-pub fn show(unit: Unit, value: f64) -> String {
-    match unit {
-        Unit::PerSecond => rate(value),
-        Unit::Milliseconds => time(value * 1e6),
-        Unit::Microseconds => time(value * 1e3),
-        Unit::Cores => number(value),
-        Unit::Count => count(value),
-        Unit::Share => percent(value),
-    }
 }
 
 /// What servers could take.
@@ -90,10 +83,7 @@ pub fn capacities(run: &RunRecord) -> Table {
             format!("{} to {}", rate(low), rate(high)),
         ]
     };
-    Table {
-        head: ["server", "load", "capacity", "between"].map(str::to_owned).to_vec(),
-        rows: run.capacities.iter().map(row).collect(),
-    }
+    Table::new(&["server", "load", "capacity", "between"], run.capacities.iter().map(row).collect())
 }
 
 /// The servers' command lines.
@@ -105,8 +95,5 @@ pub fn servers(run: &RunRecord) -> Table {
         };
         vec![server.name.clone(), command]
     };
-    Table {
-        head: ["server", "command line"].map(str::to_owned).to_vec(),
-        rows: run.servers.iter().map(row).collect(),
-    }
+    Table::new(&["server", "command line"], run.servers.iter().map(row).collect())
 }

@@ -1,11 +1,11 @@
-//! What a reader must know before believing an experiment's figures, one sentence each.
+//! Warnings about an experiment's figures, one sentence each.
 
 use std::collections::BTreeMap;
 
+use analysis::Analysed;
 use record::experiment::Flaw;
 
 use crate::format::plural;
-use analysis::Analysed;
 
 /// The warnings, the gravest first.
 pub fn warnings(analysed: &Analysed) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The figures of a run, all over time: rates, latency, what became of requests, lateness.
+//! The figures of a run over time: rates, latency, outcomes, lateness.
 
 use base::Nanos;
 use record::{Distribution, LoadResult, Outcome, Point};

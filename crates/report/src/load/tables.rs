@@ -7,7 +7,7 @@ use crate::format::{longer_than, percent, rate, time};
 use crate::table::Table;
 
 fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: Vec<[String; COLUMNS]>) -> Table {
-    Table { head: head.map(str::to_owned).to_vec(), rows: rows.into_iter().map(|row| row.to_vec()).collect() }
+    Table::new(&head, rows.into_iter().map(Vec::from).collect())
 }
 
 /// What became of what was offered in the measured time; the retries among it apart, where there were some.

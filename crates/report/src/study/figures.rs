@@ -1,4 +1,4 @@
-//! Which figures a study makes: goodput, response time, outcomes, drops, accept phases.
+//! The figures of a study: goodput, response time, outcomes, drops, accept phases.
 //!
 //! Lines are drawn twice, over the offered rate and over multiples of each server's own capacity; the
 //! page shows one of the two. The main figure is also drawn in a narrow form, for text that stays

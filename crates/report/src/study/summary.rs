@@ -1,6 +1,6 @@
-//! From trials to points: the median over repetitions, with the least and the largest.
+//! The points of a study: the median over repetitions, with the least and the largest.
 //!
-//! Owns every number a report shows that is not in a record itself.
+//! Owns every number of a study's report that is not in a record itself.
 
 use record::{Outcome, ServerEntry, Study, Trial, Verdict};
 use statistics::Spread;

@@ -4,6 +4,7 @@ use record::Study;
 
 use super::summary::{LoadPoint, ServerSummary, summarise};
 use super::wording;
+use crate::columns::aligned;
 use crate::format::{multiple, percent, printable, rate, time};
 
 const HEAD: [&str; 7] = ["server", "capacity", "best", "kept", "median", "p99", "drops"];
@@ -19,7 +20,7 @@ pub fn text(study: &Study) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(servers.iter().filter_map(row));
     if rows.len() > 1 {
-        push_aligned(&mut out, &rows);
+        out.push_str(&aligned(&rows, &[]));
         out.push_str(&format!(
             "\ncapacity: the highest load answered in full, from short runs before the trials. best: the highest goodput \
              of all loads, which can be above the capacity: more is answered there, but not in full. kept (of the best), \
@@ -62,17 +63,4 @@ fn row(server: &ServerSummary<'_>) -> Option<[String; 7]> {
         duration(|point| point.p99.map(|spread| spread.median)),
         rate(heaviest.drops.median),
     ])
-}
-
-/// The first column to the left, the others to the right.
-fn push_aligned(out: &mut String, rows: &[[String; 7]]) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
-    for row in rows {
-        out.push_str(&format!("{:<width$}", row[0], width = widths[0]));
-        for (cell, width) in row[1..].iter().zip(&widths[1..]) {
-            out.push_str(&format!("  {cell:>width$}"));
-        }
-        out.push('\n');
-    }
 }

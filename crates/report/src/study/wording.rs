@@ -1,4 +1,4 @@
-//! What a study says, in sentences.
+//! The sentences of a study's report.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Stacked bars: what became of everything that was offered.
+//! Charts of stacked bars.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! From values to pixels, with ticks a reader can count by: 1, 2, 5 times a power of ten.
+//! Scales from values to pixels, with ticks at 1, 2 and 5 times a power of ten.
 
 use crate::format;
 

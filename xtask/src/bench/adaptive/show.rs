@@ -1,9 +1,9 @@
 //! What the contenders cost, as a text table.
 
+use report::columns::aligned;
 use statistics::Spread;
 
 use super::{Counter, Point, Results, cost, in_the_setting_of};
-use crate::table;
 
 const HEADINGS: [&str; 9] = [
     "setting",
@@ -31,7 +31,7 @@ pub fn text(results: &Results) -> String {
     for adaptive in results.points.iter().filter(|point| point.counter == Counter::Adaptive) {
         rows.extend(in_the_setting_of(adaptive, &results.points).map(|point| row(point, adaptive)));
     }
-    let mut text = table::aligned(&rows);
+    let mut text = aligned(&rows, &[]);
     text.push_str(
         "\ncost: CPU time of a request and the price of its delay, as the controller weighs them\n\n",
     );

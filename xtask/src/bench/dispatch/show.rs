@@ -1,12 +1,12 @@
 //! The costs of the mechanisms as text tables and as a page of plots.
 
+use report::columns::aligned;
 use report::svg::{AxisKind, Unit};
 use statistics::Spread;
 
 use super::{READY, Results, Wait};
 use crate::bench::Common;
 use crate::bench::plot::{self, Along, Figure};
-use crate::table;
 
 const LEDE: &str = "CPU time of the waiting thread, on Unix socket pairs in one process. A turn is as many \
                     waits that do not block as it takes until every ready descriptor is reported. Points are \
@@ -36,7 +36,7 @@ pub fn text(results: &Results) -> String {
         let [register, modify, deregister] = costs.map(whole);
         changes.push([change.mechanism.to_owned(), register, modify, deregister]);
     }
-    format!("{}\n{}", table::aligned(&rows), table::aligned(&changes))
+    format!("{}\n{}", aligned(&rows, &[]), aligned(&changes, &[]))
 }
 
 fn whole(spread: Spread) -> String {

@@ -1,5 +1,6 @@
 //! What serving beside idle connections cost, as a text table and as a page of plots.
 
+use report::columns::aligned;
 use report::svg::{AxisKind, Unit};
 use serde::Serialize;
 use statistics::Spread;
@@ -7,7 +8,6 @@ use statistics::Spread;
 use super::{COLLAPSED, Point, Results};
 use crate::bench::Common;
 use crate::bench::plot::{self, Along, Figure};
-use crate::table;
 
 const LEDE: &str = "One event loop on one CPU serves a file of 1 KiB on persistent connections, beside others \
                     that are idle. Points are medians over the rounds, bands reach from the least to the \
@@ -72,7 +72,7 @@ pub fn text(results: &Results) -> String {
     let failed = results.failed.iter().map(|failure| format!("not measured: {failure}\n"));
     let queue = results.signal_queue.map_or(String::new(), |length| format!("signal queues: {length}\n"));
     let failed: String = failed.collect();
-    format!("{}\n{queue}{}{}{failed}", table::aligned(&rows), overflows(results), collapses(results))
+    format!("{}\n{queue}{}{}{failed}", aligned(&rows, &[]), overflows(results), collapses(results))
 }
 
 /// A line for each mechanism whose queue was full: from which rate on, with so many idle connections.

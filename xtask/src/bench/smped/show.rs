@@ -1,12 +1,12 @@
 //! How architectures do under more and more clients, as a text table and as a page of plots.
 
+use report::columns::aligned;
 use report::svg::{AxisKind, Unit};
 use statistics::Spread;
 
 use super::{Knee, Point, Results};
 use crate::bench::Common;
 use crate::bench::plot::{self, Along, Figure};
-use crate::table;
 
 const LEDE: &str = "Servers on one CPU, their event loops waiting by select; clients in a closed loop on another. \
                     Points are medians over the rounds, bands reach from the least to the largest.";
@@ -31,7 +31,7 @@ pub fn text(results: &Results) -> String {
     }
     let knees: String = results.knees.iter().map(line).collect();
     let failed = results.failed.iter().map(|failure| format!("not measured: {failure}\n"));
-    format!("{}\n{knees}{}", table::aligned(&rows), failed.collect::<String>())
+    format!("{}\n{knees}{}", aligned(&rows, &[]), failed.collect::<String>())
 }
 
 fn line(knee: &Knee) -> String {

@@ -1,0 +1,64 @@
+//! The test bed of every benchmark: two sides, the program under test, and the settings that all servers have.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use base::{Nanos, RealClock};
+use lab::stage::topology::Topology;
+use sys::process::{Program, this_program};
+
+/// The size of the file that is asked for.
+pub const FILE_LENGTH: usize = 1024;
+/// The accept queue of every server.
+pub const BACKLOG: u32 = 4096;
+/// How often a running program is looked after.
+pub const TICK: Nanos = Nanos::from_millis(5);
+
+/// The place where a benchmark runs.
+pub struct TestBed {
+    /// The two sides.
+    pub topology: Topology,
+    /// The inrush program, built just now.
+    pub inrush: PathBuf,
+    /// The time.
+    pub clock: RealClock,
+}
+
+impl TestBed {
+    /// Builds inrush and sets up the two sides; moves us to the client's, for what we do ourselves must
+    /// not take time from the server.
+    pub fn prepare() -> anyhow::Result<TestBed> {
+        let inrush = build_inrush()?;
+        let topology = Topology::best().context("cannot find out which CPUs there are")?;
+        for warning in &topology.warnings {
+            eprintln!("warning: {warning}");
+        }
+        sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
+        Ok(TestBed { topology, inrush, clock: RealClock::new() })
+    }
+}
+
+/// Raises our descriptor limit as far as it goes.
+///
+/// # Errors
+/// When that is less than what needs so many.
+pub fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
+    let most = sys::descriptors::raise_limit(u64::MAX).unwrap_or(u64::MAX);
+    ensure!(most >= needed as u64, "{what} needs {needed} descriptors, and ulimit -Hn is {most}");
+    Ok(())
+}
+
+/// Builds the program that is measured, so that no old one is, and says where it is: beside us.
+fn build_inrush() -> anyhow::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let program = Program::new(cargo)
+        .arguments(["build", "--release", "--quiet", "--package", "inrush", "--manifest-path"])
+        .arguments([root]);
+    let output = program.start().context("cannot start cargo")?.output(TICK, || true)?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.exit.status.success(), "cannot build inrush:\n{}", errors.trim());
+    let inrush = this_program()?.with_file_name("inrush");
+    ensure!(inrush.is_file(), "no {}: run the benchmarks as cargo xtask bench", inrush.display());
+    Ok(inrush)
+}
