@@ -2,6 +2,9 @@
 //! keys know their generation, and randomness with a seed.
 //!
 //! Owns no I/O but reading the clock, and knows nothing of networks.
+//!
+//! The modules: `units` has rates, sizes and durations; `clock` has time as a value, `rng` seeded randomness, `slab`
+//! keys with generations, and `counts` totals with names.
 #![forbid(unsafe_code)]
 
 pub mod clock;

@@ -21,6 +21,9 @@
 //! Owns interest, waiting and [`Timers`]. Does not own descriptors: whoever does says [`closing`] before
 //! closing one.
 //!
+//! The modules: `dispatcher` keeps interest, `mechanism` has one file for each mechanism, `capabilities` says what
+//! each can do, `locality` is the mechanism of Liu and Chen, and `timers` is a wheel of deadlines.
+//!
 //! [`closing`]: Dispatcher::closing
 #![forbid(unsafe_code)]
 

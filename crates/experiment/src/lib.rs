@@ -1,13 +1,17 @@
-//! The experiment file: what is compared, under which loads, what is drawn, and what is claimed.
+//! The experiment file: servers, loads and axes to sweep, figures to draw, and claims to judge.
 //!
-//! Owns the TOML form of an experiment and its checking. An [`Experiment`] in hand is whole: every name it
-//! uses exists, every number is in its range, every mistake was reported with its line or its place, and an
-//! unknown key with the known one that is nearest. Runs nothing and looks at nothing outside the text.
+//! Owns the TOML form of an experiment and its checks. An [`Experiment`] is whole once it is parsed: every name in it
+//! exists, and every number is in its range. Parsing reports each mistake with its line or its place, and for an unknown
+//! key proposes the nearest known one. Runs nothing and reads nothing but the text.
 //!
-//! A file has one *sweep*: every server under every load at every combination of the axes' values, each
-//! repeated. A value of an axis goes wherever its name stands in braces - in a server's flags, in a load, in
-//! the network (`"--fdm-live-counter", "{n}"`). An axis that neither server, load nor network mention is
-//! not swept for that pair: such a pair has one point for it, without a value.
+//! A file has one *sweep*: every server under every load at every combination of the axes' values, each repeated. The
+//! value of an axis replaces the axis's name in braces in a server's flags, a load or the network
+//! (`"--fdm-live-counter", "{n}"`). If neither server, load nor network mention an axis, the pair is not swept along it
+//! and has one point without a value for it.
+//!
+//! The modules: `server`, `load` and `axis` are what is swept, `figure` is what is drawn, `claim` is what is claimed.
+//! `template` fills values into texts and selects trials, `check` finds contradictions, and `nearest` proposes the
+//! name that a wrong one is nearest to.
 
 mod axis;
 mod check;

@@ -6,6 +6,8 @@
 //! panic leaves. Owns no descriptors. Invariants: one instance a process, as in the paper, behind a lock
 //! that nobody waits for: a call that overlaps with another, in a second thread or in a signal handler,
 //! fails with EBUSY. After a panic there is no instance.
+//!
+//! The modules: `instance` is the library without pointers, `error` maps failures to errno.
 
 mod error;
 mod instance;

@@ -19,6 +19,10 @@
 //! what comes next, more the more tasks there are. CPU time is the scheduler's own account of each task,
 //! plus that of the call to connect(): on loopback the kernel does the listener's receive work, and walks
 //! its wait queue, in that call. Waiters are not pinned.
+//!
+//! The modules: `population` starts and ends the waiters of a `point`; `waiter` is one of them, and `wait` its way to
+//! wait. `sample` is one connection; `board` is the memory in which waiters report; `watch` counts wake-ups;
+//! `fairness` says how evenly connections fell; `text` is the table; `error` is what can go wrong.
 #![forbid(unsafe_code)]
 
 mod board;

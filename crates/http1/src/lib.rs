@@ -1,11 +1,14 @@
 //! HTTP/1.1 (RFC 9110, RFC 9112) as a machine without I/O.
 //!
 //! [`server::Connection`] takes bytes and a time, and gives bytes to send, a file range to send, or a
-//! deadline; blocking threads, user-level threads, readiness loops and completion rings all drive this
-//! same machine. [`client`] is the other end: requests to write and a reader of responses.
+//! deadline. Blocking threads, user-level threads and readiness loops drive this same machine. [`client`] is the other end: requests to write and a reader of responses.
 //!
 //! Owns framing, limits, deadlines, persistence and the order of responses. Does not know sockets,
 //! files, clocks or what is served: a [`Service`] answers requests, the file handle is a type parameter.
+//!
+//! The modules: `scan` finds the end of a head, `head` parses it into a `request`, and `head_syntax` and `field_lines`
+//! check it byte by byte. `target` has request targets, `chunked` and `chunk_extensions` the chunked coding.
+//! `response` is a service's answer, `encode` renders it, `date` and `status` are two of its fields.
 #![forbid(unsafe_code)]
 
 mod chunk_extensions;

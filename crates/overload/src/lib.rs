@@ -24,6 +24,8 @@
 //! since their processors are not equally busy; they share the sinks, whose program keeps a share for each.
 //!
 //! Leaves out sockets of connections, HTTP, and drawing what it knows.
+//!
+//! Besides these, `queue_control` holds [`QueueControl`], and `total` widens the kernel's 32-bit counters.
 #![forbid(unsafe_code)]
 
 pub mod accept_limit;

@@ -22,6 +22,10 @@
 //! call, decodes nothing and allocates nothing; while descriptors are exhausted, what is cached is served
 //! as it was last seen.
 //!
+//! The modules besides these: `root` opens files below the root, `links` follows symbolic links there, `cache`
+//! remembers files, `representation` is one stored form of a file, `validators` decides on conditional requests,
+//! `respond` builds the answer, and `counts` counts.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use base::{Clock, RealClock};

@@ -14,6 +14,9 @@
 //!
 //! Invariants: the same values and the same seed give the same numbers; no function panics on values from a
 //! file, finite or not.
+//!
+//! The modules: `bootstrap` and `blocks` draw measurements again, `paired` compares two of them, `slope` and `curve`
+//! fit a quantity against another, and `spread` is a median with its extremes.
 #![forbid(unsafe_code)]
 
 mod blocks;

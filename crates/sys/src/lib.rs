@@ -6,6 +6,11 @@
 //! Descriptors that are only *named* to the kernel (an interest set outlives the borrow of its members)
 //! are passed as [`RawFd`](std::os::fd::RawFd): naming a closed one is an error the kernel reports, never
 //! a memory fault. Descriptors that are read, written or configured are borrowed.
+//!
+//! The modules, by what they are about: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; sockets
+//! in `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`; processes and threads in `process`,
+//! `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`; and `clock`, `bpf` and
+//! `message`.
 
 pub mod bpf;
 pub mod clock;

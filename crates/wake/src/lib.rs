@@ -4,6 +4,8 @@
 //! Owns two data structures in words of memory that whoever takes part in them shares: threads, or processes
 //! that map the same words. The server waits by them, and the herd experiment measures the same code.
 //! Leaves out what is waited for, and what a task does when it has been woken.
+//!
+//! The modules: `queue` is the wait queue, `mutex` the accept mutex.
 #![forbid(unsafe_code)]
 
 mod mutex;

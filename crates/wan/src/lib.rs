@@ -7,6 +7,11 @@
 //! Owns the two networks, the user-space router and what it does to packets, the kernel's netem in its
 //! place where there is one, and running a command over the path. Leaves out what is measured over it:
 //! that is any program's affair, `inrush load` among them.
+//!
+//! The modules: `conditions` are what a path is asked for, in the `units` of networks; `network` is the two networks,
+//! `path` is one with its conditions, `session` runs a command over it. `router` moves packets, `impairment` decides
+//! about each of them, `netem` has the kernel do it. `check` measures a path, `report` tells what it did, and `error`
+//! what went wrong.
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -1,0 +1,183 @@
+//! The shape of the source: lengths, layers, rooms and headers.
+//!
+//! Every rule is checked on the files as they are, without git. An allowance names a place that breaks a rule today. An
+//! allowance that is no longer needed fails the test too: it may only shrink.
+
+mod tidy {
+    pub mod modules;
+    pub mod source;
+}
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidy::modules::Modules;
+use tidy::source::{code, crates, files, first_file, folder, read, root, shown};
+
+const LINES_MOST: usize = 600;
+
+/// Crates whose header does not name all their modules.
+const HEADERS: &[&str] = &["bpf", "inrush", "load", "server", "usertcp"];
+
+/// Neighbouring modules that use each other.
+const CIRCLES: &[&str] = &[
+    "dispatch::{capabilities, mechanism}",
+    "http1::{head, head_syntax, server}",
+    "inrush::{cli, exit, load, output}",
+    "load::{config, engine, handover, population, retry, sources, workload}",
+    "load::{lanes, pair, parts, result, run}",
+    "overload::{law, sessions}",
+    "server::driver::{readiness, transfer}",
+    "server::{accept, access_log, architecture, aside, config, counters, driver, error, plan, processes, service}",
+    "site::{links, root}",
+];
+
+/// The most lines of code without comments and tests.
+const BUDGETS: [(&str, usize); 4] =
+    [("analysis", 1_600), ("lab", 4_200), ("report", 3_950), ("xtask", 3_800)];
+
+/// Compares the places that break a rule with the places that may.
+fn check(rule: &str, found: impl IntoIterator<Item = String>, allowed: &[&str]) {
+    let found: BTreeSet<String> = found.into_iter().collect();
+    let allowed: BTreeSet<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+    let new: Vec<&String> = found.difference(&allowed).collect();
+    let old: Vec<&String> = allowed.difference(&found).collect();
+    assert!(new.is_empty(), "{rule}:\n{new:#?}");
+    assert!(old.is_empty(), "these allowances are no longer needed, remove them:\n{old:#?}");
+}
+
+/// The crates of the code map, from the top down.
+fn code_map() -> Vec<String> {
+    let text = read(&root().join("ARCHITECTURE.md"));
+    let (_, map) = text.split_once("## Code map").expect("ARCHITECTURE.md has a code map");
+    let rows =
+        map.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with("| `"));
+    rows.filter_map(|row| row.split('`').nth(1)).map(str::to_owned).collect()
+}
+
+/// The crates of ours that a crate depends on, for tests and builds too.
+fn dependencies(krate: &str) -> BTreeSet<String> {
+    let manifest = read(&folder(krate).join("Cargo.toml"));
+    let mut section = "";
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section.ends_with("dependencies]") {
+            found.extend(line.split(['.', ' ', '=']).next().map(str::to_owned));
+        }
+    }
+    let ours: BTreeSet<String> = crates().into_iter().collect();
+    found.intersection(&ours).cloned().collect()
+}
+
+#[test]
+fn no_file_is_longer_than_600_lines() {
+    let is_source = |path: &&std::path::PathBuf| {
+        path.extension().is_some_and(|ending| ["rs", "c", "h"].iter().any(|known| ending == *known))
+    };
+    let long = files(&root())
+        .iter()
+        .filter(is_source)
+        .filter_map(|path| {
+            let lines = read(path).lines().count();
+            (lines > LINES_MOST).then(|| format!("{}: {lines} lines", shown(path)))
+        })
+        .collect::<Vec<_>>();
+    check("a file that passes 600 lines becomes two", long, &[]);
+}
+
+#[test]
+fn the_code_map_names_the_crates_that_exist() {
+    let mut map = code_map();
+    map.sort();
+    let mut crates = crates();
+    crates.sort();
+    assert_eq!(map, crates, "the code map of ARCHITECTURE.md and the crates differ");
+}
+
+#[test]
+fn a_crate_uses_only_crates_below_it() {
+    let map = code_map();
+    let row = |krate: &String| map.iter().position(|name| name == krate);
+    let upwards = crates().into_iter().flat_map(|krate| {
+        let own = row(&krate);
+        let up = dependencies(&krate).into_iter().filter(move |used| row(used) <= own);
+        up.map(move |used| format!("{krate} uses {used}")).collect::<Vec<_>>()
+    });
+    check("in the code map of ARCHITECTURE.md these arrows point up", upwards, &[]);
+}
+
+#[test]
+fn a_crates_header_names_all_its_modules() {
+    let mut incomplete = BTreeMap::new();
+    for krate in crates() {
+        let text = read(&first_file(&krate));
+        let header: String =
+            text.lines().take_while(|line| line.starts_with("//!")).collect::<Vec<_>>().join("\n");
+        let modules = Modules::of(&krate);
+        let is_named = |name: &&str| ["`", "::"].iter().any(|end| header.contains(&format!("`{name}{end}")));
+        let unnamed: Vec<String> =
+            modules.at_the_top().filter(|name| !is_named(name)).map(str::to_owned).collect();
+        if !unnamed.is_empty() {
+            println!("the header of {krate} does not name {}", unnamed.join(", "));
+            incomplete.insert(krate, unnamed);
+        }
+    }
+    check("a crate's header names each of its modules in backticks", incomplete.into_keys(), HEADERS);
+}
+
+#[test]
+fn no_neighbouring_modules_use_each_other() {
+    let circles = crates().into_iter().flat_map(|krate| {
+        let circles = Modules::of(&krate).circles();
+        circles.into_iter().map(move |circle| format!("{krate}::{circle}"))
+    });
+    check("these modules form a circle", circles, CIRCLES);
+}
+
+#[test]
+fn no_file_names_a_place_on_one_machine() {
+    let homes = ["/home", "/Users", "/work"].map(|home| format!("{home}/"));
+    let is_text = |path: &&std::path::PathBuf| {
+        path.extension().is_none_or(|ending| {
+            ["rs", "md", "toml", "c", "h", "html", "yml", "sh", "py"].iter().any(|known| ending == *known)
+        })
+    };
+    let found = files(&root())
+        .iter()
+        .filter(is_text)
+        .filter_map(|path| {
+            let text = std::fs::read_to_string(path).ok()?;
+            // A path begins here unless a name stands before it.
+            let begins = |at: usize| {
+                !text[..at].ends_with(|letter: char| letter.is_alphanumeric() || "._-/}".contains(letter))
+            };
+            let home =
+                homes.iter().find(|home| text.match_indices(home.as_str()).any(|(at, _)| begins(at)))?;
+            Some(format!("{}: {home}", shown(path)))
+        })
+        .collect::<Vec<_>>();
+    check("these files name a place that only one machine has", found, &[]);
+}
+
+#[test]
+fn crates_keep_to_their_budgets() {
+    let mut sum = 0;
+    let mut over = Vec::new();
+    for krate in crates() {
+        let sources = files(&folder(&krate).join("src"));
+        let is_code = |path: &&std::path::PathBuf| {
+            path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs")
+        };
+        let lines = |path: &std::path::PathBuf| {
+            code(&read(path)).lines().filter(|line| !line.trim().is_empty()).count()
+        };
+        let count: usize = sources.iter().filter(is_code).map(lines).sum();
+        let budget = BUDGETS.iter().find(|(name, _)| *name == krate).map(|(_, most)| *most);
+        println!("{krate:<12} {count:>6}{}", budget.map_or(String::new(), |most| format!(" of {most}")));
+        sum += count;
+        over.extend(budget.filter(|most| count > *most).map(|most| format!("{krate}: {count} of {most}")));
+    }
+    println!("{:<12} {sum:>6}", "all");
+    check("these crates have more code than their budget", over, &[]);
+}
