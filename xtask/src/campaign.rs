@@ -20,11 +20,11 @@ use anyhow::{Context, bail, ensure};
 use base::{Clock, Nanos, RealClock, Seed};
 use clap::{Args, Subcommand};
 use rand::seq::SliceRandom;
+use report::columns::aligned;
 use serde_json::Value;
 use sys::process::Program;
 
-use crate::bench::{TICK, build_inrush};
-use crate::table;
+use crate::test_bed::{TICK, build_inrush};
 use faults::{FAULTS, Fault, Scene};
 use server::Server;
 
@@ -122,7 +122,7 @@ fn conclude(done: &[Trial]) -> anyhow::Result<()> {
     let rows = done.iter().map(Trial::row);
     println!(
         "\n{}",
-        table::aligned(&[heading.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>())
+        aligned(&[heading.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>(), &[])
     );
     let failed: Vec<&Trial> = done.iter().filter(|trial| !trial.objections.is_empty()).collect();
     for trial in &failed {

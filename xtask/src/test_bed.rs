@@ -49,7 +49,7 @@ pub fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
 }
 
 /// Builds the program that is measured, so that no old one is, and says where it is: beside us.
-fn build_inrush() -> anyhow::Result<PathBuf> {
+pub fn build_inrush() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let program = Program::new(cargo)

@@ -14,7 +14,7 @@ use serde_json::Value;
 use sys::process::{Child, Program};
 
 use super::faults::Fault;
-use crate::bench::TICK;
+use crate::test_bed::TICK;
 
 /// The file of the load: 1 KiB, held in memory.
 pub const SMALL: &str = "small.bin";

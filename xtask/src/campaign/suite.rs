@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use base::Nanos;
 use sys::process::{Child, Program};
 
-use crate::bench::TICK;
+use crate::test_bed::TICK;
 
 /// What `campaign suite` takes.
 #[derive(clap::Args)]
