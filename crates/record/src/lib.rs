@@ -7,7 +7,7 @@
 //! Owns the shapes and their files. Does not measure, analyse or draw.
 //!
 //! The modules: [`load`], [`capacity`], [`clean_rate`], [`trial`] (a demonstration) and [`experiment`] are the kinds
-//! of results; [`manifest`] says where a result comes from, and [`file`] writes it whole or not at all.
+//! of results; [`manifest`] says where a result comes from, and `file` writes it whole or not at all.
 #![forbid(unsafe_code)]
 
 pub mod capacity;

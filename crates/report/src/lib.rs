@@ -9,7 +9,7 @@
 //!   one document.
 //! - [`chart_page`] is a page of plain charts for everything else.
 //!
-//! They share number formats ([`format`]), columns of text ([`columns`]), charts ([`svg`]), the `frame` around every page,
+//! They share number formats (`format`), columns of text ([`columns`]), charts ([`svg`]), the `frame` around every page,
 //! `record_page` for a single record, `figure` and `line_figure`, `table`, and the names of `ending`s.
 //!
 //! Invariants: every report is a pure function of the records, byte for byte. A page is one file that needs no network;
