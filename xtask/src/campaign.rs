@@ -120,10 +120,7 @@ fn faults(options: &Options) -> anyhow::Result<()> {
 fn conclude(done: &[Trial]) -> anyhow::Result<()> {
     let heading = ["fault", "server", "times", "offered", "answered", "p99", "lost", "allowed", ""];
     let rows = done.iter().map(Trial::row);
-    println!(
-        "\n{}",
-        aligned(&[heading.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>(), &[])
-    );
+    println!("\n{}", aligned(&[heading.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>(), &[]));
     let failed: Vec<&Trial> = done.iter().filter(|trial| !trial.objections.is_empty()).collect();
     for trial in &failed {
         println!("{}", trial.line());
@@ -144,7 +141,7 @@ fn carry_out(
     seed: Seed,
 ) -> anyhow::Result<Trial> {
     let clock = RealClock::new();
-    let mut server = Server::start(inrush, architecture, fault)?;
+    let mut server = Server::start(inrush, architecture, fault.setup)?;
     let url = format!("http://{}/{}", server.address, server::SMALL);
     let (warmup, seconds) = (WARMUP.to_string(), duration.to_string());
     let flags = ["--warmup", &warmup, "--duration", &seconds, "--output", "json"];
@@ -170,7 +167,7 @@ fn carry_out(
     let result: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("no result: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
     let mut trial = Trial::of(architecture, fault, times, &result)?;
-    trial.objections.extend(server.objections(fault, before, &clock)?);
+    trial.objections.extend(server.objections(fault.ends_the_server, before, &clock)?);
     Ok(trial)
 }
 

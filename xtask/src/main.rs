@@ -6,7 +6,7 @@
 //! rival that is not installed is left out and named.
 //!
 //! The modules: `bench` has the benchmarks, `rivals` how each rival is started, `test_bed` the place for both, `responder`
-//! the readiness limit, `proc` the memory of processes; `report` checks a report and the records beside it.
+//! the readiness limit, `proc` the memory of processes; `campaign` tries faults; `report` checks a report and the records beside it.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -27,13 +27,13 @@ const CIRCLES: &[&str] = &[
     "load::{lanes, pair, parts, result, run}",
     "overload::{law, sessions}",
     "server::driver::{readiness, transfer}",
-    "server::{accept, access_log, architecture, aside, config, counters, driver, error, plan, processes, service}",
+    "server::{accept, access_log, architecture, aside, config, counters, driver, error, plan, processes, refusals, service, slots}",
     "site::{links, root}",
 ];
 
 /// The most lines of code without comments and tests.
 const BUDGETS: [(&str, usize); 4] =
-    [("analysis", 1_600), ("lab", 4_200), ("report", 3_950), ("xtask", 3_800)];
+    [("analysis", 1_600), ("lab", 4_200), ("report", 3_950), ("xtask", 4_300)];
 
 /// Compares the places that break a rule with the places that may.
 fn check(rule: &str, found: impl IntoIterator<Item = String>, allowed: &[&str]) {

@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 use super::peers;
-use super::server::{LARGE, LARGE_BYTES, MANY, SMALL, Server};
+use super::server::{LARGE, LARGE_BYTES, MANY, SMALL, Server, Setup};
 
 /// One fault.
 pub struct Fault {
@@ -19,10 +19,8 @@ pub struct Fault {
     pub name: &'static str,
     /// The architectures that know it; all if empty.
     architectures: &'static [&'static str],
-    /// Flags of the server.
-    pub flags: &'static [&'static str],
-    /// Descriptors that the server may have.
-    pub descriptors: Option<u32>,
+    /// What the server starts with.
+    pub setup: Setup,
     /// The server ends by it.
     pub ends_the_server: bool,
     /// The time between two occurrences; nothing where the flags or limits are the fault.
@@ -47,15 +45,10 @@ const PROCESSES: &[&str] = &["mp", "smped"];
 /// What a killed process holds: the connections of 10 ms at the load's rate.
 const HELD: Allowance = Allowance::Each(3);
 
-const NONE: Fault = Fault {
-    name: "",
-    architectures: &[],
-    flags: &[],
-    descriptors: None,
-    ends_the_server: false,
-    every: None,
-    may_lose: &[],
-};
+const PLAIN: Setup = Setup { flags: &[], descriptors: None, many_files: false };
+
+const NONE: Fault =
+    Fault { name: "", architectures: &[], setup: PLAIN, ends_the_server: false, every: None, may_lose: &[] };
 
 /// All faults.
 pub const FAULTS: [Fault; 14] = [
@@ -81,37 +74,37 @@ pub const FAULTS: [Fault; 14] = [
     },
     Fault { name: "sighup-storm", every: Some((Nanos::from_millis(10), reread)), ..NONE },
     Fault { name: "file-truncated", every: Some((Nanos::from_millis(100), truncate)), ..NONE },
-    Fault { name: "disk-full", flags: &["--access-log=/dev/full"], ..NONE },
+    Fault { name: "disk-full", setup: Setup { flags: &["--access-log=/dev/full"], ..PLAIN }, ..NONE },
     Fault {
         name: "few-descriptors",
-        descriptors: Some(128),
+        setup: Setup { descriptors: Some(128), ..PLAIN },
         every: Some((Nanos::from_millis(20), hold_idle)),
         may_lose: &[("shed", Allowance::Any)],
         ..NONE
     },
     Fault {
         name: "few-connections",
-        flags: &["--max-connections=40"],
+        setup: Setup { flags: &["--max-connections=40"], ..PLAIN },
         every: Some((Nanos::from_millis(20), hold_idle)),
         may_lose: &[("shed", Allowance::Any)],
         ..NONE
     },
     Fault {
         name: "little-memory",
-        flags: &["--small-file=64KiB", "--cache-memory=1GiB"],
+        setup: Setup { flags: &["--small-file=64KiB", "--cache-memory=1GiB"], many_files: true, ..PLAIN },
         every: Some((Nanos::from_millis(20), fill_cache)),
         may_lose: &[("shed", Allowance::Any), ("status_error", Allowance::Any)],
         ..NONE
     },
     Fault {
         name: "slow-readers",
-        flags: &["--write-timeout=1s"],
+        setup: Setup { flags: &["--write-timeout=1s"], ..PLAIN },
         every: Some((Nanos::from_millis(50), read_nothing)),
         ..NONE
     },
     Fault {
         name: "slowloris",
-        flags: &["--header-timeout=1s"],
+        setup: Setup { flags: &["--header-timeout=1s"], ..PLAIN },
         every: Some((Nanos::from_millis(50), drip)),
         ..NONE
     },
@@ -134,11 +127,6 @@ impl Fault {
     /// Whether it happens during the load; the others are there from the start.
     pub fn happens(&self) -> bool {
         self.every.is_some()
-    }
-
-    /// Whether it asks for more files than the load does.
-    pub fn needs_many_files(&self) -> bool {
-        self.name == "little-memory"
     }
 
     /// How many requests may end with an outcome.

@@ -13,7 +13,6 @@ use rustix::process::Pid;
 use serde_json::Value;
 use sys::process::{Child, Program};
 
-use super::faults::Fault;
 use crate::test_bed::TICK;
 
 /// The file of the load: 1 KiB, held in memory.
@@ -30,6 +29,17 @@ const PATIENCE: Nanos = Nanos::from_secs(10);
 /// Worker processes and threads of the architectures that serve one connection each.
 const WORKERS: &str = "20";
 
+/// What a server starts with.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    /// Flags beside those that every server has.
+    pub flags: &'static [&'static str],
+    /// Descriptors that it may have.
+    pub descriptors: Option<u32>,
+    /// Files beside those that every server has: `0.bin` and so on, 32 KiB each.
+    pub many_files: bool,
+}
+
 /// A server that runs; killed when dropped.
 pub struct Server {
     child: Child,
@@ -41,29 +51,29 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts an architecture with the flags and limits of a fault, and waits until it listens.
+    /// Starts an architecture, and waits until it listens.
     ///
     /// # Errors
     /// It does not start, with its messages.
-    pub fn start(inrush: &Path, architecture: &str, fault: &Fault) -> anyhow::Result<Server> {
+    pub fn start(inrush: &Path, architecture: &str, setup: Setup) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir()?;
         let site = folder.path().join("site");
         fs::create_dir(&site)?;
         fs::write(site.join(SMALL), [b's'; 1024])?;
         fs::write(site.join(LARGE), vec![b'l'; LARGE_BYTES as usize])?;
-        for number in 0..if fault.needs_many_files() { MANY } else { 0 } {
+        for number in 0..if setup.many_files { MANY } else { 0 } {
             fs::write(site.join(format!("{number}.bin")), [b'm'; 32 << 10])?;
         }
         let config = folder.path().join("serve.toml");
         fs::write(&config, "accept-limit = \"1\"\n")?;
-        let limit = fault.descriptors.map_or_else(String::new, |most| format!("ulimit -n {most}; "));
+        let limit = setup.descriptors.map_or_else(String::new, |most| format!("ulimit -n {most}; "));
         let mut program = Program::new("sh")
             .arguments(["-c", &format!("{limit}exec \"$0\" \"$@\"")])
             .arguments([inrush])
             .arguments(["serve", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--drain-timeout=3s"])
             .arguments(["--arch", architecture])
             .arguments([Path::new("--config"), &config])
-            .arguments(fault.flags);
+            .arguments(setup.flags);
         if ["mp", "mt"].contains(&architecture) {
             program = program.arguments(["--workers", WORKERS]);
         }
@@ -135,12 +145,12 @@ impl Server {
     /// It cannot be asked.
     pub fn objections(
         &mut self,
-        fault: &Fault,
+        has_to_end: bool,
         sockets_before: usize,
         clock: &impl Clock,
     ) -> anyhow::Result<Vec<String>> {
         let mut objections = Vec::new();
-        if !fault.ends_the_server {
+        if !has_to_end {
             if let Some(exit) = self.child.wait(Nanos::ZERO)? {
                 objections.push(format!("the server ended by itself: {:?}", exit.status));
             } else {

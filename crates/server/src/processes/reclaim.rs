@@ -8,9 +8,8 @@ use std::sync::atomic::Ordering;
 use base::Nanos;
 
 use super::fleet::Fleet;
+use super::scoreboard::IDLE_FROM;
 
-/// The word, among those of the architecture: nanoseconds, or 0 without an idle connection.
-pub const IDLE_FROM: usize = 0;
 /// How long a worker that was told may take before another is.
 const PATIENCE: Nanos = Nanos::from_millis(10);
 

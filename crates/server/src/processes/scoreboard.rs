@@ -19,8 +19,11 @@ use base::Nanos;
 use sys::shared::SharedArray;
 use sys::socket::AcceptQueue;
 
-use super::reclaim::IDLE_FROM;
 use crate::counters::Counters;
+
+/// The word of an architecture with the time since which a worker has had an idle connection, in nanoseconds; 0 without
+/// one.
+pub const IDLE_FROM: usize = 0;
 
 /// How often a reader looks for figures of one moment.
 const MOST_LOOKS: u32 = 1000;
