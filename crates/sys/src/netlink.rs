@@ -15,7 +15,7 @@ pub use inventory::{Link, LinkAddress};
 pub use routes::{Destination, Device};
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink};
@@ -359,6 +359,33 @@ fn diagnostic_request(family: libc::c_int, protocol: libc::c_int, state: u32, po
     request
 }
 
+/// Asks for one TCP connection.
+fn connection_request(own: SocketAddr, peer: SocketAddr) -> io::Result<Request> {
+    let mut request = Request::new(SOCK_DIAG_BY_FAMILY, libc::NLM_F_ACK);
+    let (family, addresses) = match (own.ip(), peer.ip()) {
+        (IpAddr::V4(own), IpAddr::V4(peer)) => {
+            let mut addresses = [0; 32];
+            addresses[..4].copy_from_slice(&own.octets());
+            addresses[16..20].copy_from_slice(&peer.octets());
+            (libc::AF_INET, addresses)
+        }
+        (IpAddr::V6(own), IpAddr::V6(peer)) => {
+            let addresses = [own.octets(), peer.octets()].concat();
+            (libc::AF_INET6, addresses.try_into().expect("two addresses"))
+        }
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    // `struct inet_diag_req_v2`, with the identity of the socket: ports, addresses, any device, any cookie.
+    request.put(&[family as u8, libc::IPPROTO_TCP as u8, 0, 0]);
+    request.put(&u32::MAX.to_ne_bytes());
+    request.put(&own.port().to_be_bytes());
+    request.put(&peer.port().to_be_bytes());
+    request.put(&addresses);
+    request.put(&0_u32.to_ne_bytes());
+    request.put(&[0xff; 8]);
+    Ok(request)
+}
+
 /// Looks at sockets of one network namespace, without privileges, whichever process has them.
 pub struct SocketDiagnostics {
     socket: Socket,
@@ -390,6 +417,24 @@ impl SocketDiagnostics {
             }
         }
         Ok(found)
+    }
+
+    /// Whether a TCP connection is known to the kernel, TIME_WAIT included, by the namespace's own end and its peer's.
+    ///
+    /// # Errors
+    /// `InvalidInput` for addresses of two families; `ENOENT` from a kernel without inet_diag is told as `false`.
+    pub fn connection_exists(&mut self, own: SocketAddr, peer: SocketAddr) -> io::Result<bool> {
+        let mut found = false;
+        let request = connection_request(own, peer)?;
+        let asked = self.socket.ask("look for a connection", request, |payload| {
+            // Where there is no such connection, the answer may be the listener that it would come to.
+            found = payload.get(1).is_some_and(|state| u32::from(*state) != TCP_LISTEN);
+            Ok(())
+        });
+        match asked {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// The accept queue of the IPv4 TCP listeners of `port`, the sum over them where SO_REUSEPORT gives
@@ -463,6 +508,27 @@ mod tests {
         assert_eq!(route.link_index("lo").unwrap(), 1);
         let error = route.link_index("no-such-link").unwrap_err().to_string();
         assert!(error.starts_with("find the link no-such-link: "), "{error}");
+    }
+
+    #[test]
+    fn a_connection_is_known_while_it_lasts() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let mut diagnostics = match SocketDiagnostics::open() {
+            Ok(diagnostics) => diagnostics,
+            Err(error) => return println!("skipped: no sock_diag here: {error}"),
+        };
+        let peer = client.local_addr().unwrap();
+        assert!(diagnostics.connection_exists(address, peer).unwrap());
+        let stranger = "127.0.0.9:9".parse().unwrap();
+        assert!(!diagnostics.connection_exists(address, stranger).unwrap(), "a listener is no connection");
+        assert!(!diagnostics.connection_exists("127.0.0.9:9".parse().unwrap(), peer).unwrap());
+        assert!(diagnostics.connection_exists(address, "[::1]:9".parse().unwrap()).is_err());
+        let (accepted, _) = listener.accept().unwrap();
+        drop(accepted);
+        drop(client);
+        assert!(diagnostics.connection_exists(address, peer).unwrap(), "TIME_WAIT");
     }
 
     #[test]
