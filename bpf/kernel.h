@@ -33,8 +33,11 @@ enum {
     BPF_MAP_TYPE_HASH = 1,
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+    BPF_MAP_TYPE_LRU_HASH = 9,
     BPF_MAP_TYPE_XSKMAP = 17,
     BPF_MAP_TYPE_REUSEPORT_SOCKARRAY = 20,
+    BPF_MAP_TYPE_RINGBUF = 27,
+    BPF_F_NO_PREALLOC = 1 << 0,
     BPF_F_MMAPABLE = 1 << 10,
 };
 
@@ -46,22 +49,70 @@ enum {
 #define READ_ONCE(place) (*(const volatile typeof(place) *)&(place))
 #define WRITE_ONCE(place, value) (*(volatile typeof(place) *)&(place) = (value))
 
+/* Makes the compiler forget what it knows of a value, where the verifier does not know it and wants to see it checked. */
+#define FORGET(value) asm volatile("" : "+r"(value))
+
 /* ---- helper functions ---- */
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*const map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*const ktime_get_ns)(void) = (void *)5;
 static u32 (*const get_prandom_u32)(void) = (void *)7;
 static u32 (*const get_smp_processor_id)(void) = (void *)8;
+static long (*const skb_store_bytes)(void *skb, u32 offset, const void *from, u32 length, u64 flags) = (void *)9;
+static long (*const l4_csum_replace)(void *skb, u32 offset, u64 from, u64 to, u64 flags) = (void *)11;
+static long (*const clone_redirect)(void *skb, u32 device, u64 flags) = (void *)13;
+static long (*const redirect)(u32 device, u64 flags) = (void *)23;
+static long (*const skb_load_bytes)(const void *skb, u32 offset, void *to, u32 length) = (void *)26;
+static s64 (*const csum_diff)(const void *from, u32 from_size, const void *to, u32 to_size, u32 seed) = (void *)28;
+static long (*const skb_change_tail)(void *skb, u32 length, u64 flags) = (void *)38;
 static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const skb_load_bytes_relative)(const void *skb, u32 offset, void *to, u32 length, u32 start) =
     (void *)68;
 static long (*const sk_select_reuseport)(void *context, void *map, void *key, u64 flags) = (void *)82;
+static long (*const sk_release)(void *socket) = (void *)86;
+static long (*const spin_lock)(void *lock) = (void *)93;
+static long (*const spin_unlock)(void *lock) = (void *)94;
+static struct bpf_sock *(*const skc_lookup_tcp)(void *context, const void *tuple, u32 size, u64 netns, u64 flags) =
+    (void *)99;
+static long (*const ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) = (void *)130;
+static long (*const csum_level)(void *skb, u64 level) = (void *)135;
+static u64 (*const ktime_get_coarse_ns)(void) = (void *)160;
 static long (*const xdp_load_bytes)(void *packet, u32 offset, void *to, u32 length) = (void *)189;
 static long (*const loop)(u32 rounds, long (*body)(u32 round, void *context), void *context, u64 flags) =
     (void *)181;
 
 /* The `start` of skb_load_bytes_relative. */
 enum { BPF_HDR_START_NET = 1 };
+/* Of skb_store_bytes: keeps the sum that a device has given with the packet. */
+enum { BPF_F_RECOMPUTE_CSUM = 1 };
+/* Of csum_level: asks whether the device has checked the packet's checksum. */
+enum { BPF_CSUM_LEVEL_QUERY = 0 };
+/* Of map_update: only where there is none. */
+enum { BPF_NOEXIST = 1 };
+/* Of ringbuf_output: who reads it looks by itself. */
+enum { BPF_RB_NO_WAKEUP = 1 };
+/* The network namespace of the device. */
+#define BPF_F_CURRENT_NETNS ((u64)-1)
+
+/* In the value of a map: a lock that programs on several processors take. */
+struct bpf_spin_lock {
+    u32 value;
+};
+
+/* An address of either family: IPv4 mapped into IPv6 (RFC 4291, section 2.5.5.2). */
+struct address {
+    u32 words[4];
+};
+
+#define MAPPED NETWORK32(0x0000ffff)
+
+/* What the body of a loop returns: 1 ends it. */
+inlined long end_unless(int more) {
+    FORGET(more);
+    return more ? 0 : 1;
+}
 
 /* ---- contexts ---- */
 
@@ -73,6 +124,43 @@ struct __sk_buff {
     u32 queue_mapping;
     u32 protocol;
     u32 vlan_present;
+    u32 vlan_tci;
+    u32 vlan_proto;
+    u32 priority;
+    u32 ingress_ifindex;
+    u32 ifindex;
+};
+
+/* A socket. */
+struct bpf_sock {
+    u32 bound_dev_if;
+    u32 family;
+    u32 type;
+    u32 protocol;
+    u32 mark;
+    u32 priority;
+    u32 src_ip4;
+    u32 src_ip6[4];
+    u32 src_port;
+    u16 dst_port;
+    u16 : 16;
+    u32 dst_ip4;
+    u32 dst_ip6[4];
+    u32 state;
+};
+
+/* `state` of a connection whose handshake is complete. */
+enum { TCP_ESTABLISHED = 1 };
+
+/* A connection, for skc_lookup_tcp; in network order. */
+struct ipv4_tuple {
+    u32 saddr, daddr;
+    u16 sport, dport;
+};
+
+struct ipv6_tuple {
+    struct address saddr, daddr;
+    u16 sport, dport;
 };
 
 /* `pkt_type` of a packet to this host. */
@@ -110,13 +198,6 @@ enum { SK_DROP = 0, SK_PASS = 1 };
 
 enum { ETH_P_IP = 0x0800, ETH_P_IPV6 = 0x86dd, IPPROTO_TCP = 6 };
 
-/* An address of either family: IPv4 mapped into IPv6 (RFC 4291, section 2.5.5.2). */
-struct address {
-    u32 words[4];
-};
-
-#define MAPPED NETWORK32(0x0000ffff)
-
 struct ethhdr {
     u8 h_dest[6];
     u8 h_source[6];
@@ -136,6 +217,8 @@ struct iphdr {
     u32 daddr;
 };
 
+/* Routers must not fragment it. */
+#define IP_DF NETWORK16(0x4000)
 /* More fragments follow, or this is not the first. */
 #define IP_FRAGMENT NETWORK16(0x3fff)
 
@@ -160,4 +243,4 @@ struct tcphdr {
     u16 urg_ptr;
 };
 
-enum { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_PSH = 8, TCP_ACK = 16, TCP_URG = 32 };
+enum { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_PSH = 8, TCP_ACK = 16, TCP_URG = 32, TCP_ECE = 64 };

@@ -21,9 +21,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::maps::{HashMap, MapData};
+use aya::programs::TcAttachType;
 use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Xdp};
 use base::Nanos;
 use rustix::io::Errno;
 use sys::netlink::Link;
@@ -33,7 +32,7 @@ use crate::device::reach_of;
 use crate::error::{BpfError, errno};
 use crate::object::{Loaded, Object, object};
 use crate::xdp::{self, Mode};
-use crate::{WORDS_PER_LINE, address_words};
+use crate::{WORDS_PER_LINE, address_words, tc};
 
 const TC: Object = object!("admission_tc", "admission in tc");
 const XDP: Object = object!("admission_xdp", "admission in XDP");
@@ -102,12 +101,10 @@ impl Admission {
         let mut loaded = object.load(|loader| {
             loader.map_max_entries("counters", processors as u32);
         })?;
-        let program = loaded.program();
-        let load = match hook {
-            Hook::Tc => <&mut SchedClassifier>::try_from(program).and_then(SchedClassifier::load),
-            Hook::Xdp => <&mut Xdp>::try_from(program).and_then(Xdp::load),
-        };
-        load.map_err(|error| loaded.error(format!("load {}", object.name), &error))?;
+        match hook {
+            Hook::Tc => tc::load(&mut loaded, object.name)?,
+            Hook::Xdp => xdp::load(&mut loaded)?,
+        }
         let listeners = HashMap::try_from(loaded.take_map("listeners"))
             .map_err(|error| loaded.error("use the map of listeners", &error))?;
         let (bucket, counters) = (loaded.share("bucket")?, loaded.share("counters")?);
@@ -141,7 +138,7 @@ impl Admission {
     /// [`BpfError::NotEthernet`] for XDP.
     pub fn attach(&mut self, device: &Link) -> Result<Attached, BpfError> {
         let (link, how) = match self.hook {
-            Hook::Tc => (self.attach_tc(device)?, "tc"),
+            Hook::Tc => (tc::attach(&mut self.loaded, TC.name, device, TcAttachType::Ingress)?, "tc"),
             Hook::Xdp => match xdp::attach(&mut self.loaded, device)? {
                 (link, Mode::Driver) => (link, "XDP in the driver"),
                 (link, Mode::Generic) => (link, "generic XDP"),
@@ -149,22 +146,6 @@ impl Admission {
         };
         self.links.push(link);
         Ok(Attached { device: device.name.clone(), how })
-    }
-
-    fn attach_tc(&mut self, device: &Link) -> Result<FdLink, BpfError> {
-        let purpose = self.loaded.purpose;
-        let attached = <&mut SchedClassifier>::try_from(self.loaded.program()).and_then(|program| {
-            let first = TcAttachOptions::TcxOrder(LinkOrder::first());
-            let id = program.attach_with_options(&device.name, TcAttachType::Ingress, first)?;
-            program.take_link(id)
-        });
-        let link = attached.map_err(|error: ProgramError| match errno(&error) {
-            Some(source) if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                BpfError::Kernel { purpose, facility: "tcx links (Linux 6.6)", source }
-            }
-            _ => self.loaded.error(format!("attach to {}", device.name), &error),
-        })?;
-        FdLink::try_from(link).map_err(|error| self.loaded.error("keep a tcx link", &error))
     }
 
     /// Decides on SYNs to this address and port from now on. The address is one that packets carry: neither

@@ -8,6 +8,7 @@
 //! | [`admission`] | `admission_tc.c`, `admission_xdp.c` | tc ingress, XDP |
 //! | [`steering`] | `steer.c` | SO_REUSEPORT group |
 //! | [`xsk_redirect`] | `xsk_redirect.c` | XDP |
+//! | [`kernel_cache`] | `kernel_cache.c` | tc ingress and egress |
 //!
 //! Leaves out when any of them is used, and with what settings.
 //!
@@ -21,9 +22,11 @@
 pub mod admission;
 pub mod device;
 mod error;
+pub mod kernel_cache;
 mod object;
 mod probe;
 pub mod steering;
+mod tc;
 pub mod xdp;
 pub mod xsk_redirect;
 

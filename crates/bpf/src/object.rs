@@ -35,12 +35,24 @@ pub(crate) use object;
 
 impl Object {
     /// Makes the object's maps; its program is loaded by [`program`](Loaded::program). `configure` sets map sizes.
-    pub fn load(&self, configure: impl FnOnce(&mut EbpfLoader<'static>)) -> Result<Loaded, BpfError> {
+    pub fn load(&self, configure: impl FnOnce(&mut EbpfLoader<'_>)) -> Result<Loaded, BpfError> {
+        self.load_with(configure, &[])
+    }
+
+    /// As [`load`](Self::load), with values for the constants that the object leaves open.
+    pub fn load_with(
+        &self,
+        configure: impl FnOnce(&mut EbpfLoader<'_>),
+        constants: &[(&'static str, u32)],
+    ) -> Result<Loaded, BpfError> {
         check_capabilities(self.purpose)?;
         let mut loader = EbpfLoader::new();
         // Nothing here depends on the layout of the kernel's own structures.
         loader.btf(None);
         configure(&mut loader);
+        for (name, value) in constants {
+            loader.override_global(name, value, true);
+        }
         let ebpf =
             loader.load(self.bytes).map_err(|error| self.error(format!("load {}", self.name), &error))?;
         Ok(Loaded { ebpf, name: self.name, purpose: self.purpose })
@@ -60,9 +72,14 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// The object's only program.
+    /// The program that has the object's name.
     pub fn program(&mut self) -> &mut Program {
-        self.ebpf.program_mut(self.name).expect("an object has a program of its own name")
+        self.program_named(self.name)
+    }
+
+    /// One of the object's programs.
+    pub fn program_named(&mut self, name: &str) -> &mut Program {
+        self.ebpf.program_mut(name).unwrap_or_else(|| panic!("{} has a program {name}", self.name))
     }
 
     /// Takes a map out, whole.

@@ -8,6 +8,7 @@ use sys::netns::NetworkNamespace;
 
 use crate::admission::{Admission, Hook};
 use crate::error::{BpfError, system};
+use crate::kernel_cache::{KernelCache, Limits};
 use crate::steering::{Schedule, Steering};
 use crate::xsk_redirect::XskRedirect;
 
@@ -32,6 +33,7 @@ pub fn probe() -> Vec<Facility> {
         facility("admission in XDP", admission(Hook::Xdp)),
         facility("steering at connect time", steering()),
         facility("redirection to AF_XDP", redirection()),
+        facility("the kernel cache", kernel_cache()),
     ]
 }
 
@@ -71,4 +73,10 @@ fn lone_listener() -> std::io::Result<std::os::fd::OwnedFd> {
 fn redirection() -> Result<(), BpfError> {
     let mut redirect = XskRedirect::load([10, 0, 0, 0].into(), 8)?;
     on_loopback(|loopback| redirect.attach(loopback).map(drop))
+}
+
+fn kernel_cache() -> Result<(), BpfError> {
+    let limits = Limits { objects: 1, requests: 1, connections: 1 };
+    let mut cache = KernelCache::load(limits, 0)?;
+    on_loopback(|loopback| cache.attach(loopback))
 }

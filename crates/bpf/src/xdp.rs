@@ -53,3 +53,10 @@ fn is_taken(error: &ProgramError) -> bool {
     let code = errno(error).and_then(|error| error.raw_os_error());
     [Errno::BUSY, Errno::EXIST].iter().any(|errno| code == Some(errno.raw_os_error()))
 }
+
+/// Loads an object's XDP program.
+pub(crate) fn load(loaded: &mut Loaded) -> Result<(), BpfError> {
+    <&mut Xdp>::try_from(loaded.program())
+        .and_then(Xdp::load)
+        .map_err(|error| loaded.error("load an XDP program", &error))
+}

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use aya::maps::{Array, MapData, XskMap};
-use aya::programs::Xdp;
 use aya::programs::links::FdLink;
 use sys::netlink::Link;
 
@@ -38,9 +37,7 @@ impl XskRedirect {
     /// With a prefix longer than the address.
     pub fn load(network: IpAddr, prefix: u32) -> Result<XskRedirect, BpfError> {
         let mut loaded = REDIRECT.load(|_| ())?;
-        <&mut Xdp>::try_from(loaded.program())
-            .and_then(Xdp::load)
-            .map_err(|error| loaded.error("load xsk_redirect", &error))?;
+        xdp::load(&mut loaded)?;
         Array::try_from(loaded.take_map("network"))
             .and_then(|mut map: Array<MapData, [u32; 8]>| map.set(0, network_words(network, prefix), 0))
             .map_err(|error| loaded.error("set the network", &error))?;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod packet;
+pub mod wire;
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;

@@ -1,0 +1,653 @@
+/*
+ * Answers to hot requests from inside the kernel, on connections of the server's own (TUX; Brecht 2004, section 3.3).
+ *
+ *   client                    this machine
+ *     │  SYN                  ┌────────────────────────────┐
+ *     ├──────────────────────>│ tc ingress ── passes ──────┼──> TCP: handshake, accept queue
+ *     │<──────────────────────┼── tc egress ── notes <─────┼─── SYN-ACK
+ *     │  request known ──────>│ tc ingress ── turned around│
+ *     │<──────────────────────┼── response                 │    TCP sees nothing of either
+ *     │  request known ──────>│    ...                     │
+ *     │  anything else ──────>│ tc ingress ── renumbered ──┼──> TCP ──> server: the connection is its
+ *     │<──────────────────────┼── tc egress ── renumbered <┼─── for good
+ *     │                       └────────────────────────────┘
+ *
+ * A connection begins as ours and is given to the server's kernel once, at the first segment that is not the
+ * exact bytes of a known request. From then on the program adds a constant to each sequence number and to each
+ * acknowledgement of either direction. While a response is not wholly acknowledged the connection does not change
+ * hands: a segment that would make it waits for its retransmission.
+ *
+ * There is no timer here. So a request is not acknowledged before its response is: the client's own retransmission
+ * of the request repairs the loss of any packet of either. The last acknowledgement of a response is itself
+ * acknowledged, or the next response does it.
+ *
+ * The program knows no HTTP. It compares whole segments with requests that the server has answered before, so what
+ * it answers is what the server answers. Invariants are in docs/decisions/0018.
+ */
+#include "tcp_reply.h"
+
+/* Sequence numbers farther from the expected than this are not believed. */
+#define PLAUSIBLE 65536
+/* Segments that follow on an acknowledgement, and on a request that comes again. */
+#define MORE 2
+/* From this many fruitless retransmissions on segments are short: the path may take no long ones. */
+#define PATIENCE 2
+
+/* ---- what is known of a request ---- */
+
+/*
+ * Does something for each block of a request. Written out, as the compiler does not unroll a loop with a way out, and
+ * without CAP_PERFMON places in a map's memory must not vary by the round.
+ */
+#define EACH_BLOCK(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+_Static_assert(REQUEST_WORDS == 8 * BLOCK, "EACH_BLOCK names them all");
+
+inlined u64 hash_block(u64 hash, const u64 *words) {
+    for (int word = 0; word < BLOCK; word++) {
+        hash = (hash ^ words[word]) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* Copies the payload, and gives its hash. Returns 0 where it cannot be a request that is known. */
+inlined u64 load_request(struct __sk_buff *packet, const struct segment *s, u64 *words, u64 seed) {
+    u32 length = s->length;
+    if (length < 16 || length > REQUEST)
+        return 0;
+    __builtin_memset(words, 0, REQUEST);
+    if (skb_load_bytes(packet, s->payload, words, length))
+        return 0;
+    u64 hash = seed ^ length;
+#define HASH(block)                                                                                                    \
+    if (length > block * BLOCK * 8)                                                                                    \
+        hash = hash_block(hash, words + block * BLOCK);
+    EACH_BLOCK(HASH)
+    return hash;
+}
+
+inlined u64 compare_block(const u64 *a, const u64 *b) {
+    u64 differences = 0;
+    for (int word = 0; word < BLOCK; word++)
+        differences |= a[word] ^ b[word];
+    return differences;
+}
+
+/* Whether a place has the request of the segment; notes its object then. The server may change the place
+ * meanwhile: then the version differs before and after. */
+apart int is_here(u32 place, u64 hash) {
+    struct scratch *scratch = scratch_of(IN);
+    struct request *here = map_lookup(&requests, &place);
+    if (!scratch || !here)
+        return false;
+    u64 version = READ_ONCE(here->version), differences = 0;
+    u32 length = scratch->segment.length;
+    if (version == 0 || version & 1)
+        return false;
+    __sync_fetch_and_add(&scratch->fence, 1);
+    if (here->hash != hash || here->length != length)
+        return false;
+#define COMPARE(block)                                                                                                 \
+    if (length > block * BLOCK * 8)                                                                                    \
+        differences |= compare_block(here->words + block * BLOCK, scratch->words + block * BLOCK);
+    EACH_BLOCK(COMPARE)
+    scratch->answer.object = here->object;
+    scratch->answer.generation = here->generation;
+    __sync_fetch_and_add(&scratch->fence, 1);
+    return differences == 0 && READ_ONCE(here->version) == version;
+}
+
+/* Finds the object that answers the segment, if it holds now. */
+apart int find_answer(struct __sk_buff *packet, u64 now) {
+    struct scratch *scratch = scratch_of(IN);
+    struct control *set = settings();
+    if (!scratch || !set || !READ_ONCE(set->enabled))
+        return 0;
+    struct segment *s = &scratch->segment;
+    struct answer *answer = &scratch->answer;
+    if (!s->plain || s->flags & ~(TCP_ACK | TCP_PSH))
+        return 0;
+    u64 hash = load_request(packet, s, scratch->words, set->seed);
+    if (hash == 0)
+        return 0;
+    for (u32 way = 0; way < WAYS; way++) {
+        if (!is_here((hash + way) & request_mask, hash))
+            continue;
+        u32 index = answer->object;
+        struct object *object = map_lookup(&objects, &index);
+        if (!object || READ_ONCE(object->generation) != answer->generation ||
+            READ_ONCE(object->valid_until_ns) <= now)
+            return 0;
+        answer->length = object->length;
+        answer->known = answer->length > 0;
+        return 0;
+    }
+    return 0;
+}
+
+/* The date that responses carry now. */
+inlined void copy_date(struct date *to) {
+    struct control *set = settings();
+    if (set)
+        *to = set->dates[READ_ONCE(set->date) & 1];
+}
+
+/* ---- a segment from the client, under the flow's lock ---- */
+
+/* Sends pieces from `flow->sent` on, at most so many segments. */
+inlined void plan_pieces(struct flow *flow, struct plan *plan, u32 segments) {
+    u32 done = flow->sent - flow->start, end = (flow->length + PIECE - 1) / PIECE;
+    if (done >= flow->length) {
+        plan->act = SWALLOW;
+        return;
+    }
+    u32 piece = done / PIECE, last = piece + segments * flow->pieces_per_segment;
+    last = last < end ? last : end;
+    plan->act = SEND;
+    plan->seq = flow->start;
+    plan->piece = piece;
+    plan->end_piece = last;
+    u32 bytes = last * PIECE;
+    u32 sent = flow->start + (bytes < flow->length ? bytes : flow->length);
+    if (before(flow->sent, sent))
+        flow->sent = sent;
+}
+
+/* Begins to answer a request. */
+inlined void begin(struct flow *flow, const struct segment *s, const struct answer *answer,
+                   const struct date *date, struct plan *plan) {
+    flow->date = *date;
+    flow->object = answer->object;
+    flow->generation = answer->generation;
+    flow->length = answer->length;
+    flow->start = flow->unacked = flow->sent = flow->gap = flow->server_next;
+    flow->server_next += answer->length;
+    flow->client_next += s->length;
+    flow->fruitless = 0;
+    plan_pieces(flow, plan, BURST);
+}
+
+/* Takes an acknowledgement of the response under way. Returns whether it is acknowledged as a whole. */
+inlined bool take_acknowledgement(struct flow *flow, const struct segment *s) {
+    flow->fruitless = 0;
+    if (before(s->ack, flow->server_next)) {
+        flow->unacked = s->ack;
+        if (before(flow->sent, flow->unacked))
+            flow->sent = flow->unacked;
+        return false;
+    }
+    flow->unacked = flow->server_next;
+    flow->client_acked = flow->client_next;
+    if (flow->kernel_spoke)
+        flow->owner = KERNELS;
+    return true;
+}
+
+/* Decides on a segment without data while a response is under way. */
+inlined void receive_bare(struct flow *flow, const struct segment *s, bool progress, struct plan *plan) {
+    if (progress) {
+        plan_pieces(flow, plan, MORE);
+        return;
+    }
+    plan->act = SWALLOW;
+    if (s->sack && s->ack == flow->unacked && flow->gap != s->ack) {
+        /* Something behind a gap has arrived: once for each gap, its first segment is sent again. */
+        u32 sent = flow->sent;
+        flow->gap = s->ack;
+        flow->sent = s->ack;
+        plan_pieces(flow, plan, 1);
+        flow->sent = sent;
+    }
+}
+
+/* Decides on a segment with data or a FIN while a response is under way. */
+inlined void receive_again(struct flow *flow, const struct segment *s, u32 end, struct plan *plan) {
+    if (!before(s->seq, flow->client_next)) {
+        /* New: comes again when the response has been acknowledged. */
+        plan->act = SWALLOW;
+    } else if (!before(flow->client_acked, end)) {
+        plan->act = ACKNOWLEDGE;
+    } else {
+        /* The request comes again: from the first byte that is not acknowledged, as after any timeout. */
+        flow->fruitless++;
+        if (flow->fruitless >= PATIENCE)
+            flow->pieces_per_segment = 1;
+        flow->sent = flow->unacked;
+        plan_pieces(flow, plan, MORE);
+    }
+}
+
+/* Decides on a segment. */
+inlined void receive(struct flow *flow, const struct segment *s, const struct answer *answer,
+                     const struct date *date, struct plan *plan) {
+    bool answering = flow->unacked != flow->server_next, completed = false, progress = false;
+    u32 fin = s->flags & TCP_FIN ? 1 : 0, end = s->seq + s->length + fin;
+    bool bare = s->length == 0 && !fin;
+    plan->act = FORWARD;
+    if (flow->owner == KERNELS)
+        return;
+    if (s->flags & TCP_RST) {
+        /* Whether the reset holds is the kernel's to say. */
+        flow->kernel_spoke = true;
+        if (!answering)
+            flow->owner = KERNELS;
+        return;
+    }
+    if (!s->sound || !(s->flags & TCP_ACK) || before(s->seq, flow->client_acked - PLAUSIBLE) ||
+        before(flow->client_next + PLAUSIBLE, s->seq) ||
+        (before(flow->server_next, s->ack) && !flow->kernel_spoke)) {
+        if (answering)
+            plan->act = SWALLOW;
+        else if (!bare)
+            flow->owner = KERNELS;
+        return;
+    }
+    if (s->timestamps && before(flow->tsecr, s->tsval))
+        flow->tsecr = s->tsval;
+    if (answering && before(flow->unacked, s->ack)) {
+        progress = true;
+        completed = take_acknowledgement(flow, s);
+        answering = !completed;
+        if (flow->owner == KERNELS)
+            return;
+    }
+    if (answering && bare) {
+        receive_bare(flow, s, progress, plan);
+    } else if (answering) {
+        receive_again(flow, s, end, plan);
+    } else if (bare) {
+        /* To the kernel what may be news to it: probes, which lie before what is expected. */
+        if (completed)
+            plan->act = ACKNOWLEDGE;
+        else if (s->seq == flow->client_next)
+            plan->act = SWALLOW;
+    } else if (!before(flow->client_next, end)) {
+        plan->act = ACKNOWLEDGE;
+    } else if (answer->known && s->seq == flow->client_next && s->ack == flow->server_next &&
+               !flow->kernel_spoke && s->timestamps == flow->timestamps &&
+               (u32)s->window << flow->scale >= answer->length) {
+        begin(flow, s, answer, date, plan);
+    } else {
+        flow->owner = KERNELS;
+    }
+}
+
+/* ---- connections ---- */
+
+/* Whether the server's kernel has this connection, established. */
+inlined bool is_established(struct __sk_buff *packet, const struct segment *s) {
+    struct bpf_sock *socket;
+    if (s->ipv6) {
+        struct ipv6_tuple tuple = {s->key.client, s->key.server, s->key.client_port, s->key.server_port};
+        socket = skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
+    } else {
+        struct ipv4_tuple tuple = {s->key.client.words[3], s->key.server.words[3], s->key.client_port,
+                                   s->key.server_port};
+        socket = skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
+    }
+    if (!socket)
+        return false;
+    bool established = socket->state == TCP_ESTABLISHED;
+    sk_release(socket);
+    return established;
+}
+
+inlined bool same(const struct tuple *a, const struct tuple *b) {
+    u32 differences = (a->client_port ^ b->client_port) | (a->server_port ^ b->server_port);
+    for (int word = 0; word < 4; word++) {
+        differences |= a->client.words[word] ^ b->client.words[word];
+        differences |= a->server.words[word] ^ b->server.words[word];
+    }
+    return differences == 0;
+}
+
+/*
+ * Takes a connection over at its first data, if that is a known request. Whoever removes the embryo decides whose it
+ * is: on another processor another segment may be on its way to the kernel.
+ */
+apart int take_over(struct __sk_buff *packet) {
+    struct scratch *scratch = scratch_of(IN);
+    struct counters *counts = counters_here();
+    if (!scratch || !counts)
+        return false;
+    struct segment *s = &scratch->segment;
+    struct embryo *embryo = map_lookup(&embryos, &s->key);
+    struct flow *new = (struct flow *)scratch->flow;
+    u32 length = scratch->answer.length;
+    if (!embryo)
+        return false;
+    bool fits = scratch->answer.known && embryo->complete && same(&embryo->key, &s->key) &&
+                s->seq == embryo->client_first && s->ack == embryo->server_first &&
+                s->timestamps == embryo->timestamps && (u32)s->window << (embryo->scale & 15) >= length &&
+                embryo->mss >= PIECE + 12;
+    if (!fits || !is_established(packet, s)) {
+        map_delete(&embryos, &s->key);
+        return false;
+    }
+    __builtin_memset(new, 0, sizeof *new);
+    new->key = s->key;
+    new->client_first = new->client_acked = new->client_next = embryo->client_first;
+    new->server_first = new->start = new->unacked = new->sent = new->server_next = embryo->server_first;
+    new->tsval = embryo->tsval;
+    new->tsecr = s->tsval;
+    new->window = embryo->window;
+    new->scale = embryo->scale & 15;
+    new->timestamps = embryo->timestamps;
+    u32 payload = embryo->mss - (embryo->timestamps ? 12 : 0);
+    new->pieces_per_segment = payload >= PIECES_PER_SEGMENT * PIECE ? PIECES_PER_SEGMENT : 1;
+    if (map_update(&flows, &s->key, new, BPF_NOEXIST)) {
+        counts->no_room++;
+        map_delete(&embryos, &s->key);
+        return false;
+    }
+    if (map_delete(&embryos, &s->key)) {
+        map_delete(&flows, &s->key);
+        return false;
+    }
+    counts->taken++;
+    return true;
+}
+
+/* Notes a client's SYN to one of our listeners. */
+apart int note_syn(struct __sk_buff *packet) {
+    struct scratch *scratch = scratch_of(IN);
+    if (!scratch)
+        return 0;
+    struct segment *s = &scratch->segment;
+    struct listener to = {s->key.server, s->key.server_port, 0};
+    if (!map_lookup(&listeners, &to))
+        return 0;
+    /* With data, or where routers may cut its packets, the connection is the kernel's. */
+    if (s->length || !s->whole) {
+        map_delete(&embryos, &s->key);
+        return 0;
+    }
+    read_offer(packet, scratch, IN);
+    scratch->embryo = (struct embryo){.key = s->key, .mss = scratch->offer.mss, .scale = scratch->offer.scale};
+    map_update(&embryos, &s->key, &scratch->embryo, 0);
+    return 0;
+}
+
+/* Notes the answer to a SYN: a new connection, whatever there has been between these two ends. */
+apart int note_answer(struct __sk_buff *packet) {
+    struct scratch *scratch = scratch_of(OUT);
+    if (!scratch)
+        return 0;
+    struct segment *s = &scratch->segment;
+    struct offer *offer = &scratch->offer;
+    map_delete(&flows, &s->key);
+    struct embryo *embryo = map_lookup(&embryos, &s->key);
+    if (!embryo)
+        return 0;
+    if (s->flags & TCP_ECE) {
+        /* Congestion is told to who sends: the kernel. */
+        map_delete(&embryos, &s->key);
+        return 0;
+    }
+    read_offer(packet, scratch, OUT);
+    embryo->client_first = s->ack;
+    embryo->server_first = s->seq + 1;
+    embryo->mss = offer->mss < embryo->mss ? offer->mss : embryo->mss;
+    embryo->window = s->window >> (offer->scale & 15);
+    embryo->timestamps = offer->timestamps;
+    embryo->tsval = offer->tsval;
+    if (!offer->scales)
+        embryo->scale = 0;
+    embryo->complete = true;
+    return 0;
+}
+
+/* ---- the hooks ---- */
+
+/* Copies into the plan what all replies of a flow have. */
+inlined void fill_in(struct plan *plan, const struct flow *flow) {
+    plan->seq_add = flow->client_first - flow->client_next;
+    plan->ack_add = flow->server_first - flow->server_next;
+    plan->ack = flow->client_acked;
+    if (plan->act == ACKNOWLEDGE)
+        plan->seq = flow->server_next;
+    plan->unacked = flow->unacked;
+    plan->tsval = flow->tsval;
+    plan->tsecr = flow->tsecr;
+    plan->window = flow->window;
+    plan->timestamps = flow->timestamps;
+    plan->pieces_per_segment = flow->pieces_per_segment;
+    plan->object = flow->object;
+    plan->generation = flow->generation;
+    plan->length = flow->length;
+}
+
+/* What is added up at once of a segment, and how often: more is left to the kernel. */
+#define PART REQUEST
+#define PARTS 4
+
+/* Adds the next part of a segment to the sum. Returns false at its end. */
+apart int add_part(struct __sk_buff *packet) {
+    struct scratch *scratch = scratch_of(IN);
+    if (!scratch)
+        return false;
+    u32 at = scratch->option.next, end = scratch->segment.payload + scratch->segment.length, length = end - at;
+    if (at >= end)
+        return false;
+    if (length > PART)
+        length = PART;
+    /* Zeros follow the last part. */
+    __builtin_memset(scratch->words, 0, PART);
+    FORGET(length);
+    if (length == 0 || length > PART || skb_load_bytes(packet, at, scratch->words, length))
+        return false;
+    scratch->sum += fold(csum_diff(NULL, 0, scratch->words, (length + 3) & ~3u, 0));
+    scratch->option.next = at + length;
+    return true;
+}
+
+static long add_next_part(u32 number, void *context) {
+    (void)number;
+    return end_unless(add_part(*(struct __sk_buff **)context));
+}
+
+/* Whether the packet's checksum is right or nobody can say; notes which, and whether a reply is to have one. */
+apart int check(struct __sk_buff *packet) {
+    struct scratch *scratch = scratch_of(IN);
+    if (!scratch)
+        return false;
+    struct segment *s = &scratch->segment;
+    u32 bytes = s->payload - s->tcp + s->length;
+    scratch->plan.lacks_checksum = lacks_checksum(packet, s);
+    s->sound = scratch->plan.lacks_checksum || csum_level(packet, BPF_CSUM_LEVEL_QUERY) >= 0;
+    if (s->sound || bytes > PART * PARTS)
+        return true;
+    scratch->sum = pseudo_header(s, bytes);
+    scratch->option.next = s->tcp;
+    loop(PARTS, add_next_part, &packet, 0);
+    s->sound = fold(scratch->sum) == 0xffff;
+    return s->sound;
+}
+
+#define NANOSECONDS_PER_SECOND 1000000000
+
+/* Counts an answer, and logs it where answers are logged. */
+apart int note_answered(u64 now) {
+    struct scratch *scratch = scratch_of(IN);
+    struct counters *counts = counters_here();
+    struct control *set = settings();
+    if (!scratch || !counts || !set)
+        return 0;
+    counts->answers++;
+    counts->bytes += scratch->plan.length;
+    u32 index = scratch->plan.object, second = now / NANOSECONDS_PER_SECOND;
+    struct object *object = map_lookup(&objects, &index);
+    /* Once a second, so that processors share the line and do not pass it around. */
+    if (object && READ_ONCE(object->used_s) != second)
+        WRITE_ONCE(object->used_s, second);
+    if (!READ_ONCE(set->logging))
+        return 0;
+    struct event event = {
+        .time_ns = now,
+        .client = scratch->segment.key.client,
+        .client_port = scratch->segment.key.client_port,
+        .server_port = scratch->segment.key.server_port,
+        .object = scratch->plan.object,
+        .generation = scratch->plan.generation,
+        .bytes = scratch->plan.length,
+    };
+    if (ringbuf_output(&log, &event, sizeof event, BPF_RB_NO_WAKEUP))
+        counts->unlogged++;
+    return 0;
+}
+
+/* Lets a packet go on with other sequence numbers, which are added to its selective acknowledgements as well. */
+apart int forward(struct __sk_buff *packet, u32 way, u32 seq_add, u32 ack_add) {
+    struct scratch *scratch = scratch_of(way);
+    if (!scratch)
+        return TCX_DROP;
+    struct segment *s = &scratch->segment;
+    if (seq_add || ack_add)
+        translate(packet, s, seq_add, ack_add);
+    if (ack_add && !s->plain)
+        translate_sack(packet, scratch, way, ack_add);
+    return TCX_NEXT;
+}
+
+/* Does what was decided. Returns the verdict on the packet. */
+inlined int carry_out(struct __sk_buff *packet, struct scratch *scratch, struct flow *flow,
+                      struct counters *counts) {
+    struct plan *plan = &scratch->plan;
+    if (plan->act == FORWARD)
+        return forward(packet, IN, plan->seq_add, plan->ack_add);
+    if (plan->act == SWALLOW) {
+        counts->swallowed++;
+        return TCX_DROP;
+    }
+    if (plan->act == ACKNOWLEDGE)
+        return send_bare(packet, TCP_ACK);
+    u32 index = plan->object;
+    const struct object *object = map_lookup(&objects, &index);
+    if (!object || READ_ONCE(object->generation) != plan->generation) {
+        /* The rest of a response that is no longer there: nothing else may follow what the client has of it. */
+        counts->aborted++;
+        WRITE_ONCE(flow->owner, KERNELS);
+        plan->seq = plan->unacked;
+        return send_bare(packet, TCP_RST | TCP_ACK);
+    }
+    return send_pieces(packet);
+}
+
+/* A packet that a device has received. */
+inlined int from_client(struct __sk_buff *packet, u32 link_header) {
+    struct scratch *scratch = scratch_of(IN);
+    struct counters *counts = counters_here();
+    if (!scratch || !counts || packet->pkt_type != PACKET_HOST || packet->vlan_present ||
+        !parse(packet, link_header, TO_SERVER, &scratch->segment))
+        return TCX_NEXT;
+    struct segment *s = &scratch->segment;
+    if (s->flags & TCP_SYN) {
+        if (!(s->flags & TCP_ACK))
+            note_syn(packet);
+        return TCX_NEXT;
+    }
+    struct flow *flow = map_lookup(&flows, &s->key);
+    if (!flow && (s->length == 0 || !map_lookup(&embryos, &s->key)))
+        return TCX_NEXT;
+    u64 now = ktime_get_coarse_ns();
+    scratch->answer.known = false;
+    if (!flow || READ_ONCE(flow->owner) == OURS) {
+        if (!check(packet)) {
+            counts->damaged++;
+            return TCX_DROP;
+        }
+        if (s->length && s->sound)
+            find_answer(packet, now);
+    }
+    if (!flow) {
+        if (!take_over(packet))
+            return TCX_NEXT;
+        flow = map_lookup(&flows, &s->key);
+        if (!flow)
+            return TCX_NEXT;
+    }
+    copy_date(&scratch->date);
+    spin_lock(&flow->lock);
+    if (!same(&flow->key, &s->key)) {
+        spin_unlock(&flow->lock);
+        return TCX_NEXT;
+    }
+    enum owner owner = flow->owner;
+    u32 next = flow->client_next;
+    receive(flow, s, &scratch->answer, &scratch->date, &scratch->plan);
+    flow->touched_ns = now;
+    fill_in(&scratch->plan, flow);
+    scratch->date = flow->date;
+    bool begun = flow->client_next != next, handed_over = flow->owner != owner;
+    spin_unlock(&flow->lock);
+    if (handed_over)
+        counts->handed_over++;
+    if (begun)
+        note_answered(now);
+    else if (scratch->plan.act == SEND)
+        counts->repeated++;
+    return carry_out(packet, scratch, flow, counts);
+}
+
+/* A packet that this machine sends. */
+inlined int from_server(struct __sk_buff *packet, u32 link_header) {
+    if (packet->mark == our_mark) {
+        packet->mark = 0;
+        return TCX_NEXT;
+    }
+    struct scratch *scratch = scratch_of(OUT);
+    if (!scratch || !parse(packet, link_header, FROM_SERVER, &scratch->segment))
+        return TCX_NEXT;
+    struct segment *s = &scratch->segment;
+    if (s->flags & TCP_SYN) {
+        if (s->flags & TCP_ACK)
+            note_answer(packet);
+        return TCX_NEXT;
+    }
+    struct flow *flow = map_lookup(&flows, &s->key);
+    bool speaks = s->length || s->flags & (TCP_FIN | TCP_RST);
+    if (!flow) {
+        if (speaks)
+            map_delete(&embryos, &s->key);
+        return TCX_NEXT;
+    }
+    u64 now = ktime_get_coarse_ns();
+    u32 seq_add = 0, ack_add = 0;
+    spin_lock(&flow->lock);
+    if (same(&flow->key, &s->key)) {
+        seq_add = flow->server_next - flow->server_first;
+        ack_add = flow->client_acked - flow->client_first;
+        if (speaks) {
+            flow->kernel_spoke = true;
+            if (flow->unacked == flow->server_next)
+                flow->owner = KERNELS;
+        }
+        flow->window = s->window;
+        flow->touched_ns = now;
+    }
+    spin_unlock(&flow->lock);
+    return forward(packet, OUT, seq_add, ack_add);
+}
+
+SEC("classifier")
+int cache_in(struct __sk_buff *packet) {
+    return from_client(packet, sizeof(struct ethhdr));
+}
+
+SEC("classifier")
+int cache_out(struct __sk_buff *packet) {
+    return from_server(packet, sizeof(struct ethhdr));
+}
+
+/* On devices without a link layer. */
+SEC("classifier")
+int cache_in_bare(struct __sk_buff *packet) {
+    return from_client(packet, 0);
+}
+
+SEC("classifier")
+int cache_out_bare(struct __sk_buff *packet) {
+    return from_server(packet, 0);
+}
+
+LICENSE;
