@@ -17,9 +17,10 @@
  * acknowledgement of either direction. While a response is not wholly acknowledged the connection does not change
  * hands: a segment that would make it waits for its retransmission.
  *
- * There is no timer here. So a request is not acknowledged before its response is: the client's own retransmission
- * of the request repairs the loss of any packet of either. The last acknowledgement of a response is itself
- * acknowledged, or the next response does it.
+ * There is no timer here. So a request is acknowledged by a response of one segment, which comes whole or not at all,
+ * and otherwise not before its response is acknowledged. The client's own retransmission of the request repairs the
+ * loss of any packet of either. The last acknowledgement of a response of several segments is itself acknowledged, or
+ * the next response does it.
  *
  * The program knows no HTTP. It compares whole segments with requests that the server has answered before, so what
  * it answers is what the server answers. Invariants are in docs/decisions/0018.
@@ -153,6 +154,12 @@ inlined void plan_pieces(struct flow *flow, struct plan *plan, u32 segments) {
         flow->sent = sent;
 }
 
+/* Whether the response is one segment. It acknowledges its request: a client with Nagle's algorithm waits for that
+ * before it sends another. */
+inlined bool fits_one_segment(const struct flow *flow) {
+    return flow->length <= (u32)flow->pieces_per_segment * PIECE;
+}
+
 /* Begins to answer a request. */
 inlined void begin(struct flow *flow, const struct segment *s, const struct answer *answer,
                    const struct date *date, struct plan *plan) {
@@ -258,7 +265,7 @@ inlined void receive(struct flow *flow, const struct segment *s, const struct an
     } else if (bare) {
         /* To the kernel what may be news to it: probes, which lie before what is expected. */
         if (completed)
-            plan->act = ACKNOWLEDGE;
+            plan->act = fits_one_segment(flow) ? SWALLOW : ACKNOWLEDGE;
         else if (s->seq == flow->client_next)
             plan->act = SWALLOW;
     } else if (!before(flow->client_next, end)) {
@@ -406,6 +413,8 @@ inlined void fill_in(struct plan *plan, const struct flow *flow) {
     plan->ack = flow->client_acked;
     if (plan->act == ACKNOWLEDGE)
         plan->seq = flow->server_next;
+    else if (plan->act == SEND && fits_one_segment(flow))
+        plan->ack = flow->client_next;
     plan->unacked = flow->unacked;
     plan->tsval = flow->tsval;
     plan->tsecr = flow->tsecr;

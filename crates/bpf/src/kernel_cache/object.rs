@@ -30,7 +30,7 @@ const BYTES: usize = 12;
 const WORDS: usize = BYTES + (PIECES + 2) * PIECE / 8;
 
 /// A response that was put into the cache. Another one may have taken its place since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectId {
     pub(super) index: u32,
     pub(super) generation: u32,

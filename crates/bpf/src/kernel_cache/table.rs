@@ -63,7 +63,10 @@ impl Table {
             .or_else(|| places.clone().find(|place| !object_of(place).is_some_and(&holds)))
             .or_else(|| places.clone().nth((key.hash >> 32) as usize % WAYS as usize))
             .expect("there are ways");
-        store(chosen, &key, object);
+        // A place that is being changed answers nothing, and its connections would be handed over for nothing.
+        if !(has(chosen, &key) && object_of(chosen) == Some(object)) {
+            store(chosen, &key, object);
+        }
         true
     }
 
