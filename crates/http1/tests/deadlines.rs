@@ -66,6 +66,20 @@ fn an_idle_connection_is_closed_without_a_word() {
 }
 
 #[test]
+fn an_answer_from_elsewhere_postpones_the_idle_timeout_and_no_other() {
+    let settings = Settings::default();
+    let mut peer = Peer::new(settings.clone());
+    peer.connection.answered_elsewhere(secs(30), &settings);
+    assert_eq!(peer.connection.deadline(), secs(90), "also before the first request");
+    peer.connection.answered_elsewhere(secs(20), &settings);
+    assert_eq!(peer.connection.deadline(), secs(90), "never earlier");
+    peer.send(&GET[..5]);
+    let deadline = peer.connection.deadline();
+    peer.connection.answered_elsewhere(secs(80), &settings);
+    assert_eq!(peer.connection.deadline(), deadline);
+}
+
+#[test]
 fn a_head_has_its_time_from_its_first_byte() {
     let mut peer = Peer::new(Settings::default());
     peer.wait(secs(9));

@@ -276,6 +276,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
                 ..site::CacheLimits::default()
             },
         },
+        kernel_cache: flags.kernel_cache == cli::Switch::On,
         access_log: target.map(|target| (target, format)),
         drain_timeout: flags.drain_timeout,
     }

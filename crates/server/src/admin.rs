@@ -16,6 +16,7 @@ use crate::accept::LiveLimit;
 use crate::access_log::LogSender;
 use crate::aside::{Totals, answer, not_allowed};
 use crate::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
+use crate::kernel_cache::SharedCache;
 
 const HELP: &str = "GET /status\nGET /metrics\nGET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n";
 
@@ -33,6 +34,8 @@ pub struct Admin {
     pub refusals: Board,
     /// For lines that the log's own thread had to drop.
     pub log: Option<LogSender>,
+    /// For its totals, which no loop has.
+    pub kernel_cache: Option<SharedCache>,
     /// For the uptime.
     pub clock: RealClock,
     /// What became of those who asked.
@@ -113,6 +116,7 @@ impl Admin {
         }
         total.http.add(&self.refusals.read().http);
         total.loops.log_lines_dropped += self.log.as_ref().map_or(0, LogSender::dropped);
+        total.kernel_cache = self.kernel_cache.as_ref().map(SharedCache::counts);
         total.loops.admin_evicted = self.totals.evicted();
         total.loops.admin_refused = self.totals.refused();
         total

@@ -84,6 +84,7 @@ impl Architecture {
             (Choice::Smped, config.smped.as_ref().map(SmpedSettings::to_string)),
             (Choice::Schedule, config.schedule.map(|schedule| schedule.to_string())),
             (Choice::Helpers, config.helpers.map(|helpers| helpers.to_string())),
+            (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
             (Choice::Seda, config.seda.map(|seda| seda.to_string())),
         ];
         for (choice, value) in given {

@@ -180,6 +180,8 @@ pub enum Choice {
     Helpers,
     /// `--seda`
     Seda,
+    /// `--kernel-cache`
+    KernelCache,
 }
 
 impl Choice {
@@ -196,6 +198,7 @@ impl Choice {
             Choice::Schedule => "--schedule",
             Choice::Helpers => "--helpers",
             Choice::Seda => "--seda",
+            Choice::KernelCache => "--kernel-cache",
         }
     }
 
@@ -212,6 +215,9 @@ impl Choice {
             Choice::Schedule => "has no dispatcher that would choose a worker",
             Choice::Helpers => "waits for the disk itself",
             Choice::Seda => "has no stages to control",
+            Choice::KernelCache => {
+                "cannot tell how long a connection has been idle that the kernel answers on"
+            }
         }
     }
 }

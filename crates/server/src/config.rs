@@ -86,6 +86,8 @@ pub struct ServeConfig {
     pub http: http1::server::Settings,
     /// What is served of the directory, and what is kept in memory.
     pub site: site::Options,
+    /// Answer hot requests inside the kernel, where the program can be loaded.
+    pub kernel_cache: bool,
     /// The access log, if any.
     pub access_log: Option<(LogTarget, LogFormat)>,
     /// How long a shutdown waits for connections to finish.

@@ -11,6 +11,7 @@ use serde::Serialize;
 use sys::socket::AcceptQueue;
 
 use crate::architecture::HelperCounts;
+use crate::kernel_cache::KernelCacheCounts;
 use crate::processes::Slot;
 
 /// How old published figures may be.
@@ -155,6 +156,8 @@ pub struct Counters {
     pub workers: Vec<WorkerFigures>,
     /// What its dispatcher decided.
     pub decisions: Option<Decisions>,
+    /// What the kernel cache did, where there is one.
+    pub kernel_cache: Option<KernelCacheCounts>,
     /// Its stages, where it has any.
     pub stages: Vec<StageFigures>,
     /// Its admission, where it is controlled.
@@ -174,6 +177,9 @@ impl Counters {
         if let Some(decisions) = &other.decisions {
             self.decisions.get_or_insert_default().add(decisions);
         }
+        if let Some(kernel_cache) = &other.kernel_cache {
+            self.kernel_cache.get_or_insert_default().add(kernel_cache);
+        }
         self.stages.extend_from_slice(&other.stages);
         self.admission = self.admission.take().or_else(|| other.admission.clone());
         if self.service.is_empty() {
@@ -188,7 +194,9 @@ impl Counters {
     /// Every total with its name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let decisions = self.decisions.iter().flat_map(Decisions::named);
-        self.loops.named().chain(self.http.named()).chain(self.service.iter().copied()).chain(decisions)
+        let kernel_cache = self.kernel_cache.iter().flat_map(KernelCacheCounts::named);
+        let service = self.service.iter().copied();
+        self.loops.named().chain(self.http.named()).chain(service).chain(decisions).chain(kernel_cache)
     }
 
     /// Mean connections accepted an accept phase (Brecht 2004, equation 1); 0 before the first.
@@ -205,6 +213,7 @@ pub fn meaning(name: &str) -> Option<&'static str> {
         site::Counts::MEANINGS,
         HelperCounts::MEANINGS,
         Decisions::MEANINGS,
+        KernelCacheCounts::MEANINGS,
     ];
     tables.into_iter().flatten().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }

@@ -28,6 +28,7 @@ mod counters;
 mod driver;
 mod error;
 mod idle;
+mod kernel_cache;
 mod listener;
 mod plan;
 pub mod processes;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use base::RealClock;
@@ -17,6 +17,7 @@ use crate::counters::Board;
 use crate::driver::Stop;
 use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, SocketService};
 use crate::error::{ServeError, system};
+use crate::kernel_cache::SharedCache;
 use crate::listener::{Listener, listen};
 use crate::processes::ConfigText;
 use crate::refusals::Refusals;
@@ -49,6 +50,7 @@ pub struct Plan {
     pub(super) log: Option<LogSender>,
     refusals: Option<Refusals>,
     text: Option<ConfigText>,
+    kernel_cache: OnceLock<SharedCache>,
 }
 
 impl Plan {
@@ -73,6 +75,7 @@ impl Plan {
             log,
             refusals,
             text,
+            kernel_cache: OnceLock::new(),
             config,
         })
     }
@@ -166,6 +169,11 @@ impl Plan {
         })
     }
 
+    /// The kernel cache of the listeners, where it was asked for and could be loaded.
+    pub fn kernel_cache(&self) -> Option<&SharedCache> {
+        self.kernel_cache.get()
+    }
+
     /// Listens on every address: `queues` sets of listeners, each with accept queues of its own.
     ///
     /// # Errors
@@ -178,6 +186,11 @@ impl Plan {
             for (set, listener) in sets.iter_mut().zip(listeners) {
                 set.push(listener);
             }
+        }
+        if self.config.kernel_cache
+            && let Some(cache) = SharedCache::load(&sets)
+        {
+            let _ = self.kernel_cache.set(cache);
         }
         Ok(sets)
     }
@@ -223,7 +236,11 @@ impl Plan {
         let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
         Ok(Parts {
             arrivals,
-            service: Costly { site, burn: self.config.burn },
+            service: Costly {
+                site,
+                burn: self.config.burn,
+                observer: self.kernel_cache().map(SharedCache::observer),
+            },
             settings: self.settings(),
             read_after_accept: self.config.read_after_accept,
             log: self.log.clone().map(LoopLog::new),

@@ -38,7 +38,7 @@ mod worker;
 
 pub use control::{Control, Heard, Message, Sent};
 pub use fleet::{Event, Fleet, Role};
-pub use reclaim::{IDLE_FROM, Reclaims};
-pub use scoreboard::Slot;
+pub use reclaim::Reclaims;
+pub use scoreboard::{IDLE_FROM, Slot};
 pub use text::ConfigText;
 pub use worker::{Parse, Worker, orphaned, run};

@@ -18,6 +18,7 @@ use crate::choices::Choice;
 use crate::config::{AdminSettings, ServeConfig};
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
+use crate::kernel_cache::SharedCache;
 use crate::plan::{LoopHandle, Plan};
 use crate::processes::ConfigText;
 use crate::refusals::{self, Refusals};
@@ -37,6 +38,8 @@ pub struct Server {
     refusals: LoopHandle,
     admin: Option<Aside>,
     log: Option<(LogSender, LogEnd)>,
+    /// Dropped last: connections that were answered on inside the kernel need the program until they end.
+    kernel_cache: Option<(SharedCache, LoopHandle)>,
     live: Live,
 }
 
@@ -89,6 +92,10 @@ impl Server {
         let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text)?;
         let refusals = refusals::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
+        let kernel_cache = match plan.kernel_cache() {
+            Some(cache) => Some((cache.clone(), cache.start_keeper(&plan)?)),
+            None => None,
+        };
         let settings = plan.config.admin.as_ref();
         let admin =
             settings.map(|admin| start_admin(architecture, &plan, admin, &loops, &refusals)).transpose()?;
@@ -99,7 +106,7 @@ impl Server {
             settings: plan.settings(),
             text: plan.text(),
         };
-        Ok(Server { loops, refusals, admin, log, live })
+        Ok(Server { loops, refusals, admin, log, kernel_cache, live })
     }
 
     /// The addresses that are listened on.
@@ -165,6 +172,10 @@ impl Server {
     /// # Errors
     /// [`ServeError::Loop`] where a loop ended by itself.
     pub fn shut_down(self) -> Result<Drained, ServeError> {
+        if let Some((cache, keeper)) = &self.kernel_cache {
+            cache.disable();
+            keeper.stop.ask();
+        }
         for running in &self.loops {
             running.stop.ask();
         }
@@ -186,6 +197,9 @@ impl Server {
             aside.stop.ask();
             // Its end changes nothing any more.
             let _ = aside.thread.join();
+        }
+        if let Some((_, keeper)) = self.kernel_cache {
+            let _ = keeper.thread.join();
         }
         if let Some((sender, end)) = self.log {
             access_log::close(sender, &end);
@@ -225,6 +239,7 @@ fn start_admin(
         boards: loops.iter().map(|running| running.board.clone()).collect(),
         refusals: refusals.board.clone(),
         log: plan.log.clone(),
+        kernel_cache: plan.kernel_cache().cloned(),
         clock: RealClock::new(),
         totals: Arc::clone(&totals),
         started: RealClock::new().now(),

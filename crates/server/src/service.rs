@@ -14,6 +14,7 @@ use http1::{FileRange, Request, Response, Service, Status};
 use site::{File, Options, Root, Site};
 
 use crate::driver::readiness::SocketService;
+use crate::kernel_cache::Observer;
 
 /// Parts of a shared cache: with 16, two processors rarely want the same, and each still holds enough.
 const STRIPES: usize = 16;
@@ -25,20 +26,25 @@ pub struct Costly<S> {
     pub site: S,
     /// Artificial cost of a request; zero for none.
     pub burn: Nanos,
+    /// Finds hot requests for the kernel cache.
+    pub observer: Option<Observer>,
 }
 
-impl<S: Responder> Responder for Costly<S> {
-    type File = S::File;
+impl<S: Responder<File = File>> Responder for Costly<S> {
+    type File = File;
 
-    fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<S::File>> {
+    fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
         let response = self.site.respond_or_wait(request, now);
+        if let (Some(observer), Some(response)) = (&mut self.observer, &response) {
+            observer.see(request, response);
+        }
         if self.burn != Nanos::ZERO && response.is_some() {
             sys::cpu::burn(self.burn);
         }
         response
     }
 
-    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<S::File>> {
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
         self.site.refuse_early(request)
     }
 }
@@ -46,6 +52,10 @@ impl<S: Responder> Responder for Costly<S> {
 impl<S: SocketService> SocketService for Costly<S> {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         self.site.counts()
+    }
+
+    fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
+        self.observer.as_ref()?.idle_for(socket)
     }
 
     fn sendable(&mut self, range: &FileRange<File>, most: u64) -> u64 {

@@ -293,6 +293,19 @@ impl<F> Connection<F> {
         self.awaiting.idle_after().map_or(Nanos::MAX, idle_at)
     }
 
+    /// Whether the connection waits for the first byte of a request.
+    pub fn awaits_request(&self) -> bool {
+        matches!(self.awaiting, Awaiting::FirstByte | Awaiting::Request)
+    }
+
+    /// Counts an idle connection as idle since `at`, when its peer was answered without this machine.
+    pub fn answered_elsewhere(&mut self, at: Nanos, settings: &Settings) {
+        if self.awaits_request() {
+            self.started = self.started.max(at);
+            self.deadline = self.deadline.max(at.saturating_add(settings.timeouts.idle));
+        }
+    }
+
     /// Moves on to the next stage where this one is over, and sets the deadline of what comes next.
     fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if self.outbox.is_empty() {

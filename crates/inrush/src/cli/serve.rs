@@ -106,6 +106,15 @@ pub enum LogFormat {
     Json,
 }
 
+/// A feature that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Off
+    Off,
+    /// On where the machine supports it
+    On,
+}
+
 /// Headings of the help text.
 const EXPERIMENTS: &str = "Server designs, for experiments";
 const FILES: &str = "Files";
@@ -195,6 +204,12 @@ pub struct ServeFlags {
     /// Serve files whose names begin with a dot
     #[arg(long, help_heading = FILES, hide_short_help = true)]
     pub show_dot_files: bool,
+
+    /// Answer requests for hot small files inside the kernel (sped, per-core, tux)
+    ///
+    /// Needs CAP_BPF and CAP_NET_ADMIN.
+    #[arg(long, value_name = "off|on", value_enum, default_value = "off", hide_possible_values = true, help_heading = FILES, hide_short_help = true)]
+    pub kernel_cache: Switch,
 
     /// Largest file to keep in memory; of larger files the descriptor is kept open
     #[arg(long, value_name = "SIZE", default_value = "64KiB", help_heading = FILES, hide_short_help = true)]

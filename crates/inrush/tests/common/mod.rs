@@ -9,7 +9,7 @@ mod files;
 mod prometheus;
 mod server;
 
-pub use client::Client;
+pub use client::{Client, Response};
 pub use files::{Files, pattern, set_length};
 pub use prometheus::{check_metrics, samples};
 pub use server::{Server, Status, has_ended, sockets};

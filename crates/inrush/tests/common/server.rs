@@ -71,6 +71,12 @@ impl Server {
         Server::from(program.arguments(arguments(root, flags)))
     }
 
+    /// The same without any capability.
+    pub fn start_without_capabilities(root: &Path, flags: &[&str]) -> Server {
+        let none = ["--bounding-set=-all", "--inh-caps=-all", PROGRAM].map(OsString::from);
+        Server::from(Program::new("setpriv").arguments(none.into_iter().chain(arguments(root, flags))))
+    }
+
     fn from(program: Program<'_>) -> Server {
         let mut child = program.start().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -149,6 +155,11 @@ impl Server {
         let folder = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
         let all = folder.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         all.filter(|process| stat(*process).and_then(parent) == Some(self.child.id())).collect()
+    }
+
+    /// Its process id.
+    pub fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends it a signal.

@@ -91,8 +91,13 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
 /// The main process's loop, and the helpers as long as it.
 fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<Site>>) -> io::Result<()> {
     let helpers = Rc::new(RefCell::new(Helpers::start(fleet)?));
-    let helped =
-        |Costly { site, burn }| Ok(Costly { site: AmpedSite::new(site, Rc::clone(&helpers))?, burn });
+    let helped = |costly: Costly<Site>| {
+        Ok(Costly {
+            site: AmpedSite::new(costly.site, Rc::clone(&helpers))?,
+            burn: costly.burn,
+            observer: None,
+        })
+    };
     run_on::<_, ByPhases, _>(dispatch, parts.serving(helped)?)?;
     helpers.borrow_mut().end()
 }

@@ -332,8 +332,11 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let share = Share::alone(share);
     let group = Group::among_processes(waiters, listeners, share.clone(), idle);
     let group = Arc::new(group.map_err(system("make an eventfd"))?);
-    let service =
-        Costly { site: SharedSite::of_one_thread(&worker.plan.root(), &config.site), burn: config.burn };
+    let service = Costly {
+        site: SharedSite::of_one_thread(&worker.plan.root(), &config.site),
+        burn: config.burn,
+        observer: None,
+    };
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());
     let board = worker.board(move |counters: &mut Counters| {
         counters.connections = gauges.connections();

@@ -99,7 +99,8 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let acceptor = plan.acceptor(share.clone());
     let group = Group::new(sets, share, wake, acceptors).map_err(system("make what its threads wait by"))?;
     let group = Arc::new(group);
-    let service = Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn };
+    let service =
+        Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn, observer: None };
     // The board outlives the group, and must not keep its listeners open.
     let (gauges, totals) = (Arc::downgrade(&group), service.clone());
     let board = Board::with_live(move |counters| {

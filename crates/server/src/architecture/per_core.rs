@@ -31,7 +31,7 @@ pub const PER_CORE: Architecture = Architecture {
     summary: "one event loop per processor, pinned, each with its own queue",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Wake],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Wake, Choice::KernelCache],
     start,
     work: None,
 };

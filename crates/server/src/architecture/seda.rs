@@ -54,7 +54,11 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let pipeline = Pipeline::new(Parts {
         listeners,
         acceptor: plan.acceptor(Share::alone(config.max_connections)),
-        service: Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn },
+        service: Costly {
+            site: SharedSite::new(&plan.root(), &config.site),
+            burn: config.burn,
+            observer: None,
+        },
         settings: plan.settings(),
         log: plan.log(),
         mechanism: config.mechanism,

@@ -24,7 +24,7 @@ pub const SPED: Architecture = Architecture {
     summary: "one event loop on one processor",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::KernelCache],
     start,
     work: None,
 };

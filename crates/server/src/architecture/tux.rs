@@ -16,8 +16,8 @@
 //! them. It loses where persistent connections keep the list from ever being empty: nobody new gets in.
 //!
 //! Deviations: TUX runs in the kernel, which tells it of arrivals as they happen; here a get-events that
-//! does not wait comes between two batches. Deadlines are looked at there too. Serving from inside the kernel
-//! would be another driver under this file; the discipline is in `driver/readiness/discipline.rs`.
+//! does not wait comes between two batches. Deadlines are looked at there too. `--kernel-cache on` serves hot
+//! files from inside the kernel (`kernel_cache.rs`); the discipline is in `driver/readiness/discipline.rs`.
 
 use base::Limit;
 
@@ -32,7 +32,7 @@ pub const TUX: Architecture = Architecture {
     summary: "one event loop, which accepts only when nothing else is left",
     accept_limit: Limit::Infinite,
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch],
+    uses: &[Choice::Dispatch, Choice::KernelCache],
     start,
     work: None,
 };

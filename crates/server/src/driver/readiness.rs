@@ -64,6 +64,11 @@ pub trait SocketService: Responder<File = Arc<OwnedFd>> {
     /// Its totals, by name.
     fn counts(&self) -> Vec<(&'static str, u64)>;
 
+    /// The time since the peer of a connection was last answered without this loop; `None` where it never was.
+    fn idle_for(&self, _socket: BorrowedFd<'_>) -> Option<Nanos> {
+        None
+    }
+
     /// How many bytes at the beginning of a range, `most` at most, can be sent without waiting for a disk; none
     /// where that has to be waited for.
     fn sendable(&mut self, _range: &FileRange<Arc<OwnedFd>>, most: u64) -> u64 {

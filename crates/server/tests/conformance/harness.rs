@@ -76,6 +76,7 @@ impl Variant {
             admin: None,
             http: http1::server::Settings::default(),
             site: site::Options::default(),
+            kernel_cache: false,
             access_log: None,
             drain_timeout: Nanos::from_secs(20),
         }

@@ -93,6 +93,12 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             return;
         }
         peer.comes_up = Nanos::MAX;
+        if peer.http.awaits_request()
+            && context.now >= peer.http.deadline()
+            && let Some(idle) = context.service.idle_for(peer.socket.as_fd())
+        {
+            peer.http.answered_elsewhere(context.now.saturating_sub(idle), context.settings);
+        }
         if context.now < peer.http.deadline() {
             return self.settle(token, Moved::AsFarAsPossible);
         }

@@ -1,0 +1,153 @@
+//! The server's side of the kernel cache ([`bpf::kernel_cache`]): what is hot, what it is answered with, and until when.
+//!
+//! ```text
+//!   loop: Site ─> response ─> Observer: the same request 8 times? ──> queue of candidates
+//!                                                                      │ every 50 ms
+//!   kernel: tc <── objects, requests, date <── keeper thread: Site + http1 ┘ asks again every 400 ms
+//! ```
+//!
+//! Owns the keeper thread and the observers of the loops. The keeper renders each response with a site and a protocol
+//! machine of its own, so the kernel sends the bytes that a loop would send.
+//!
+//! Leaves out the program and its maps (`bpf`), and which architectures have a kernel cache
+//! ([`Choice::KernelCache`](crate::choices::Choice)).
+//!
+//! Invariants: an object is valid for a second from its last look at the file, so a keeper that hangs cannot keep an old
+//! file alive; loops never wait for the keeper; without the program the server serves as if it were off.
+
+mod hot;
+mod keeper;
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::Nanos;
+use bpf::kernel_cache::{KernelCache, Limits};
+use rustix::net::{getpeername, getsockname};
+
+use crate::error::ServeError;
+use crate::listener::Listener;
+use crate::plan::{LoopHandle, Plan};
+use hot::Candidate;
+pub use hot::Observer;
+
+base::counts! {
+    /// What the kernel cache did since the start.
+    pub struct KernelCacheCounts {
+        /// Requests answered inside the kernel.
+        kernel_cache_answers,
+        /// Bytes of responses sent inside the kernel.
+        kernel_cache_bytes,
+        /// Packets upon which parts of a response were sent after its first burst.
+        kernel_cache_repeated,
+        /// Connections that were answered on inside the kernel.
+        kernel_cache_connections,
+        /// Connections handed over to the server after answers inside the kernel.
+        kernel_cache_handed_over,
+        /// Connections left to the server because the kernel cache had no room for another.
+        kernel_cache_no_room,
+        /// Packets dropped for a wrong checksum.
+        kernel_cache_damaged,
+        /// Acknowledgements that the kernel's TCP did not need to see.
+        kernel_cache_swallowed,
+        /// Connections reset because an unfinished response was no longer there.
+        kernel_cache_aborted,
+        /// Answers missing from the access log because the log's ring buffer was full.
+        kernel_cache_unlogged,
+        /// Responses put into the kernel cache.
+        kernel_cache_objects_put,
+        /// Responses removed because their file changed.
+        kernel_cache_objects_changed,
+        /// Responses removed because nobody asked for them.
+        kernel_cache_objects_unused,
+        /// Hot responses left out because all places were taken.
+        kernel_cache_objects_refused,
+    }
+}
+
+/// What the loops, the keeper and the admin interface share.
+#[derive(Clone)]
+pub struct SharedCache(Arc<Shared>);
+
+struct Shared {
+    program: Mutex<KernelCache>,
+    /// Hot requests that the keeper has not looked at yet.
+    candidates: Mutex<Vec<Candidate>>,
+    /// What the keeper has counted.
+    kept: Mutex<KernelCacheCounts>,
+}
+
+impl SharedCache {
+    /// Loads the program for connections to these listeners. Without the program says why in one line and returns
+    /// `None`. Answers nothing until a keeper runs.
+    pub fn load(sets: &[Vec<Listener>]) -> Option<SharedCache> {
+        let listeners: Vec<BorrowedFd<'_>> =
+            sets.iter().flatten().map(|listener| listener.socket.as_fd()).collect();
+        let seed = RandomState::new().hash_one(0);
+        match KernelCache::of_listeners(Limits::default(), seed, &listeners) {
+            Ok(program) => Some(SharedCache(Arc::new(Shared {
+                program: Mutex::new(program),
+                candidates: Mutex::default(),
+                kept: Mutex::default(),
+            }))),
+            Err(error) => {
+                sys::say!("inrush: --kernel-cache on: {error}; serving without it");
+                None
+            }
+        }
+    }
+
+    /// Starts the thread that fills the cache.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: descriptors, the thread.
+    pub fn start_keeper(&self, plan: &Plan) -> Result<LoopHandle, ServeError> {
+        keeper::start(self.clone(), plan)
+    }
+
+    /// An observer for one loop.
+    pub fn observer(&self) -> Observer {
+        Observer::new(self.clone())
+    }
+
+    /// Totals of the program and of the keeper.
+    pub fn counts(&self) -> KernelCacheCounts {
+        let totals = self.program().totals();
+        KernelCacheCounts {
+            kernel_cache_answers: totals.answers,
+            kernel_cache_bytes: totals.bytes,
+            kernel_cache_repeated: totals.repeated,
+            kernel_cache_connections: totals.taken,
+            kernel_cache_handed_over: totals.handed_over,
+            kernel_cache_no_room: totals.no_room,
+            kernel_cache_damaged: totals.damaged,
+            kernel_cache_swallowed: totals.swallowed,
+            kernel_cache_aborted: totals.aborted,
+            kernel_cache_unlogged: totals.unlogged,
+            ..lock(&self.0.kept).clone()
+        }
+    }
+
+    /// Begins no more answers. Connections that were answered on go on as long as this is not dropped.
+    pub fn disable(&self) {
+        self.program().set_enabled(false);
+    }
+
+    /// The time since the last packet of a connection that was answered on inside the kernel; `None` for any other.
+    fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
+        let client: SocketAddr = getpeername(socket).ok()??.try_into().ok()?;
+        let server: SocketAddr = getsockname(socket).ok()?.try_into().ok()?;
+        let last = self.program().last_packet(client, server).ok()??;
+        Some(sys::clock::monotonic().saturating_sub(last))
+    }
+
+    fn program(&self) -> MutexGuard<'_, KernelCache> {
+        lock(&self.0.program)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,183 @@
+//! Which requests are hot, as one loop sees it.
+//!
+//! A table of fixed size counts requests by a hash; a collision costs a count and nothing else.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::os::fd::BorrowedFd;
+
+use base::Nanos;
+use bpf::kernel_cache::{LONGEST, LONGEST_REQUEST};
+use http1::{Body, Method, Request, Response, Status, Version};
+use site::File;
+
+use super::{SharedCache, lock};
+
+/// Requests counted at once by a loop.
+const COUNTED: usize = 4096;
+/// Times that a request comes before the keeper is told of it.
+const HOT_AFTER: u32 = 8;
+/// Candidates that may wait for the keeper; further ones come again after [`HOT_AFTER`] requests.
+const MOST_CANDIDATES: usize = 64;
+
+/// Everything that the response to a plain GET or HEAD depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub head: bool,
+    pub target: String,
+    pub accept_encoding: Vec<u8>,
+}
+
+/// A request that is to be answered inside the kernel.
+#[derive(Debug)]
+pub struct Candidate {
+    pub key: Key,
+    /// The request byte for byte, as clients write it: `Name: value`, no other white space.
+    pub bytes: Vec<u8>,
+}
+
+/// Looks at what one loop answers.
+#[derive(Clone)]
+pub struct Observer {
+    shared: SharedCache,
+    hasher: RandomState,
+    counts: Box<[Count]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Count {
+    hash: u64,
+    requests: u32,
+}
+
+impl Observer {
+    pub(super) fn new(shared: SharedCache) -> Observer {
+        let counts = vec![Count::default(); COUNTED].into_boxed_slice();
+        Observer { shared, hasher: RandomState::new(), counts }
+    }
+
+    /// Counts a request that was answered, and hands it to the keeper when it is hot.
+    pub fn see(&mut self, request: &Request<'_>, response: &Response<File>) {
+        if !may_be_kept(request, response) {
+            return;
+        }
+        let hash = hash(&self.hasher, request);
+        let count = &mut self.counts[hash as usize % COUNTED];
+        if count.hash != hash {
+            *count = Count { hash, requests: 0 };
+        }
+        count.requests += 1;
+        if count.requests < HOT_AFTER {
+            return;
+        }
+        count.requests = 0;
+        let mut waiting = lock(&self.shared.0.candidates);
+        if waiting.len() < MOST_CANDIDATES
+            && let Some(candidate) = candidate(request)
+        {
+            waiting.push(candidate);
+        }
+    }
+
+    /// The time since the last packet of a connection that was answered on inside the kernel; `None` for any other.
+    pub fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
+        self.shared.idle_for(socket)
+    }
+}
+
+/// Whether the response is a whole small file, and depends on nothing but the [`Key`].
+fn may_be_kept(request: &Request<'_>, response: &Response<File>) -> bool {
+    let whole = response.status == Status::OK
+        && !response.close
+        && matches!(&response.body, Body::Bytes(bytes) if bytes.len() < LONGEST);
+    whole
+        && matches!(request.method, Method::Get | Method::Head)
+        && request.version == Version::Http11
+        && request.fields.iter().all(|field| is_harmless(field.name, field.value))
+}
+
+/// Whether a field leaves a response as it is, `Accept-Encoding` aside.
+fn is_harmless(name: &str, value: &[u8]) -> bool {
+    const OTHERS: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
+    if name.eq_ignore_ascii_case("connection") {
+        return value.eq_ignore_ascii_case(b"keep-alive");
+    }
+    let conditional = name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-"));
+    !conditional && !OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+fn hash(hasher: &RandomState, request: &Request<'_>) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    (request.method == Method::Head).hash(&mut hasher);
+    request.target.hash(&mut hasher);
+    for field in request.fields {
+        field.name.hash(&mut hasher);
+        field.value.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// The request as most clients write it; `None` where it is too long. Clients that write it otherwise are answered by
+/// the server.
+fn candidate(request: &Request<'_>) -> Option<Candidate> {
+    let head = request.method == Method::Head;
+    let mut bytes = Vec::with_capacity(LONGEST_REQUEST);
+    bytes.extend_from_slice(if head { b"HEAD " } else { b"GET " });
+    bytes.extend_from_slice(request.target.as_bytes());
+    bytes.extend_from_slice(b" HTTP/1.1\r\n");
+    for field in request.fields {
+        for part in [field.name.as_bytes(), b": ", field.value, b"\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+    bytes.extend_from_slice(b"\r\n");
+    let accept_encoding = request.values("accept-encoding").collect::<Vec<_>>().join(&b","[..]);
+    let key = Key { head, target: request.target.to_owned(), accept_encoding };
+    (bytes.len() <= LONGEST_REQUEST).then_some(Candidate { key, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use httparse::Header;
+
+    fn request<'a>(fields: &'a [Header<'a>]) -> Request<'a> {
+        let (method, target, host) = (Method::Get, "/a?b", "example");
+        Request { method, target, version: Version::Http11, host, fields, body: b"" }
+    }
+
+    fn response() -> Response<File> {
+        let body = Body::Bytes(Bytes::from_static(b"x"));
+        Response { status: Status::OK, fields: Bytes::new(), body, close: false }
+    }
+
+    #[test]
+    fn a_candidate_has_the_bytes_that_clients_send() {
+        let fields = [Header { name: "Host", value: b"example" }, Header { name: "accept", value: b"*/*" }];
+        let candidate = candidate(&request(&fields)).unwrap();
+        assert_eq!(candidate.bytes, b"GET /a?b HTTP/1.1\r\nHost: example\r\naccept: */*\r\n\r\n");
+    }
+
+    #[test]
+    fn fields_that_change_the_answer_keep_a_request_out() {
+        for (name, value, kept) in [
+            ("User-Agent", "curl", true),
+            ("Connection", "keep-alive", true),
+            ("Connection", "close", false),
+            ("RANGE", "bytes=0-1", false),
+            ("If-None-Match", "\"x\"", false),
+            ("if-range", "\"x\"", false),
+            ("Expect", "100-continue", false),
+            ("Content-Length", "0", false),
+            ("Transfer-Encoding", "chunked", false),
+            ("Upgrade", "h2c", false),
+        ] {
+            let fields = [Header { name, value: value.as_bytes() }];
+            assert_eq!(may_be_kept(&request(&fields), &response()), kept, "{name}: {value}");
+        }
+        let close = Response { close: true, ..response() };
+        assert!(!may_be_kept(&request(&[]), &close));
+        let missing = Response { status: Status::NOT_FOUND, ..response() };
+        assert!(!may_be_kept(&request(&[]), &missing));
+    }
+}
