@@ -51,6 +51,17 @@ impl<T> Slab<T> {
         self.len() == 0
     }
 
+    /// The key that the next insertion will give.
+    pub fn next_key(&self) -> Key {
+        match self.free.last() {
+            Some(index) => {
+                let generation = self.places[*index as usize].generation.wrapping_add(1);
+                Key { index: *index, generation }
+            }
+            None => Key { index: self.places.len() as u32, generation: 1 },
+        }
+    }
+
     /// Stores a value under a key never given before.
     pub fn insert(&mut self, value: T) -> Key {
         self.insert_with(|_| value)

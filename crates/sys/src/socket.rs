@@ -30,6 +30,16 @@ pub fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<AcceptQueue> {
     Ok(AcceptQueue { depth: info.tcpi_unacked, limit: info.tcpi_sacked, drops: memory[8] })
 }
 
+/// Returns true if the other end has acknowledged data that this TCP connection has sent (`tcpi_bytes_acked` of
+/// TCP_INFO, which counts the SYN as a byte).
+///
+/// # Errors
+/// ENOPROTOOPT where it is not a TCP socket.
+pub fn has_data_acknowledged(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let info: libc::tcp_info = get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    Ok(info.tcpi_bytes_acked > 1)
+}
+
 /// Lets a later bind to an address choose its port only at connect time, when the whole four-tuple is
 /// known: otherwise 28,000 ports an address are all there are (`IP_BIND_ADDRESS_NO_PORT`).
 ///
@@ -149,6 +159,21 @@ mod tests {
         let mut byte = [0];
         std::io::Read::read_exact(&mut accepted, &mut byte).unwrap();
         assert_eq!((byte, accept_queue(listener.as_fd()).unwrap().depth), (*b"x", 0));
+    }
+
+    #[test]
+    fn acknowledged_data_is_told_from_an_acknowledged_syn() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!has_data_acknowledged(client.as_fd()).unwrap());
+        std::io::Write::write_all(&mut client, b"request").unwrap();
+        // On loopback the acknowledgment may come later than the call returns: the reply brings it for certain.
+        let (mut server, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut server, &mut [0; 7]).unwrap();
+        std::io::Write::write_all(&mut server, b"r").unwrap();
+        std::io::Read::read_exact(&mut client, &mut byte).unwrap();
+        assert!(has_data_acknowledged(client.as_fd()).unwrap());
     }
 
     /// Two listeners of one address.
