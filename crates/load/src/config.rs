@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use base::{Nanos, PerSecond, Seed};
+use usertcp::SourceNet;
 
 use crate::arrivals::Process;
 use crate::expected::Expected;
@@ -45,6 +46,63 @@ pub enum Close {
     Fin,
     /// With a reset (RST): the port is free at once, and what the server was still sending is lost.
     Reset,
+}
+
+/// The TCP that carries the connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stack {
+    /// The kernel's sockets.
+    #[default]
+    Kernel,
+    /// TCP in user space, over a link of its own for each thread.
+    User {
+        /// The way for its packets.
+        link: Link,
+        /// The addresses that connections come from; [`SOURCE_NET`] or [`SOURCE_NET_V6`] where none are given.
+        net: Option<SourceNet>,
+    },
+}
+
+/// The way for packets of TCP in user space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// A TUN device, to a server in this network namespace.
+    #[default]
+    Tun,
+    /// AF_XDP sockets on that interface, to a server behind it.
+    AfXdp(String),
+}
+
+/// The source net for an IPv4 target.
+pub const SOURCE_NET: &str = "10.94.0.0/16";
+
+/// The source net for an IPv6 target.
+pub const SOURCE_NET_V6: &str = "fd94::/64";
+
+/// Text that names no link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a link: tun, or af-xdp:INTERFACE")]
+pub struct NotALink(String);
+
+impl FromStr for Link {
+    type Err = NotALink;
+
+    fn from_str(text: &str) -> Result<Link, NotALink> {
+        match text.split_once(':') {
+            None if text == "tun" => Ok(Link::Tun),
+            Some(("af-xdp", interface)) if !interface.is_empty() => Ok(Link::AfXdp(interface.to_owned())),
+            _ => Err(NotALink(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Link::Tun => f.write_str("tun"),
+            Link::AfXdp(interface) => write!(f, "af-xdp:{interface}"),
+        }
+    }
 }
 
 /// How many processes the generator is.
@@ -139,6 +197,8 @@ pub struct Config {
     pub seed: Seed,
     /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
     pub source: Option<SourceRange>,
+    /// The TCP that carries the connections.
+    pub stack: Stack,
     /// How connections are ended.
     pub close: Close,
     /// The length of an interval of the time series; not zero.
@@ -174,6 +234,7 @@ impl Config {
             tls: TlsOptions::default(),
             seed: Seed(1),
             source: None,
+            stack: Stack::Kernel,
             close: Close::Fin,
             interval: Nanos::SECOND,
             clean_rate: None,
@@ -246,6 +307,11 @@ impl Config {
         }
         if let Some(source) = &self.source {
             settings.push(("source_ip", source.to_string()));
+        }
+        if let Stack::User { link, net } = &self.stack {
+            settings.push(("stack", "user".to_owned()));
+            settings.push(("link", link.to_string()));
+            settings.extend(net.map(|net| ("source_net", net.to_string())));
         }
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -330,6 +396,17 @@ mod tests {
             "0".parse::<Sockets>().unwrap_err().to_string(),
             "'0' is not a number of sockets from 1 up, or auto"
         );
+    }
+
+    #[test]
+    fn links_parse_back() {
+        for text in ["tun", "af-xdp:eth0"] {
+            assert_eq!(text.parse::<Link>().unwrap().to_string(), text);
+        }
+        for text in ["", "tun:x", "af-xdp", "af-xdp:"] {
+            let told = text.parse::<Link>().unwrap_err().to_string();
+            assert_eq!(told, format!("'{text}' is not a link: tun, or af-xdp:INTERFACE"));
+        }
     }
 
     #[test]

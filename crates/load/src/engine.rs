@@ -7,14 +7,11 @@
 //! ```
 //!
 //! The paper has two processes, an establisher and a handler, so that neither waits for the other. Here
-//! they are two interest sets in one loop, or the paper's two processes where they are asked for ([`pair`]).
-//! Each turn does a bounded amount of work for each: begin at most [`STARTS_PER_TURN`] sessions, handle one
-//! batch of connects, handle one batch of replies. The set of connecting sockets is edge-triggered, and each
-//! of its sockets is registered once and, unless it is given to another process, never taken out. It is
-//! waited for *inside* the set of established ones, so a turn that only reads replies makes one call for all
-//! of them. A session that is due takes over the socket of a connect whose time
-//! is over: an abandoned attempt costs two system calls (an improvement on the paper, which closes the
-//! socket and makes another).
+//! they are one loop, or the paper's two processes where they are asked for ([`pair`]). Each turn does a bounded
+//! amount of work: begin at most [`STARTS_PER_TURN`] sessions, handle one batch of connects, handle one batch of
+//! replies. Connections are those of a [`Transport`]: kernel sockets or TCP in user space. A session that is
+//! due takes over the socket of a connect whose time is over: over kernel sockets an abandoned attempt costs two
+//! system calls (an improvement on the paper, which closes the socket and makes another).
 //!
 //! The loop catches up with the schedule by the intended times and never waits for the server: what it
 //! cannot begin ends as a limit of the client. It wakes for each session while the server answers, and
@@ -36,12 +33,8 @@ mod session;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
 
 use base::{Clock, Key, Nanos, PerSecond, Rng, Slab};
-use dispatch::mechanism::{Epoll, EpollEdge};
-use dispatch::{Dispatcher, Event, Interest, Token};
 use rand::Rng as _;
 
 use crate::LoadError;
@@ -53,12 +46,12 @@ use crate::ledger::Window;
 use crate::recorder::Interval;
 use crate::retry::{Queue, Retry};
 use crate::schedule::Schedule;
-use crate::sources::Sources;
 use crate::tls::Tls;
+use crate::transport::{Event, Transport};
 use crate::workload::Workload;
 pub(crate) use connect::connect_failure;
 use ending::Ending;
-use pair::{OTHER_HALF, Role};
+use pair::Role;
 use session::Connection;
 
 /// Sessions begun in one turn: a millisecond's work, so that replies are read in between.
@@ -92,14 +85,9 @@ const SLEEP_MAX: Nanos = Nanos::from_millis(50);
 /// Replies are read in pieces of this size; one read takes most of them whole.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// Names the set of connecting sockets within the other one. No connection has this token: a slab's
-/// living generations are odd, and its places end far below.
-const CONNECTING_SET: Token = Token(u64::MAX - (1 << 32));
-
 /// What an engine does, as far as it is the same in all threads.
 #[derive(Clone)]
 pub(crate) struct Settings<'a> {
-    pub target: SocketAddr,
     /// Where it speaks TLS.
     pub tls: Option<&'a Tls>,
     pub workload: &'a Workload,
@@ -122,7 +110,7 @@ pub(crate) struct Settings<'a> {
 }
 
 /// One thread's generator.
-pub(crate) struct Engine<'a, C> {
+pub(crate) struct Engine<'a, C, T: Transport> {
     clock: C,
     /// The run's start on the clock.
     origin: Nanos,
@@ -133,12 +121,8 @@ pub(crate) struct Engine<'a, C> {
     /// Requests that failed and are to be offered again, and what their delays are drawn from.
     retries: Queue,
     retry_draws: Draws,
-    sources: Sources,
-    connections: Slab<Connection>,
-    connecting: Dispatcher<EpollEdge>,
-    /// Whether that set has something new: events, as the other set reports, or sockets to be registered.
-    connecting_waits: bool,
-    established: Dispatcher<Epoll>,
+    transport: T,
+    connections: Slab<Connection<T::Socket>>,
     connect_deadlines: Deadlines,
     reply_deadlines: Deadlines,
     /// Sessions between a reply and their next request, by the time it is due.
@@ -151,29 +135,21 @@ pub(crate) struct Engine<'a, C> {
     /// From the schedule's end on.
     ending: Option<Ending>,
     books: Books,
-    events: Vec<Event>,
     scratch: Box<[u8]>,
 }
 
-impl<'a, C: Clock> Engine<'a, C> {
+impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
     /// An engine that begins when the clock shows `origin`.
-    ///
-    /// # Errors
-    /// No descriptor or memory for an interest set.
     pub(crate) fn new(
         clock: C,
         origin: Nanos,
         settings: Settings<'a>,
         schedule: Schedule,
         mut session_seeds: Rng,
-        sources: Sources,
-    ) -> Result<Engine<'a, C>, LoadError> {
-        let make = "an interest set for connections";
-        let connecting = Dispatcher::<EpollEdge>::new().map_err(LoadError::system(make))?;
-        let mut established = Dispatcher::<Epoll>::new().map_err(LoadError::system(make))?;
-        established.register(connecting.as_fd(), CONNECTING_SET, Interest::Read);
+        transport: T,
+    ) -> Engine<'a, C, T> {
         let books = Books::new(settings.window, settings.interval);
-        Ok(Engine {
+        Engine {
             clock,
             origin,
             settings,
@@ -181,11 +157,8 @@ impl<'a, C: Clock> Engine<'a, C> {
             retry_draws: Draws::new(session_seeds.next_u64()),
             session_seeds,
             retries: Queue::default(),
-            sources,
+            transport,
             connections: Slab::new(),
-            connecting,
-            connecting_waits: false,
-            established,
             connect_deadlines: Deadlines::default(),
             reply_deadlines: Deadlines::default(),
             thinking: BinaryHeap::new(),
@@ -194,9 +167,8 @@ impl<'a, C: Clock> Engine<'a, C> {
             role: Role::Whole,
             ending: None,
             books,
-            events: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
-        })
+        }
     }
 
     /// Runs to the window's end or until it should stop, a handler until its establisher has ended, and on until the
@@ -213,7 +185,7 @@ impl<'a, C: Clock> Engine<'a, C> {
             let now = self.now();
             match self.ending {
                 None if self.is_over(now, should_stop) => self.end_schedule(now),
-                Some(ending) if self.is_settled(ending, now) => return Ok(self.finish(ending, tell)),
+                Some(ending) if self.is_settled(ending, now) => return self.finish(ending, tell),
                 _ => {}
             }
             self.expire(now);
@@ -255,37 +227,34 @@ impl<'a, C: Clock> Engine<'a, C> {
 
     /// Handles one batch of connects that have completed or failed; does not wait.
     fn handle_connects(&mut self) -> Result<(), LoadError> {
-        // Once, unless connections were given away: those are forgotten by another wait, and closed.
-        while std::mem::take(&mut self.connecting_waits) {
-            let given_away = self.given_away();
-            let mut events = std::mem::take(&mut self.events);
-            let waited = self.connecting.wait(&mut events, Some(Nanos::ZERO));
-            drop(given_away);
-            self.note_whether_heard(&events);
-            for event in events.drain(..) {
-                self.connect_ready(Key::from(event.token));
-                self.hand_over()?;
-            }
-            self.events = events;
-            waited.map_err(LoadError::system("waiting for connections"))?;
+        // Once, unless connections were given away: those are forgotten by another look, and closed.
+        while self.transport.look(self.now()).map_err(LoadError::system("waiting for connections"))? {
+            self.handle_events()?;
         }
         Ok(())
     }
 
-    /// Waits for replies, connects or the time-out, and handles one batch of replies.
+    /// Waits for replies, connects or the timeout, and handles one batch of events.
     fn handle_replies(&mut self, timeout: Nanos) -> Result<(), LoadError> {
-        let mut events = std::mem::take(&mut self.events);
-        let waited = self.established.wait(&mut events, Some(timeout));
-        self.note_whether_heard(&events);
-        for event in events.drain(..) {
-            match event.token {
-                CONNECTING_SET => self.connecting_waits = true,
-                OTHER_HALF => self.attend_other_half()?,
-                token => self.exchange_ready(Key::from(token)),
+        let now = self.now();
+        self.transport.wait(now, timeout).map_err(LoadError::system("waiting for replies"))?;
+        self.handle_events()
+    }
+
+    fn handle_events(&mut self) -> Result<(), LoadError> {
+        let failed = "looking for replies";
+        while let Some(event) = self.transport.next(self.now()).map_err(LoadError::system(failed))? {
+            self.heard = self.now();
+            match event {
+                Event::Connect(key) => {
+                    self.connect_ready(key);
+                    self.hand_over()?;
+                }
+                Event::Ready(key) => self.exchange_ready(key),
+                Event::OtherHalf => self.attend_other_half()?,
             }
         }
-        self.events = events;
-        waited.map(drop).map_err(LoadError::system("waiting for replies"))
+        Ok(())
     }
 
     /// How long nothing is due.
@@ -298,6 +267,7 @@ impl<'a, C: Clock> Engine<'a, C> {
             self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
             self.books.next_page(),
             self.ending.map(|ending| self.patience_ends(ending)),
+            self.transport.next_due(),
             Some(now + SLEEP_MAX),
         ];
         due.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
@@ -316,12 +286,6 @@ impl<'a, C: Clock> Engine<'a, C> {
             Some(self.settings.window.until).filter(|_| !matches!(self.role, Role::Handler(_))),
         ];
         due.into_iter().flatten().min()
-    }
-
-    fn note_whether_heard(&mut self, events: &[Event]) {
-        if !events.is_empty() {
-            self.heard = self.now();
-        }
     }
 
     /// For how long a due session may wait for others to be begun together with it.

@@ -4,6 +4,7 @@
 use std::io;
 
 use base::PerSecond;
+use usertcp::LinkError;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +94,17 @@ pub enum LoadError {
         /// The target's address.
         target: String,
     },
+    /// Something that one of the two TCPs cannot do, or that only the other has.
+    #[error("--stack {stack}: {why}")]
+    Stack {
+        /// The TCP that was asked for.
+        stack: &'static str,
+        /// What is in the way, and what is accepted.
+        why: String,
+    },
+    /// The link of TCP in user space cannot be opened.
+    #[error("--stack user: {0}")]
+    Link(#[from] LinkError),
     /// TLS cannot be spoken as it was asked for.
     #[error("TLS: {why}")]
     Tls {

@@ -3,9 +3,10 @@
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
-use base::{Nanos, PerSecond, RealClock};
+use base::{Clock, Nanos, PerSecond, RealClock, Rng};
 use rand::Rng as _;
 use rustix::thread::set_current_timer_slack;
+use usertcp::SourceNet;
 
 use crate::LoadError;
 use crate::arrivals::Lane;
@@ -15,10 +16,12 @@ use crate::draws::Draws;
 use crate::engine::{Engine, Settings};
 use crate::ledger::Window;
 use crate::parts::Share;
-use crate::population::holders::Holders;
+use crate::population::Manner;
+use crate::population::holders::{Holders, SLOW_BUFFER};
 use crate::preflight::Plan;
 use crate::recorder::Interval;
 use crate::schedule::Schedule;
+use crate::transport::{AnyLink, KernelSockets, Transport, UserTcp};
 
 /// When a run begins, on which clock.
 #[derive(Clone, Copy)]
@@ -32,6 +35,7 @@ pub(crate) fn run_lane(
     plan: &Plan,
     lane: Lane,
     start: Start,
+    link: Option<(AnyLink, SourceNet)>,
     handler: Option<OwnedFd>,
     should_stop: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(Interval),
@@ -53,14 +57,82 @@ pub(crate) fn run_lane(
     };
     let settings = Settings { rate_peak, ..settings(plan) };
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
-    let sources = plan.sources_of(lane.index);
     sleep_precisely()?;
-    let engine = Engine::new(start.clock, start.origin, settings, schedule, seeds, sources)?;
-    let engine = match handler {
-        Some(socket) => engine.establishing(socket),
-        None => engine,
+    let work = Engines { start, settings, schedule, seeds, handler, should_stop, tell };
+    over(plan, lane.index, link, None, start, work)
+}
+
+/// The work of one thread, over the transport that it is given.
+trait Work {
+    /// Does it.
+    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError>;
+}
+
+/// Does the work of a thread over kernel sockets, or over its link. `slow_bytes` is the receive buffer of clients that
+/// read slowly.
+fn over(
+    plan: &Plan,
+    thread: u32,
+    link: Option<(AnyLink, SourceNet)>,
+    slow_bytes: Option<u32>,
+    start: Start,
+    work: impl Work,
+) -> Result<Report, LoadError> {
+    let close = plan.config.close;
+    let Some((link, net)) = link else {
+        let sources = plan.sources_of(thread).with_receive_buffer(slow_bytes);
+        return work.carry_out(KernelSockets::new(plan.target, sources)?);
     };
-    engine.run(should_stop, tell)
+    let epoch = (sys::clock::monotonic() + start.origin).saturating_sub(start.clock.now());
+    // Names of its own for each run: a server may still have connections of one that was killed.
+    let seed = plan.config.seed.child(&format!("TCP {thread} {}", epoch.0));
+    let config = usertcp::Config { server: plan.target, net, seed, epoch };
+    match link {
+        AnyLink::Tun(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
+        AnyLink::AfXdp(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
+    }
+}
+
+/// An engine's work.
+struct Engines<'a, 'b> {
+    start: Start,
+    settings: Settings<'a>,
+    schedule: Schedule,
+    seeds: Rng,
+    handler: Option<OwnedFd>,
+    should_stop: &'b dyn Fn() -> bool,
+    tell: &'b mut dyn FnMut(Interval),
+}
+
+impl Work for Engines<'_, '_> {
+    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError> {
+        let Start { clock, origin } = self.start;
+        let engine = Engine::new(clock, origin, self.settings, self.schedule, self.seeds, transport);
+        let engine = match self.handler {
+            Some(socket) => engine.establishing(socket),
+            None => engine,
+        };
+        engine.run(self.should_stop, self.tell)
+    }
+}
+
+/// The work of clients that hold connections.
+struct Holding<'a, 'b> {
+    start: Start,
+    settings: Settings<'a>,
+    manner: Manner,
+    schedule: Schedule,
+    draws: Draws,
+    should_stop: &'b dyn Fn() -> bool,
+    tell: &'b mut dyn FnMut(Interval),
+}
+
+impl Work for Holding<'_, '_> {
+    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError> {
+        let Holding { start: Start { clock, origin }, settings, manner, schedule, draws, .. } = self;
+        let holders = Holders::new(clock, origin, settings, manner, schedule, draws, transport);
+        holders.run(self.should_stop, self.tell)
+    }
 }
 
 /// The handler of a pair, whose establisher is behind the socket.
@@ -72,7 +144,8 @@ pub(crate) fn run_handler(
 ) -> Result<Report, LoadError> {
     let (nobody, unused) = (Schedule::closed(0, Nanos::ZERO), plan.config.seed.child("handler").rng());
     sleep_precisely()?;
-    Engine::new(start.clock, start.origin, settings(plan), nobody, unused, plan.sources_of(0))?
+    let sockets = KernelSockets::new(plan.target, plan.sources_of(0))?;
+    Engine::new(start.clock, start.origin, settings(plan), nobody, unused, sockets)
         .handling(establisher)
         .run(&|| false, tell)
 }
@@ -81,7 +154,6 @@ pub(crate) fn run_handler(
 pub(crate) fn settings(plan: &Plan) -> Settings<'_> {
     let config = &plan.config;
     Settings {
-        target: plan.target,
         tls: plan.tls.as_ref(),
         workload: &plan.workload,
         connect_timeout: config.connect_timeout,
@@ -109,6 +181,7 @@ pub(crate) fn run_population(
     number: usize,
     share: Share,
     start: Start,
+    link: Option<(AnyLink, SourceNet)>,
     should_stop: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(Interval),
 ) -> Result<Report, LoadError> {
@@ -124,13 +197,20 @@ pub(crate) fn run_population(
     };
     let schedule = Schedule::closed(clients, population.spread(config));
     let mut seeds = config.seed.child(&format!("population/{population}/{}", share.index)).rng();
-    let offset = plan.lanes() + number as u32 * share.count + share.index;
-    let sources = plan.sources_of(offset);
-    let Start { clock, origin } = start;
+    let thread = plan.population_thread(number, share);
     if population.sessions().is_some() {
         sleep_precisely()?;
-        return Engine::new(clock, origin, settings, schedule, seeds, sources)?.run(should_stop, tell);
+        let work = Engines { start, settings, schedule, seeds, handler: None, should_stop, tell };
+        return over(plan, thread, link, None, start, work);
     }
     let (manner, draws) = (population.manner, Draws::new(seeds.next_u64()));
-    Holders::new(clock, origin, settings, manner, schedule, draws, sources)?.run(should_stop, tell)
+    let slow_bytes = matches!(manner, Manner::SlowRead { .. }).then_some(SLOW_BUFFER);
+    over(
+        plan,
+        thread,
+        link,
+        slow_bytes,
+        start,
+        Holding { start, settings, manner, schedule, draws, should_stop, tell },
+    )
 }

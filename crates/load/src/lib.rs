@@ -64,12 +64,16 @@ mod stop;
 mod target;
 mod tempo;
 mod tls;
+mod transport;
 pub mod verdict;
 mod wire;
 pub mod workload;
 
 pub use arrivals::Process;
-pub use config::{CONNECT_TIMEOUT, Client, Close, Config, Processes, REQUEST_TIMEOUT, Sockets};
+pub use config::{
+    CONNECT_TIMEOUT, Client, Close, Config, Link, Processes, REQUEST_TIMEOUT, SOURCE_NET, SOURCE_NET_V6,
+    Sockets, Stack,
+};
 pub use content::Digest;
 pub use engine::TOO_LATE;
 pub use error::LoadError;
@@ -90,4 +94,5 @@ pub use stop::Stop;
 pub use target::Url;
 pub use tempo::Tempo;
 pub use tls::{TlsOptions, Trust};
+pub use usertcp::{LinkError, SourceNet};
 pub use workload::{Body, Field, Form, Length, Method, Spec, Think};

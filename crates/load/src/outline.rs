@@ -171,8 +171,8 @@ impl Plan {
             pending_max,
             populations,
             aside,
-            needed: pending_max + populations + aside,
-            unanswered_max: self.unanswered_max(),
+            needed: if self.has_sockets() { pending_max + populations + aside } else { aside },
+            unanswered_max: if self.has_sockets() { self.unanswered_max() } else { 0 },
             limit: self.descriptor_limit.map(|limit| limit.saturating_mul(processes)),
         }
     }
@@ -187,6 +187,15 @@ impl Plan {
     }
 
     fn source_ports(&self) -> SourcePorts {
+        if !self.has_sockets() {
+            let net = self.source_net();
+            return SourcePorts {
+                addresses: Some(net.to_string()),
+                count: net.addresses(),
+                ports: net.names().into(),
+                ports_in_time_wait_max: None,
+            };
+        }
         let count = self.sources().map_or(1, SourceRange::count);
         let is_open = matches!(self.config.client, Client::SClient { .. });
         SourcePorts {

@@ -28,6 +28,7 @@ use crate::parts::{Line, Part, Share, read, start_at};
 use crate::preflight::Plan;
 use crate::run::{Gathering, Member, Reports, Told, carry_out};
 use crate::stop::Stop;
+use crate::transport::Links;
 
 /// From now to the run's start: for the handler to be there when the first connection is.
 const HEAD_START: Nanos = Nanos::from_millis(200);
@@ -57,7 +58,7 @@ pub(crate) fn run(
     let mut gathering = Gathering::new(plan, Share::ALL, observer);
     let (given_up, handler_ended) = (gathering.given_up.clone(), Stop::new());
     let should_stop = || stop.is_requested() || given_up.is_requested() || handler_ended.is_requested();
-    let reports = thread::scope(|scope| {
+    let reports = thread::scope(|scope| -> Result<_, LoadError> {
         let (sender, lines) = channel();
         let (stdout, stderr, to_gather) = (handler.stdout.take(), handler.stderr.take(), sender.clone());
         let handler_ended = &handler_ended;
@@ -69,7 +70,15 @@ pub(crate) fn run(
         let establisher = scope.spawn(move || {
             // The receiver outlives the establisher, unless who hears has panicked.
             let mut tell = |told| drop(sender.send((0, Ok(Line::Told(Box::new(told))))));
-            carry_out(plan, Share::ALL, start_at(origin), Some(ours), should_stop, &mut tell)
+            carry_out(
+                plan,
+                Share::ALL,
+                start_at(origin),
+                Links::default(),
+                Some(ours),
+                should_stop,
+                &mut tell,
+            )
         });
         let handled = gather(&lines, &mut gathering);
         let established = establisher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -186,7 +195,16 @@ mod tests {
             });
             let establisher = scope.spawn(move || {
                 let mut tell = |told| sender.send(told).unwrap();
-                carry_out(plan, Share::ALL, start_at(origin), Some(ours), &|| false, &mut tell).unwrap()
+                carry_out(
+                    plan,
+                    Share::ALL,
+                    start_at(origin),
+                    Links::default(),
+                    Some(ours),
+                    &|| false,
+                    &mut tell,
+                )
+                .unwrap()
             });
             receiver.into_iter().for_each(|told| gathering.hear(0, told));
             let mut reports = establisher.join().unwrap();

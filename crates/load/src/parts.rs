@@ -33,6 +33,7 @@ use crate::pair;
 use crate::preflight::Plan;
 use crate::run::{Gathering, Reports, Told, carry_out};
 use crate::stop::Stop;
+use crate::transport::Links;
 
 /// From now to the run's start: for the parts to be there when the first session is due, and for each of them.
 const HEAD_START: Nanos = Nanos::from_millis(200);
@@ -149,7 +150,10 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
     };
     let mut hear = |told| write(&Line::Told(Box::new(told)));
     let reports = match part.role {
-        Role::Share(share) => carry_out(plan, share, start, None, &|| stop.is_requested(), &mut hear)?,
+        Role::Share(share) => {
+            let links = Links::open(plan, share)?;
+            carry_out(plan, share, start, links, None, &|| stop.is_requested(), &mut hear)?
+        }
         Role::Handler(socket) => pair::handle(plan, socket, start, &mut hear)?,
     };
     write(&Line::Reports(Box::new(reports)));

@@ -11,17 +11,21 @@ use std::ops::RangeInclusive;
 
 use base::{Nanos, PerSecond};
 use sys::descriptors;
+use usertcp::SourceNet;
 
 use crate::LoadError;
-use crate::config::{Client, Close, Config, PROCESSES_MAX, Processes, Sockets};
+use crate::config::{
+    Client, Close, Config, PROCESSES_MAX, Processes, SOURCE_NET, SOURCE_NET_V6, Sockets, Stack,
+};
 use crate::ledger::Window;
+use crate::parts::Share;
 use crate::population::Population;
 use crate::sources::{self, SourceRange, Sources, TIME_WAIT};
 use crate::tempo::Tempo;
 use crate::tls::Tls;
 use crate::workload::{Length, Think, Workload};
 pub use refusals::RATE_UNASKED;
-use refusals::{check_conduct, check_pair, check_populations, check_times, single_target};
+use refusals::{check_conduct, check_pair, check_populations, check_stack, check_times, single_target};
 
 /// Added to rate x time-out: a stall of the generator makes late sessions pending together with the
 /// punctual ones behind them, rate x stall of them. 5 % of 500 ms is a stall of 25 ms.
@@ -104,6 +108,38 @@ impl Plan {
         Sources::new(self.sources, thread * 7, self.config.close)
     }
 
+    /// The addresses of connections of TCP in user space.
+    pub(crate) fn source_net(&self) -> SourceNet {
+        let default = if self.target.is_ipv4() { SOURCE_NET } else { SOURCE_NET_V6 };
+        match self.config.stack {
+            Stack::User { net: Some(net), .. } => net,
+            _ => default.parse().expect("the defaults are nets"),
+        }
+    }
+
+    /// The number in the whole run of each thread that carries out a process's share: its lanes, then its part of
+    /// each population.
+    pub(crate) fn threads_of(&self, share: Share) -> Vec<u32> {
+        let populations = 0..self.config.populations.len();
+        let beside = populations.map(|number| self.population_thread(number, share));
+        share.range(self.lanes).chain(beside).collect()
+    }
+
+    /// The number in the whole run of the thread for a process's part of a population.
+    pub(crate) fn population_thread(&self, number: usize, share: Share) -> u32 {
+        self.lanes + number as u32 * share.count + share.index
+    }
+
+    /// The threads of all processes together.
+    pub(crate) fn threads_in_all(&self) -> u32 {
+        self.lanes + self.config.populations.len() as u32 * self.processes
+    }
+
+    /// Returns true if the connections are kernel sockets, which need descriptors and ports.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.config.stack == Stack::Kernel
+    }
+
     /// The clients of all populations, each with a connection.
     pub fn population_clients(&self) -> u64 {
         self.config.populations.iter().map(|population| u64::from(population.clients())).sum()
@@ -172,6 +208,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let population_workloads = population_workloads.collect();
     check_conduct(&config, &workload, target)?;
     check_pair(&config, &workload)?;
+    check_stack(&config)?;
     if let Some(setting) = config.expected.content_setting().filter(|_| workload.answers_head()) {
         return Err(LoadError::NoContent { setting });
     }
@@ -189,7 +226,8 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let limit = descriptors::raise_limit(u64::MAX);
     let clients = config.populations.iter().map(|population| u64::from(population.clients())).sum();
     let pending = pending_max(&config, workload.mean_session_length());
-    let processes = processes(config.processes, pending + clients, limit);
+    let descriptors = if config.stack == Stack::Kernel { pending + clients } else { 0 };
+    let processes = processes(config.processes, descriptors, limit);
     let lanes = config.threads.get().max(processes);
     let mut plan = Plan {
         tls,
@@ -209,10 +247,12 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     };
     plan.warnings.extend(plan.arrivals_remark());
     plan.warnings.extend(plan.above_clean_rate());
-    plan.warnings.extend(processes_remark(&plan, pending + clients, limit));
-    let limit = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
-    plan.warnings.extend(descriptor_warning(plan.pending_max(), clients, limit, processes));
-    plan.warnings.extend(port_warning(&plan, connections, &plan.ports));
+    if plan.has_sockets() {
+        plan.warnings.extend(processes_remark(&plan, descriptors, limit));
+        let limit = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
+        plan.warnings.extend(descriptor_warning(plan.pending_max(), clients, limit, processes));
+        plan.warnings.extend(port_warning(&plan, connections, &plan.ports));
+    }
     Ok(plan)
 }
 

@@ -1,16 +1,17 @@
-//! Reading replies from a socket, a piece at a time.
+//! Reading replies from a connection, a piece at a time.
 
 use http1::client::{Reader, Reply};
 use record::Outcome;
 
 use crate::content::Hasher;
+use crate::transport::Transport;
 use crate::wire::Wire;
 
-/// What a read brought.
+/// The result of one read.
 pub(crate) enum Received {
-    /// The socket is empty.
+    /// There is nothing.
     Nothing,
-    /// A part of a reply: so many bytes.
+    /// A part of a reply, of this many bytes.
     Part(usize),
     /// A whole reply.
     Reply(Reply),
@@ -18,31 +19,32 @@ pub(crate) enum Received {
     Over(Outcome),
 }
 
-/// Reads once, at most what `buffer` holds, and never waits. The content goes through `hasher`. A reply that is followed by more than was
-/// asked for does not persist: nothing behind it can be trusted.
-pub(crate) fn receive(
-    wire: &mut Wire,
+/// Reads once and never waits. The content goes through `hasher`. A reply that is followed by more than was asked for does not persist: nothing behind it
+/// can be trusted.
+pub(crate) fn receive<T: Transport>(
+    transport: &mut T,
+    wire: &mut Wire<T::Socket>,
     reader: &mut Reader,
     hasher: &mut Hasher,
-    buffer: &mut [u8],
+    scratch: &mut [u8],
 ) -> Received {
-    let received = match wire.receive(buffer) {
+    let received = match wire.receive(transport, scratch) {
         Ok(Some(received)) => received,
         Ok(None) => return Received::Nothing,
         Err(outcome) => return Received::Over(outcome),
     };
-    if received == 0 {
+    if received.is_empty() {
         return match reader.end() {
             Ok(Some(reply)) => Received::Reply(reply),
             Ok(None) | Err(_) => Received::Over(Outcome::Reset),
         };
     }
-    match reader.feed_content(&buffer[..received], |content| hasher.update(content)) {
+    match reader.feed_content(received, |content| hasher.update(content)) {
         Err(_) => Received::Over(Outcome::Malformed),
         Ok((taken, Some(mut reply))) => {
-            reply.persistent &= taken == received;
+            reply.persistent &= taken == received.len();
             Received::Reply(reply)
         }
-        Ok((_, None)) => Received::Part(received),
+        Ok((_, None)) => Received::Part(received.len()),
     }
 }

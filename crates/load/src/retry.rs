@@ -98,6 +98,7 @@ impl Retry {
                 | Outcome::Reset
                 | Outcome::ConnectTimeout
                 | Outcome::ResponseTimeout
+                | Outcome::Dropped
         )
     }
 

@@ -25,6 +25,7 @@ use crate::recorder::Interval;
 use crate::result::result;
 use crate::stop::Stop;
 use crate::tls::Tls;
+use crate::transport::Links;
 
 /// From now to the run's start: for the threads to be there when the first session is due.
 const HEAD_START: Nanos = Nanos::from_millis(5);
@@ -39,12 +40,14 @@ const PATIENCE: Nanos = Nanos::SECOND;
 /// [`LoadError::System`], for what the generator itself needs of the machine. What the target does is
 /// in the result.
 pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<LoadResult, LoadError> {
+    let links = Links::open(plan, Share::ALL)?;
     let clock = RealClock::new();
     let start = Start { clock, origin: clock.now() + HEAD_START };
     let mut gathering = Gathering::new(plan, Share::ALL, observer);
     let given_up = gathering.given_up.clone();
     let stopped = || stop.is_requested() || given_up.is_requested();
-    let reports = carry_out(plan, Share::ALL, start, None, &stopped, &mut |told| gathering.hear(0, told))?;
+    let reports =
+        carry_out(plan, Share::ALL, start, links, None, &stopped, &mut |told| gathering.hear(0, told))?;
     Ok(gathering.result(reports))
 }
 
@@ -91,6 +94,7 @@ pub(crate) fn carry_out(
     plan: &Plan,
     share: Share,
     start: Start,
+    mut links: Links,
     mut handler: Option<OwnedFd>,
     should_stop: &(dyn Fn() -> bool + Sync),
     hear: &mut dyn FnMut(Told),
@@ -109,12 +113,16 @@ pub(crate) fn carry_out(
             let handler = if matches!(member, Member::Lane(_)) { handler.take() } else { None };
             // The receiver outlives the engines, unless who hears has panicked.
             let mut tell = move |interval: Interval| drop(sender.send((member, interval)));
+            let link = links.take(match member {
+                Member::Lane(index) => index,
+                Member::Population(number) => plan.population_thread(number, share),
+            });
             let run = move || match member {
                 Member::Lane(index) => {
-                    run_lane(plan, Lane { index, count }, start, handler, should_stop, &mut tell)
+                    run_lane(plan, Lane { index, count }, start, link, handler, should_stop, &mut tell)
                 }
                 Member::Population(number) => {
-                    run_population(plan, number, share, start, should_stop, &mut tell)
+                    run_population(plan, number, share, start, link, should_stop, &mut tell)
                 }
             };
             (member, scope.spawn(run))

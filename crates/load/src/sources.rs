@@ -178,10 +178,10 @@ impl Sources {
         Sources { range, next, receive_buffer: None, close }
     }
 
-    /// Sockets that ask the kernel to buffer about so many received bytes and no more, so that the server
-    /// feels how slowly they are read.
-    pub(crate) fn with_receive_buffer(self, bytes: usize) -> Sources {
-        Sources { receive_buffer: Some(bytes), ..self }
+    /// Sockets that ask the kernel to buffer about `bytes` received bytes, so that the server feels how slowly they
+    /// are read; `None` leaves the kernel's choice.
+    pub(crate) fn with_receive_buffer(self, bytes: Option<u32>) -> Sources {
+        Sources { receive_buffer: bytes.map(|bytes| bytes as usize), ..self }
     }
 
     /// Begins a connect without waiting for it: two system calls, or four with a source address.

@@ -1,6 +1,6 @@
 //! TLS to the target: who is trusted, which sessions are resumed, and a connection's own state.
 //!
-//! rustls speaks the protocol; the sockets stay the engine's. A session is set up only when its
+//! rustls speaks the protocol; the connections stay the transport's. A session is set up only when its
 //! connection is established, so that an abandoned connect costs no key exchange. Handshakes are told
 //! apart as full or resumed, because a server pays ten times as much for the first.
 //!
@@ -10,11 +10,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::net::{RecvFlags, SendFlags};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls12Resumption, Tls13ClientSessionValue,
@@ -28,6 +26,7 @@ use rustls::{
 };
 
 use crate::LoadError;
+use crate::transport::Transport;
 
 /// How many tickets are remembered, to be resumed: one serves one handshake, a server sends two with each,
 /// and thousands of handshakes may be under way at once.
@@ -252,15 +251,17 @@ pub(crate) struct TlsConnection {
     /// From the moment that the connection is established.
     session: Option<Box<ClientConnection>>,
     handshaking: bool,
+    /// What the last read brought, deciphered.
+    plain: Vec<u8>,
 }
 
 impl TlsConnection {
-    /// Of a socket that is connecting.
+    /// Of a connection that is being established.
     pub(crate) fn new(shared: &Tls) -> TlsConnection {
-        TlsConnection { shared: shared.clone(), session: None, handshaking: true }
+        TlsConnection { shared: shared.clone(), session: None, handshaking: true, plain: Vec::new() }
     }
 
-    /// Whether something waits for the socket to take it.
+    /// Returns true if something waits for the transport to take it.
     pub(crate) fn wants_write(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.wants_write())
     }
@@ -276,60 +277,90 @@ impl TlsConnection {
         })
     }
 
-    /// Sends all of it, or nothing where the socket is not connected yet: what it does not take now waits
-    /// ([`TlsConnection::wants_write`]).
+    /// Sends all of it, or nothing before the connection is established. Bytes that the transport does not take
+    /// now wait ([`TlsConnection::wants_write`]).
     ///
     /// # Errors
-    /// The socket's; [`io::ErrorKind::WouldBlock`] before it is connected.
-    pub(crate) fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    /// The transport's; [`io::ErrorKind::WouldBlock`] before it is established.
+    pub(crate) fn send<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        socket: &T::Socket,
+        bytes: &[u8],
+    ) -> io::Result<usize> {
         if self.session.is_none() {
-            // Nothing is sent by it, but a socket that is not connected refuses.
-            rustix::net::send(socket, &[], SendFlags::NOSIGNAL)?;
             // The handshake's end and the request are two small segments: the second must not wait until the
-            // first is acknowledged. A socket that is no TCP has no such wait.
-            let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
+            // first is acknowledged.
+            transport.established(socket)?;
             self.session = Some(self.shared.session()?);
         }
         let session = self.session.as_mut().expect("it was set up just now");
         session.writer().write_all(bytes)?;
-        flush(session, socket)?;
+        flush(session, transport, socket)?;
         Ok(bytes.len())
     }
 
     /// Sends what waits.
     ///
     /// # Errors
-    /// The socket's; not that it takes no more for now.
-    pub(crate) fn flush(&mut self, socket: &OwnedFd) -> io::Result<()> {
-        self.session.as_mut().map_or(Ok(()), |session| flush(session, socket))
+    /// The transport's; not that it has no room.
+    pub(crate) fn flush<T: Transport>(&mut self, transport: &mut T, socket: &T::Socket) -> io::Result<()> {
+        self.session.as_mut().map_or(Ok(()), |session| flush(session, transport, socket))
     }
 
-    /// Receives what there is, at most one read of the socket: 0 at the end.
+    /// Receives what one read of the transport brings; nothing at the end.
     ///
     /// # Errors
-    /// The socket's, [`io::ErrorKind::WouldBlock`] among them; [`io::ErrorKind::InvalidData`] for what is no
+    /// The transport's, [`io::ErrorKind::WouldBlock`] among them; [`io::ErrorKind::InvalidData`] for what is no
     /// TLS, or not the target's; [`io::ErrorKind::UnexpectedEof`] for an end that may be an attacker's.
-    pub(crate) fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn receive<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        socket: &T::Socket,
+        scratch: &mut [u8],
+    ) -> io::Result<&[u8]> {
         let Some(session) = &mut self.session else { return Err(io::ErrorKind::WouldBlock.into()) };
-        match session.reader().read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            done => return done,
-        }
-        session.read_tls(&mut Socket(socket))?;
-        if let Err(error) = session.process_new_packets() {
-            // The alert that says what is wrong; the connection is over in any case.
-            let _ = flush(session, socket);
+        self.plain.clear();
+        let deciphered = decipher(session, transport.receive(socket, scratch)?, &mut self.plain);
+        // What the handshake answers, or the alert that says what is wrong.
+        let flushed = flush(session, transport, socket);
+        if let Err(error) = &deciphered
+            && error.kind() == io::ErrorKind::InvalidData
+        {
             self.shared.failure.get_or_init(|| error.to_string());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
-        flush(session, socket)?;
-        session.reader().read(buffer)
+        let is_end = deciphered?;
+        flushed?;
+        match self.plain.is_empty() && !is_end {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => Ok(&self.plain),
+        }
     }
 }
 
-fn flush(session: &mut ClientConnection, socket: &OwnedFd) -> io::Result<()> {
+/// Deciphers what was received into `plain`, and returns true if the server has ended the stream. No bytes stand
+/// for the end of the connection.
+fn decipher(session: &mut ClientConnection, mut bytes: &[u8], plain: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        session.read_tls(&mut bytes)?;
+        let processed = session.process_new_packets();
+        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        match session.reader().read_to_end(plain) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            Err(_) if bytes.is_empty() => return Ok(false),
+            Err(_) => {}
+        }
+    }
+}
+
+fn flush<T: Transport>(
+    session: &mut ClientConnection,
+    transport: &mut T,
+    socket: &T::Socket,
+) -> io::Result<()> {
     while session.wants_write() {
-        match session.write_tls(&mut Socket(socket)) {
+        match session.write_tls(&mut Outlet(transport, socket)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             written => written.map(drop)?,
         }
@@ -337,18 +368,12 @@ fn flush(session: &mut ClientConnection, socket: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket as rustls reads and writes it.
-struct Socket<'a>(&'a OwnedFd);
+/// A connection as rustls writes to it.
+struct Outlet<'a, T: Transport>(&'a mut T, &'a T::Socket);
 
-impl Read for Socket<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(self.0, buffer, RecvFlags::empty())?.0)
-    }
-}
-
-impl Write for Socket<'_> {
+impl<T: Transport> Write for Outlet<'_, T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+        self.0.send(self.1, bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

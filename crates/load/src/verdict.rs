@@ -166,7 +166,9 @@ fn lateness(evidence: &Evidence<'_>) -> String {
 /// What to say of each limit of the client.
 fn shortage(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::NoPort => "the client had no free port; use more source addresses (--source-ip)",
+        Outcome::NoPort => {
+            "the client had no free port; use more source addresses (--source-ip, or --source-net)"
+        }
         Outcome::NoTime => {
             "the client stood still or fell behind its schedule; use more threads, or a machine with less to do"
         }

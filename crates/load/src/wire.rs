@@ -1,98 +1,82 @@
-//! A socket to the target, with or without TLS: one way to send and to receive for all engines.
+//! A connection to the target, with or without TLS: one byte stream for all engines, over either transport.
 //!
-//! Never waits. A socket that is not connected yet is found out by sending, which saves asking.
+//! Never waits. A connection that is not established yet is found out by sending, which saves asking.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use record::Outcome;
-use rustix::net::{RecvFlags, SendFlags};
 use sys::errno::{Failure, classify};
 
 use crate::tls::{Handshake, Tls, TlsConnection};
+use crate::transport::Transport;
 
 /// A connection to the target, or an attempt at one.
-pub(crate) struct Wire {
-    pub socket: OwnedFd,
+pub(crate) struct Wire<S> {
+    pub socket: S,
     tls: Option<Box<TlsConnection>>,
 }
 
-impl AsFd for Wire {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl Wire {
-    /// A socket that is connecting, to a target that speaks TLS or not.
-    pub fn new(socket: OwnedFd, tls: Option<&Tls>) -> Wire {
+impl<S> Wire<S> {
+    /// A connection that is being established, to a target that speaks TLS or not.
+    pub fn new(socket: S, tls: Option<&Tls>) -> Wire<S> {
         Wire { socket, tls: tls.map(|tls| Box::new(TlsConnection::new(tls))) }
     }
 
-    /// Sends a part of it, and says how much; none where the socket takes none. With TLS all of it is taken,
-    /// and [`Wire::is_behind`] says whether the socket took it too.
+    /// Sends a part of `bytes` and returns its length; 0 where there is no room. With TLS all bytes are taken,
+    /// and [`Wire::is_behind`] says whether the transport took them too.
     ///
     /// # Errors
     /// The connection has failed.
-    pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            let sent = match &mut self.tls {
-                None => rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL).map_err(io::Error::from),
-                Some(tls) => tls.send(&self.socket, bytes),
-            };
-            match sent {
-                Ok(sent) => return Ok(sent),
-                Err(error) => match classify(&error) {
-                    Failure::Retry => {}
-                    Failure::WouldBlock => return Ok(0),
-                    _ => return Err(error),
-                },
-            }
+    pub fn send<T: Transport<Socket = S>>(&mut self, transport: &mut T, bytes: &[u8]) -> io::Result<usize> {
+        let sent = match &mut self.tls {
+            None => transport.send(&self.socket, bytes),
+            Some(tls) => tls.send(transport, &self.socket, bytes),
+        };
+        match sent {
+            Err(error) if classify(&error) == Failure::WouldBlock => Ok(0),
+            sent => sent,
         }
     }
 
-    /// Begins the TLS handshake of a connection that says nothing yet.
+    /// Begins the TLS handshake of an established connection that says nothing yet.
     ///
     /// # Errors
     /// The connection has failed.
-    pub fn greet(&mut self) -> io::Result<()> {
-        if self.tls.is_some() { self.send(&[]).map(drop) } else { Ok(()) }
+    pub fn greet<T: Transport<Socket = S>>(&mut self, transport: &mut T) -> io::Result<()> {
+        if self.tls.is_some() { self.send(transport, &[]).map(drop) } else { Ok(()) }
     }
 
-    /// Whether something that was sent waits for the socket to take it.
+    /// Returns true if something that was sent waits for the transport to take it.
     pub fn is_behind(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Has the socket take what waits.
+    /// Hands the transport what waits.
     ///
     /// # Errors
     /// The connection has failed.
-    pub fn catch_up(&mut self) -> io::Result<()> {
-        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.socket))
+    pub fn catch_up<T: Transport<Socket = S>>(&mut self, transport: &mut T) -> io::Result<()> {
+        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(transport, &self.socket))
     }
 
-    /// Receives what there is, 0 at the end; `None` where there is nothing.
+    /// Receives what there is, no bytes at the end; `None` where there is nothing.
     ///
     /// # Errors
     /// How the connection has failed.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Outcome> {
-        loop {
-            let received = match &mut self.tls {
-                None => rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty())
-                    .map(|(received, _)| received)
-                    .map_err(io::Error::from),
-                Some(tls) => tls.receive(&self.socket, buffer),
-            };
-            match received {
-                Ok(received) => return Ok(Some(received)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(Outcome::TlsFailed),
-                Err(error) => match classify(&error) {
-                    Failure::Retry => {}
-                    _ => return Err(Outcome::Reset),
-                },
-            }
+    pub fn receive<'b, T: Transport<Socket = S>>(
+        &'b mut self,
+        transport: &'b mut T,
+        scratch: &'b mut [u8],
+    ) -> Result<Option<&'b [u8]>, Outcome> {
+        let received = match &mut self.tls {
+            None => transport.receive(&self.socket, scratch),
+            Some(tls) => tls.receive(transport, &self.socket, scratch),
+        };
+        match received {
+            Ok(received) => Ok(Some(received)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(Outcome::TlsFailed),
+            Err(_) => Err(Outcome::Reset),
         }
     }
 
@@ -101,9 +85,9 @@ impl Wire {
         self.tls.as_mut()?.handshake_ended()
     }
 
-    /// Whether an event on a connection that awaits nothing says nothing to us: the target's tickets come
-    /// when they like.
-    pub fn is_quiet(&mut self, buffer: &mut [u8]) -> bool {
-        self.tls.is_some() && matches!(self.receive(buffer), Ok(None))
+    /// Returns true if an event on a connection that awaits nothing is no news for its owner: a TLS server
+    /// sends tickets when it likes.
+    pub fn is_quiet<T: Transport<Socket = S>>(&mut self, transport: &mut T, scratch: &mut [u8]) -> bool {
+        self.tls.is_some() && matches!(self.receive(transport, scratch), Ok(None))
     }
 }

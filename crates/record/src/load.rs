@@ -45,8 +45,11 @@ pub enum Outcome {
     WrongBody,
     /// No connection within the connect time-out.
     ConnectTimeout,
-    /// No complete reply within the request time-out.
+    /// No complete reply within the request time-out, from a server that acknowledged the request or an earlier one.
     ResponseTimeout,
+    /// The client was connected, and the server was not: it acknowledged nothing within the request time-out. It
+    /// had dropped the handshake's last segment, because its accept queue was full.
+    Dropped,
     /// The client had no free port.
     NoPort,
     /// The client had no free descriptor.
@@ -57,7 +60,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, in the order they are shown.
-    pub const ALL: [Outcome; 14] = [
+    pub const ALL: [Outcome; 15] = [
         Outcome::Ok,
         Outcome::StatusError,
         Outcome::Shed,
@@ -69,6 +72,7 @@ impl Outcome {
         Outcome::WrongBody,
         Outcome::ConnectTimeout,
         Outcome::ResponseTimeout,
+        Outcome::Dropped,
         Outcome::NoPort,
         Outcome::NoDescriptor,
         Outcome::NoTime,
@@ -88,6 +92,7 @@ impl Outcome {
             Outcome::WrongBody => "wrong_body",
             Outcome::ConnectTimeout => "connect_timeout",
             Outcome::ResponseTimeout => "response_timeout",
+            Outcome::Dropped => "dropped",
             Outcome::NoPort => "no_port",
             Outcome::NoDescriptor => "no_descriptor",
             Outcome::NoTime => "no_time",

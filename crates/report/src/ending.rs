@@ -26,6 +26,7 @@ impl Ending {
             Ending::Ended(Outcome::WrongBody) => "wrong content",
             Ending::Ended(Outcome::ConnectTimeout) => "connect time-out",
             Ending::Ended(Outcome::ResponseTimeout) => "response time-out",
+            Ending::Ended(Outcome::Dropped) => "dropped by the server",
             Ending::Ended(Outcome::NoPort) => "client: no port",
             Ending::Ended(Outcome::NoDescriptor) => "client: no descriptor",
             Ending::Ended(Outcome::NoTime) => "client: too late",
@@ -44,7 +45,7 @@ impl Ending {
             Ending::Ended(Outcome::Reset) => "o-reset",
             Ending::Ended(Outcome::TlsFailed | Outcome::Malformed | Outcome::WrongBody) => "o-malformed",
             Ending::Ended(Outcome::ConnectTimeout) => "o-connect",
-            Ending::Ended(Outcome::ResponseTimeout) => "o-response",
+            Ending::Ended(Outcome::ResponseTimeout | Outcome::Dropped) => "o-response",
             Ending::Ended(Outcome::NoPort | Outcome::NoDescriptor | Outcome::NoTime) => "o-client",
             Ending::InFlight => "o-flight",
         }

@@ -64,6 +64,11 @@ impl SourceNet {
         self.prefix_length
     }
 
+    /// The number of addresses that connections come from.
+    pub fn addresses(&self) -> u32 {
+        self.addresses
+    }
+
     /// The number of names.
     pub fn names(&self) -> u32 {
         self.addresses * PORTS_COUNT

@@ -107,7 +107,7 @@ pub fn shortfalls(result: &CapacityResult) -> Vec<Shortfall> {
 
 /// Requests without a reply or a refusal, as a share of the requests that the generator sent.
 fn unanswered_share(step: &Step) -> f64 {
-    let silent = [Outcome::ConnectTimeout, Outcome::ResponseTimeout];
+    let silent = [Outcome::ConnectTimeout, Outcome::ResponseTimeout, Outcome::Dropped];
     let unanswered =
         step.in_flight_at_end + silent.map(|outcome| step.outcomes.get(outcome)).iter().sum::<u64>();
     let sent = step.offered() as f64 * step.sent_share();

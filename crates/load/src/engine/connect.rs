@@ -1,24 +1,23 @@
 //! The establisher: sessions begin, connects complete, fail or are abandoned.
 
 use std::io;
-use std::os::fd::AsFd;
 
 use base::{Clock, Key, Nanos};
-use dispatch::Interest;
 use http1::client::Reader;
 use rand::Rng as _;
 use record::Outcome;
 use sys::errno::{Failure, classify};
 
+use super::exchange::transmit;
 use super::session::{Connection, Phase, Session};
 use super::{Engine, TOO_LATE};
 use crate::draws::Draws;
 use crate::retry::Again;
-use crate::sources::connect_again;
+use crate::transport::Transport;
 use crate::verdict::LATENESS_P99_MAX;
 use crate::wire::Wire;
 
-impl<C: Clock> Engine<'_, C> {
+impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Offers a session's requests and connects for the first of them.
     pub(super) fn start_session(&mut self, intended: Nanos) {
         let workload = self.settings.workload;
@@ -54,7 +53,8 @@ impl<C: Clock> Engine<'_, C> {
             self.end_session(session, outcome, now);
             return false;
         }
-        let socket = match self.sources.connect(self.settings.target) {
+        let key = self.connections.next_key();
+        let socket = match self.transport.connect(key) {
             Ok(socket) => socket,
             Err(error) => return self.cannot_connect(session, &error, now),
         };
@@ -65,24 +65,19 @@ impl<C: Clock> Engine<'_, C> {
         let hasher = self.settings.expected.hasher();
         let wire = Wire::new(socket, self.settings.tls);
         let connection = Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0 };
-        let key = self.connections.insert(connection);
+        self.connections.insert(connection);
         self.books.opened(self.connections.len());
-        let connection = self.connections.get(key).expect("it was inserted just now");
-        self.connecting.register(connection.wire.as_fd(), key.into(), Interest::Write);
-        self.connecting_waits = true;
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
     }
 
-    /// Abandons a connect whose time is over and gives its socket to another session. The key stays: an
-    /// event of the abandoned attempt cannot be on its way, because the kernel looks at the socket when
-    /// it reports, not when it notes.
+    /// Abandons a connect whose time is over and gives its socket to another session. The key stays.
     fn replace(&mut self, key: Key, session: Session, now: Nanos) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let measured = session.account.measured();
         let abandoned = std::mem::replace(&mut connection.session, session);
         connection.phase = Phase::Connecting { since: now };
-        let begun = connect_again(&connection.wire.socket, self.settings.target);
+        let begun = self.transport.connect_again(&mut connection.wire.socket, key);
         self.end_session(abandoned, Outcome::ConnectTimeout, now);
         if let Err(error) = begun {
             let Some(session) = self.close(key) else { return false };
@@ -108,7 +103,7 @@ impl<C: Clock> Engine<'_, C> {
         // The set is told of later events of established connections too; they are no news.
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Connecting { since } = connection.phase else { return };
-        match Self::transmit(self.settings.workload, connection) {
+        match transmit(&mut self.transport, self.settings.workload, connection) {
             Ok(0) => {}
             Ok(_) => {
                 self.connect_deadlines.remove(key);
@@ -135,9 +130,19 @@ impl<C: Clock> Engine<'_, C> {
             }
         }
         while let Some(key) = self.reply_deadlines.pop_due(now) {
+            let outcome = self.without_reply(key);
             if let Some(session) = self.close(key) {
-                self.end_session(session, Outcome::ResponseTimeout, now);
+                self.end_session(session, outcome, now);
             }
+        }
+    }
+
+    /// The outcome of a request whose time is over: a server that acknowledged nothing of it does not have the
+    /// connection.
+    fn without_reply(&mut self, key: Key) -> Outcome {
+        match self.connections.get(key) {
+            Some(connection) if !self.transport.is_acknowledged(&connection.wire.socket) => Outcome::Dropped,
+            _ => Outcome::ResponseTimeout,
         }
     }
 
@@ -146,8 +151,7 @@ impl<C: Clock> Engine<'_, C> {
         let connection = self.connections.remove(key)?;
         self.connect_deadlines.remove(key);
         self.reply_deadlines.remove(key);
-        self.connecting.closing(connection.wire.as_fd());
-        self.established.closing(connection.wire.as_fd());
+        self.transport.close(connection.wire.socket);
         Some(connection.session)
     }
 
@@ -184,6 +188,7 @@ mod tests {
     use crate::preflight::prepare;
     use crate::schedule::Schedule;
     use crate::tempo::Tempo;
+    use crate::transport::KernelSockets;
     use base::{PerSecond, SimulatedClock, WallTime};
     use record::Outcomes;
     use rustix::io::Errno;
@@ -202,9 +207,8 @@ mod tests {
         let (clock, seed) = (SimulatedClock::new(WallTime::default()), plan.config.seed);
         let arrivals = arrivals.arrivals(rate, Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
         let schedule = Schedule::open(arrivals, Tempo::default());
-        let (origin, sources) = (clock.now(), plan.sources_of(0));
-        let mut engine =
-            Engine::new(clock.clone(), origin, settings(&plan), schedule, seed.rng(), sources).unwrap();
+        let (origin, sockets) = (clock.now(), KernelSockets::new(plan.target, plan.sources_of(0)).unwrap());
+        let mut engine = Engine::new(clock.clone(), origin, settings(&plan), schedule, seed.rng(), sockets);
         for at in times_ms {
             clock.advance((origin + Nanos::from_millis(*at)).saturating_sub(clock.now()));
             // A turn begins a bounded number of sessions.

@@ -9,8 +9,10 @@ use base::{Clock, Key, Nanos};
 use super::pair::Role;
 use super::session::Phase;
 use super::{Engine, Held};
+use crate::LoadError;
 use crate::books::Report;
 use crate::recorder::Interval;
+use crate::transport::Transport;
 
 /// How long replies are waited for at least; at most, where the run was ended early.
 const PATIENCE: Nanos = Nanos::SECOND;
@@ -26,7 +28,7 @@ pub(super) struct Ending {
     is_early: bool,
 }
 
-impl<C: Clock> Engine<'_, C> {
+impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Begins what was due before the end, and nothing after it.
     pub(super) fn end_schedule(&mut self, now: Nanos) {
         let planned = self.settings.window.until;
@@ -54,8 +56,15 @@ impl<C: Clock> Engine<'_, C> {
         on_their_way == 0 || now >= self.patience_ends(ending)
     }
 
-    /// Enters what has not ended in the books, and closes them.
-    pub(super) fn finish(mut self, ending: Ending, tell: &mut dyn FnMut(Interval)) -> Report {
+    /// Closes the connections, enters what has not ended in the books, and closes them.
+    ///
+    /// # Errors
+    /// None that a peer can cause.
+    pub(super) fn finish(
+        mut self,
+        ending: Ending,
+        tell: &mut dyn FnMut(Interval),
+    ) -> Result<Report, LoadError> {
         let (held, given_up): (Held, u64) = (self.held(), self.retries.given_up());
         let counted = self.settings.counted;
         let keys: Vec<Key> = self.connections.keys().collect();
@@ -64,10 +73,15 @@ impl<C: Clock> Engine<'_, C> {
             let due = u32::from(!matches!(connection.phase, Phase::Thinking { .. }));
             self.books.recorder.unanswered(due, counted.contains(session.intended));
             self.books.ledger.in_flight(session.account, due);
+            self.transport.close(connection.wire.socket);
         }
         for again in self.retries.waiting() {
             self.books.recorder.unanswered(again.requests, counted.contains(again.intended));
         }
-        Report { given_up, ..self.books.close(ending.at, held, tell) }
+        let report = Report { given_up, ..self.books.close(ending.at, held, tell) };
+        let (clock, origin) = (&self.clock, self.origin);
+        let ended = self.transport.finish(&|| clock.now().saturating_sub(origin));
+        ended.map_err(LoadError::system("ending connections"))?;
+        Ok(report)
     }
 }

@@ -2,10 +2,8 @@
 
 use std::cmp::Reverse;
 use std::io;
-use std::os::fd::AsFd;
 
 use base::{Clock, Key, Nanos};
-use dispatch::Interest;
 use http1::client::Reply;
 use record::Outcome;
 
@@ -14,37 +12,18 @@ use super::session::{Connection, Phase};
 use crate::receive::{Received, receive};
 use crate::recorder::Correct;
 use crate::retry::Again;
+use crate::transport::Transport;
 use crate::workload::Workload;
 
 /// Reads of one connection in one turn: a large reply goes on in the next, behind the others.
 const READS_PER_TURN: usize = 4;
 
-impl<C: Clock> Engine<'_, C> {
-    /// Sends what is unsent of the request in progress, or all of it where none is. Returns how many
-    /// bytes went out; none where the socket takes none.
-    ///
-    /// # Errors
-    /// The connection has failed.
-    pub(super) fn transmit(workload: &Workload, connection: &mut Connection) -> io::Result<usize> {
-        let last = connection.session.account.left() == 1;
-        let bytes = workload.bytes(connection.session.request, last);
-        let rest = match connection.unsent {
-            0 => bytes,
-            unsent => &bytes[bytes.len() - unsent as usize..],
-        };
-        let sent = connection.wire.send(rest)?;
-        if sent > 0 {
-            connection.unsent = (rest.len() - sent) as u32;
-        }
-        Ok(sent)
-    }
-
+impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// The request went out at `now`, perhaps but for a rest.
     pub(super) fn await_reply(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Awaiting { sent: now };
-        let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
-        self.established.register(connection.wire.as_fd(), key.into(), interest);
+        self.transport.watch(&connection.wire.socket, key, connection.is_sending());
         self.reply_deadlines.push(key, now + self.settings.request_timeout);
         self.books.recorder.sent(now);
     }
@@ -53,15 +32,15 @@ impl<C: Clock> Engine<'_, C> {
     pub(super) fn exchange_ready(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match connection.phase {
-            Phase::Connecting { .. } => {}
+            Phase::Connecting { .. } => self.connect_ready(key),
             Phase::Thinking { .. } => {
-                if connection.wire.is_quiet(&mut self.scratch) {
+                if connection.wire.is_quiet(&mut self.transport, &mut self.scratch) {
                     return;
                 }
                 // The server ended the connection, or sent what nobody asked for (RFC 9112, 9.3): the
                 // next request needs another. The event would come back until then.
                 connection.phase = Phase::Thinking { over: true };
-                self.established.deregister(connection.wire.as_fd());
+                self.transport.unwatch(&connection.wire.socket);
             }
             Phase::Awaiting { sent } => {
                 if connection.is_sending() && !self.send_rest(key) {
@@ -76,13 +55,12 @@ impl<C: Clock> Engine<'_, C> {
     fn send_rest(&mut self, key: Key) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let sent = match connection.unsent {
-            0 => connection.wire.catch_up(),
-            _ => Self::transmit(self.settings.workload, connection).map(drop),
+            0 => connection.wire.catch_up(&mut self.transport),
+            _ => transmit(&mut self.transport, self.settings.workload, connection).map(drop),
         };
         match sent {
             Ok(()) => {
-                let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
-                self.established.modify(connection.wire.as_fd(), interest);
+                self.transport.watch(&connection.wire.socket, key, connection.is_sending());
                 true
             }
             Err(_) => {
@@ -94,7 +72,7 @@ impl<C: Clock> Engine<'_, C> {
 
     fn read_reply(&mut self, key: Key, sent: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let received = read(connection, &mut self.scratch);
+        let received = read(&mut self.transport, connection, &mut self.scratch);
         let sent = self.after_handshake(key).unwrap_or(sent);
         match received {
             Received::Nothing | Received::Part(_) => {}
@@ -110,8 +88,7 @@ impl<C: Clock> Engine<'_, C> {
         let now = self.clock.now().saturating_sub(self.origin);
         connection.phase = Phase::Awaiting { sent: now };
         let measured = connection.session.account.measured();
-        let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
-        self.established.modify(connection.wire.as_fd(), interest);
+        self.transport.watch(&connection.wire.socket, key, connection.is_sending());
         self.books.recorder.handshake(handshake, measured);
         Some(now)
     }
@@ -161,7 +138,7 @@ impl<C: Clock> Engine<'_, C> {
         connection.phase = Phase::Thinking { over: !persistent };
         if due > now || self.ending.is_some() {
             if !persistent {
-                self.established.deregister(connection.wire.as_fd());
+                self.transport.unwatch(&connection.wire.socket);
             }
             self.thinking.push(Reverse((due, key)));
         } else {
@@ -185,7 +162,7 @@ impl<C: Clock> Engine<'_, C> {
         if connection.phase == (Phase::Thinking { over: true }) {
             return self.reconnect(key, now);
         }
-        match Self::transmit(self.settings.workload, connection) {
+        match transmit(&mut self.transport, self.settings.workload, connection) {
             Ok(0) => {
                 // The socket's buffer is full of earlier requests that were answered: nothing of this
                 // one went out, all of it is left.
@@ -220,11 +197,38 @@ impl<C: Clock> Engine<'_, C> {
     }
 }
 
-/// Reads until a reply is complete, the socket is empty, or others should have their turn.
-fn read(connection: &mut Connection, scratch: &mut [u8]) -> Received {
+/// Sends the unsent rest of the request in progress, or all of it where none is. Returns the number of bytes that
+/// went out; 0 where there is no room.
+///
+/// # Errors
+/// The connection has failed.
+pub(super) fn transmit<T: Transport>(
+    transport: &mut T,
+    workload: &Workload,
+    connection: &mut Connection<T::Socket>,
+) -> io::Result<usize> {
+    let last = connection.session.account.left() == 1;
+    let bytes = workload.bytes(connection.session.request, last);
+    let rest = match connection.unsent {
+        0 => bytes,
+        unsent => &bytes[bytes.len() - unsent as usize..],
+    };
+    let sent = connection.wire.send(transport, rest)?;
+    if sent > 0 {
+        connection.unsent = (rest.len() - sent) as u32;
+    }
+    Ok(sent)
+}
+
+/// Reads until a reply is complete, there is nothing more, or others should have their turn.
+fn read<T: Transport>(
+    transport: &mut T,
+    connection: &mut Connection<T::Socket>,
+    scratch: &mut [u8],
+) -> Received {
     for _ in 0..READS_PER_TURN {
         let Connection { wire, reader, hasher, .. } = &mut *connection;
-        match receive(wire, reader, hasher, scratch) {
+        match receive(transport, wire, reader, hasher, scratch) {
             Received::Part(bytes) if bytes == scratch.len() => {}
             other => return other,
         }

@@ -8,28 +8,26 @@
 //! socket between the two takes no more, connections wait in its outbox, and it goes on with the others. The
 //! handler reads the replies and closes. A session is one request, so nothing comes back.
 //!
-//! A connection that was given away stays open at this end until the interest set of connecting sockets has
-//! forgotten it: the kernel would go on reporting it there as long as the handler has it open.
+//! Connections that have no descriptor, those of TCP in user space, cannot be given away: the preflight refuses
+//! such a pair.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use base::{Clock, Key, Nanos};
-use dispatch::{Interest, Token};
+use dispatch::Interest;
 use http1::client::Reader;
 use record::Outcome;
 
+use super::Engine;
 use super::session::{Connection, Phase, Session};
-use super::{CONNECTING_SET, Engine};
 use crate::LoadError;
 use crate::draws::Draws;
 use crate::handover::{self, Handover, Passed, Taken};
 use crate::ledger::Account;
+use crate::transport::Transport;
 use crate::wire::Wire;
-
-/// Names the socket to the other half; like [`CONNECTING_SET`] the token of no connection.
-pub(super) const OTHER_HALF: Token = Token(CONNECTING_SET.0 - 1);
 
 /// Connections that are received in one turn, so that replies are read in between.
 const RECEIVED_PER_TURN: usize = 256;
@@ -51,8 +49,6 @@ pub(super) struct Outbox {
     waiting: VecDeque<(Key, Nanos)>,
     /// Whether the socket is to say when it takes more.
     is_watched: bool,
-    /// What was given away and is still open here.
-    given_away: Vec<Connection>,
 }
 
 impl Outbox {
@@ -76,17 +72,16 @@ impl Inbox {
     }
 }
 
-impl<C: Clock> Engine<'_, C> {
+impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Makes it the half that connects, and gives connections to the handler over this socket.
     pub(crate) fn establishing(mut self, socket: OwnedFd) -> Self {
-        let (waiting, given_away) = (VecDeque::new(), Vec::new());
-        self.role = Role::Establisher(Outbox { socket, waiting, is_watched: false, given_away });
+        self.role = Role::Establisher(Outbox { socket, waiting: VecDeque::new(), is_watched: false });
         self
     }
 
     /// Makes it the half that reads replies, of the connections that come over this socket.
     pub(crate) fn handling(mut self, socket: OwnedFd) -> Self {
-        self.established.register(socket.as_fd(), OTHER_HALF, Interest::Read);
+        self.transport.watch_half(socket.as_fd(), Interest::Read);
         self.role = Role::Handler(Inbox { socket, is_over: false });
         self
     }
@@ -108,35 +103,25 @@ impl<C: Clock> Engine<'_, C> {
         let Role::Establisher(outbox) = &mut self.role else { return Ok(()) };
         while let Some((key, sent)) = outbox.waiting.front().copied() {
             let Some(connection) = self.connections.get(key) else { break };
-            let handover = of(connection, sent);
-            let passed = handover::send(outbox.socket.as_fd(), handover, connection.wire.as_fd());
+            let Some(descriptor) = T::descriptor(&connection.wire.socket) else { break };
+            let passed = handover::send(outbox.socket.as_fd(), of(connection, sent), descriptor);
             match passed.map_err(LoadError::system("giving a connection to the handler"))? {
                 Passed::Full => break,
                 Passed::Yes => {}
             }
             outbox.waiting.pop_front();
             let Some(connection) = self.connections.remove(key) else { break };
-            self.connecting.deregister(connection.wire.as_fd());
-            self.connecting_waits = true;
             // Its account is now in the handler's ledger.
-            outbox.given_away.push(connection);
+            self.transport.give_away(connection.wire.socket);
         }
         let is_full = !outbox.waiting.is_empty();
         match (is_full, outbox.is_watched) {
-            (true, false) => self.established.register(outbox.socket.as_fd(), OTHER_HALF, Interest::Write),
-            (false, true) => self.established.deregister(outbox.socket.as_fd()),
+            (true, false) => self.transport.watch_half(outbox.socket.as_fd(), Interest::Write),
+            (false, true) => self.transport.unwatch_half(outbox.socket.as_fd()),
             _ => {}
         }
         outbox.is_watched = is_full;
         Ok(())
-    }
-
-    /// What was given away and may be closed as soon as the set of connecting sockets has been waited for.
-    pub(super) fn given_away(&mut self) -> Vec<Connection> {
-        match &mut self.role {
-            Role::Establisher(outbox) => std::mem::take(&mut outbox.given_away),
-            Role::Whole | Role::Handler(_) => Vec::new(),
-        }
     }
 
     /// Attends to the socket to the other half.
@@ -161,7 +146,7 @@ impl<C: Clock> Engine<'_, C> {
                 Taken::One(handover, socket) => self.take_on(handover, socket),
                 Taken::End => {
                     inbox.is_over = true;
-                    self.established.deregister(inbox.socket.as_fd());
+                    self.transport.unwatch_half(inbox.socket.as_fd());
                     break;
                 }
             }
@@ -173,7 +158,7 @@ impl<C: Clock> Engine<'_, C> {
     fn take_on(&mut self, handover: Handover, socket: Option<OwnedFd>) {
         let Handover { intended, sent, request, unsent, measured } = handover;
         let account = Account::taken_on(measured);
-        let Some(socket) = socket else {
+        let Some(socket) = socket.and_then(|descriptor| self.transport.adopt(descriptor)) else {
             self.books.recorder.unanswered(account.left(), account.measured());
             return self.books.end(account, Outcome::NoDescriptor);
         };
@@ -190,17 +175,16 @@ impl<C: Clock> Engine<'_, C> {
             has_replied: false,
             unsent,
         };
-        let interest = if connection.is_sending() { Interest::Both } else { Interest::Read };
-        let key = self.connections.insert(connection);
+        let key = self.connections.next_key();
+        self.transport.watch(&connection.wire.socket, key, connection.is_sending());
+        self.connections.insert(connection);
         self.books.opened(self.connections.len());
-        let connection = self.connections.get(key).expect("it was inserted just now");
-        self.established.register(connection.wire.as_fd(), key.into(), interest);
         self.reply_deadlines.push(key, sent + self.settings.request_timeout);
     }
 }
 
 /// What the handler has to know of a connection whose request was sent then.
-fn of(connection: &Connection, sent: Nanos) -> Handover {
+fn of<S>(connection: &Connection<S>, sent: Nanos) -> Handover {
     let Connection { session, unsent, .. } = connection;
     Handover {
         intended: session.intended,

@@ -7,6 +7,7 @@ use super::session::Session;
 use super::{Engine, STARTS_PER_TURN};
 use crate::draws::Draws;
 use crate::retry::{Again, Retry};
+use crate::transport::Transport;
 
 impl Again {
     /// All that a session had left when it broke off.
@@ -31,7 +32,7 @@ impl Again {
     }
 }
 
-impl<C: Clock> Engine<'_, C> {
+impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// A session is over, and its client is free, unless something is to be offered again: then it is busy
     /// until that is over.
     pub(super) fn over(&mut self, session: &Session, again: Again, outcome: Outcome, now: Nanos) {

@@ -41,9 +41,9 @@ pub(super) enum Phase {
     Thinking { over: bool },
 }
 
-/// One socket's life.
-pub(super) struct Connection {
-    pub wire: Wire,
+/// One connection's life, over a transport's socket.
+pub(super) struct Connection<S> {
+    pub wire: Wire<S>,
     pub session: Session,
     pub phase: Phase,
     pub reader: Reader,
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     pub unsent: u32,
 }
 
-impl Connection {
+impl<S> Connection<S> {
     /// Whether the socket is to say when it takes more.
     pub fn is_sending(&self) -> bool {
         self.unsent > 0 || self.wire.is_behind()

@@ -12,8 +12,8 @@
 //! pending, so that thousands of clients who come together do not fill the accept queue that the measured
 //! traffic needs.
 //!
-//! A slow client moves a portion of bytes every tenth of a second. The slow reader also asks the kernel for
-//! a small buffer, or all of a short reply would be taken in at once and the server would not notice. No
+//! A slow client moves a portion of bytes every tenth of a second. The slow reader also has a small receive buffer
+//! ([`SLOW_BUFFER`]), or all of a short reply would be taken in at once and the server would not notice. No
 //! time-out ends it while bytes move; the request time-out is that of silence.
 //!
 //! Invariants: `pending` is the number of connections that are connecting; a connection's `wake` is the one
@@ -25,11 +25,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
 
 use base::{Bytes, Clock, Key, Nanos, Slab};
-use dispatch::mechanism::Epoll;
-use dispatch::{Dispatcher, Event, Interest};
 use http1::client::Reader;
 use record::Outcome;
 
@@ -42,7 +39,7 @@ use crate::engine::{Settings, connect_failure};
 use crate::ledger::Account;
 use crate::recorder::Interval;
 use crate::schedule::Schedule;
-use crate::sources::Sources;
+use crate::transport::{Event, Transport};
 use crate::wire::Wire;
 use crate::workload::RequestId;
 
@@ -55,11 +52,14 @@ const PAUSE: Nanos = Nanos::SECOND;
 /// Between two portions of a slow client.
 const STEP: Nanos = Nanos::from_millis(100);
 
-/// What a slow reader asks the kernel to buffer; the least that it grants is about half of it.
-const SLOW_BUFFER: usize = 4096;
+/// The receive buffer of a slow reader. The kernel grants at least about half of it.
+pub(crate) const SLOW_BUFFER: u32 = 4096;
 
 /// How long the loop sleeps at most: a request to stop is noticed then.
 const SLEEP_MAX: Nanos = Nanos::from_millis(50);
+
+/// Names the operation in an error.
+const WAITING: &str = "waiting for a population";
 
 /// Replies are read in pieces of this size where they are not read slowly.
 const SCRATCH: Bytes = Bytes(16 * 1024);
@@ -72,8 +72,8 @@ enum Phase {
     Reading,
 }
 
-struct Connection {
-    wire: Wire,
+struct Connection<S> {
+    wire: Wire<S>,
     account: Account,
     phase: Phase,
     reader: Reader,
@@ -93,28 +93,23 @@ struct Connection {
 }
 
 /// A population of them, in one thread.
-pub(crate) struct Holders<'a, C> {
+pub(crate) struct Holders<'a, C, T: Transport> {
     clock: C,
     origin: Nanos,
     settings: Settings<'a>,
     manner: Manner,
     schedule: Schedule,
     draws: Draws,
-    sources: Sources,
-    connections: Slab<Connection>,
+    transport: T,
+    connections: Slab<Connection<T::Socket>>,
     pending: usize,
-    dispatcher: Dispatcher<Epoll>,
     wakes: BinaryHeap<Reverse<(Nanos, Key)>>,
     books: Books,
-    events: Vec<Event>,
     scratch: Box<[u8]>,
 }
 
-impl<'a, C: Clock> Holders<'a, C> {
+impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     /// A population that begins when the clock shows `origin`.
-    ///
-    /// # Errors
-    /// No descriptor or memory for the interest set.
     pub(crate) fn new(
         clock: C,
         origin: Nanos,
@@ -122,27 +117,23 @@ impl<'a, C: Clock> Holders<'a, C> {
         manner: Manner,
         schedule: Schedule,
         draws: Draws,
-        sources: Sources,
-    ) -> Result<Holders<'a, C>, LoadError> {
-        let slow_read = matches!(manner, Manner::SlowRead { .. });
-        let sources = if slow_read { sources.with_receive_buffer(SLOW_BUFFER) } else { sources };
+        transport: T,
+    ) -> Holders<'a, C, T> {
         let books = Books::new(settings.window, settings.interval);
-        Ok(Holders {
+        Holders {
             clock,
             origin,
             settings,
             manner,
             schedule,
             draws,
-            sources,
+            transport,
             connections: Slab::new(),
             pending: 0,
-            dispatcher: Dispatcher::new().map_err(LoadError::system("an interest set for a population"))?,
             wakes: BinaryHeap::new(),
             books,
-            events: Vec::new(),
             scratch: vec![0; SCRATCH.0 as usize].into_boxed_slice(),
-        })
+        }
     }
 
     /// Runs to the window's end or until it should stop, and tells of every interval.
@@ -158,12 +149,16 @@ impl<'a, C: Clock> Holders<'a, C> {
         loop {
             let now = self.now();
             if now >= end || should_stop() {
-                return Ok(self.finish(now.min(end), tell));
+                return self.finish(now.min(end), tell);
             }
             self.begin_those_due(now);
             self.wake_those_due(now);
+            while self.transport.look(self.now()).map_err(LoadError::system(WAITING))? {
+                self.handle_events()?;
+            }
             let timeout = self.sleep_time();
-            self.handle_events(timeout)?;
+            self.transport.wait(self.now(), timeout).map_err(LoadError::system(WAITING))?;
+            self.handle_events()?;
             let held = self.held();
             self.books.turn_page(self.now(), held, tell);
             // The measured traffic may wait for this CPU, and nothing here is urgent.
@@ -186,6 +181,7 @@ impl<'a, C: Clock> Holders<'a, C> {
             self.schedule.next().filter(|_| self.pending < PENDING_MAX),
             self.wakes.peek().map(|Reverse((due, _))| *due),
             self.books.next_page(),
+            self.transport.next_due(),
             Some(self.settings.window.until),
             Some(now + SLEEP_MAX),
         ];
@@ -203,7 +199,8 @@ impl<'a, C: Clock> Holders<'a, C> {
         let request = self.settings.workload.pick(&mut self.draws);
         let account = self.books.ledger.offer(1, self.settings.counted.contains(intended));
         self.books.recorder.offered(1);
-        let socket = match self.sources.connect(self.settings.target) {
+        let key = self.connections.next_key();
+        let socket = match self.transport.connect(key) {
             Ok(socket) => socket,
             Err(error) => return self.not_connected(account, &error, now),
         };
@@ -211,7 +208,7 @@ impl<'a, C: Clock> Holders<'a, C> {
         self.books.recorder.late(now.saturating_sub(intended), account.measured());
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
-        let key = self.connections.insert(Connection {
+        self.connections.insert(Connection {
             wire: Wire::new(socket, self.settings.tls),
             account,
             phase: Phase::Connecting,
@@ -227,9 +224,6 @@ impl<'a, C: Clock> Holders<'a, C> {
         });
         self.pending += 1;
         self.books.opened(self.connections.len());
-        if let Some(connection) = self.connections.get(key) {
-            self.dispatcher.register(connection.wire.as_fd(), key.into(), Interest::Write);
-        }
         self.wake_at(key, now + self.settings.connect_timeout);
     }
 
@@ -276,28 +270,34 @@ impl<'a, C: Clock> Holders<'a, C> {
         }
     }
 
-    fn handle_events(&mut self, timeout: Nanos) -> Result<(), LoadError> {
-        let mut events = std::mem::take(&mut self.events);
-        let waited = self.dispatcher.wait(&mut events, Some(timeout));
-        let now = self.now();
-        for event in events.drain(..) {
-            let key = Key::from(event.token);
+    fn handle_events(&mut self) -> Result<(), LoadError> {
+        while let Some(event) = self.transport.next(self.now()).map_err(LoadError::system(WAITING))? {
+            let now = self.now();
+            let (key, of_connect) = match event {
+                Event::Connect(key) => (key, true),
+                Event::Ready(key) => (key, false),
+                Event::OtherHalf => continue,
+            };
             match self.connections.get(key).map(|connection| connection.phase) {
-                None => {}
                 Some(Phase::Connecting) => self.connected(key, now),
-                Some(Phase::Holding | Phase::Sending | Phase::Reading) => self.read(key, now),
+                Some(Phase::Holding | Phase::Sending | Phase::Reading) if !of_connect => self.read(key, now),
+                _ => {}
             }
         }
-        self.events = events;
-        waited.map(drop).map_err(LoadError::system("waiting for a population"))
+        Ok(())
     }
 
-    fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Report {
+    fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Result<Report, LoadError> {
         let held = self.held();
         let keys: Vec<Key> = self.connections.keys().collect();
         for connection in keys.into_iter().filter_map(|key| self.connections.remove(key)) {
             self.books.ledger.in_flight(connection.account, 1);
+            self.transport.close(connection.wire.socket);
         }
-        self.books.close(end, held, tell)
+        let report = self.books.close(end, held, tell);
+        let (clock, origin) = (&self.clock, self.origin);
+        let ended = self.transport.finish(&|| clock.now().saturating_sub(origin));
+        ended.map_err(LoadError::system("ending connections"))?;
+        Ok(report)
     }
 }

@@ -2,12 +2,13 @@
 //! conduct: overload is for one's own servers.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
 use base::{Nanos, PerSecond};
 
 use super::sessions_peak;
 use crate::LoadError;
-use crate::config::{Client, Config, Processes};
+use crate::config::{Client, Config, Link, Processes, Stack};
 use crate::population::Population;
 use crate::retry::Retry;
 use crate::target;
@@ -65,6 +66,33 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
         _ => return Ok(()),
     };
     Err(LoadError::Pair { why })
+}
+
+/// Settings that only one of the two TCPs has, and those that it does not have yet.
+pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
+    let Stack::User { link, net } = &config.stack else { return Ok(()) };
+    let why = match config {
+        Config { own_this_server: false, .. } if net.is_some_and(|net| !target::is_private(net.network())) => {
+            "--source-net is not a private network, so hosts there could not be reached during the run; accepted is \
+             one such as 10.94.0.0/16"
+                .to_owned()
+        }
+        Config { source: Some(source), .. } => {
+            format!("--source-ip {source} is for kernel sockets; accepted is --source-net")
+        }
+        Config { processes: Processes::Pair, .. } => {
+            "its connections cannot change their process; accepted is --client s-client or closed".to_owned()
+        }
+        Config { threads, populations, processes, .. } if matches!(link, Link::AfXdp(_)) => {
+            let one_process = matches!(processes, Processes::Auto | Processes::Count(NonZeroU32::MIN));
+            if threads.get() == 1 && populations.is_empty() && one_process {
+                return Ok(());
+            }
+            format!("--link {link} has one thread; leave out --threads, --processes and --population")
+        }
+        _ => return Ok(()),
+    };
+    Err(LoadError::Stack { stack: "user", why })
 }
 
 pub(super) fn check_populations(config: &Config) -> Result<(), LoadError> {

@@ -4,11 +4,20 @@
 mod identity;
 
 use super::*;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
 use identity::{Identity, identity};
 use rustls::{ServerConnection, StreamOwned};
+
+use crate::config::Close;
+use crate::sources::Sources;
+use crate::transport::KernelSockets;
+
+fn sockets() -> KernelSockets {
+    KernelSockets::new("127.0.0.1:1".parse().unwrap(), Sources::new(None, 0, Close::Fin)).unwrap()
+}
 
 fn trusting(identity: &Identity, resume: bool) -> Tls {
     let trust = Trust::Roots(identity.pem.path().to_owned());
@@ -29,17 +38,17 @@ fn ask(tls: &Tls, identity: &Identity) -> io::Result<(Handshake, Vec<u8>)> {
         stream.flush()
     });
     let socket = OwnedFd::from(ours);
-    let mut connection = TlsConnection::new(tls);
+    let (mut connection, mut transport) = (TlsConnection::new(tls), sockets());
     let exchange = || -> io::Result<(Handshake, Vec<u8>)> {
-        assert_eq!(connection.send(&socket, b"hello")?, 5);
+        assert_eq!(connection.send(&mut transport, &socket, b"hello")?, 5);
         let (mut handshake, mut got) = (None, Vec::new());
         let mut buffer = [0; 1024];
         loop {
-            let received = connection.receive(&socket, &mut buffer);
+            let received = connection.receive(&mut transport, &socket, &mut buffer).map(<[u8]>::to_vec);
             handshake = handshake.or(connection.handshake_ended());
             match received {
-                Ok(0) => return Ok((handshake.unwrap(), got)),
-                Ok(count) => got.extend_from_slice(&buffer[..count]),
+                Ok(bytes) if bytes.is_empty() => return Ok((handshake.unwrap(), got)),
+                Ok(bytes) => got.extend(bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
@@ -76,7 +85,7 @@ fn a_socket_that_is_not_connected_takes_nothing() {
     let socket =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
     let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
-    assert!(TlsConnection::new(&anybody).send(&socket, b"hello").is_err());
+    assert!(TlsConnection::new(&anybody).send(&mut sockets(), &socket, b"hello").is_err());
 }
 
 #[test]

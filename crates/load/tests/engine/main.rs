@@ -5,6 +5,7 @@ mod identity;
 mod populations;
 mod retries;
 mod servers;
+mod stacks;
 mod tls;
 
 use std::num::NonZeroU32;

@@ -240,6 +240,7 @@ fn ended_as(name: &str) -> String {
             "got no connection in time (SYNs dropped: the accept queue or the SYN queue is full)".to_owned()
         }
         Some(Outcome::ResponseTimeout) => "got a connection and no reply in time".to_owned(),
+        Some(Outcome::Dropped) => "got a connection that the server had dropped".to_owned(),
         Some(Outcome::Reset) => "were reset or cut off".to_owned(),
         Some(Outcome::Refused) => "were refused a connection".to_owned(),
         Some(Outcome::Shed) => "were turned away with 503".to_owned(),

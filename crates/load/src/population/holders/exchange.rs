@@ -1,9 +1,8 @@
 //! One connection's bytes: sent and read at the client's pace, and how it ends.
 
-use std::os::fd::AsFd;
+use std::io;
 
 use base::{Clock, Key, Nanos};
-use dispatch::Interest;
 use http1::client::Reply;
 use record::Outcome;
 
@@ -12,6 +11,7 @@ use crate::engine::connect_failure;
 use crate::population::Manner;
 use crate::receive::{Received, receive};
 use crate::recorder::Correct;
+use crate::transport::Transport;
 
 /// How many bytes a slow client moves at a time, and how long that is to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +29,14 @@ impl Pace {
     }
 }
 
-impl<C: Clock> Holders<'_, C> {
+impl<C: Clock, T: Transport> Holders<'_, C, T> {
     /// A connecting socket has something to say.
     pub(super) fn connected(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        match rustix::net::sockopt::socket_error(&connection.wire) {
-            Ok(Ok(())) => {}
-            Ok(Err(errno)) | Err(errno) => return self.end(key, connect_failure(&errno.into()), now),
+        match self.transport.established(&connection.wire.socket) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => return self.end(key, connect_failure(&error), now),
         }
         let length = self.settings.workload.bytes(connection.request, true).len();
         (connection.phase, connection.rest) = match self.manner {
@@ -43,14 +44,14 @@ impl<C: Clock> Holders<'_, C> {
             Manner::Idle { half_request: true } => (Phase::Sending, 0..length / 2),
             _ => (Phase::Sending, 0..length),
         };
-        if let Err(error) = connection.wire.greet() {
+        if let Err(error) = connection.wire.greet(&mut self.transport) {
             return self.end(key, connect_failure(&error), now);
         }
         connection.heard = now;
         self.pending -= 1;
         let connect = now.saturating_sub(connection.began);
         self.books.established(connect, connection.account.measured());
-        self.dispatcher.register(connection.wire.as_fd(), key.into(), Interest::Read);
+        self.transport.watch(&connection.wire.socket, key, false);
         self.wake_at(key, Nanos::MAX);
         self.send(key, now);
     }
@@ -65,7 +66,7 @@ impl<C: Clock> Holders<'_, C> {
         if !connection.rest.is_empty() {
             let bytes = &self.settings.workload.bytes(connection.request, true)[connection.rest.clone()];
             let bytes = &bytes[..bytes.len().min(portion.bytes)];
-            match connection.wire.send(bytes) {
+            match connection.wire.send(&mut self.transport, bytes) {
                 Ok(sent) => connection.rest.start += sent,
                 Err(_) => return self.end(key, Outcome::Reset, now),
             }
@@ -90,7 +91,7 @@ impl<C: Clock> Holders<'_, C> {
         self.books.recorder.sent(now);
         if let Manner::SlowRead { bytes_per_s } = self.manner {
             // It is looked at by the clock alone: what waits in the socket is no news.
-            self.dispatcher.deregister(connection.wire.as_fd());
+            self.transport.unwatch(&connection.wire.socket);
             self.wake_at(key, now + Pace::new(bytes_per_s.get()).every);
         } else {
             self.wake_at(key, now + self.settings.request_timeout);
@@ -106,7 +107,7 @@ impl<C: Clock> Holders<'_, C> {
         };
         let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
         let Connection { wire, reader, hasher, .. } = &mut *connection;
-        match receive(wire, reader, hasher, &mut self.scratch[..room]) {
+        match receive(&mut self.transport, wire, reader, hasher, &mut self.scratch[..room]) {
             Received::Over(outcome) => return self.end(key, outcome, now),
             Received::Reply(reply) => return self.replied(key, &reply, now),
             Received::Part(_) => connection.heard = now,
@@ -114,7 +115,9 @@ impl<C: Clock> Holders<'_, C> {
         }
         let silent_at = connection.heard + self.settings.request_timeout;
         if connection.phase == Phase::Reading && now >= silent_at {
-            return self.end(key, Outcome::ResponseTimeout, now);
+            let has_it = self.transport.is_acknowledged(&connection.wire.socket);
+            let outcome = if has_it { Outcome::ResponseTimeout } else { Outcome::Dropped };
+            return self.end(key, outcome, now);
         }
         match slow {
             Some(pace) => {
@@ -150,7 +153,7 @@ impl<C: Clock> Holders<'_, C> {
     /// The connection is over, and its client comes back.
     pub(super) fn end(&mut self, key: Key, outcome: Outcome, now: Nanos) {
         let Some(connection) = self.connections.remove(key) else { return };
-        self.dispatcher.closing(connection.wire.as_fd());
+        self.transport.close(connection.wire.socket);
         self.pending -= usize::from(connection.phase == Phase::Connecting);
         self.end_account(connection.account, outcome);
         self.come_back(outcome, now);

@@ -1,0 +1,60 @@
+//! The links of a run over TCP in user space: one for each thread of this process.
+//!
+//! They are opened before the run begins, because a device takes some milliseconds. The kernel removes what they
+//! set up when this process ends, however it ends.
+
+use std::collections::BTreeMap;
+
+use base::RealClock;
+use usertcp::SourceNet;
+use usertcp::link::{AfXdp, Tun};
+
+use crate::LoadError;
+use crate::config::{Link, Stack};
+use crate::parts::Share;
+use crate::preflight::Plan;
+
+/// A link of either kind.
+pub(crate) enum AnyLink {
+    /// Over a TUN device.
+    Tun(Box<Tun>),
+    /// Over AF_XDP sockets.
+    AfXdp(Box<AfXdp>),
+}
+
+/// The links of this process that no thread has taken yet, by the number of the thread in the whole run.
+#[derive(Default)]
+pub(crate) struct Links(BTreeMap<u32, (AnyLink, SourceNet)>);
+
+impl Links {
+    /// Opens a link for each thread of a process's share; none where the run is over kernel sockets.
+    ///
+    /// # Errors
+    /// No right to make a link, a source net that belongs to somebody, a server that the link does not lead to.
+    pub fn open(plan: &Plan, share: Share) -> Result<Links, LoadError> {
+        let Stack::User { link, .. } = &plan.config.stack else { return Ok(Links::default()) };
+        let net = plan.source_net();
+        let server = plan.target.ip();
+        let threads = plan.threads_of(share);
+        let mut links = BTreeMap::new();
+        for thread in threads {
+            let part = net
+                .share(thread, plan.threads_in_all())
+                .map_err(|error| LoadError::Stack { stack: "user", why: error.to_string() })?;
+            let opened = match link {
+                Link::Tun => AnyLink::Tun(Box::new(Tun::open(server, part)?)),
+                Link::AfXdp(interface) => {
+                    let owned = plan.config.own_this_server;
+                    AnyLink::AfXdp(Box::new(AfXdp::open(interface, server, part, owned, &RealClock::new())?))
+                }
+            };
+            links.insert(thread, (opened, part));
+        }
+        Ok(Links(links))
+    }
+
+    /// Takes the link of a thread, and the addresses of its connections; `None` over kernel sockets.
+    pub fn take(&mut self, thread: u32) -> Option<(AnyLink, SourceNet)> {
+        self.0.remove(&thread)
+    }
+}

@@ -1,0 +1,257 @@
+//! The same engine over TCP in user space, in a network namespace of its own. Where this machine allows no
+//! namespace or no TUN device, the tests say so on stdout and pass.
+
+use std::num::NonZeroU32;
+
+use load::{LinkError, LoadError, Stack};
+use record::Population;
+use sys::netlink::Route;
+use sys::netns::NetworkNamespace;
+
+use super::*;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// The SHA-256 of three million times the letter a.
+const DIGEST: &str = "2a152c894398719c0570f83fac34ac03a0f6e8e474b995c2403aa5434f7b9dd4";
+
+fn user() -> Stack {
+    Stack::User { link: load::Link::Tun, net: None }
+}
+
+/// Runs a test in a namespace with its loopback link up.
+fn in_namespace(test: impl FnOnce() + Send) {
+    let namespace = match NetworkNamespace::create() {
+        Ok(namespace) => namespace,
+        Err(error) => return println!("skipped: no network namespaces here: {error}"),
+    };
+    let entered = namespace.enter(|| {
+        Route::open().unwrap().set_up(1).unwrap();
+        test();
+    });
+    entered.unwrap();
+}
+
+/// Carries out a run over TCP in user space; `None`, and printed, where this machine has no TUN device.
+fn over_user_tcp(config: &Config) -> Option<LoadResult> {
+    let plan = load::prepare(Config { stack: user(), ..config.clone() }).unwrap();
+    match load::run(&plan, &mut |_: &Snapshot<'_>| {}, &Stop::new()) {
+        Ok(result) => {
+            result.balance().unwrap();
+            Some(result)
+        }
+        Err(LoadError::Link(LinkError::System { operation, source })) => {
+            println!("skipped: cannot {operation}: {source}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Has all sessions begin long before the run ends, so that no timing decides which requests are in its books.
+fn all_at_the_beginning(config: Config) -> Config {
+    let arrivals = "steps:400x200ms,0x1h".parse().unwrap();
+    let client = Client::SClient { rate: PerSecond(1.0), arrivals, sockets: Sockets::Auto };
+    Config { client, warmup: Nanos::ZERO, duration: Nanos::SECOND, ..config }
+}
+
+/// The same run over both has the same books, as far as they do not depend on time.
+fn compare(config: &Config) {
+    let kernel = run(config.clone());
+    let Some(user) = over_user_tcp(config) else { return };
+    assert_eq!(user.offered, kernel.offered);
+    assert_eq!(user.outcomes, kernel.outcomes);
+    assert_eq!(user.statuses, kernel.statuses);
+    assert_eq!(user.in_flight_at_end, kernel.in_flight_at_end);
+    assert_eq!(user.connections.attempted, kernel.connections.attempted);
+    assert_eq!(user.connections.established, kernel.connections.established);
+    assert_eq!(user.latency_intended_ns.unanswered, kernel.latency_intended_ns.unanswered);
+}
+
+#[test]
+fn both_stacks_have_the_same_ledger_for_a_connection_a_request() {
+    in_namespace(|| {
+        let mut poisson = config(&Server::replying(OK));
+        let arrivals = Process::Poisson;
+        poisson.client = Client::SClient { rate: PerSecond(800.0), arrivals, sockets: Sockets::Auto };
+        compare(&poisson);
+        poisson.close = Close::Reset;
+        compare(&poisson);
+    });
+}
+
+#[test]
+fn both_stacks_have_the_same_ledger_for_sessions() {
+    in_namespace(|| {
+        let mut sessions = all_at_the_beginning(config(&Server::replying(OK)));
+        sessions.requests_per_connection = Some("1..9".parse().unwrap());
+        sessions.threads = NonZeroU32::new(3).unwrap();
+        compare(&sessions);
+    });
+}
+
+#[test]
+fn both_stacks_have_the_same_outcomes_of_servers_that_fail() {
+    in_namespace(|| {
+        compare(&config(&Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")));
+        compare(&config(&Server::replying(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")));
+        compare(&config(&Server::resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc")));
+        compare(&config(&Server::replying_once(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")));
+        compare(&config(&Server::replying_once(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc")));
+        compare(&config(&Server::replying(b"What?\r\n\r\n")));
+        let mut impatient = config(&Server::silent());
+        impatient.request_timeout = Nanos::from_millis(50);
+        compare(&impatient);
+    });
+}
+
+#[test]
+fn a_closed_port_refuses_tcp_in_user_space_too() {
+    in_namespace(|| {
+        let Some(result) = over_user_tcp(&config(&Server::closed())) else { return };
+        assert_all(&result, Outcome::Refused);
+        assert_eq!(result.verdict, Verdict::Unreachable);
+    });
+}
+
+/// The accept queue has room when the SYNs come, and none when the handshakes end.
+#[test]
+fn connections_that_the_server_dropped_are_told_from_unanswered_ones() {
+    in_namespace(|| {
+        let (server, backlog) = (Server::never_accepting(), 1);
+        let mut burst = config(&server);
+        // All sessions are due before the run begins its first turn.
+        let arrivals = "steps:100Mx1us,0x1h".parse().unwrap();
+        burst.client = Client::SClient { rate: PerSecond(1.0), arrivals, sockets: Sockets::Auto };
+        burst.warmup = Nanos::ZERO;
+        burst.request_timeout = Nanos::from_millis(200);
+        let Some(result) = over_user_tcp(&burst) else { return };
+        println!("{:?}", result.outcomes);
+        assert!(result.outcomes.get(Outcome::Dropped) > 0, "{:?}", result.outcomes);
+        assert!(result.outcomes.get(Outcome::ResponseTimeout) <= backlog + 1, "{:?}", result.outcomes);
+    });
+}
+
+#[test]
+fn large_replies_come_whole_over_tcp_in_user_space() {
+    in_namespace(|| {
+        let reply: Vec<u8> =
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n", &[b'a'; 3_000_000][..]].concat();
+        let mut large = config(&Server::replying(reply.leak()));
+        large.client =
+            Client::SClient { rate: PerSecond(20.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+        large.expected.length = Some(3_000_000);
+        large.expected.digest = Some(format!("sha256:{DIGEST}").parse().unwrap());
+        compare(&large);
+    });
+}
+
+#[test]
+fn closed_clients_and_retries_work_over_tcp_in_user_space() {
+    in_namespace(|| {
+        let mut closed = config(&Server::replying(OK));
+        closed.client = Client::Closed { clients: NonZeroU32::new(8).unwrap() };
+        closed.requests_per_connection = Some("3".parse().unwrap());
+        let Some(result) = over_user_tcp(&closed) else { return };
+        assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
+        assert!(result.outcomes.get(Outcome::Ok) > 100);
+        let busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+        let mut retried = all_at_the_beginning(config(&Server::replying(busy)));
+        retried.retry = "fixed:1ms,2".parse().unwrap();
+        compare(&retried);
+    });
+}
+
+#[test]
+fn tls_is_spoken_over_tcp_in_user_space() {
+    in_namespace(|| {
+        let identity = identity::identity();
+        let server = Server::replying_over_tls(std::sync::Arc::clone(&identity.config), OK);
+        let mut secure = all_at_the_beginning(config(&server));
+        secure.urls = vec![server.secure_url()];
+        secure.tls.trust = load::Trust::Anybody;
+        secure.requests_per_connection = Some("3".parse().unwrap());
+        compare(&secure);
+    });
+}
+
+fn population<'a>(result: &'a LoadResult, name: &str) -> &'a Population {
+    &result.populations[name]
+}
+
+#[test]
+fn populations_are_held_over_tcp_in_user_space() {
+    in_namespace(|| {
+        let mut beside = config(&Server::replying(OK));
+        let names = ["idle:30", "idle:20,half-request", "hot:5", "slow-send:5,2KiB/s"];
+        beside.populations = names.iter().map(|name| name.parse().unwrap()).collect();
+        let Some(result) = over_user_tcp(&beside) else { return };
+        assert_all(&result, Outcome::Ok);
+        for (name, clients) in [("idle:30", 30), ("idle:20,half-request", 20)] {
+            let idle = population(&result, name);
+            assert_eq!((idle.open_at_end, idle.in_flight_at_end), (clients, clients), "{idle:?}");
+        }
+        for name in ["hot:5", "slow-send:5,2KiB/s"] {
+            let asking = population(&result, name);
+            assert!(asking.outcomes.get(Outcome::Ok) > 0, "{name}: {asking:?}");
+            assert_eq!(asking.outcomes.get(Outcome::Ok), asking.outcomes.total(), "{name}: {asking:?}");
+        }
+    });
+}
+
+/// A reply of 10 KB at 20 KB/s takes half a second; the server has long sent it to a client that reads at once.
+#[test]
+fn slow_readers_read_at_their_pace_over_tcp_in_user_space() {
+    in_namespace(|| {
+        let reply: Vec<u8> =
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n", &[b'a'; 10_000][..]].concat();
+        let mut slow = config(&Server::replying(reply.leak()));
+        slow.populations = vec!["slow-read:3,20000/s".parse().unwrap()];
+        slow.duration = Nanos::from_millis(1_500);
+        let Some(result) = over_user_tcp(&slow) else { return };
+        let readers = population(&result, "slow-read:3,20000B/s");
+        assert!(readers.outcomes.get(Outcome::Ok) >= 3, "{readers:?}");
+        assert_eq!(readers.outcomes.get(Outcome::Ok), readers.outcomes.total(), "{readers:?}");
+        assert!(readers.latency_intended_ns.answered.p50 >= 400_000_000, "{:?}", readers.latency_intended_ns);
+    });
+}
+
+#[test]
+fn a_run_leaves_no_device_and_no_route() {
+    in_namespace(|| {
+        let server = Server::replying(OK);
+        if over_user_tcp(&config(&server)).is_none() {
+            return;
+        }
+        let mut route = Route::open().unwrap();
+        assert!(route.link_index("inrush0").is_err());
+        let networks = route.networks("127.0.0.1".parse().unwrap()).unwrap();
+        assert!(!networks.contains(&("10.94.0.0".parse().unwrap(), 16)), "{networks:?}");
+    });
+}
+
+#[test]
+fn a_stack_refuses_settings_of_the_other() {
+    let refused = |change: fn(&mut Config), expected: &str| {
+        let mut config = config(&Server::closed());
+        config.stack = user();
+        change(&mut config);
+        let error = load::prepare(config).unwrap_err().to_string();
+        assert!(error.starts_with("--stack user: ") && error.contains(expected), "{error}");
+    };
+    refused(|config| config.source = Some("127.0.0.5".parse().unwrap()), "accepted is --source-net");
+    refused(|config| config.processes = load::Processes::Pair, "cannot change their process");
+    refused(
+        |config| {
+            config.stack = Stack::User { link: load::Link::Tun, net: Some("203.0.113.0/24".parse().unwrap()) }
+        },
+        "not a private network",
+    );
+    refused(
+        |config| {
+            config.stack = Stack::User { link: "af-xdp:eth0".parse().unwrap(), net: None };
+            config.threads = NonZeroU32::new(2).unwrap();
+        },
+        "one thread",
+    );
+}
