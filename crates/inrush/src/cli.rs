@@ -25,7 +25,7 @@ pub use habits::habit;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
 pub use load::{
-    Client, Close, HandshakeKind, LoadCommand, LoadCompareFlags, LoadCompareOutput, LoadFlags, Output,
+    Client, Close, HandshakeKind, LoadCommand, LoadCompareFlags, LoadCompareOutput, LoadFlags, Output, Stack,
     WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};

@@ -17,14 +17,15 @@ use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
-    Config, Expected, Form, LoadError, Observer, Part, Plan, Processes, Sockets, Stop, TlsOptions, Trust,
+    Config, Expected, Form, LinkError, LoadError, Observer, Part, Plan, Processes, Sockets, Stop, TlsOptions,
+    Trust,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
 use sys::process::Program;
 use sys::say;
 
-use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output};
+use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output, Stack};
 use crate::exit::Exit;
 use crate::output;
 use watch::{Line, Watcher};
@@ -41,6 +42,7 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if let Some(LoadCommand::Compare(flags)) = flags.command {
         return compare::run(&flags);
     }
+    check_stack(&flags)?;
     if flags.calibrate {
         return calibrate::run(&flags);
     }
@@ -59,8 +61,10 @@ fn plan(flags: LoadFlags) -> Result<(), Exit> {
 }
 
 fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
-    // It was measured with one loop.
-    let calibrated = (flags.client == Client::Open).then(|| calibrate::kept(flags.threads.get())).flatten();
+    // It was measured with one loop over kernel sockets.
+    let calibrated = (flags.client == Client::Open && flags.stack == Stack::Kernel)
+        .then(|| calibrate::kept(flags.threads.get()))
+        .flatten();
     let clean_rate = calibrated.map(|kept| PerSecond(kept.clean_per_s));
     ::load::prepare(Config { clean_rate, ..configuration(flags) }).map_err(exit)
 }
@@ -132,6 +136,19 @@ fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
     Err(Exit::Usage(format!("--rate {rate}: {why}")))
 }
 
+/// Settings of one TCP are not silently left out by the other.
+fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
+    let only_user = "is for TCP in user space; add --stack user";
+    match (flags.stack, &flags.link, &flags.source_net) {
+        (Stack::Kernel, Some(link), _) => Err(Exit::Usage(format!("--link {link} {only_user}"))),
+        (Stack::Kernel, _, Some(net)) => Err(Exit::Usage(format!("--source-net {net} {only_user}"))),
+        (Stack::User, ..) if flags.calibrate => Err(Exit::Usage(
+            "--calibrate measures the clean rate of kernel sockets; leave --stack user out".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// A pair is two processes, whatever else is asked for.
 fn check_processes(flags: &LoadFlags) -> Result<(), Exit> {
     match (flags.client, flags.processes) {
@@ -200,6 +217,12 @@ fn configuration(flags: LoadFlags) -> Config {
         tls: TlsOptions { trust, resume: flags.handshakes == HandshakeKind::Resumed },
         seed: flags.seed,
         source: flags.source_ip,
+        stack: match flags.stack {
+            Stack::Kernel => ::load::Stack::Kernel,
+            Stack::User => {
+                ::load::Stack::User { link: flags.link.unwrap_or_default(), net: flags.source_net }
+            }
+        },
         processes: match flags.client {
             Client::Pair => Processes::Pair,
             Client::Open | Client::Closed => flags.processes,
@@ -262,8 +285,12 @@ fn judge(result: &LoadResult) -> Result<(), Exit> {
 
 fn exit(error: LoadError) -> Exit {
     match error {
-        LoadError::Resolve { .. } => Exit::Unreachable(error.to_string()),
-        LoadError::System { .. } => Exit::Failed(error.to_string()),
+        LoadError::Resolve { .. } | LoadError::Link(LinkError::NoNeighbour { .. }) => {
+            Exit::Unreachable(error.to_string())
+        }
+        LoadError::System { .. } | LoadError::Link(LinkError::System { .. }) => {
+            Exit::Failed(error.to_string())
+        }
         _ => Exit::Usage(error.to_string()),
     }
 }

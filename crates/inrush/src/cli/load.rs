@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Body, Digest, Field, Length, Method, Part, Population, Process, Processes, Retry, Sockets, SourceRange,
-    Spec, Statuses, Think, Threshold, Url,
+    Body, Digest, Field, Length, Link, Method, Part, Population, Process, Processes, Retry, Sockets,
+    SourceNet, SourceRange, Spec, Statuses, Think, Threshold, Url,
 };
 use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
@@ -33,6 +33,15 @@ pub enum HandshakeKind {
     Resumed,
     /// Every handshake full, as of new visitors
     Full,
+}
+
+/// Implementations of TCP for the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stack {
+    /// Kernel sockets
+    Kernel,
+    /// TCP in user space, with no descriptors or ports; needs CAP_NET_ADMIN
+    User,
 }
 
 /// Ways to close a connection.
@@ -253,6 +262,21 @@ pub struct LoadFlags {
     /// Be one of the processes
     #[arg(long, hide = true)]
     pub part: Option<Part>,
+
+    /// TCP of the connections: kernel sockets, or in user space
+    ///
+    /// user makes a TUN device and a route for the run. It connects from thousands of addresses that the machine does not
+    /// own to a server on any address of this network namespace. Device and route vanish with the run.
+    #[arg(long, value_name = "STACK", default_value = "kernel", help_heading = GENERATOR)]
+    pub stack: Stack,
+
+    /// Link of --stack user: tun, or af-xdp:INTERFACE to a server behind that interface [default: tun]
+    #[arg(long, value_name = "LINK", help_heading = GENERATOR, hide_short_help = true)]
+    pub link: Option<Link>,
+
+    /// Source addresses of --stack user, which no other host has [default: 10.94.0.0/16 or fd94::/64]
+    #[arg(long, value_name = "NET", help_heading = GENERATOR, hide_short_help = true)]
+    pub source_net: Option<SourceNet>,
 
     /// Source addresses: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
     #[arg(long, value_name = "RANGE", help_heading = GENERATOR, hide_short_help = true)]

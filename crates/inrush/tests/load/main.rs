@@ -11,6 +11,7 @@ mod mistakes;
 mod pair;
 mod planning;
 mod processes;
+mod stacks;
 mod watching;
 
 use std::time::Duration;

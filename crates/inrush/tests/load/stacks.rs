@@ -1,0 +1,110 @@
+//! `inrush load --stack user` against `inrush serve`, in a network namespace. Where this machine allows no namespace or
+//! no TUN device, the tests say so on stdout and pass.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use sys::netlink::Route;
+use sys::netns::NetworkNamespace;
+use sys::process::find_program;
+
+use super::common::{Files, Server};
+use super::{PATIENCE, refused};
+
+/// Runs a test in a namespace with its loopback link up; children of the test start there too.
+fn in_namespace(test: impl FnOnce() + Send) {
+    let namespace = match NetworkNamespace::create() {
+        Ok(namespace) => namespace,
+        Err(error) => return println!("skipped: no network namespaces here: {error}"),
+    };
+    let entered = namespace.enter(|| {
+        Route::open().unwrap().set_up(1).unwrap();
+        test();
+    });
+    entered.unwrap();
+}
+
+/// The result of a run; `None`, and printed, where this machine has no TUN device.
+fn result(url: &str, flags: &[&str]) -> Option<Value> {
+    let always = ["load", url, "--duration=500ms", "--warmup=0", "--connect-timeout=5s", "--output=json"];
+    let run = Command::new(env!("CARGO_BIN_EXE_inrush")).args(always).args(flags).timeout(PATIENCE).assert();
+    let output = run.get_output();
+    if output.status.code() == Some(1) {
+        println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    // A busy machine makes the generator late, which is another exit code and the same books.
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{output:?}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn check_against_the_server(flags: &[&str]) {
+    in_namespace(|| {
+        let files = Files::new();
+        let mut server = Server::start(&files.path("/"), &[]);
+        let url = format!("http://{}{}", server.address, Files::SMALL.0);
+        let length = format!("--expect-length={}", Files::SMALL.1);
+        let Some(result) = result(&url, &[&["--stack=user", length.as_str()], flags].concat()) else {
+            return;
+        };
+        let offered = result["offered"].as_u64().unwrap();
+        assert!(offered > 0);
+        assert_eq!(result["outcomes"]["ok"], offered, "{result:#}");
+        assert_eq!(result["in_flight_at_end"], 0);
+        let attempted = result["connections"]["attempted"].as_u64().unwrap();
+        let status = server.eventually("closed", |status| status.connections() == 0);
+        assert_eq!(status.count("requests"), offered, "{status:?}");
+        assert_eq!(status.count("accepts"), attempted, "{status:?}");
+    });
+}
+
+#[test]
+fn the_ledger_equals_the_counters_of_the_server() {
+    check_against_the_server(&["--rate=2k", "--arrivals=poisson"]);
+}
+
+#[test]
+fn the_ledger_of_sessions_and_threads_equals_the_counters_of_the_server() {
+    check_against_the_server(&["--rate=400", "--requests-per-connection=1..9", "--threads=3"]);
+}
+
+#[test]
+fn without_the_right_to_make_a_device_the_user_is_told() {
+    let Some(setpriv) = find_program("setpriv") else { return println!("skipped: setpriv is not installed") };
+    let without = ["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_inrush")];
+    let run = Command::new(setpriv)
+        .args(without)
+        .args(["load", "http://127.0.0.1:9/", "--stack=user"])
+        .timeout(PATIENCE)
+        .assert();
+    let output = run.get_output();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.starts_with("setpriv") {
+        return println!("skipped: {said}");
+    }
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("CAP_NET_ADMIN") || said.contains("/dev/net/tun"), "{said}");
+}
+
+#[test]
+fn settings_of_one_stack_are_not_left_out_by_the_other() {
+    let url = "http://127.0.0.1:9/";
+    refused(&["load", url, "--link=tun"], 2, &["--link tun", "add --stack user"]);
+    refused(
+        &["load", url, "--source-net=10.95.0.0/16"],
+        2,
+        &["--source-net 10.95.0.0/16", "add --stack user"],
+    );
+    refused(
+        &["load", url, "--stack=user", "--link=dpdk"],
+        2,
+        &["'dpdk' is not a link: tun, or af-xdp:INTERFACE"],
+    );
+    refused(&["load", url, "--stack=user", "--source-ip=127.0.0.2"], 2, &["accepted is --source-net"]);
+    refused(&["load", url, "--stack=user", "--client=s-client-pair"], 2, &["cannot change their process"]);
+    refused(&["load", "--calibrate", "--stack=user"], 2, &["leave --stack user out"]);
+    refused(
+        &["load", "http://192.0.2.1/", "--i-own-this-server", "--stack=user"],
+        2,
+        &["192.0.2.1 is no address of this network namespace"],
+    );
+}
