@@ -49,6 +49,7 @@ pub(crate) fn run(
     stop: &Stop,
 ) -> Result<LoadResult, LoadError> {
     let (ours, theirs) = handover::pair().map_err(LoadError::system("a socket to the handler"))?;
+    sys::descriptors::make_room(u64::MAX);
     let origin = sys::clock::monotonic() + HEAD_START;
     let part = Part::handler(theirs.as_raw_fd(), origin);
     let started = program(part).inheriting(&[theirs.as_fd()]).start();

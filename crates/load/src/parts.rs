@@ -24,6 +24,7 @@ use std::thread;
 use base::{Clock, Nanos, RealClock};
 use record::LoadResult;
 use serde::{Deserialize, Serialize};
+use sys::descriptors;
 use sys::process::{Child, Program};
 
 use crate::LoadError;
@@ -151,6 +152,7 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
     let mut hear = |told| write(&Line::Told(Box::new(told)));
     let reports = match part.role {
         Role::Share(share) => {
+            descriptors::make_room(u64::MAX);
             let links = Links::open(plan, share)?;
             carry_out(plan, share, start, links, None, &|| stop.is_requested(), &mut hear)?
         }

@@ -40,6 +40,8 @@ const PATIENCE: Nanos = Nanos::SECOND;
 /// [`LoadError::System`], for what the generator itself needs of the machine. What the target does is
 /// in the result.
 pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<LoadResult, LoadError> {
+    // Both may take longer than the head start.
+    descriptors::make_room(u64::MAX);
     let links = Links::open(plan, Share::ALL)?;
     let clock = RealClock::new();
     let start = Start { clock, origin: clock.now() + HEAD_START };
@@ -99,7 +101,6 @@ pub(crate) fn carry_out(
     should_stop: &(dyn Fn() -> bool + Sync),
     hear: &mut dyn FnMut(Told),
 ) -> Result<Reports, LoadError> {
-    descriptors::make_room(u64::MAX);
     let count = plan.lanes();
     let lanes = share.range(count).map(Member::Lane);
     let populations = plan.config.populations.iter().enumerate();
