@@ -126,6 +126,8 @@ where
             Batch::Serial => thread.serve_serially(taken),
             Batch::Interleaved => thread.serve_interleaved(taken),
         }
+        // Connections whose requests are there already would keep the processor from events, timers and the stop.
+        thread.let_others_run();
     }
 }
 
