@@ -70,6 +70,13 @@ fn announce(server: &Server, root: &Path, index: &str) {
             shown.display()
         );
     }
+    if let Some(overload) = server.overload() {
+        let (target, hook) = (overload.target(), overload.hook());
+        say!("overload control: connections wait about {target} at most, or are refused by the {hook}");
+        if let Some(failure) = overload.failure() {
+            say!("inrush: {failure}, so that only the backlog bounds the accept queue");
+        }
+    }
     if let Some(address) = server.admin_address() {
         say!("admin on {address}");
     }
@@ -247,6 +254,8 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         cpus: flags.cpus.map(|list| list.0).unwrap_or_default(),
         max_connections: flags.max_connections as usize,
         backlog: flags.backlog,
+        overload: flags.overload,
+        queue_target: flags.queue_target,
         burn: flags.burn,
         admin: flags.admin.map(|address| AdminSettings { address, hosts: flags.admin_host, token: None }),
         http: http1::server::Settings {

@@ -84,12 +84,17 @@ impl QueueControl {
 
     /// Whether it is time for a tick.
     pub fn due(&self, now: Nanos) -> bool {
-        now >= self.controller.due()
+        now >= self.due_at()
+    }
+
+    /// When it is time for a tick.
+    pub fn due_at(&self) -> Nanos {
+        self.controller.due()
     }
 
     /// When a loop must wake up for a tick although nothing happens; never while everything is admitted.
     pub fn wakes_at(&self) -> Option<Nanos> {
-        (self.decision().state == State::Shedding).then(|| self.controller.due())
+        (self.decision().state == State::Shedding).then(|| self.due_at())
     }
 
     /// The decision in force.

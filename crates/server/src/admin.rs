@@ -17,6 +17,7 @@ use crate::access_log::LogSender;
 use crate::aside::{Totals, answer, not_allowed};
 use crate::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
 use crate::kernel_cache::SharedCache;
+use crate::overload_control::{Overload, QueueFigures};
 
 const HELP: &str = "GET /status\nGET /metrics\nGET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n";
 
@@ -36,6 +37,8 @@ pub struct Admin {
     pub log: Option<LogSender>,
     /// For its totals, which no loop has.
     pub kernel_cache: Option<SharedCache>,
+    /// For what it does about overload.
+    pub overload: Option<Overload>,
     /// For the uptime.
     pub clock: RealClock,
     /// What became of those who asked.
@@ -70,6 +73,14 @@ struct Queue {
     drops: u32,
 }
 
+/// Overload control and its accept queues.
+#[derive(Serialize)]
+struct OverloadStatus {
+    hook: &'static str,
+    queue_target_s: f64,
+    queues: Vec<QueueFigures>,
+}
+
 #[derive(Serialize)]
 struct StatusPage {
     version: &'static str,
@@ -79,6 +90,8 @@ struct StatusPage {
     accept_limit: String,
     #[serde(flatten)]
     total: Figures,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overload: Option<OverloadStatus>,
     loops: Vec<Figures>,
 }
 
@@ -131,6 +144,11 @@ impl Admin {
             uptime_s: (self.clock.now() - self.started).as_secs_f64(),
             accept_limit: self.limit.get().to_string(),
             total: Figures::from(&self.total(&loops)),
+            overload: self.overload.as_ref().map(|overload| OverloadStatus {
+                hook: overload.hook(),
+                queue_target_s: overload.target().as_secs_f64(),
+                queues: overload.figures(self.clock.now()),
+            }),
             loops: loops.iter().map(Figures::from).collect(),
         };
         let mut text = serde_json::to_string_pretty(&page).expect("figures are JSON");
@@ -139,7 +157,8 @@ impl Admin {
     }
 
     fn metrics(&self) -> Response<Arc<OwnedFd>> {
-        let page = metrics::page(&self.total(&self.loops()), self.limit.get());
+        let queues = self.overload.as_ref().map(|overload| overload.figures(self.clock.now()));
+        let page = metrics::page(&self.total(&self.loops()), self.limit.get(), &queues.unwrap_or_default());
         answer(Status::OK, "text/plain; version=0.0.4; charset=utf-8", page)
     }
 

@@ -16,7 +16,7 @@ pub(crate) use amped::HelperCounts;
 
 use base::Limit;
 
-use crate::choices::{Choice, SmpedSettings};
+use crate::choices::{Choice, SmpedSettings, Switch};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
@@ -86,6 +86,7 @@ impl Architecture {
             (Choice::Helpers, config.helpers.map(|helpers| helpers.to_string())),
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
             (Choice::Seda, config.seda.map(|seda| seda.to_string())),
+            (Choice::Overload, asked_for_control(config)),
         ];
         for (choice, value) in given {
             let Some(value) = value.filter(|_| !self.uses.contains(&choice)) else { continue };
@@ -97,6 +98,12 @@ impl Architecture {
         }
         Ok(())
     }
+}
+
+/// What of overload control was asked for.
+fn asked_for_control(config: &ServeConfig) -> Option<String> {
+    let on = config.overload.filter(|switch| *switch == Switch::On);
+    on.map(|on| on.to_string()).or_else(|| config.queue_target.map(|target| target.to_string()))
 }
 
 fn users(choice: Choice) -> String {

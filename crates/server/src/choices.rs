@@ -89,6 +89,16 @@ named! {
     }
 }
 
+named! {
+    /// Whether something is done.
+    Switch {
+        /// It is.
+        On = "on",
+        /// It is not.
+        Off = "off",
+    }
+}
+
 /// How many processes wait in reserve: Apache's MinSpareServers and MaxSpareServers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spares {
@@ -182,6 +192,8 @@ pub enum Choice {
     Seda,
     /// `--kernel-cache`
     KernelCache,
+    /// `--overload on` and `--queue-target`
+    Overload,
 }
 
 impl Choice {
@@ -199,6 +211,7 @@ impl Choice {
             Choice::Helpers => "--helpers",
             Choice::Seda => "--seda",
             Choice::KernelCache => "--kernel-cache",
+            Choice::Overload => "--overload and --queue-target",
         }
     }
 
@@ -218,6 +231,7 @@ impl Choice {
             Choice::KernelCache => {
                 "cannot tell how long a connection has been idle that the kernel answers on"
             }
+            Choice::Overload => "has controllers of its own",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::{Limit, Nanos};
 
 use crate::aside::{AdminAddress, Token};
-use crate::choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Threads, Wake};
+use crate::choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake};
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,11 @@ pub struct ServeConfig {
     pub max_connections: usize,
     /// The length of the kernel's accept queue.
     pub backlog: u32,
+    /// Whether connections are refused that could not be served in time; `None` selects the architecture's default, which
+    /// is on, or controllers of its own.
+    pub overload: Option<Switch>,
+    /// The target delay of overload control, 1 ms or more; `None` selects 20 ms.
+    pub queue_target: Option<Nanos>,
     /// CPU time spent on each request, for experiments.
     pub burn: Nanos,
     /// Where /status, /metrics and /accept-limit are served, and to whom.

@@ -1,8 +1,8 @@
 //! Listening sockets.
 //!
-//! One queue, or one a loop with SO_REUSEPORT. SO_REUSEPORT would also let a second server of the same
-//! user share the port without a word, so an address is first bound without it, which fails where
-//! anybody else listens.
+//! One accept queue, or one for each loop. With several queues, or with overload control, listeners and sinks of an
+//! address form a SO_REUSEPORT group. SO_REUSEPORT would also let a second server of the same user share the port
+//! silently. A given port is therefore bound without SO_REUSEPORT first, which fails where anybody else listens.
 
 use std::io;
 use std::net::SocketAddr;
@@ -57,19 +57,21 @@ impl Listener {
     }
 }
 
-/// Binds and listens: `queues` sockets for the same address, each with its own accept queue. Accepted
-/// connections inherit TCP_NODELAY.
+/// Binds and listens: `queues` sockets for the same address, each with its own accept queue. In a `group`, which
+/// several are in any case, sinks can join them. Accepted connections inherit TCP_NODELAY.
 ///
 /// # Errors
 /// As bind(2) and listen(2): in use, not an address of this machine, no permission.
-pub fn listen(address: SocketAddr, backlog: u32, queues: usize) -> io::Result<Vec<Listener>> {
-    if queues == 1 {
-        return Ok(vec![listen_one(address, backlog, false)?]);
+pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> io::Result<Vec<Listener>> {
+    let group = group || queues > 1;
+    // The kernel chooses no port that anybody has, but would let a server of the same user share a given one.
+    if group && address.port() != 0 {
+        drop(bind(address, false)?);
     }
-    let alone = bind(address, false)?;
-    let address = local_address(&alone)?;
-    drop(alone);
-    (0..queues).map(|_| listen_one(address, backlog, true)).collect()
+    let first = listen_one(address, backlog, group)?;
+    let address = first.address;
+    let others = (1..queues).map(|_| listen_one(address, backlog, group));
+    std::iter::once(Ok(first)).chain(others).collect()
 }
 
 fn listen_one(address: SocketAddr, backlog: u32, shared: bool) -> io::Result<Listener> {
@@ -101,11 +103,12 @@ mod tests {
 
     #[test]
     fn several_queues_share_one_port_and_nobody_else_joins() {
-        let first = listen("127.0.0.1:0".parse().unwrap(), 16, 3).unwrap();
+        let first = listen("127.0.0.1:0".parse().unwrap(), 16, 3, false).unwrap();
         assert_eq!(first.len(), 3);
         assert!(first.iter().all(|listener| listener.address == first[0].address));
-        let error = listen(first[0].address, 16, 2).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert!(listen(first[0].address, 16, 1).is_err());
+        for (queues, group) in [(2, true), (1, true), (1, false)] {
+            let error = listen(first[0].address, 16, queues, group).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        }
     }
 }

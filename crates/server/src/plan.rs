@@ -2,16 +2,19 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use base::RealClock;
+use base::{Nanos, RealClock};
+use overload::hook::Routing;
 use rustix::process::{Signal, getpid, kill_process};
 use site::{Root, Site};
+use sys::socket::steer_by_cpu;
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::Wake;
+use crate::choices::{Switch, Wake};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
@@ -19,6 +22,7 @@ use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, Soc
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
 use crate::listener::{Listener, listen};
+use crate::overload_control::{AcceptControl, Overload};
 use crate::processes::ConfigText;
 use crate::refusals::Refusals;
 use crate::service::Costly;
@@ -40,6 +44,14 @@ pub struct LoopHandle {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// Listeners that one loop, or several threads or processes, accept from, with the control of their accept queue.
+pub struct Queue {
+    /// One for each address.
+    pub listeners: Vec<Listener>,
+    /// None where overload control is off.
+    pub control: Option<AcceptControl>,
+}
+
 /// What an architecture builds from.
 pub struct Plan {
     pub(super) config: ServeConfig,
@@ -51,6 +63,7 @@ pub struct Plan {
     refusals: Option<Refusals>,
     text: Option<ConfigText>,
     kernel_cache: OnceLock<SharedCache>,
+    overload: OnceLock<Overload>,
 }
 
 impl Plan {
@@ -76,6 +89,7 @@ impl Plan {
             refusals,
             text,
             kernel_cache: OnceLock::new(),
+            overload: OnceLock::new(),
             config,
         })
     }
@@ -174,14 +188,60 @@ impl Plan {
         self.kernel_cache.get()
     }
 
-    /// Listens on every address: `queues` sets of listeners, each with accept queues of its own.
+    /// The target delay of overload control; nothing while it is off.
+    fn queue_target(&self) -> Option<Nanos> {
+        let target = self.config.queue_target.unwrap_or(overload::Settings::default().target);
+        (self.config.overload != Some(Switch::Off)).then_some(target)
+    }
+
+    /// The overload control of this server; nothing where it is off.
+    pub fn overload(&self) -> Option<Overload> {
+        self.overload.get().cloned()
+    }
+
+    /// Listens on every address: `queues` accept queues, with overload control unless it is off. To be called once.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`]; [`ServeError::System`] where the kernel does not take the routing.
+    pub fn listen(&self, queues: usize, routing: Routing) -> Result<Vec<Queue>, ServeError> {
+        let target = self.queue_target();
+        let sets = self.listen_in(queues, target.is_some())?;
+        if let Routing::ByCpu(cpus) = &routing {
+            for listener in &sets[0] {
+                steer_by_cpu(listener.socket.as_fd(), cpus)
+                    .map_err(system("steer connections by processor"))?;
+            }
+        }
+        let mut controls = Vec::new();
+        if let Some(target) = target {
+            let overload;
+            (overload, controls) = Overload::control(target, self.config.backlog, &sets, routing);
+            self.overload.get_or_init(|| overload);
+        }
+        let controls = controls.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        Ok(sets.into_iter().zip(controls).map(|(listeners, control)| Queue { listeners, control }).collect())
+    }
+
+    /// Listens on every address once, with overload control unless it is off.
+    ///
+    /// # Errors
+    /// As [`Plan::listen`].
+    pub fn listen_once(&self) -> Result<Queue, ServeError> {
+        Ok(self.listen(1, Routing::Even)?.remove(0))
+    }
+
+    /// Listens on every address: `queues` sets of listeners that have no overload control.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
-    pub fn listen(&self, queues: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
+    pub fn listen_uncontrolled(&self, queues: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
+        self.listen_in(queues, false)
+    }
+
+    fn listen_in(&self, queues: usize, group: bool) -> Result<Vec<Vec<Listener>>, ServeError> {
         let mut sets: Vec<Vec<Listener>> = (0..queues).map(|_| Vec::new()).collect();
         for address in &self.config.listen {
-            let listeners = listen(*address, self.config.backlog, queues)
+            let listeners = listen(*address, self.config.backlog, queues, group)
                 .map_err(|cause| ServeError::Listen { address: *address, cause })?;
             for (set, listener) in sets.iter_mut().zip(listeners) {
                 set.push(listener);
@@ -195,20 +255,17 @@ impl Plan {
         Ok(sets)
     }
 
-    /// Starts a loop for each set of listeners, tied to a processor: in turn, where there are more loops than
+    /// Starts a loop for each accept queue, tied to a processor: in turn, where there are more loops than
     /// processors. They share one connection limit.
     ///
     /// # Errors
     /// [`ServeError`]: descriptors, threads.
-    pub fn start_loops<D: Discipline>(
-        &self,
-        sets: Vec<Vec<Listener>>,
-    ) -> Result<Vec<LoopHandle>, ServeError> {
-        let stops = sets.iter().map(|_| stop()).collect::<Result<Vec<_>, _>>()?;
+    pub fn start_loops<D: Discipline>(&self, queues: Vec<Queue>) -> Result<Vec<LoopHandle>, ServeError> {
+        let stops = queues.iter().map(|_| stop()).collect::<Result<Vec<_>, _>>()?;
         let shares = Share::among(self.config.max_connections, stops.clone());
-        let loops = sets.into_iter().zip(shares.into_iter().zip(stops)).enumerate();
-        let start = |(index, (listeners, (share, stop))): (usize, (Vec<Listener>, (Share, Stop)))| {
-            let parts = Parts { stop, ..self.parts(listeners, share)? };
+        let loops = queues.into_iter().zip(shares.into_iter().zip(stops)).enumerate();
+        let start = |(index, (queue, (share, stop))): (usize, (Queue, (Share, Stop)))| {
+            let parts = Parts { stop, ..self.parts(queue, share)? };
             let cpu = self.cpus[index % self.cpus.len()];
             start_readiness::<_, D>(format!("loop-{index}"), self.dispatch(), &[cpu], parts)
         };
@@ -219,13 +276,13 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
-    pub fn parts_alone(&self, listeners: Vec<Listener>) -> Result<Parts<Costly<Site>>, ServeError> {
-        self.parts(listeners, Share::alone(self.config.max_connections))
+    pub fn parts_alone(&self, queue: Queue) -> Result<Parts<Costly<Site>>, ServeError> {
+        self.parts(queue, Share::alone(self.config.max_connections))
     }
 
     /// The parts of a loop with a cache and counters of its own.
-    fn parts(&self, listeners: Vec<Listener>, share: Share) -> Result<Parts<Costly<Site>>, ServeError> {
-        self.parts_for(Listeners { listeners, acceptor: self.acceptor(share) })
+    fn parts(&self, queue: Queue, share: Share) -> Result<Parts<Costly<Site>>, ServeError> {
+        self.parts_for(Listeners::new(queue, self.acceptor(share)))
     }
 
     /// The same for a loop whose connections come from elsewhere.

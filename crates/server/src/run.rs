@@ -19,6 +19,7 @@ use crate::config::{AdminSettings, ServeConfig};
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
+use crate::overload_control::Overload;
 use crate::plan::{LoopHandle, Plan};
 use crate::processes::ConfigText;
 use crate::refusals::{self, Refusals};
@@ -40,6 +41,7 @@ pub struct Server {
     log: Option<(LogSender, LogEnd)>,
     /// Dropped last: connections that were answered on inside the kernel need the program until they end.
     kernel_cache: Option<(SharedCache, LoopHandle)>,
+    overload: Option<Overload>,
     live: Live,
 }
 
@@ -106,12 +108,17 @@ impl Server {
             settings: plan.settings(),
             text: plan.text(),
         };
-        Ok(Server { loops, refusals, admin, log, kernel_cache, live })
+        Ok(Server { overload: plan.overload(), loops, refusals, admin, log, kernel_cache, live })
     }
 
     /// The addresses that are listened on.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.loops.first().map_or(&[], |first| &first.addresses)
+    }
+
+    /// Its overload control; none where that is off, or the architecture has controllers of its own.
+    pub fn overload(&self) -> Option<&Overload> {
+        self.overload.as_ref()
     }
 
     /// The address of the admin interface.
@@ -240,6 +247,7 @@ fn start_admin(
         refusals: refusals.board.clone(),
         log: plan.log.clone(),
         kernel_cache: plan.kernel_cache().cloned(),
+        overload: plan.overload(),
         clock: RealClock::new(),
         totals: Arc::clone(&totals),
         started: RealClock::new().now(),

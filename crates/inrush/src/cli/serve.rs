@@ -66,6 +66,16 @@ fn some_bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
+/// A target delay that a loop can keep.
+fn queue_target(text: &str) -> Result<Nanos, String> {
+    match text.parse().map_err(|error: UnitError| error.to_string())? {
+        target if target < Nanos::MILLISECOND => {
+            Err("accepted are times from 1ms up, such as 20ms".to_owned())
+        }
+        target => Ok(target),
+    }
+}
+
 fn rt_fetch(text: &str) -> Result<RtFetch, String> {
     match text {
         "batch" => Ok(RtFetch::Batch),
@@ -157,6 +167,18 @@ pub struct ServeFlags {
     /// Maximum length of the kernel's accept queue
     #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..=65535))]
     pub backlog: u32,
+
+    /// Refuse connections that could not be served in time: on (default) or off
+    ///
+    /// While more clients come than the server can serve, the kernel drops their SYNs. seda has controllers of its own.
+    #[arg(long, value_name = "on|off")]
+    pub overload: Option<server::Switch>,
+
+    /// Wait in the accept queue that overload control aims at
+    ///
+    /// Default: 20ms. Shorter waits refuse more in bursts.
+    #[arg(long, value_name = "TIME", value_parser = queue_target)]
+    pub queue_target: Option<Nanos>,
 
     /// Address for /status, /metrics and /accept-limit
     ///

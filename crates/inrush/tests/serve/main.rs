@@ -12,6 +12,7 @@ mod faults;
 mod kernel_cache;
 mod logging;
 mod mistakes;
+mod overload;
 mod protocol;
 mod rereading;
 mod serving;

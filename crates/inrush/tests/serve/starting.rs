@@ -21,6 +21,7 @@ fn the_start_lines_have_the_address_and_the_url() {
             format!("listening on {}", server.address),
             format!("listening on {second}"),
             format!("serving {} at http://{}/ http://{second}/", files.root().display(), server.address),
+            "overload control: connections wait about 20ms at most, or are refused by the sink".to_owned(),
             format!("admin on {}", server.admin_address),
         ]
     );

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use base::Limit;
 
 use crate::counters::{Counters, StageFigures, WorkerFigures, meaning};
+use crate::overload_control::QueueFigures;
 
-/// The page of these totals.
-pub fn page(total: &Counters, accept_limit: Limit) -> String {
+/// The page of these totals, and of the accept queues under overload control.
+pub fn page(total: &Counters, accept_limit: Limit, queues: &[QueueFigures]) -> String {
     let mut page = Page(String::new());
     for (name, count) in total.named() {
         page.counter(name, meaning(name).unwrap_or_default().trim(), count);
@@ -40,7 +41,50 @@ pub fn page(total: &Counters, accept_limit: Limit) -> String {
     }
     workers(&mut page, &total.workers);
     stages(&mut page, total);
+    overload(&mut page, queues);
     page.0
+}
+
+/// A sample for each accept queue under overload control.
+fn overload(page: &mut Page, queues: &[QueueFigures]) {
+    type Value = fn(&QueueFigures) -> f64;
+    let families: [(&str, &str, &str, Value); 12] = [
+        ("shedding", "gauge", "1 while an accept queue refuses connections.", |queue| {
+            f64::from(u8::from(queue.is_shedding()))
+        }),
+        ("queued", "gauge", "Connections in an accept queue.", |queue| queue.queued.into()),
+        (
+            "service_rate_per_second",
+            "gauge",
+            "Service rate of an accept queue; NaN until it is known.",
+            |queue| queue.service_rate_per_s.unwrap_or(f64::NAN),
+        ),
+        ("offered_per_second", "gauge", "Arrivals, refused ones included, smoothed.", |queue| {
+            queue.offered_per_s
+        }),
+        ("queueing_delay_seconds", "gauge", "Connections in the queue over its service rate.", |queue| {
+            queue.queueing_delay_s
+        }),
+        ("wait_seconds", "gauge", "Estimated wait of a new connection for its first turn.", |queue| {
+            queue.wait_s
+        }),
+        ("turn_seconds", "gauge", "Longest turn of the loop since the last tick.", |queue| queue.turn_s),
+        ("share", "gauge", "Part of all SYNs that the hook admits.", |queue| queue.share),
+        ("backlog", "gauge", "Backlog in force.", |queue| queue.backlog.into()),
+        ("admitted_total", "counter", "Connections that entered an accept queue.", |queue| {
+            queue.admitted as f64
+        }),
+        ("refused_total", "counter", "SYNs that the hook refused.", |queue| queue.refused as f64),
+        ("dropped_total", "counter", "SYNs and ACKs dropped at a full accept queue.", |queue| {
+            queue.dropped as f64
+        }),
+    ];
+    for (name, kind, help, value) in families.into_iter().filter(|_| !queues.is_empty()) {
+        page.head(&format!("overload_{name}"), kind, help);
+        for (index, queue) in queues.iter().enumerate() {
+            page.sample(&format!("overload_{name}{{queue=\"{index}\"}}"), value(queue));
+        }
+    }
 }
 
 /// A sample for each worker that a dispatcher has.

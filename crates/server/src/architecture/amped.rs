@@ -59,7 +59,7 @@ pub const AMPED: Architecture = Architecture {
     summary: "one event loop, and helper processes that wait for the disk in its place",
     accept_limit: Limit::AtMost(10),
     descriptors: |config| config.site.cache.open_files + helpers(config) * DESCRIPTORS_PER_HELPER,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Helpers],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Helpers, Choice::Overload],
     start,
     work: Some(helper::work),
 };
@@ -79,9 +79,9 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         own_words: 0,
     };
     let fleet = Fleet::new(plan, role, Vec::new())?;
-    let listeners = plan.listen(1)?.remove(0);
-    let addresses = addresses(&listeners);
-    let mut parts = plan.parts_alone(listeners)?;
+    let queue = plan.listen_once()?;
+    let addresses = addresses(&queue.listeners);
+    let mut parts = plan.parts_alone(queue)?;
     parts.board = fleet.board();
     let (stop, board, dispatch) = (parts.stop.clone(), parts.board.clone(), plan.dispatch());
     let body = move || run(dispatch, fleet, parts);

@@ -42,7 +42,7 @@ pub const KNOT_C: Architecture = Architecture {
     summary: "user-level threads on one processor, a fixed number, each of which accepts",
     accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files,
-    uses: &[Choice::Dispatch, Choice::Batch],
+    uses: &[Choice::Dispatch, Choice::Batch, Choice::Overload],
     start: |plan| {
         let threads = plan.config().workers.unwrap_or(THREADS);
         start(plan, Form::Fixed { threads, batch: plan.config().batch.unwrap_or(Batch::Serial) })
@@ -55,7 +55,7 @@ pub const KNOT_A: Architecture = Architecture {
     summary: "user-level threads on one processor, one that accepts and one for each connection",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch],
+    uses: &[Choice::Dispatch, Choice::Overload],
     start: |plan| match plan.config().workers {
         None => start(plan, Form::Acceptor),
         Some(workers) => Err(ServeError::Setting {
@@ -74,9 +74,9 @@ enum Form {
 }
 
 fn start(plan: &Plan, form: Form) -> Result<Vec<LoopHandle>, ServeError> {
-    let listeners = plan.listen(1)?.remove(0);
-    let addresses = addresses(&listeners);
-    let parts = plan.parts_alone(listeners)?;
+    let queue = plan.listen_once()?;
+    let addresses = addresses(&queue.listeners);
+    let parts = plan.parts_alone(queue)?;
     let (stop, board) = (parts.stop.clone(), parts.board.clone());
     let (dispatch, cpu) = (plan.dispatch(), plan.cpus()[0]);
     let body = move || run_on(dispatch, parts, form);

@@ -53,7 +53,8 @@ use crate::driver::readiness::SocketService;
 use crate::driver::waiters::{Waiters, readable, sleep};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
-use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::overload_control::AcceptControl;
+use crate::plan::{LoopHandle, Plan, Queue, addresses, start_thread};
 use crate::processes::{Control, Event, Fleet, IDLE_FROM, Message, Reclaims, Role, Sent, Worker};
 use crate::service::{Costly, SharedSite};
 use crate::slots::Share;
@@ -75,9 +76,12 @@ const PATIENCE: Nanos = Nanos::SECOND;
 const DESCRIPTORS_PER_WORKER: usize = 2;
 
 /// The words of a worker in shared memory: since when its connection has been idle ([`IDLE_FROM`]), and when it took what
-/// it serves, in nanoseconds, or [`WAITS`]. Until it has begun, they are 0.
+/// it serves, in nanoseconds, or [`WAITS`]; connections that it took, and accepts that found the queue empty. Until it
+/// has begun, they are 0.
 const SINCE: usize = IDLE_FROM + 1;
-const WORDS: usize = SINCE + 1;
+const TAKEN: usize = SINCE + 1;
+const FOUND_EMPTY: usize = TAKEN + 1;
+const WORDS: usize = FOUND_EMPTY + 1;
 /// The worker waits for a connection.
 const WAITS: u64 = 1;
 
@@ -86,7 +90,7 @@ pub const MP: Architecture = Architecture {
     summary: "worker processes, one connection at a time each",
     accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files + most_workers(config) * DESCRIPTORS_PER_WORKER,
-    uses: &[Choice::Wake, Choice::Spares],
+    uses: &[Choice::Wake, Choice::Spares, Choice::Overload],
     start,
     work: Some(work),
 };
@@ -107,7 +111,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         });
     }
     let wake = plan.wake(MP.name, WAKES)?;
-    let listeners = plan.listen(1)?.remove(0);
+    let Queue { listeners, control } = plan.listen_once()?;
     let addresses = addresses(&listeners);
     let waiters = Waiters::new(wake, most, &listeners).map_err(system("make what workers wait by"))?;
     let inherited = to_inherit(&waiters, &listeners).map_err(system("share the listeners"))?;
@@ -136,6 +140,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         listeners,
         acceptor: plan.acceptor(Share::alone(usize::MAX)),
         reclaims: Reclaims::default(),
+        control,
         board: board.clone(),
         stop: stop.clone(),
         spares: config.spares.map(|spares| SpareServers::new(spares, most)),
@@ -160,6 +165,7 @@ struct Parent {
     /// For connections that no worker takes.
     acceptor: Acceptor,
     reclaims: Reclaims,
+    control: Option<AcceptControl>,
     board: Board,
     stop: Stop,
     spares: Option<SpareServers>,
@@ -176,11 +182,13 @@ impl Parent {
         }
         let mut look = clock.now() + LOOK_EVERY;
         let mut watch = full_pool::Watch::default();
+        self.control.iter().for_each(AcceptControl::watch_from_this_thread);
         while !self.stop.asked() {
             let now = clock.now();
             let full = watch.sleep(&self, now);
             let looks = self.spares.is_some().then_some(look);
-            let next = [self.fleet.due(), looks, full.until].into_iter().flatten().min();
+            let tick = self.control.as_ref().and_then(AcceptControl::watches_at);
+            let next = [self.fleet.due(), looks, full.until, tick].into_iter().flatten().min();
             let mut set = [self.stop.descriptor(), self.fleet.ready()].map(|ready| readable(&ready)).to_vec();
             let first_queue = set.len();
             if full.queues {
@@ -188,7 +196,9 @@ impl Parent {
             }
             sleep(&mut set, next.map(|next| next.saturating_sub(now)))?;
             self.attend()?;
+            self.tick(clock.now());
             if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
+                self.control.iter_mut().for_each(AcceptControl::stir);
                 watch.attend(&mut self, clock.now());
             }
             if clock.now() >= look {
@@ -197,6 +207,16 @@ impl Parent {
             }
         }
         self.end()
+    }
+
+    /// Controls the accept queue by what the workers have taken from it.
+    fn tick(&mut self, now: Nanos) {
+        let Some(control) = &mut self.control else { return };
+        let all = |word: usize| {
+            (0..self.fleet.places()).map(|place| self.fleet.own(place)[word].load(Ordering::Relaxed)).sum()
+        };
+        control.progress(all(TAKEN), all(FOUND_EMPTY));
+        control.tick(now, &self.listeners);
     }
 
     /// Takes in what has happened to workers.
@@ -248,6 +268,7 @@ impl Parent {
 
     /// Serves who waits in the queue by idle workers, refuses who comes later, and waits for all to end.
     fn end(mut self) -> io::Result<()> {
+        self.control.iter().for_each(AcceptControl::withdraw);
         let taken = self.take_the_queue();
         for listener in &*self.listeners {
             // Workers may be waiting on it, so that closing it would not end it.
@@ -319,6 +340,8 @@ fn bury(waiters: &Waiters, event: &Event) {
 
 /// A worker process: takes up to accept-limit connections, serves them in turn, and again.
 fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
+    // Not the short turns of the parent's thread.
+    let _ = sys::thread::set_slice(Nanos::ZERO);
     let mut inherited = std::mem::take(&mut worker.inherited).into_iter();
     let waiters = inherited.next().ok_or(ServeError::NoParent)?;
     let listeners = inherited.map(Listener::inherited).collect::<io::Result<Vec<_>>>();
@@ -330,7 +353,9 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let slot = Arc::clone(&worker.slot);
     let idle = IdleThreads::shown_to(move |from| slot.show_idle(from));
     let share = Share::alone(share);
-    let group = Group::among_processes(waiters, listeners, share.clone(), idle);
+    let slot = Arc::clone(&worker.slot);
+    let show_empty = move |count| slot.own()[FOUND_EMPTY].store(count, Ordering::Relaxed);
+    let group = Group::among_processes(waiters, listeners, share.clone(), idle, show_empty);
     let group = Arc::new(group.map_err(system("make an eventfd"))?);
     let service = Costly {
         site: SharedSite::of_one_thread(&worker.plan.root(), &config.site),
@@ -358,14 +383,17 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let acceptor = worker.plan.acceptor(share);
     let mut thread =
         AcceptingThread::new(serving, acceptor, worker.place).map_err(system("make an interest set"))?;
-    let says = |since| worker.slot.own()[SINCE].store(since, Ordering::Relaxed);
+    let says = |word: usize, value| worker.slot.own()[word].store(value, Ordering::Relaxed);
+    let mut taken = 0;
     loop {
-        says(WAITS);
+        says(SINCE, WAITS);
         let batch = thread.accept_n().map_err(system("wait for connections"))?;
         if batch.is_empty() {
             return Ok(());
         }
-        says(group.clock().now().0);
+        taken += batch.len() as u64;
+        says(TAKEN, taken);
+        says(SINCE, group.clock().now().0);
         thread.serving.serve(batch);
     }
 }

@@ -28,7 +28,7 @@ use base::Limit;
 use super::Architecture;
 use crate::accept::Acceptor;
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Choice, Threads, Wake};
+use crate::choices::{Choice, Switch, Threads, Wake};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
@@ -36,7 +36,7 @@ use crate::driver::blocking::Common;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::readiness::SocketService;
 use crate::error::{ServeError, system};
-use crate::plan::{EndsTheServer, LoopHandle, Plan, addresses, start_thread};
+use crate::plan::{EndsTheServer, LoopHandle, Plan, Queue, addresses, start_thread};
 use crate::service::{Costly, SharedSite};
 use crate::settings::LiveSettings;
 use crate::slots::Share;
@@ -53,7 +53,7 @@ pub const MT: Architecture = Architecture {
     summary: "kernel threads, one connection at a time each",
     accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files + pool(config) * descriptors_per_thread(config),
-    uses: &[Choice::Wake, Choice::Threads],
+    uses: &[Choice::Wake, Choice::Threads, Choice::Overload],
     start,
     work: None,
 };
@@ -93,7 +93,20 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         Threads::Pool => (pool(config), plan.wake(MT.name, WAKES)?),
         Threads::PerConnection => (1, Wake::All),
     };
-    let sets = plan.listen(if wake == Wake::Reuseport { acceptors } else { 1 })?;
+    let (sets, control) = match wake {
+        Wake::Reuseport => {
+            if config.overload != Some(Switch::Off) {
+                sys::say!(
+                    "inrush: overload control is off: with --wake reuseport each thread has an accept queue of its own"
+                );
+            }
+            (plan.listen_uncontrolled(acceptors)?, None)
+        }
+        _ => {
+            let Queue { listeners, control } = plan.listen_once()?;
+            (vec![listeners], control)
+        }
+    };
     let addresses = addresses(&sets[0]);
     let share = Share::alone(config.max_connections);
     let acceptor = plan.acceptor(share.clone());
@@ -124,7 +137,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         let ended = std::thread::scope(|scope| {
             let _guard = crew.group.abandoned_on_panic();
             let ended = crew.start(scope, threads, workers).and_then(|mut acceptor| {
-                crew.group.stop_when(&asked, &mut acceptor, drain_timeout, &crew.board)
+                crew.group.stop_when(&asked, &mut acceptor, control, drain_timeout, &crew.board)
             });
             if ended.is_err() {
                 crew.group.abandon();

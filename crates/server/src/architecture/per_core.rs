@@ -14,16 +14,13 @@
 //! kernel's work for it and ours are done in the same caches. The spread is then that of the network card's
 //! queues, which can be worse than a hash: one queue means one loop.
 
-use std::os::fd::AsFd;
-
 use base::Limit;
-use sys::socket::steer_by_cpu;
+use overload::hook::Routing;
 
 use super::{Architecture, with_a_cache_each};
 use crate::choices::{Choice, Wake};
 use crate::driver::readiness::ByPhases;
-use crate::error::{ServeError, system};
-use crate::listener::Listener;
+use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
 
 pub const PER_CORE: Architecture = Architecture {
@@ -31,7 +28,7 @@ pub const PER_CORE: Architecture = Architecture {
     summary: "one event loop per processor, pinned, each with its own queue",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Wake, Choice::KernelCache],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Wake, Choice::KernelCache, Choice::Overload],
     start,
     work: None,
 };
@@ -49,25 +46,17 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         });
     }
     let wake = plan.wake(PER_CORE.name, &[Wake::Reuseport, Wake::Steered])?;
-    let sets = plan.listen(loops)?;
     // One loop gets everything in any case.
-    if wake == Wake::Steered && loops > 1 {
-        steer(plan, &sets)?;
-    }
-    plan.start_loops::<ByPhases>(sets)
+    let routing = if wake == Wake::Steered && loops > 1 { by_cpu(plan, loops)? } else { Routing::Even };
+    plan.start_loops::<ByPhases>(plan.listen(loops, routing)?)
 }
 
 /// Has every loop's listeners get what its processor receives.
-fn steer(plan: &Plan, sets: &[Vec<Listener>]) -> Result<(), ServeError> {
-    let Some(cpus) = plan.cpus().get(..sets.len()) else {
-        return Err(ServeError::Setting {
-            setting: "--wake",
-            given: Wake::Steered.to_string(),
-            accepted: format!("it has one loop a processor, and {} loops are more than those", sets.len()),
-        });
-    };
-    for listener in &sets[0] {
-        steer_by_cpu(listener.socket.as_fd(), cpus).map_err(system("steer connections by processor"))?;
-    }
-    Ok(())
+fn by_cpu(plan: &Plan, loops: usize) -> Result<Routing, ServeError> {
+    let cpus = plan.cpus().get(..loops).ok_or_else(|| ServeError::Setting {
+        setting: "--wake",
+        given: Wake::Steered.to_string(),
+        accepted: format!("it has one loop a processor, and {loops} loops are more than those"),
+    })?;
+    Ok(Routing::ByCpu(cpus.to_vec()))
 }

@@ -49,7 +49,7 @@ pub const SEDA: Architecture = Architecture {
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
     plan.no_workers("seda's pools size themselves; --seda max-threads=N bounds them")?;
-    let listeners = plan.listen(1)?.remove(0);
+    let listeners = plan.listen_uncontrolled(1)?.remove(0);
     let addresses = addresses(&listeners);
     let pipeline = Pipeline::new(Parts {
         listeners,

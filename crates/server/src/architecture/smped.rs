@@ -61,7 +61,7 @@ pub const SMPED: Architecture = Architecture {
     summary: "a dispatcher, and worker processes with an event loop each",
     accept_limit: Limit::AtMost(10),
     descriptors: |config| config.site.cache.open_files + places(config) * DESCRIPTORS_PER_WORKER,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Smped, Choice::Schedule],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Smped, Choice::Schedule, Choice::Overload],
     start,
     work: Some(worker::work),
 };
@@ -81,8 +81,8 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.no_workers("smped has as many as it needs; --smped initial=N,p-min=N,p-max=N bounds them")?;
     let mut settings = config.smped.clone().unwrap_or_default();
     settings.c_max = settings.c_max.min(room_of_a_worker());
-    let listeners = plan.listen(1)?.remove(0);
-    let addresses = addresses(&listeners);
+    let queue = plan.listen_once()?;
+    let addresses = addresses(&queue.listeners);
     let role = Role {
         architecture: SMPED.name,
         noun: "worker",
@@ -101,7 +101,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let schedule = config.schedule.unwrap_or(Schedule::Smped);
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let parts = Parts {
-        listeners: Listeners { listeners, acceptor: plan.acceptor(Share::alone(usize::MAX)) },
+        listeners: Listeners::new(queue, plan.acceptor(Share::alone(usize::MAX))),
         pool: Pool::new(&settings, schedule, SEED, fleet.clock().now()),
         fleet,
         initial: settings.initial,

@@ -24,12 +24,12 @@ pub const SPED: Architecture = Architecture {
     summary: "one event loop on one processor",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::KernelCache],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::KernelCache, Choice::Overload],
     start,
     work: None,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.only_one_loop("sped")?;
-    plan.start_loops::<ByPhases>(plan.listen(1)?)
+    plan.start_loops::<ByPhases>(vec![plan.listen_once()?])
 }

@@ -32,12 +32,12 @@ pub const TUX: Architecture = Architecture {
     summary: "one event loop, which accepts only when nothing else is left",
     accept_limit: Limit::Infinite,
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::KernelCache],
+    uses: &[Choice::Dispatch, Choice::KernelCache, Choice::Overload],
     start,
     work: None,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.only_one_loop("tux")?;
-    plan.start_loops::<UntilEmpty>(plan.listen(1)?)
+    plan.start_loops::<UntilEmpty>(vec![plan.listen_once()?])
 }

@@ -53,7 +53,7 @@ impl AdminListener {
     pub fn open(address: &AdminAddress) -> io::Result<AdminListener> {
         let path = match address {
             AdminAddress::Internet(address) => {
-                let opened = internet::listen(*address, BACKLOG, 1)?.remove(0);
+                let opened = internet::listen(*address, BACKLOG, 1, false)?.remove(0);
                 let address = AdminAddress::Internet(opened.address);
                 return Ok(AdminListener { socket: opened.socket, address, file: None });
             }

@@ -38,6 +38,7 @@ use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::choices::Wake;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::listener::Listener;
+use crate::overload_control::AcceptControl;
 use crate::slots::Share;
 
 /// What the threads of a group share.
@@ -53,6 +54,12 @@ pub struct Group {
     free: AtomicUsize,
     /// When a thread last took a connection.
     last_taken: AtomicU64,
+    /// Connections taken so far, by all threads.
+    taken: AtomicU64,
+    /// Accepts that found an empty queue so far.
+    found_empty: AtomicU64,
+    /// Is told of each of them, where another process watches the queue.
+    show_empty: Option<Box<dyn Fn(u64) + Send + Sync>>,
     /// Tells the threads to stop, after the group's first thread was told.
     stop: Stop,
     drain_until: OnceLock<Nanos>,
@@ -73,7 +80,8 @@ impl Group {
         Group::waiting_by(waiters, listeners, addresses, share, IdleThreads::default())
     }
 
-    /// The group of a process that waits for the same listeners as others.
+    /// The group of a process that waits for the same listeners as others. `show_empty` is told how many accepts have found
+    /// the queue empty, each time that one does.
     ///
     /// # Errors
     /// No descriptor left.
@@ -82,9 +90,11 @@ impl Group {
         listeners: Vec<Listener>,
         share: Share,
         idle: IdleThreads,
+        show_empty: impl Fn(u64) + Send + Sync + 'static,
     ) -> io::Result<Group> {
         let addresses = listeners.len();
-        Group::waiting_by(waiters, listeners, addresses, share, idle)
+        let group = Group::waiting_by(waiters, listeners, addresses, share, idle)?;
+        Ok(Group { show_empty: Some(Box::new(show_empty)), ..group })
     }
 
     fn waiting_by(
@@ -103,6 +113,9 @@ impl Group {
             idle,
             free: AtomicUsize::new(0),
             last_taken: AtomicU64::new(clock.now().0),
+            taken: AtomicU64::new(0),
+            found_empty: AtomicU64::new(0),
+            show_empty: None,
             stop: Stop::new()?,
             drain_until: OnceLock::new(),
             leftover: Mutex::default(),
@@ -179,10 +192,12 @@ impl Group {
         &self,
         asked: &Stop,
         acceptor: &mut Acceptor,
+        mut control: Option<AcceptControl>,
         drain_timeout: Nanos,
         board: &Board,
     ) -> io::Result<()> {
-        self.watch(asked, acceptor, board)?;
+        self.watch(asked, acceptor, &mut control, board)?;
+        control.into_iter().for_each(|control| control.withdraw());
         let now = self.clock.now();
         let mut counters = Counters::default();
         self.listeners.iter().for_each(Listener::seal);
@@ -196,10 +211,18 @@ impl Group {
         Ok(())
     }
 
-    /// Wakes threads for connections, where they need somebody to, and sees to those that wait for a full pool. Blocks.
-    fn watch(&self, asked: &Stop, acceptor: &mut Acceptor, board: &Board) -> io::Result<()> {
+    /// Wakes threads for connections, where they need somebody to, sees to those that wait for a full pool, and controls
+    /// the accept queue. Blocks.
+    fn watch(
+        &self,
+        asked: &Stop,
+        acceptor: &mut Acceptor,
+        control: &mut Option<AcceptControl>,
+        board: &Board,
+    ) -> io::Result<()> {
         let mut pool = KernelPool { group: self, acceptor, board };
         let mut watch = full_pool::Watch::default();
+        control.iter().for_each(AcceptControl::watch_from_this_thread);
         while !asked.asked() {
             let now = self.clock.now();
             let next = watch.sleep(&pool, now);
@@ -209,13 +232,29 @@ impl Group {
             if next.queues {
                 set.extend(self.listeners.iter().map(|listener| readable(&listener.socket)));
             }
-            sleep(&mut set, next.until.map(|until| until.saturating_sub(now)))?;
+            let tick = control.as_ref().and_then(AcceptControl::watches_at);
+            let until = [next.until, tick].into_iter().flatten().min();
+            sleep(&mut set, until.map(|until| until.saturating_sub(now)))?;
+            if let Some(control) = control {
+                let count = |total: &AtomicU64| total.load(Ordering::Relaxed);
+                control.progress(count(&self.taken), count(&self.found_empty));
+                control.tick(self.clock.now(), &self.listeners);
+            }
             self.waiters.wake(&self.listeners, &pool.acceptor.limit)?;
             if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
+                control.iter_mut().for_each(AcceptControl::stir);
                 watch.attend(&mut pool, self.clock.now());
             }
         }
         Ok(())
+    }
+
+    /// An accept found the queue empty.
+    fn found_empty(&self) {
+        let count = self.found_empty.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(show) = &self.show_empty {
+            show(count);
+        }
     }
 
     fn stop_all(&self) {
@@ -363,7 +402,11 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             }
             let counts = &mut self.serving.common.get_mut().counts;
             let end = self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
+            if end == PhaseEnd::Empty {
+                group.found_empty();
+            }
             if !batch.is_empty() {
+                group.taken.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 group.last_taken.store(now.0, Ordering::Relaxed);
                 return Ok(batch);
             }

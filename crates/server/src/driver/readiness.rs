@@ -38,6 +38,7 @@ use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Sho
 use crate::access_log::LoopLog;
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY};
 use crate::idle::IdleList;
+use crate::overload_control::AcceptControl;
 use crate::settings::LiveSettings;
 pub use arrivals::{Arrivals, Listeners, News};
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
@@ -175,6 +176,10 @@ pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
     ready: Ready,
     /// When a loop that was told to stop ends in any case.
     drain_until: Option<Nanos>,
+    /// The turns of connections so far.
+    turns: u64,
+    /// When the phase under way began, for overload control.
+    phase_from: Nanos,
     discipline: PhantomData<D>,
 }
 
@@ -189,7 +194,7 @@ pub fn run<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals>(parts: Pa
         this.get_events()?;
         this.accept();
         this.give_way();
-        this.work();
+        this.work_phase();
         this.expire();
     }
     this.finish();
@@ -235,6 +240,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             paused_until: None,
             ready: Ready::default(),
             drain_until: None,
+            turns: 0,
+            phase_from: now,
             discipline: PhantomData,
             parts,
         })
@@ -251,6 +258,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.counts.waits += 1;
         self.dispatcher.wait(&mut self.events, timeout)?;
         self.now = self.clock.now();
+        self.phase_from = self.now;
         self.parts.settings.refresh();
         self.counts.events += self.events.len() as u64;
         self.unpublished |= !self.events.is_empty() || !self.ready.is_empty() || !self.unfinished.is_empty();
@@ -323,16 +331,30 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
 
     /// The second phase: takes connections from the queues, at most accept-limit in all.
     fn accept(&mut self) {
-        if self.ready.is_empty() || !self.accepting() || (D::UNTIL_EMPTY && !self.emptied) {
+        self.parts.arrivals.tick(self.now);
+        if !self.accepting() {
+            return;
+        }
+        if self.ready.is_empty() {
+            self.parts.arrivals.control().into_iter().for_each(AcceptControl::found_empty);
+            return;
+        }
+        if D::UNTIL_EMPTY && !self.emptied {
             return;
         }
         self.accept_phase(self.parts.arrivals.limit());
     }
 
     fn accept_phase(&mut self, limit: Limit) -> PhaseEnd {
+        self.lap();
         let mut ready = std::mem::take(&mut self.ready);
         let phase = ready.phase(limit, |index| self.look(index));
         self.ready = ready;
+        let took = self.lap();
+        if let Some(control) = self.parts.arrivals.control() {
+            control.accepted(phase.taken, phase.end);
+            control.accepting_took(phase.taken, took);
+        }
         self.parts.arrivals.count(&phase, &mut self.counts);
         // The end of a pause begins a phase too, without an event.
         self.unpublished = true;
@@ -415,7 +437,28 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         }
     }
 
-    /// The third phase: works on the connections that this get-events reported, and on those whose
+    /// The time since the last lap of this turn; 0 where nobody controls the accept queue.
+    fn lap(&mut self) -> Nanos {
+        if self.parts.arrivals.control().is_none() {
+            return Nanos::ZERO;
+        }
+        let now = self.clock.now();
+        now.saturating_sub(std::mem::replace(&mut self.phase_from, now))
+    }
+
+    /// The third phase, measured.
+    fn work_phase(&mut self) {
+        let (turns, closed) = (self.turns, self.counts.closed);
+        self.work();
+        let took = self.lap();
+        let (turns, closed) = (self.turns - turns, self.counts.closed - closed);
+        if let Some(control) = self.parts.arrivals.control() {
+            control.worked(turns, closed, took);
+            control.turned(self.phase_from.saturating_sub(self.now));
+        }
+    }
+
+    /// Works on the connections that this get-events reported, and on those whose
     /// last turn ended early; or on what is pending, as the discipline has it.
     fn work(&mut self) {
         self.resume_arrived();

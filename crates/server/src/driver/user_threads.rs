@@ -38,6 +38,7 @@ use super::readiness::SocketService;
 use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::idle::IdleList;
 use crate::listener::Listener;
+use crate::overload_control::AcceptControl;
 
 /// Address space of a stack. In a development build the deepest paths (128 fields, 60 ranges, a name of 7000
 /// bytes to be looked up) touch a quarter of it.
@@ -65,6 +66,7 @@ struct Shared<M, S> {
     common: RefCell<Common<S>>,
     listeners: RefCell<Vec<Listener>>,
     acceptor: RefCell<Acceptor>,
+    control: RefCell<Option<AcceptControl>>,
     /// Threads that wait for idle connections.
     idle: RefCell<IdleList>,
     /// Threads that are to give up their idle connections.
@@ -91,7 +93,12 @@ impl<M, S: SocketService> Shared<M, S> {
     fn accept_phase(&self, now: Nanos, batch: &mut Vec<Arrived>) {
         let (mut acceptor, listeners) = (self.acceptor.borrow_mut(), self.listeners.borrow());
         let mut common = self.common.borrow_mut();
-        let end = match acceptor.phase(&listeners, now, common.counting(), batch) {
+        let before = batch.len();
+        let end = acceptor.phase(&listeners, now, common.counting(), batch);
+        if let Some(control) = &mut *self.control.borrow_mut() {
+            control.accepted((batch.len() - before) as u64, end);
+        }
+        let end = match end {
             PhaseEnd::NoRoom(_) if self.reclaim(now) => PhaseEnd::Pause(now + RECLAIM_PAUSE),
             PhaseEnd::NoRoom(short) => acceptor.turn_away_phase(&listeners, short, now, common.counting()),
             end => end,

@@ -72,6 +72,8 @@ impl Variant {
             cpus: Vec::new(),
             max_connections: 1000,
             backlog: 1024,
+            overload: None,
+            queue_target: None,
             burn: Nanos::ZERO,
             admin: None,
             http: http1::server::Settings::default(),

@@ -153,6 +153,9 @@ impl Dispatching {
         self.mind_the_gate();
         self.events.clear();
         self.ready.clear();
+        if let Some(control) = self.parts.listeners.control() {
+            control.turned(self.clock.now() - self.now);
+        }
         let timeout = self.next_due().map(|due| due.saturating_sub(self.now));
         self.counts.waits += 1;
         self.dispatcher.wait(&mut self.events, timeout)?;
@@ -172,8 +175,17 @@ impl Dispatching {
         let surplus = self.parts.pool.next_surplus().map(|surplus| surplus.at);
         let period = self.parts.pool.period_ends();
         let answer = self.outboxes.iter().filter_map(Outbox::answer_due).min();
-        let due =
-            [period, surplus, publish, self.retry_at, self.paused_until, self.parts.fleet.due(), answer];
+        let tick = self.parts.listeners.control_due();
+        let due = [
+            period,
+            surplus,
+            publish,
+            self.retry_at,
+            self.paused_until,
+            self.parts.fleet.due(),
+            answer,
+            tick,
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -260,13 +272,19 @@ impl Dispatching {
 
     /// Takes connections from the queues, at most accept-limit in all, and places them.
     fn accept(&mut self) {
+        self.parts.listeners.tick(self.now);
         if self.gate_as_it_should_be() != Gate::Open {
             return;
         }
         let mut ready = std::mem::take(&mut self.ready);
+        let began = self.clock.now();
         let phase = ready.phase(self.parts.listeners.limit(), |index| self.look(index));
         self.ready = ready;
         phase.count(&mut self.counts);
+        if let Some(control) = self.parts.listeners.control() {
+            control.accepted(phase.taken, phase.end);
+            control.accepting_took(phase.taken, self.clock.now() - began);
+        }
         if let PhaseEnd::Pause(until) = phase.end {
             self.paused_until = Some(until);
         }

@@ -12,6 +12,8 @@ use sys::socket::AcceptQueue;
 use crate::accept::{Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::counters::LoopCounts;
 use crate::listener::Listener;
+use crate::overload_control::AcceptControl;
+use crate::plan::Queue;
 
 /// What a loop tells of itself before it waits.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +70,14 @@ pub trait Arrivals {
     /// The loop is going down and takes no more: forgets the descriptors.
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>);
 
+    /// The control of the accept queue; none where the loop has no queue of its own, or overload control is off.
+    fn control(&mut self) -> Option<&mut AcceptControl> {
+        None
+    }
+
+    /// Runs the control, if it is time. To be called once a turn, after the work and before accepting. Never blocks.
+    fn tick(&mut self, _now: Nanos) {}
+
     /// The loop is about to wait. Returns when it is to be called again at the latest.
     fn hear(&mut self, _news: News, _now: Nanos) -> Option<Nanos> {
         None
@@ -80,6 +90,26 @@ pub struct Listeners {
     pub listeners: Vec<Listener>,
     /// How they are accepted from.
     pub acceptor: Acceptor,
+    control: Option<AcceptControl>,
+}
+
+impl Listeners {
+    /// The listeners of an accept queue.
+    pub fn new(queue: Queue, acceptor: Acceptor) -> Listeners {
+        let Queue { listeners, control } = queue;
+        Listeners { listeners, acceptor, control }
+    }
+
+    /// When the loop must wake up for the control although nothing happens.
+    pub fn control_due(&self) -> Option<Nanos> {
+        self.control.as_ref().and_then(AcceptControl::wakes_at)
+    }
+
+    /// Takes them apart.
+    pub fn into_parts(self) -> (Queue, Acceptor) {
+        let Listeners { listeners, acceptor, control } = self;
+        (Queue { listeners, control }, acceptor)
+    }
 }
 
 impl Arrivals for Listeners {
@@ -88,7 +118,8 @@ impl Arrivals for Listeners {
     }
 
     fn limit(&self) -> Limit {
-        self.acceptor.limit.get()
+        let limit = self.acceptor.limit.get();
+        self.control.as_ref().map_or(limit, |control| control.limit(limit))
     }
 
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
@@ -120,6 +151,7 @@ impl Arrivals for Listeners {
     }
 
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
+        self.control.take().into_iter().for_each(|control| control.withdraw());
         for listener in self.listeners.drain(..) {
             dispatcher.closing(listener.socket.as_fd());
             // A request of io_uring on it keeps it open until the kernel comes to cancel it: connects would
@@ -128,8 +160,18 @@ impl Arrivals for Listeners {
         }
     }
 
+    fn control(&mut self) -> Option<&mut AcceptControl> {
+        self.control.as_mut()
+    }
+
+    fn tick(&mut self, now: Nanos) {
+        if let Some(control) = &mut self.control {
+            control.tick(now, &self.listeners);
+        }
+    }
+
     fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
         self.acceptor.share.show(news.idle_from);
-        None
+        self.control_due()
     }
 }

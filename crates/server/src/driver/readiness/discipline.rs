@@ -106,6 +106,7 @@ mod tests {
     use crate::driver::readiness::{Arrivals, Listeners, Parts};
     use crate::driver::transfer::Moved;
     use crate::listener::listen;
+    use crate::plan::Queue;
     use crate::settings::LiveSettings;
     use crate::slots::Share;
 
@@ -173,10 +174,9 @@ mod tests {
     impl<M: Mechanism, D: Discipline> Bench<M, D> {
         fn new(limit: u32, clients: usize) -> Bench<M, D> {
             let asked = Asked::default();
-            let listeners = Listeners {
-                listeners: listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap(),
-                acceptor: Acceptor::new(LiveLimit::new(Limit::AtMost(limit)), Share::alone(100), None),
-            };
+            let listeners = listen("127.0.0.1:0".parse().unwrap(), 64, 1, false).unwrap();
+            let acceptor = Acceptor::new(LiveLimit::new(Limit::AtMost(limit)), Share::alone(100), None);
+            let listeners = Listeners::new(Queue { listeners, control: None }, acceptor);
             let under_test = ReadinessLoop::new(Parts {
                 arrivals: Dying { listeners, dead: 0 },
                 service: asked.clone(),

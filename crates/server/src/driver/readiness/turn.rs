@@ -37,6 +37,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
 
     /// Works on a connection that may be ready.
     pub(super) fn turn(&mut self, token: Token, readable: bool) {
+        self.turns += 1;
         let Some((peer, mut context, scratch)) = self.connection(token) else {
             self.counts.stale_events += 1;
             return;

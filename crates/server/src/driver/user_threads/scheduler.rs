@@ -18,6 +18,8 @@ use crate::driver::blocking::Common;
 use crate::driver::full_pool::{self, Pool, Sleep, State};
 use crate::driver::readiness::{Parts, STOP, SocketService, TIMER_SLOT, listener_token};
 use crate::listener::Listener;
+use crate::overload_control::AcceptControl;
+use crate::plan::Queue;
 
 /// Stacks kept for threads to come.
 const SPARE_STACKS: usize = 1024;
@@ -85,12 +87,14 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
             dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
         dispatcher.register(parts.stop.descriptor(), STOP, Interest::Read);
-        let side_by_side = parts.arrivals.acceptor.share.most();
+        let (Queue { listeners, control }, acceptor) = parts.arrivals.into_parts();
+        let side_by_side = acceptor.share.most();
         let shared = Shared {
             dispatcher: RefCell::new(dispatcher),
             common: RefCell::new(Common::new(parts.service, parts.settings, parts.log, clock, side_by_side)),
-            listeners: RefCell::new(parts.arrivals.listeners),
-            acceptor: RefCell::new(parts.arrivals.acceptor),
+            listeners: RefCell::new(listeners),
+            acceptor: RefCell::new(acceptor),
+            control: RefCell::new(control),
             idle: RefCell::default(),
             reclaimed: RefCell::default(),
             ready: Cell::new(true),
@@ -216,7 +220,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         }
         let publish = self.shared.common.borrow().publish_due();
         let full = self.when_full().and_then(|sleep| sleep.until);
-        let next = [self.timers.next(), self.shared.paused_until.get(), publish, full];
+        let tick = self.shared.control.borrow().as_ref().and_then(AcceptControl::wakes_at);
+        let next = [self.timers.next(), self.shared.paused_until.get(), publish, full, tick];
         next.into_iter().flatten().min().map(|next| next.saturating_sub(self.now))
     }
 
@@ -244,6 +249,9 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     /// The third phase. One acceptor is enough: it takes up to accept-limit connections, and if it leaves any the
     /// next is woken in the next round, behind those that have work. Without one, an idle connection may give way.
     fn accept(&mut self) {
+        if let Some(control) = &mut *self.shared.control.borrow_mut() {
+            control.tick(self.now, &self.shared.listeners.borrow());
+        }
         if !self.shared.ready.get() {
             return;
         }
@@ -305,6 +313,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     fn begin_to_drain(&mut self) {
         self.shared.drain_until.set(Some(self.now.saturating_add(self.drain_timeout)));
         self.take_the_queue();
+        self.shared.control.take().into_iter().for_each(|control| control.withdraw());
         let mut dispatcher = self.shared.dispatcher.borrow_mut();
         for listener in self.shared.listeners.take() {
             dispatcher.closing(listener.socket.as_fd());

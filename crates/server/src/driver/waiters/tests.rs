@@ -12,7 +12,7 @@ use crate::listener::listen;
 const WAITERS: usize = 4;
 
 fn listeners() -> Vec<Listener> {
-    listen("127.0.0.1:0".parse().unwrap(), 64, 1).unwrap()
+    listen("127.0.0.1:0".parse().unwrap(), 64, 1, false).unwrap()
 }
 
 fn stop() -> OwnedFd {
