@@ -84,6 +84,8 @@ pub fn one_loop(accept_limit: Limit, burn: Nanos) -> Vec<String> {
         ("--workers", "1".to_owned()),
         ("--accept-limit", accept_limit.to_string()),
         ("--burn", burn.to_string()),
+        // It would bound the accept phase whatever the limit.
+        ("--overload", "off".to_owned()),
     ];
     settings.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
