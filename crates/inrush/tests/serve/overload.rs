@@ -93,6 +93,7 @@ fn a_flood_is_refused_by_the_sink_and_those_admitted_are_answered() {
         &["--arch=tux"],
         &["--arch=amped", "--helpers=1"],
         &["--arch=mp", "--workers=2"],
+        &["--arch=smped", "--smped=initial=2,p-min=2,p-max=2,c-max=8"],
         &["--arch=mt", "--workers=2"],
         &["--arch=knot-c", "--workers=2"],
         &["--arch=knot-a"],

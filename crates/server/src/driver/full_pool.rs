@@ -25,7 +25,7 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(50);
 const PATIENCE: Nanos = Nanos::from_millis(10);
 /// How long a pool may go without taking a connection before those that wait are turned away: the `Retry-After` that
 /// they are told.
-const STILL: Nanos = Nanos::SECOND;
+pub const STILL: Nanos = Nanos::SECOND;
 
 /// A pool at one moment.
 #[derive(Clone, Copy, Debug)]

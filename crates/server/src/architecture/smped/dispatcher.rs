@@ -28,6 +28,7 @@ use super::pool::{Placement, Pool};
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
 use crate::driver::Stop;
+use crate::driver::full_pool::STILL;
 use crate::driver::readiness::{Arrivals, Listeners, listener_token};
 use crate::error::ServeError;
 use crate::processes::{self, Fleet, Reclaims};
@@ -85,6 +86,8 @@ struct Dispatching {
     reclaims: Reclaims,
     /// Accepted, and without a worker because theirs died or does not answer.
     unplaced: VecDeque<Handed>,
+    /// When a connection was last placed.
+    last_placed: Nanos,
     gate: Gate,
     paused_until: Option<Nanos>,
     /// When outboxes that could not be emptied are tried again.
@@ -130,6 +133,7 @@ impl Dispatching {
             outboxes: (0..parts.pool.slots()).map(|_| Outbox::default()).collect(),
             reclaims: Reclaims::default(),
             unplaced: VecDeque::new(),
+            last_placed: clock.now(),
             gate: Gate::Open,
             paused_until: None,
             retry_at: None,
@@ -303,6 +307,10 @@ impl Dispatching {
             }
             self.counts.limit_connections += u64::from(at_limit);
             self.parts.pool.decisions.all_workers_full += u64::from(!at_limit);
+            let comes_free = self.last_placed.saturating_add(STILL) > self.now;
+            if !at_limit && comes_free && self.parts.listeners.control().is_some() {
+                return self.wait_for_room();
+            }
             return self.make_room(index, Short::Connections);
         }
         match self.parts.listeners.accept(index, self.now, &mut self.counts) {
@@ -317,6 +325,14 @@ impl Dispatching {
         }
     }
 
+    /// Leaves connections in the accept queue, whose length overload control bounds, while workers come free: has a worker
+    /// close the longest-idle connection meanwhile.
+    fn wait_for_room(&mut self) -> Look {
+        let Parts { pool, fleet, .. } = &self.parts;
+        self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now);
+        Look::Stop(PhaseEnd::Pause(self.now + RECLAIM_PAUSE))
+    }
+
     /// Has a worker close the longest-idle connection, or turns the new one away.
     fn make_room(&mut self, index: usize, short: Short) -> Look {
         let Parts { pool, fleet, .. } = &self.parts;
@@ -328,6 +344,7 @@ impl Dispatching {
 
     /// Puts a connection into the outbox of a worker, which may have to be started for it.
     fn place(&mut self, handed: Handed) {
+        self.last_placed = self.now;
         match self.parts.pool.place(self.now) {
             Placement::To(slot) => self.outboxes[slot].push(handed),
             Placement::Start(slot) => match self.parts.fleet.start(slot) {
