@@ -345,8 +345,10 @@ impl<F> Connection<F> {
             _ if self.peer_ended => self.close(cx),
             Stage::Last { linger: false } => self.close(cx),
             Stage::Last { linger: true } => self.stage = Stage::ShutDown,
-            // Its response had begun before the server knew that it was the last.
-            Stage::Open if self.draining && between_requests => self.stage = Stage::ShutDown,
+            // Its response had begun before the server knew that it was the last. A new connection keeps its time.
+            Stage::Open if self.draining && between_requests && self.requests > 0 => {
+                self.stage = Stage::ShutDown;
+            }
             Stage::Open | Stage::ShutDown | Stage::Lingering | Stage::Closed => {}
         }
     }
