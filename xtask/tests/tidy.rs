@@ -23,17 +23,18 @@ const CIRCLES: &[&str] = &[
     "dispatch::{capabilities, mechanism}",
     "http1::{head, head_syntax, server}",
     "inrush::{cli, exit, load, output}",
-    "load::{config, engine, handover, population, retry, sources, workload}",
-    "load::{lanes, pair, parts, result, run}",
+    "load::{assembly, books, config, engine, handover, lanes, pair, parts, population, preflight, receive, recorder, result, \
+     retry, run, series, sources, tls, transport, wire, workload}",
     "overload::{law, sessions}",
     "server::driver::{readiness, transfer}",
-    "server::{accept, access_log, architecture, aside, config, counters, driver, error, plan, processes, refusals, service, slots}",
+    "server::{accept, access_log, architecture, aside, config, counters, driver, error, kernel_cache, overload_control, plan, \
+     processes, refusals, service, slots}",
     "site::{links, root}",
 ];
 
 /// The most lines of code without comments and tests.
 const BUDGETS: [(&str, usize); 4] =
-    [("analysis", 1_600), ("lab", 4_200), ("report", 3_950), ("xtask", 4_300)];
+    [("analysis", 1_600), ("lab", 4_200), ("report", 3_950), ("xtask", 4_400)];
 
 /// Compares the places that break a rule with the places that may.
 fn check(rule: &str, found: impl IntoIterator<Item = String>, allowed: &[&str]) {

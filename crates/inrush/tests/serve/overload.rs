@@ -26,6 +26,7 @@ struct Flood {
 
 impl Flood {
     fn new(address: SocketAddr) -> Flood {
+        sys::descriptors::raise_limit(u64::MAX);
         Flood { address, pending: Vec::new(), asked: Vec::new() }
     }
 
