@@ -277,7 +277,8 @@ impl Dispatching {
     /// Takes connections from the queues, at most accept-limit in all, and places them.
     fn accept(&mut self) {
         self.parts.listeners.tick(self.now);
-        if self.gate_as_it_should_be() != Gate::Open {
+        // After a pause, the wait has not asked the listeners yet, and no event says nothing of their queues.
+        if self.gate != Gate::Open || self.gate_as_it_should_be() != Gate::Open {
             return;
         }
         let mut ready = std::mem::take(&mut self.ready);
