@@ -149,7 +149,7 @@ impl Admission {
     }
 
     /// Decides on SYNs to this address and port from now on. The address is one that packets carry: neither
-    /// 0.0.0.0 nor [::].
+    /// 0.0.0.0 nor `::`.
     ///
     /// # Errors
     /// [`BpfError::TooMany`] from the 1025th on.

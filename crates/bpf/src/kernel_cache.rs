@@ -213,7 +213,7 @@ impl KernelCache {
     }
 
     /// Answers on connections to this address and port. The address is one that packets carry: neither 0.0.0.0
-    /// nor [::].
+    /// nor `::`.
     ///
     /// # Errors
     /// [`BpfError::System`] from the 1025th on.

@@ -19,7 +19,7 @@
 //! Acknowledgments: a pure one completes the handshake, apart from the request, as Linux sends it. Everything
 //! received in one turn of the loop is acknowledged by one segment at its end, with data if there is some.
 //! That is Linux's quick acknowledgment, with the merging of segments that its GRO does. A request that
-//! follows a reply within [`DELAYED_ACK_MS`] makes the exchange interactive. An acknowledgment then waits as
+//! follows a reply within `DELAYED_ACK_MS` makes the exchange interactive. An acknowledgment then waits as
 //! long for the next request to travel on, unless more than one full segment or a gap is to be acknowledged.
 //! Where it waits in vain the exchange is not interactive any more. That is Linux's ping-pong mode.
 //!

@@ -10,7 +10,7 @@
 //! Left out: IPv4 options are skipped and IPv6 extension headers refused; fragments are refused, for a sender
 //! that respects our MSS makes none; urgent data and ECN are ignored.
 //!
-//! Invariants: no input makes [`read`] panic; `read` of what [`write`] wrote gives the same segment and
+//! Invariants: no input makes [`read`] panic; `read` of what [`write()`] wrote gives the same segment and
 //! payload.
 
 pub mod checksum;
@@ -143,13 +143,13 @@ pub enum Arriving {
 /// The party that computes the TCP checksum of a packet which is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// [`write`] computes it.
+    /// [`write()`] computes it.
     Whole,
-    /// [`write`] leaves the sum of the pseudo header, and the link has it completed if it is ever needed.
+    /// [`write()`] leaves the sum of the pseudo header, and the link has it completed if it is ever needed.
     Partial,
 }
 
-/// The length of an IP header as [`write`] writes it.
+/// The length of an IP header as [`write()`] writes it.
 pub fn ip_header_length(remote: SocketAddr) -> usize {
     if remote.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER }
 }
