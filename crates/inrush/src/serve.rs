@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use server::{AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Spares, Token};
+use server::{AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Spares, Switch, Token};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
@@ -285,7 +285,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
                 ..site::CacheLimits::default()
             },
         },
-        kernel_cache: flags.kernel_cache == cli::Switch::On,
+        kernel_cache: flags.kernel_cache == Switch::On,
         access_log: target.map(|target| (target, format)),
         drain_timeout: flags.drain_timeout,
     }

@@ -90,11 +90,11 @@ named! {
 }
 
 named! {
-    /// Whether something is done.
+    /// A feature that is on or off.
     Switch {
-        /// It is.
+        /// On where the machine supports it.
         On = "on",
-        /// It is not.
+        /// Off.
         Off = "off",
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
-use server::{AdminAddress, Batch, Schedule, SedaSettings, SmpedSettings, Threads, Wake};
+use server::{AdminAddress, Batch, Schedule, SedaSettings, SmpedSettings, Switch, Threads, Wake};
 
 use super::address::{admin_address, host_name, listen_address};
 
@@ -116,15 +116,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// A feature that is on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// Off
-    Off,
-    /// On where the machine supports it
-    On,
-}
-
 /// Headings of the help text.
 const EXPERIMENTS: &str = "Server designs, for experiments";
 const FILES: &str = "Files";
@@ -172,7 +163,7 @@ pub struct ServeFlags {
     ///
     /// While more clients come than the server can serve, the kernel drops their SYNs. seda has controllers of its own.
     #[arg(long, value_name = "on|off")]
-    pub overload: Option<server::Switch>,
+    pub overload: Option<Switch>,
 
     /// Wait in the accept queue that overload control aims at
     ///
@@ -230,7 +221,7 @@ pub struct ServeFlags {
     /// Answer requests for hot small files inside the kernel (sped, per-core, tux)
     ///
     /// Needs CAP_BPF and CAP_NET_ADMIN.
-    #[arg(long, value_name = "off|on", value_enum, default_value = "off", hide_possible_values = true, help_heading = FILES, hide_short_help = true)]
+    #[arg(long, value_name = "on|off", default_value = "off", help_heading = FILES, hide_short_help = true)]
     pub kernel_cache: Switch,
 
     /// Largest file to keep in memory; of larger files the descriptor is kept open
