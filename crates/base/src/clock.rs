@@ -1,7 +1,7 @@
 //! Time as a value that is handed in.
 //!
 //! Everything that measures or waits takes a [`Clock`], so that a test can drive days of deadlines in
-//! a millisecond. This module and `sys` are the only places that read the machine's clock.
+//! a millisecond. This module alone reads the machine's clock.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -6,9 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use rustix::process::Pid;
-use sys::clock;
 
 const LINE: usize = 8;
 const SLEEPS: usize = 0;
@@ -41,7 +40,7 @@ impl<'a> Board<'a> {
 
     /// Says that it will sleep with its next system call.
     pub fn about_to_sleep(&self, waiter: usize) {
-        self.word(waiter, ASLEEP_AT).store(clock::monotonic().0, Ordering::Relaxed);
+        self.word(waiter, ASLEEP_AT).store(RealClock.now().0, Ordering::Relaxed);
         let sleeps = self.word(waiter, SLEEPS);
         sleeps.store(sleeps.load(Ordering::Relaxed) + 1, Ordering::Release);
     }

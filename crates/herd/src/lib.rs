@@ -38,10 +38,10 @@ mod watch;
 
 use std::path::PathBuf;
 
-use base::{Nanos, Seed};
+use base::{Clock, Nanos, RealClock, Seed};
 use rand::seq::SliceRandom;
 use rustix::process::Pid;
-use sys::{clock, descriptors};
+use sys::descriptors;
 
 pub use error::HerdError;
 pub use point::{Point, Settle};
@@ -167,7 +167,7 @@ fn wait_for_all(herd: &mut Population) -> Result<Vec<Pid>, HerdError> {
         if let Some(failure) = herd.failure() {
             return Err(watch::stuck(herd, &failure));
         }
-        if clock::monotonic() > deadline {
+        if RealClock.now() > deadline {
             return Err(watch::stuck(herd, "not all of them began to wait"));
         }
         nap(Nanos::MILLISECOND);

@@ -4,12 +4,12 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 use rustix::process::Pid;
-use sys::{clock, cpu};
+use sys::cpu;
 
 use crate::error::{HerdError, system};
 use crate::population::Population;
@@ -77,7 +77,7 @@ pub(crate) fn take(
     client.get_ready().map_err(system("connect to a listener of one's own"))?;
     let socket = socket()?;
     let own = cpu::thread_time();
-    let start = clock::monotonic();
+    let start = RealClock.now();
     rustix::net::connect(&socket, &herd.address)
         .map_err(|errno| system("connect to the waiters")(errno.into()))?;
     let own = cpu::thread_time().saturating_sub(own);

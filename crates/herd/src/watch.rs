@@ -17,11 +17,10 @@ mod tracefs;
 
 use std::num::NonZeroU64;
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use rustix::process::Pid;
 use rustix::thread::{Timespec, nanosleep, set_current_timer_slack};
 use serde::Serialize;
-use sys::clock;
 
 use crate::error::{HerdError, system};
 use crate::population::Population;
@@ -119,5 +118,5 @@ pub(crate) fn stuck(herd: &Population, what: &str) -> HerdError {
 
 /// When the patience is over, from now.
 pub(crate) fn deadline() -> Nanos {
-    clock::monotonic() + PATIENCE
+    RealClock.now() + PATIENCE
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
-use base::{Clock, Nanos, PerSecond, RealClock, Rng};
+use base::{Nanos, PerSecond, RealClock, Rng};
 use rand::Rng as _;
 use rustix::thread::set_current_timer_slack;
 use usertcp::SourceNet;
@@ -83,7 +83,7 @@ fn over(
         let sources = plan.sources_of(thread).with_receive_buffer(slow_bytes);
         return work.carry_out(KernelSockets::new(plan.target, sources)?);
     };
-    let epoch = (sys::clock::monotonic() + start.origin).saturating_sub(start.clock.now());
+    let epoch = start.origin;
     // Names of its own for each run: a server may still have connections of one that was killed.
     let seed = plan.config.seed.child(&format!("TCP {thread} {}", epoch.0));
     let config = usertcp::Config { server: plan.target, net, seed, epoch };

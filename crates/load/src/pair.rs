@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use record::LoadResult;
 use sys::process::{Child, Program};
 
@@ -50,7 +50,7 @@ pub(crate) fn run(
 ) -> Result<LoadResult, LoadError> {
     let (ours, theirs) = handover::pair().map_err(LoadError::system("a socket to the handler"))?;
     sys::descriptors::make_room(u64::MAX);
-    let origin = sys::clock::monotonic() + HEAD_START;
+    let origin = RealClock.now() + HEAD_START;
     let part = Part::handler(theirs.as_raw_fd(), origin);
     let started = program(part).inheriting(&[theirs.as_fd()]).start();
     let mut handler = started.map_err(LoadError::system("starting the handler of the pair"))?;
@@ -184,7 +184,7 @@ mod tests {
         let (ours, theirs) = handover::pair().unwrap();
         // Room for a few connections, so that some have to wait.
         rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
-        let origin = sys::clock::monotonic();
+        let origin = RealClock.now();
         let mut ignore = |_: &Snapshot<'_>| {};
         let mut gathering = Gathering::new(plan, Share::ALL, &mut ignore);
         let (sender, receiver) = channel();

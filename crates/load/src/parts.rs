@@ -164,10 +164,7 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
 
 /// A run's start in this process's own time; one that is late finds its sessions overdue.
 pub(crate) fn start_at(origin: Nanos) -> Start {
-    let clock = RealClock::new();
-    let head_start = origin.saturating_sub(sys::clock::monotonic());
-    let late = sys::clock::monotonic().saturating_sub(origin);
-    Start { clock, origin: (clock.now() + head_start).saturating_sub(late) }
+    Start { clock: RealClock::new(), origin }
 }
 
 /// Carries out a planned run in as many processes as it needs, or by a pair; `program` says how to start this program as a
@@ -185,7 +182,7 @@ pub fn run_in_processes(
         return pair::run(plan, program, observer, stop);
     }
     let count = plan.processes();
-    let origin = sys::clock::monotonic() + HEAD_START + HEAD_START_EACH * u64::from(count);
+    let origin = RealClock.now() + HEAD_START + HEAD_START_EACH * u64::from(count);
     let mut gathering = Gathering::new(plan, Share { index: 0, count }, observer);
     let start = |index| {
         let part = Part { role: Role::Share(Share { index, count }), origin };

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use bpf::kernel_cache::{KernelCache, Limits};
 use rustix::net::{getpeername, getsockname};
 
@@ -140,7 +140,7 @@ impl SharedCache {
         let client: SocketAddr = getpeername(socket).ok()??.try_into().ok()?;
         let server: SocketAddr = getsockname(socket).ok()?.try_into().ok()?;
         let last = self.program().last_packet(client, server).ok()??;
-        Some(sys::clock::monotonic().saturating_sub(last))
+        Some(RealClock.now().saturating_sub(last))
     }
 
     fn program(&self) -> MutexGuard<'_, KernelCache> {

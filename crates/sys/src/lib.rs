@@ -9,11 +9,10 @@
 //!
 //! The modules, by what they are about: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; sockets
 //! in `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`; processes and threads in `process`,
-//! `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`; and `clock`, `bpf` and
+//! `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`; and `bpf` and
 //! `message`.
 
 pub mod bpf;
-pub mod clock;
 pub mod cpu;
 pub mod descriptors;
 pub mod epoll;

@@ -14,13 +14,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow, ensure};
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use lab::stage::owner::temporary_folder;
 use record::LoadResult;
 use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
-use sys::clock::monotonic;
 
 use super::{Common, Promise};
 use crate::rivals::generators::inrush_result;
@@ -157,7 +156,7 @@ impl Client {
     /// Replies when it is time, or looks for a request. Returns how many nanoseconds a reply was held for.
     fn turn(&mut self, hold: Nanos) -> io::Result<Option<f64>> {
         if let Some(asked) = self.asked {
-            let held = monotonic() - asked;
+            let held = RealClock.now() - asked;
             if held < hold {
                 return Ok(None);
             }
@@ -170,7 +169,7 @@ impl Client {
         if read == Some(0) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.asked = read.map(|_| monotonic());
+        self.asked = read.map(|_| RealClock.now());
         Ok(None)
     }
 }

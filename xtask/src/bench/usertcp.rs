@@ -219,8 +219,7 @@ fn perform<L: Link>(
     play: &Play,
 ) -> anyhow::Result<Sample> {
     let clock = &ground.clock;
-    let epoch = sys::clock::monotonic().saturating_sub(clock.now());
-    let config = Config { server, net: net(), seed: options.common.seed, epoch };
+    let config = Config { server, net: net(), seed: options.common.seed, epoch: Nanos::ZERO };
     let mut stack = Stack::new(link, config, clock.now());
     let mut observer = Observer::of(&ground.topology)?;
     let before = observer.read(clock)?;

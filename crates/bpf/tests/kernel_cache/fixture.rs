@@ -4,9 +4,8 @@ use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use bpf::kernel_cache::{KernelCache, Limits, ObjectId};
-use sys::clock::monotonic;
 
 use crate::common::packet::{ACK, FIN};
 use crate::common::wire::{Client, Offer, SERVER, TUN, Wire};
@@ -78,9 +77,9 @@ impl Fixture {
     pub fn known(&mut self, request: &[u8], response: &Response) -> ObjectId {
         let mut undated = response.bytes.clone();
         undated[response.date_at..response.date_at + DATE.len()].fill(b'?');
-        let object = self.cache.put(&undated, Some(response.date_at), monotonic()).unwrap();
+        let object = self.cache.put(&undated, Some(response.date_at), RealClock.now()).unwrap();
         assert!(self.cache.know(request, object));
-        assert!(self.cache.renew(object, monotonic() + HOUR));
+        assert!(self.cache.renew(object, RealClock.now() + HOUR));
         object
     }
 

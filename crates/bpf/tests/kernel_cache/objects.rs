@@ -1,7 +1,6 @@
 //! Objects, dates, the log and the table of connections.
 
-use base::Nanos;
-use sys::clock::monotonic;
+use base::{Clock, Nanos, RealClock};
 
 use crate::common::packet::RST;
 use crate::common::wire::{Client, Offer};
@@ -15,7 +14,7 @@ fn an_object_ends_when_it_is_no_longer_renewed() {
     let mut client = fixture.client(Offer::default());
     let server = fixture.accept();
     exchange(&mut client, &request, 1000);
-    fixture.cache.end(object, monotonic());
+    fixture.cache.end(object, RealClock.now());
     client.send(&request);
     assert_eq!(read(&server), Some(request.clone()));
 }
@@ -30,7 +29,7 @@ fn a_response_under_way_is_ended_though_its_object_has() {
     let first = client.receive_data();
     client.receive();
     client.receive();
-    fixture.cache.end(object, monotonic());
+    fixture.cache.end(object, RealClock.now());
     client.send_again(&request);
     let data = [first.payload, client.receive_data().payload, client.receive_data().payload].concat();
     assert_eq!(data, response.bytes);
@@ -47,9 +46,9 @@ fn a_response_whose_place_was_used_again_ends_in_a_reset() {
     client.receive();
     client.receive();
     // Two minutes later by the server's clock.
-    fixture.cache.end(object, monotonic());
-    let later = monotonic() + HOUR;
-    while fixture.cache.renew(object, monotonic()) {
+    fixture.cache.end(object, RealClock.now());
+    let later = RealClock.now() + HOUR;
+    while fixture.cache.renew(object, RealClock.now()) {
         fixture.cache.put(&response(2000).bytes, None, later);
     }
     client.send_again(&request);
@@ -104,7 +103,7 @@ fn answers_are_logged() {
     let answer = answers[0];
     assert_eq!((answer.client, answer.port), (client.from, fixture.address.port()));
     assert_eq!((answer.object, answer.bytes), (object, 1000));
-    assert!(answer.at <= monotonic() && answer.at + Nanos::SECOND * 60 > monotonic());
+    assert!(answer.at <= RealClock.now() && answer.at + Nanos::SECOND * 60 > RealClock.now());
     assert!(fixture.cache.answers().is_empty());
 }
 
@@ -119,7 +118,7 @@ fn connections_are_forgotten_with_their_sockets() {
     let mut client = fixture.client(Offer::default());
     let server = fixture.accept();
     exchange(&mut client, &request, 1000);
-    let now = monotonic();
+    let now = RealClock.now();
     let last = fixture.cache.last_packet(client.from, fixture.address).unwrap().unwrap();
     assert!(last <= now && last + Nanos::SECOND * 60 > now);
     let later = now + HOUR;
@@ -127,7 +126,7 @@ fn connections_are_forgotten_with_their_sockets() {
     exchange(&mut client, &request, 1000);
     client.reset();
     drop(server);
-    assert_eq!(fixture.cache.sweep(monotonic(), HOUR, &mut exists).unwrap(), 0, "it was there just now");
+    assert_eq!(fixture.cache.sweep(RealClock.now(), HOUR, &mut exists).unwrap(), 0, "it was there just now");
     assert_eq!(fixture.cache.sweep(later, Nanos::SECOND, &mut exists).unwrap(), 1);
     assert_eq!(fixture.cache.connections().unwrap(), 0);
     assert_eq!(fixture.cache.last_packet(client.from, fixture.address).unwrap(), None);

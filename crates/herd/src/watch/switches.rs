@@ -14,9 +14,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use rustix::process::Pid;
-use sys::clock;
 use sys::usage::{Whose, voluntary_switches};
 
 use super::{Settled, deadline, nap, stuck};
@@ -75,7 +74,7 @@ impl Switches {
     pub fn wait_until_all_sleep(&mut self, herd: &Population) -> Result<(), HerdError> {
         let deadline = deadline();
         while !self.proof()? {
-            if clock::monotonic() > deadline {
+            if RealClock.now() > deadline {
                 return Err(stuck(herd, "the waiters never slept all at once"));
             }
             nap(Nanos::MILLISECOND);
@@ -107,9 +106,9 @@ impl Switches {
         let (mut seen, mut found, mut looked) = (None, (start, Nanos::ZERO), start);
         let (mut looks, mut quiet) = (0, 0);
         loop {
-            let began = clock::monotonic();
+            let began = RealClock.now();
             let sees = Some(self.look(herd)?);
-            let ended = clock::monotonic();
+            let ended = RealClock.now();
             if sees == seen {
                 quiet += 1;
             } else {

@@ -9,9 +9,8 @@
 
 use std::collections::HashMap;
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use rustix::process::Pid;
-use sys::clock;
 
 use super::tracefs::Instance;
 use super::{Settled, deadline, nap, stuck};
@@ -82,7 +81,7 @@ impl Trace {
             let news = self.look()?;
             let awake = self.tasks.iter().any(|task| task.woken_at > task.asleep_at);
             quiet = if news || awake || self.sleeps == 0 { 0 } else { quiet + 1 };
-            if clock::monotonic() > deadline {
+            if RealClock.now() > deadline {
                 return Err(stuck(herd, "the waiters did not settle"));
             }
         }

@@ -10,7 +10,6 @@ use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
 use http1::server::{Buffers, Connection, Context, Counts, Entry, Log, Transmit, Wants};
 use http1::{HttpDate, Status, Version};
 use site::{CacheLimits, Options, Site};
-use sys::clock::monotonic;
 use sys::netlink::SocketDiagnostics;
 use sys::poll::{self, PollFd, bits};
 
@@ -56,7 +55,7 @@ pub fn start(shared: SharedCache, plan: &Plan) -> Result<LoopHandle, ServeError>
         stop: stop.clone(),
         date: None,
         looked: Nanos::ZERO,
-        swept: monotonic(),
+        swept: RealClock.now(),
         diagnostics,
         shared,
     };
@@ -113,7 +112,7 @@ impl Keeper {
     fn turn(&mut self) -> Result<(), BpfError> {
         self.set_date();
         self.write_log();
-        let now = monotonic();
+        let now = RealClock.now();
         if now.saturating_sub(self.looked) >= LOOK_EVERY {
             self.looked = now;
             self.look();
@@ -144,7 +143,7 @@ impl Keeper {
     fn look(&mut self) {
         let mut ended = Vec::new();
         for (key, held) in &self.contents {
-            let looked = monotonic();
+            let looked = RealClock.now();
             let same = self.renderer.render(&held.request).is_some_and(|now| now == held.response);
             let mut program = self.shared.program();
             let used = program.last_used(held.object).max(held.put);
@@ -170,7 +169,7 @@ impl Keeper {
     fn take_candidates(&mut self) {
         let candidates = std::mem::take(&mut *lock(&self.shared.0.candidates));
         for Candidate { key, bytes } in candidates {
-            let looked = monotonic();
+            let looked = RealClock.now();
             let Some(response) = self.renderer.render(&bytes) else { continue };
             let mut program = self.shared.program();
             if let Some(held) = self.contents.get(&key) {
