@@ -1,4 +1,4 @@
-//! `cargo xtask campaign faults|suite`: what a server loses when something around it fails, and the tests beside busy CPUs.
+//! `cargo xtask campaign faults|suite`: a server's losses while something around it fails, and the tests beside busy CPUs.
 //!
 //! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load while one
 //! fault happens again and again. The load's ledger says what was lost, by outcome; the fault says what may be.
@@ -28,18 +28,18 @@ use crate::test_bed::{TICK, build_inrush};
 use faults::{FAULTS, Fault, Scene};
 use server::Server;
 
-/// All of them.
+/// Every architecture of `inrush serve`.
 const ARCHITECTURES: [&str; 10] =
     ["per-core", "sped", "tux", "amped", "mp", "smped", "mt", "knot-c", "knot-a", "seda"];
-/// Requests a second: far below what any architecture takes, so that a loss is the fault's doing.
+/// Requests a second. Every architecture can serve many times this rate, so a loss is the fault's doing.
 const RATE: u32 = 300;
-/// The load starts alone, so that every worker is there.
+/// Load before the first fault. Every worker has started by its end.
 const WARMUP: Nanos = Nanos::from_millis(500);
-/// Starting and ending a server and a load, beside the load itself.
+/// Time of a trial outside its load: the server starts and ends.
 const OVERHEAD: Nanos = Nanos::from_millis(2_500);
 const SHORTEST: Nanos = Nanos::SECOND;
 
-/// What to try.
+/// The kinds of campaign.
 #[derive(Subcommand)]
 pub enum Campaign {
     /// Kill, stop, reread, truncate, fill, starve: every architecture under every fault; 20 minutes
@@ -48,13 +48,13 @@ pub enum Campaign {
     Suite(suite::Options),
 }
 
-/// What `campaign faults` takes.
+/// Flags of `campaign faults`.
 #[derive(Args)]
 pub struct Options {
-    /// Decides the order of the trials and the random choices in them
+    /// Seed of the order of the trials and of the random choices in them
     #[arg(long, default_value = "1")]
     seed: Seed,
-    /// How long the whole may take; each trial gets an equal part
+    /// Minutes for all trials together; each trial gets an equal part
     #[arg(long, default_value = "20")]
     minutes: f64,
     /// Only this architecture; repeatable
@@ -65,18 +65,18 @@ pub struct Options {
     faults: Vec<String>,
 }
 
-/// What came of one trial.
+/// The result of one trial.
 struct Trial {
     architecture: String,
     fault: &'static Fault,
-    /// How often the fault happened.
+    /// Number of times that the fault happened.
     times: u64,
     offered: u64,
     answered: u64,
     p99: String,
-    /// Outcomes that are no correct reply, with their counts.
+    /// Outcomes other than a correct reply, with their counts.
     lost: Vec<(String, u64)>,
-    /// Why the trial does not hold; empty if it holds.
+    /// Reasons why the trial does not hold; empty if it holds.
     objections: Vec<String>,
 }
 
@@ -132,7 +132,7 @@ fn conclude(done: &[Trial]) -> anyhow::Result<()> {
     bail!("{} of {} trials do not hold", failed.len(), done.len())
 }
 
-/// One architecture under one fault.
+/// Runs one architecture under one fault.
 fn carry_out(
     inrush: &Path,
     architecture: &str,

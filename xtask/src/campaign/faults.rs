@@ -1,4 +1,4 @@
-//! The faults: what happens, how often, to which architectures, and what may be lost by it.
+//! The faults of the campaign. Each names its act, its period, its architectures, and the outcomes that it may cause.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,34 +15,34 @@ use super::server::{LARGE, LARGE_BYTES, MANY, SMALL, Server, Setup};
 
 /// One fault.
 pub struct Fault {
-    /// For the table and the command line.
+    /// Name in the table and on the command line.
     pub name: &'static str,
-    /// The architectures that know it; all if empty.
+    /// Architectures that it concerns; all if empty.
     architectures: &'static [&'static str],
-    /// What the server starts with.
+    /// Settings of the server.
     pub setup: Setup,
-    /// The server ends by it.
+    /// Whether the fault ends the server.
     pub ends_the_server: bool,
-    /// The time between two occurrences; nothing where the flags or limits are the fault.
+    /// Period and act; `None` where the server's flags or limits are the fault.
     every: Option<(Nanos, Act)>,
-    /// The outcomes that may occur. All others may not.
+    /// Outcomes that may occur. No other may.
     may_lose: &'static [(&'static str, Allowance)],
 }
 
-/// Makes a fault happen, and returns how often it did.
+/// Makes a fault happen, and returns the number of occurrences.
 type Act = fn(&mut Scene<'_>) -> anyhow::Result<u64>;
 
-/// How many requests may end with an outcome.
+/// Number of requests that may end with an outcome.
 #[derive(Clone, Copy)]
 enum Allowance {
     /// For each occurrence.
     Each(u64),
-    /// Any number: the server said no, in time and by a reply or a refusal.
+    /// Any number: the server refused in time, by a reply or a reset.
     Any,
 }
 
 const PROCESSES: &[&str] = &["mp", "smped"];
-/// What a killed process holds: the connections of 10 ms at the load's rate.
+/// Connections that a killed process may hold: the arrivals of 10 ms at the load's rate.
 const HELD: Allowance = Allowance::Each(3);
 
 const PLAIN: Setup = Setup { flags: &[], descriptors: None, many_files: false };
@@ -119,17 +119,17 @@ pub const FAULTS: [Fault; 14] = [
 ];
 
 impl Fault {
-    /// Whether an architecture knows it.
+    /// Whether the fault concerns an architecture.
     pub fn concerns(&self, architecture: &str) -> bool {
         self.architectures.is_empty() || self.architectures.contains(&architecture)
     }
 
-    /// Whether it happens during the load; the others are there from the start.
+    /// Whether the fault happens during the load. The others exist from the start.
     pub fn happens(&self) -> bool {
         self.every.is_some()
     }
 
-    /// How many requests may end with an outcome.
+    /// Number of requests that may end with an outcome.
     pub fn allows(&self, outcome: &str, times: u64) -> u64 {
         let found = self.may_lose.iter().find(|(name, _)| *name == outcome);
         match found {
@@ -139,7 +139,7 @@ impl Fault {
         }
     }
 
-    /// The same in words.
+    /// The allowed outcomes in words.
     pub fn allowance(&self) -> String {
         let in_words = |(name, allowance): &(&str, Allowance)| match allowance {
             Allowance::Each(count) => format!("{count} {name} each"),
@@ -150,7 +150,7 @@ impl Fault {
     }
 }
 
-/// A server, and what a fault remembers between two occurrences.
+/// A server under a fault, and the fault's state between two occurrences.
 pub struct Scene<'a> {
     server: &'a mut Server,
     rng: Rng,
@@ -161,15 +161,15 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// Nothing has happened yet.
+    /// A scene before the first occurrence.
     pub fn new(server: &'a mut Server, rng: Rng) -> Scene<'a> {
         Scene { server, rng, next: Nanos::ZERO, times: 0, stopped: None, held: Vec::new() }
     }
 
-    /// Lets a fault happen as often as it is due.
+    /// Makes a fault happen for each period that has passed.
     ///
     /// # Errors
-    /// It cannot be made to happen.
+    /// The act fails.
     pub fn advance(&mut self, fault: &Fault, since: Nanos) -> anyhow::Result<()> {
         let Some((every, act)) = fault.every else { return Ok(()) };
         while since >= self.next {
@@ -179,7 +179,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Undoes what lasts, and returns how often the fault happened.
+    /// Continues a stopped worker, and returns the number of occurrences.
     ///
     /// # Errors
     /// A stopped process cannot be continued.
@@ -194,7 +194,7 @@ impl<'a> Scene<'a> {
         self.server.workers().choose(&mut self.rng).copied()
     }
 
-    /// Holds a connection and lets go of the oldest of more than `most`.
+    /// Holds a connection. Closes the oldest if more than `most` are held.
     fn hold(&mut self, stream: TcpStream, most: usize) {
         self.held.push(stream);
         if self.held.len() > most {

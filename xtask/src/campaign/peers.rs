@@ -1,4 +1,4 @@
-//! Clients that misbehave.
+//! Misbehaving clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// The longest that a misbehaving client waits for anything.
+/// Timeout of a misbehaving client's connects, reads and writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection on which nothing has been said.
+/// Opens a connection and sends nothing.
 ///
 /// # Errors
 /// Those of connecting.
@@ -20,7 +20,7 @@ pub fn silent(address: SocketAddr) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A connection that has asked for a file and does not read.
+/// Opens a connection, requests a file, and does not read.
 ///
 /// # Errors
 /// Those of connecting and sending.
@@ -30,7 +30,7 @@ pub fn asking(address: SocketAddr, file: &str) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A keep-alive connection that has had its first reply and goes on to say nothing. The server may refuse it.
+/// Opens a keep-alive connection, reads its first reply, and sends nothing more. The server may refuse it.
 ///
 /// # Errors
 /// Those of connecting and sending.

@@ -1,4 +1,4 @@
-//! The server of a trial: `inrush serve` on loopback, looked at from outside.
+//! The server of a trial: `inrush serve` on loopback, observed through /proc and its admin address.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,36 +17,36 @@ use crate::test_bed::TICK;
 
 /// The file of the load: 1 KiB, held in memory.
 pub const SMALL: &str = "small.bin";
-/// A file that is sent in many pieces.
+/// A file that the server sends in many pieces.
 pub const LARGE: &str = "large.bin";
 /// The length of [`LARGE`].
 pub const LARGE_BYTES: u64 = 8 << 20;
-/// Files that together are more than a small cache takes: `0.bin` and so on, 32 KiB each.
+/// Number of files named `0.bin` and so on, 32 KiB each. Together they exceed a small cache.
 pub const MANY: usize = 2_000;
 
-/// Time for the server's books to settle, and for it to end.
+/// Timeout for the server's counters to settle, and for its exit.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// Worker processes and threads of the architectures that serve one connection each.
 const WORKERS: &str = "20";
 
-/// What a server starts with.
+/// Settings of a server.
 #[derive(Clone, Copy)]
 pub struct Setup {
-    /// Flags beside those that every server has.
+    /// Flags added to those of every server.
     pub flags: &'static [&'static str],
-    /// Descriptors that it may have.
+    /// Limit on its descriptors.
     pub descriptors: Option<u32>,
-    /// Files beside those that every server has: `0.bin` and so on, 32 KiB each.
+    /// Whether its root holds the [`MANY`] files.
     pub many_files: bool,
 }
 
-/// A server that runs; killed when dropped.
+/// A running server; killed when dropped.
 pub struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
     folder: tempfile::TempDir,
     admin: SocketAddr,
-    /// Where it serves.
+    /// Its HTTP address.
     pub address: SocketAddr,
 }
 
@@ -54,7 +54,7 @@ impl Server {
     /// Starts an architecture, and waits until it listens.
     ///
     /// # Errors
-    /// It does not start, with its messages.
+    /// The server does not start; the error has its messages.
     pub fn start(inrush: &Path, architecture: &str, setup: Setup) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir()?;
         let site = folder.path().join("site");
@@ -91,7 +91,7 @@ impl Server {
         Ok(Server { child, stderr, folder, address: addresses.0, admin: addresses.1 })
     }
 
-    /// A file that it serves.
+    /// Path of a served file.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join("site").join(name)
     }
@@ -101,12 +101,12 @@ impl Server {
         self.folder.path().join("serve.toml")
     }
 
-    /// Its first process.
+    /// The server's first process.
     pub fn child(&self) -> &Child {
         &self.child
     }
 
-    /// The processes that it has started.
+    /// Processes that the first process has started.
     pub fn workers(&self) -> Vec<Pid> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
@@ -117,7 +117,7 @@ impl Server {
         numbers.into_iter().filter_map(Pid::from_raw).collect()
     }
 
-    /// The sockets of its first process.
+    /// Number of sockets of the first process.
     ///
     /// # Errors
     /// The process has ended.
@@ -138,11 +138,10 @@ impl Server {
         serde_json::from_str(body).context("/status is no JSON")
     }
 
-    /// Everything that is wrong with the server after a trial: connections and sockets that stay, an exit code, a
-    /// panic. Ends the server.
+    /// Ends the server, and returns every fault found in it: connections or sockets that stay, an exit code, a panic.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The server's `/status` or `/proc` entries cannot be read.
     pub fn objections(
         &mut self,
         has_to_end: bool,
@@ -170,7 +169,7 @@ impl Server {
         Ok(objections)
     }
 
-    /// Connections and sockets that are there though nobody is connected any more.
+    /// Connections and sockets that stay after every client has gone.
     fn leftovers(&mut self, sockets_before: usize, clock: &impl Clock) -> anyhow::Result<Option<String>> {
         let deadline = clock.now() + PATIENCE;
         loop {

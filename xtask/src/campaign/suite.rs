@@ -1,6 +1,6 @@
-//! The whole test suite, again and again, beside a busy loop on every CPU.
+//! The whole test suite, repeated beside a busy loop on every CPU.
 //!
-//! A test that counts on an idle machine fails here.
+//! A test that relies on an idle machine fails here.
 
 use anyhow::{Context, bail};
 use base::Nanos;
@@ -8,10 +8,10 @@ use sys::process::{Child, Program};
 
 use crate::test_bed::TICK;
 
-/// What `campaign suite` takes.
+/// Flags of `campaign suite`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// How often the suite runs
+    /// Runs of the suite
     #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
 }
@@ -19,7 +19,7 @@ pub struct Options {
 /// Runs the suite. Blocks.
 ///
 /// # Errors
-/// A run failed; all of them are carried out, and the output of those that failed is shown.
+/// A run failed. All runs are carried out first, and the output of each failed run is printed.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let test = |more: &[&str]| -> anyhow::Result<Option<String>> {
         let arguments = ["test", "--workspace", "--quiet", "--no-fail-fast"].iter().chain(more);
