@@ -6,7 +6,7 @@ use base::{Limit, Nanos};
 use server::{Batch, ServeConfig, ServeError, Server, Threads, Wake, architecture};
 
 use super::client::{Client, question};
-use super::harness::{Files, Running, Variant, alone, on_every, until};
+use super::harness::{Files, Running, Variant, alone, on_every, on_every_at_once, until};
 
 #[test]
 fn the_right_bytes_whoever_else_asks() {
@@ -288,18 +288,31 @@ fn going_down_finishes_what_has_begun() {
         let server = Running::start(variant, variant.config(files));
         let address = server.address;
         let (small, large) = (&files.contents[0], files.largest());
-        let (mut idle, mut silent, mut busy) = (server.connect(), server.connect(), server.connect());
+        let (mut idle, mut busy) = (server.connect(), server.connect());
         assert_eq!(idle.get(&small.0), small.1);
         busy.ask(&large.0);
         server.until("the requests to arrive", |counters| counters.http.requests == 2);
         let drained = server.stop_while(move || {
             assert_eq!(idle.end(), 0);
-            assert_eq!(silent.end(), 0);
             assert!(busy.response().body == large.1);
             assert_eq!(busy.end(), 0);
         });
         assert_eq!(drained.cut_off, 0);
         assert!(TcpStream::connect(address).is_err());
+    });
+}
+
+#[test]
+fn going_down_gives_up_a_connection_that_never_asks() {
+    on_every_at_once(|variant, files| {
+        let server = Server::start(variant.architecture, variant.config(files), None).unwrap();
+        let mut silent = Client::connect(server.addresses()[0]);
+        let drained = std::thread::scope(|scope| {
+            let ends = scope.spawn(|| server.shut_down().unwrap());
+            assert_eq!(silent.end(), 0, "{}", variant.name());
+            ends.join().unwrap()
+        });
+        assert_eq!(drained.cut_off, 0, "{}", variant.name());
     });
 }
 

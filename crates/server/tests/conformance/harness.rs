@@ -123,6 +123,22 @@ pub fn on_every(case: impl Fn(&Variant, &Files)) {
     }
 }
 
+/// Runs a case on every variant at once, for cases that mostly wait. They cannot count descriptors and threads.
+pub fn on_every_at_once(case: impl Fn(&Variant, &Files) + Sync) {
+    let _alone = alone();
+    let (files, variants) = (Files::new(), variants());
+    let before = held();
+    std::thread::scope(|scope| {
+        for variant in &variants {
+            let (case, files) = (&case, &files);
+            // The counts leave out threads of this name.
+            let thread = std::thread::Builder::new().name("cases::at_once".to_owned());
+            thread.spawn_scoped(scope, move || case(variant, files)).unwrap();
+        }
+    });
+    until("descriptors and threads to be gone", || held() == before);
+}
+
 /// Cases count the descriptors and threads of this process: one at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
