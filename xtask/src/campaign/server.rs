@@ -117,11 +117,22 @@ impl Server {
         numbers.into_iter().filter_map(Pid::from_raw).collect()
     }
 
-    /// Number of sockets of the first process.
+    /// Number of sockets of the first process, without the one to each process that it has started.
     ///
     /// # Errors
     /// The process has ended.
     pub fn sockets(&self) -> anyhow::Result<usize> {
+        loop {
+            // Processes start and end at any time: counts of two different moments do not belong together.
+            let workers = self.workers();
+            let sockets = self.open_sockets()?;
+            if workers == self.workers() {
+                return Ok(sockets.saturating_sub(workers.len()));
+            }
+        }
+    }
+
+    fn open_sockets(&self) -> anyhow::Result<usize> {
         let folder = format!("/proc/{}/fd", self.child.id());
         let descriptors = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
         let names = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
