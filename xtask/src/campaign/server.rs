@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::ChildStderr;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use base::{Clock, Nanos};
 use rustix::process::Pid;
 use serde_json::Value;
@@ -43,7 +43,8 @@ pub struct Setup {
 /// A running server; killed when dropped.
 pub struct Server {
     child: Child,
-    stderr: BufReader<ChildStderr>,
+    /// Reads its messages until it ends: a full pipe would stop it.
+    messages: Option<JoinHandle<std::io::Result<String>>>,
     folder: tempfile::TempDir,
     admin: SocketAddr,
     /// Its HTTP address.
@@ -88,7 +89,11 @@ impl Server {
             admin = admin.or(line.strip_prefix("admin on ").and_then(|text| text.parse().ok()));
         }
         let addresses = address.zip(admin).context("it listens nowhere")?;
-        Ok(Server { child, stderr, folder, address: addresses.0, admin: addresses.1 })
+        let rest = std::thread::spawn(move || {
+            let mut rest = String::new();
+            stderr.read_to_string(&mut rest).map(|_| rest)
+        });
+        Ok(Server { child, messages: Some(rest), folder, address: addresses.0, admin: addresses.1 })
     }
 
     /// Path of a served file.
@@ -174,8 +179,8 @@ impl Server {
             None => objections.push(format!("the server did not end within {PATIENCE} of SIGTERM")),
         }
         self.child.kill()?;
-        let mut said = String::new();
-        self.stderr.read_to_string(&mut said)?;
+        let reader = self.messages.take().context("the server was ended before")?;
+        let said = reader.join().map_err(|_| anyhow!("the reader of stderr panicked"))??;
         objections.extend(said.lines().filter(|line| line.contains("panicked")).map(str::to_owned));
         Ok(objections)
     }
