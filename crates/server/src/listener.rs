@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use base::Nanos;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -34,8 +34,7 @@ impl Listener {
 
     /// Whether a connection waits in the accept queue.
     pub fn somebody_waits(&self) -> bool {
-        let mut set = [PollFd::new(self.socket.as_raw_fd(), bits::IN)];
-        matches!(poll::wait(&mut set, Some(Nanos::ZERO)), Ok(1))
+        somebody_waits(self.socket.as_fd())
     }
 
     /// Lets no more connections into the accept queue. Their clients try again, and are refused once the listener is
@@ -55,6 +54,12 @@ impl Listener {
             drops: sum.drops + queue.drops,
         })
     }
+}
+
+/// Whether a connection waits in the accept queue of a listening socket.
+pub fn somebody_waits(listener: BorrowedFd<'_>) -> bool {
+    let mut set = [PollFd::new(listener.as_raw_fd(), bits::IN)];
+    matches!(poll::wait(&mut set, Some(Nanos::ZERO)), Ok(1))
 }
 
 /// Binds and listens: `queues` sockets for the same address, each with its own accept queue. In a `group`, which

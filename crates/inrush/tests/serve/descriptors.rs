@@ -109,6 +109,20 @@ fn without_descriptors_the_longest_idle_connection_gives_way() {
 }
 
 #[test]
+fn the_admin_connection_that_takes_the_last_descriptor_costs_no_other_its_place() {
+    let files = Files::new();
+    let flags = ["--arch=sped", "--header-timeout=1h"];
+    let mut server = Server::start_with_descriptors(DESCRIPTORS, &files.root(), &flags);
+    let mut inside = fill(&mut server);
+    inside.pop();
+    server.eventually("one has left", |status| status.connections() == inside.len() as u64);
+    let mut last = Client::connect(server.admin_address);
+    assert_eq!(last.get("/status").status, 200);
+    assert_eq!(server.status().count("admin_evicted"), 0);
+    server.stop_well();
+}
+
+#[test]
 fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_503_and_the_connection_stays() {
     let files = Files::new();
     let mut server = Server::start_with_descriptors(DESCRIPTORS, &files.root(), &["--arch=sped"]);

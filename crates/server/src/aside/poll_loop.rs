@@ -23,6 +23,7 @@ use super::address::AdminListener;
 use crate::driver::Stop;
 use crate::driver::readiness::SocketService;
 use crate::driver::transfer::{Moved, move_bytes, send};
+use crate::listener::somebody_waits;
 
 /// Connections at once: an operator, a Prometheus server or two, and their spares.
 const CONNECTIONS: usize = 64;
@@ -143,6 +144,8 @@ impl<S: SocketService> PollLoop<S> {
                 Err(errno) => match classify(&errno.into()) {
                     Failure::WouldBlock => return,
                     Failure::Retry | Failure::PeerGone => {}
+                    // The kernel wants a descriptor before it looks whether anybody waits.
+                    Failure::NoDescriptor if !somebody_waits(self.listener.socket()) => return,
                     Failure::NoDescriptor if !self.clients.is_empty() => self.evict(),
                     _ => {
                         self.paused_until = self.clock.now() + PAUSE;
