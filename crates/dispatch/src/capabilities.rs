@@ -1,8 +1,8 @@
-//! What each mechanism can do, as data: Table 1 of the FDM paper with columns of our own.
+//! The capabilities of each mechanism as data: Table 1 of the FDM paper with columns of our own.
 //!
-//! Every mechanism declares its [`Capabilities`] beside its code; [`table`] sets them side by side, asks
-//! this machine which ones it has, and adds the two of the paper that Linux never got, with what stands
-//! for them today. Knows no mechanism by name but those two.
+//! Every mechanism declares its [`Capabilities`] beside its code. [`table`] sets the declarations side by
+//! side and tries each mechanism on this machine. It adds two mechanisms of the paper that Linux never had,
+//! and names their replacements. The module knows no other mechanism by name.
 
 use std::fmt;
 
@@ -11,76 +11,79 @@ use serde::Serialize;
 use crate::Mechanism;
 use crate::mechanism::Epoll;
 
-/// When a mechanism reports.
+/// The condition under which a mechanism reports a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trigger {
-    /// As long as the descriptor is ready.
+    /// Reports a descriptor as long as it is ready.
     Level,
-    /// Once, when it becomes ready: whoever is told must drain it until the call would block. An edge may
-    /// be reported without need, and it may name a direction nobody is waiting for any more.
+    /// Reports a descriptor once, when it becomes ready; its owner must drain it until the call would block.
+    /// A mechanism may report an edge without need, and may name a direction without interest.
     Edge,
 }
 
-/// Whether reports can be lost for want of room, so that every descriptor must be looked at again.
+/// The ways in which a mechanism can lose reports for want of room. After a loss every descriptor must be
+/// polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overflow {
-    /// There is room for as many reports as there are descriptors.
+    /// The mechanism has room for one report of every descriptor.
     Never,
-    /// A queue of events is fetched piece by piece and can grow past its limit.
+    /// The kernel's queue of events is fetched in batches and can exceed its limit.
     Queue,
-    /// The kernel's queue can, between two waits; every wait empties it into one entry a descriptor.
+    /// The kernel's queue can overflow between two waits. Every wait empties it into one entry per
+    /// descriptor.
     BetweenWaits,
 }
 
-/// Whether one hears of what was ready before it was registered.
+/// The way a mechanism reports readiness that precedes registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitialState {
     /// The kernel reports it.
     Reported,
-    /// The kernel does not; the mechanism polls each descriptor once after it is registered.
+    /// The mechanism polls each descriptor once after its registration, because the kernel does not report
+    /// it.
     PolledOnce,
 }
 
-/// What a mechanism can do, as data.
+/// The capabilities of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
-    /// Its name on the command line.
+    /// The mechanism's name on the command line.
     pub name: &'static str,
-    /// A wait costs by what is ready, not by what is registered.
+    /// The cost of a wait grows with the ready descriptors, not with the registered ones.
     pub scales: bool,
-    /// Several events of one descriptor are one report.
+    /// The mechanism merges several events of one descriptor into one report.
     pub collapses: bool,
     /// One call reports many events.
     pub many_events_per_call: bool,
-    /// Whether it can overflow.
+    /// Tells how the mechanism can overflow.
     pub overflow: Overflow,
-    /// What it looks at every descriptor with after an overflow.
+    /// The system call that polls every descriptor after an overflow.
     pub falls_back_to: Option<&'static str>,
-    /// Whether what is ready at registration is reported.
+    /// Tells how a descriptor that is ready at registration is reported.
     pub initial_state: InitialState,
     /// A process may have several interest sets at once.
     pub many_interest_sets: bool,
-    /// Level or edge.
+    /// Level-triggered or edge-triggered.
     pub trigger: Trigger,
-    /// The setting of the system that bounds how many descriptors it can watch.
+    /// The system setting that bounds the number of watched descriptors.
     pub descriptor_limit: &'static str,
-    /// Of several waiters on one listener only one need be woken.
+    /// The kernel can wake one of several waiters on a listener instead of all.
     pub exclusive_wake: bool,
-    /// The settings that it takes, as they are named on the command line.
+    /// The mechanism's settings, by their names on the command line.
     pub settings: &'static [&'static str],
 }
 
 impl Capabilities {
-    /// Whether whoever is told must go on until the call would block.
+    /// True if the owner of a reported descriptor must go on until the call would block.
     pub fn must_drain(&self) -> bool {
         self.trigger == Trigger::Edge
     }
 }
 
-/// What epoll grew out of, without what epoll added.
+/// Solaris's interface, from which epoll descends; it lacks epoll's exclusive wake-ups.
 const DEV_POLL: Capabilities = Capabilities {
     name: "/dev/poll",
     descriptor_limit: "RLIMIT_NOFILE",
@@ -95,16 +98,16 @@ const DECLARE_INTEREST: Capabilities =
 /// One mechanism in the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What it can do.
+    /// The mechanism's capabilities.
     #[serde(flatten)]
     pub capabilities: Capabilities,
     /// As [`Capabilities::must_drain`].
     pub must_drain: bool,
-    /// Whether it works on this machine, for this user.
+    /// True if the mechanism works on this machine for this user.
     pub available: bool,
-    /// Why it does not.
+    /// The reason why the mechanism is not available.
     pub why_not: Option<String>,
-    /// What has its properties today, where Linux does not have it.
+    /// The mechanism that has the same properties on Linux, for one that Linux lacks.
     pub stands_for_it: Option<&'static str>,
 }
 
@@ -112,11 +115,11 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Table {
-    /// In the order of the command line's list, the historical ones last.
+    /// The rows in the command line's order, followed by the historical mechanisms.
     pub rows: Vec<Row>,
 }
 
-/// What every mechanism of the command line's list says of itself, in its order.
+/// The capabilities of the command line's mechanisms, in its order.
 pub fn declared() -> Vec<Capabilities> {
     macro_rules! declaration_of_each {
         ($($name:literal => $mechanism:ty,)*) => { vec![$(<$mechanism as Mechanism>::CAPABILITIES,)*] };
@@ -124,8 +127,8 @@ pub fn declared() -> Vec<Capabilities> {
     crate::for_each_mechanism!(declaration_of_each)
 }
 
-/// Sets all mechanisms side by side and tries each on this machine: makes an empty interest set of each
-/// kind and drops it, in a thread that ends, because a mechanism may keep something per thread.
+/// Sets all mechanisms side by side and tries each on this machine. The trial makes an empty interest set and
+/// drops it, in a thread of its own, because a mechanism may keep state per thread.
 pub fn table() -> Table {
     macro_rules! row_of_each {
         ($($name:literal => $mechanism:ty,)*) => { vec![$(row::<$mechanism>(),)*] };

@@ -1,7 +1,7 @@
 //! The interest of every descriptor, reconciled with a mechanism just before it waits.
 //!
-//! Invariants: `changed` names a descriptor at most once; a descriptor whose `wanted` and `applied`
-//! differ is in `changed`; a closed descriptor has neither.
+//! Invariants: `changed` names a descriptor at most once. A descriptor whose `wanted` and `applied` differ is
+//! in `changed`. A closed descriptor has neither.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -11,13 +11,13 @@ use base::Nanos;
 use crate::mechanism::{Change, Mechanism, Settings, Statistics};
 use crate::{Event, Interest, Token, Waited};
 
-/// What one descriptor number stands for at the moment.
+/// The state of one descriptor number.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     token: Token,
     wanted: Option<Interest>,
     applied: Option<Interest>,
-    /// The token the mechanism has.
+    /// The token that the mechanism has.
     applied_token: Token,
     locked: bool,
     changed: bool,
@@ -32,12 +32,12 @@ const UNKNOWN: Entry = Entry {
     changed: false,
 };
 
-/// How changes of interest were carried out, since the dispatcher was made.
+/// Counts of changes of interest since the dispatcher was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reconciled {
-    /// Changes handed to the mechanism, at most one system call each.
+    /// Changes handed to the mechanism. Each costs at most one system call, or three to begin with signals.
     pub applied: u64,
-    /// Changes that were taken back before the wait and cost nothing.
+    /// Changes that the caller took back before the wait. They cost no system call.
     pub taken_back: u64,
 }
 
@@ -65,8 +65,8 @@ pub struct Dispatcher<M> {
     reconciled: Reconciled,
 }
 
-/// The descriptor by which one interest set is waited for in another: readable while the kernel has
-/// events for it. Changes of interest reach the kernel only with this dispatcher's own wait.
+/// The descriptor that another interest set can watch in place of this one. It is readable while the kernel
+/// has events for this set. Changes of interest reach the kernel only with this dispatcher's own wait.
 impl<M: AsFd> AsFd for Dispatcher<M> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.mechanism.as_fd()
@@ -90,7 +90,7 @@ impl<M: Mechanism> Dispatcher<M> {
         M::configured(settings).map(Dispatcher::on)
     }
 
-    /// A dispatcher on a mechanism made with settings of its own.
+    /// A dispatcher on a mechanism that the caller has configured.
     pub fn on(mechanism: M) -> Dispatcher<M> {
         Dispatcher {
             mechanism,
@@ -101,9 +101,9 @@ impl<M: Mechanism> Dispatcher<M> {
         }
     }
 
-    /// Sets a descriptor's interest and the token of its events, from the next wait on; registering
-    /// anew changes both. The owner keeps the descriptor open until it has said
-    /// [`closing`](Self::closing), or has said [`deregister`](Self::deregister) and waited.
+    /// Sets a descriptor's interest and the token of its events, from the next wait on. Registering the
+    /// descriptor again changes both. The owner keeps the descriptor open until it has called
+    /// [`closing`](Self::closing), or has called [`deregister`](Self::deregister) and waited.
     pub fn register(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) {
         let fd = fd.as_raw_fd();
         let entry = self.entry(fd);
@@ -111,14 +111,14 @@ impl<M: Mechanism> Dispatcher<M> {
         self.want(fd, Some(interest));
     }
 
-    /// As [`register`](Self::register), for a descriptor that must never be looked at less often than
-    /// others because it was quiet, such as a listener. It stays so until it is closed or deregistered.
+    /// Registers a descriptor that must never be polled less often because it was quiet, such as a listener.
+    /// It stays locked until it is closed or deregistered.
     pub fn register_locked(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) {
         self.register(fd, token, interest);
         self.entry(fd.as_raw_fd()).locked = true;
     }
 
-    /// Changes a known descriptor's interest; does nothing for one that is not.
+    /// Changes a known descriptor's interest. Ignores an unknown descriptor.
     pub fn modify(&mut self, fd: BorrowedFd<'_>, interest: Interest) {
         let fd = fd.as_raw_fd();
         if self.entry(fd).wanted.is_some() {
@@ -126,13 +126,13 @@ impl<M: Mechanism> Dispatcher<M> {
         }
     }
 
-    /// Forgets a descriptor that stays open, in this process or another, at least until the next wait.
+    /// Forgets a descriptor that stays open, here or in another process, until the next wait or longer.
     pub fn deregister(&mut self, fd: BorrowedFd<'_>) {
         self.want(fd.as_raw_fd(), None);
     }
 
-    /// Forgets a descriptor that its owner is about to close and nobody else has open; costs no system
-    /// call. Its number may be registered again at once.
+    /// Forgets a descriptor that its owner is about to close. No other process may have it open. Costs no
+    /// system call, and the number may be registered again at once.
     pub fn closing(&mut self, fd: BorrowedFd<'_>) {
         let fd = fd.as_raw_fd();
         let entry = self.entry(fd);
@@ -143,9 +143,8 @@ impl<M: Mechanism> Dispatcher<M> {
         }
     }
 
-    /// Carries out what changed, then waits and appends the events to `events`. A descriptor whose
-    /// change the mechanism refuses is reported as failed, and no longer waited for. `None` waits for
-    /// ever.
+    /// Carries out the changes, then waits and appends the events to `events`. If the mechanism refuses a
+    /// change, its descriptor is reported as failed and forgotten. A timeout of `None` waits forever.
     ///
     /// # Errors
     /// As [`Mechanism::wait`]: none that a peer can cause.
@@ -159,12 +158,12 @@ impl<M: Mechanism> Dispatcher<M> {
         self.mechanism.wait(events, Some(Nanos::ZERO))
     }
 
-    /// How changes of interest were carried out so far.
+    /// Counts of the changes of interest so far.
     pub fn reconciled(&self) -> Reconciled {
         self.reconciled
     }
 
-    /// What went on inside the mechanism so far.
+    /// The mechanism's counters so far.
     pub fn statistics(&self) -> Statistics {
         self.mechanism.statistics()
     }
@@ -205,7 +204,7 @@ impl<M: Mechanism> Dispatcher<M> {
                     entry.applied_token = entry.token;
                 }
                 Err(_) => {
-                    // Reading or writing the descriptor will tell its owner what is wrong with it.
+                    // The owner learns the error when it reads or writes the descriptor.
                     if entry.wanted.is_some() {
                         self.failed.push(entry.token);
                     }

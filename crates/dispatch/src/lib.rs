@@ -1,9 +1,9 @@
-//! Event dispatching: which descriptors are ready, by any mechanism, behind one contract.
+//! Event dispatching: readiness of many descriptors, by any mechanism, behind one contract.
 //!
-//! *Interest* is what was asked for, *readiness* is what is reported. A [`Dispatcher`] holds the
-//! interest of every descriptor and reconciles it with its [`Mechanism`] just before it waits, so that a
-//! descriptor costs at most one system call a turn however often its interest changed, and none where a
-//! change was taken back or the descriptor was closed in between.
+//! *Interest* is the readiness that a caller asks for; *readiness* is the state that a mechanism reports. A
+//! [`Dispatcher`] holds the interest of every descriptor and reconciles it with its [`Mechanism`] just before
+//! it waits. A descriptor therefore costs at most one system call a turn, however often its interest changed.
+//! It costs none if the change was taken back or the descriptor was closed before the wait.
 //!
 //! ```text
 //!     register / modify / deregister / closing          wait
@@ -14,15 +14,15 @@
 //!              +---------------+                  +---------------+
 //! ```
 //!
-//! A [`Token`] carries a generation: an event of a past life of a descriptor number finds nothing in
-//! the owner's table. Mechanisms *declare* what they can do ([`Capabilities`]); nobody outside this
-//! crate asks which one it is.
+//! A [`Token`] carries a generation, so an event of a descriptor number's past life finds nothing in the
+//! owner's table. Mechanisms *declare* their [`Capabilities`]; no code outside this crate asks which
+//! mechanism it has.
 //!
-//! Owns interest, waiting and [`Timers`]. Does not own descriptors: whoever does says [`closing`] before
-//! closing one.
+//! Owns interest, waiting and [`Timers`]. Does not own descriptors: their owner calls [`closing`] before it
+//! closes one.
 //!
-//! The modules: `dispatcher` keeps interest, `mechanism` has one file for each mechanism, `capabilities` says what
-//! each can do, `locality` is the mechanism of Liu and Chen, and `timers` is a wheel of deadlines.
+//! The modules: `dispatcher` keeps interest. `mechanism` has one file for each mechanism and `capabilities`
+//! their properties. `locality` is the mechanism of Liu and Chen. `timers` is a wheel of deadlines.
 //!
 //! [`closing`]: Dispatcher::closing
 #![forbid(unsafe_code)]
@@ -42,7 +42,7 @@ use std::io;
 
 use base::Key;
 
-/// Names what a descriptor belongs to: 64 bits that come back with every event.
+/// Names the owner of a descriptor: 64 bits that come back with every event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u64);
 
@@ -58,32 +58,32 @@ impl From<Token> for Key {
     }
 }
 
-/// What is asked for, of one descriptor. Errors and hang-ups are always reported while there is any.
+/// The readiness that is asked for of one descriptor. Any interest but `None` includes errors and hang-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Nothing, not even hang-ups: the descriptor stays known and costs nothing.
+    /// No events, not even hang-ups. The descriptor stays known and costs nothing.
     None,
-    /// To be able to read, or to accept.
+    /// Readable, or a connection to accept.
     Read,
-    /// To be able to write, or a connect to complete.
+    /// Writable, or a connect completed.
     Write,
-    /// Either.
+    /// Readable or writable.
     Both,
 }
 
 impl Interest {
-    /// Whether it includes reading.
+    /// True if the interest includes reading.
     pub fn reads(self) -> bool {
         matches!(self, Interest::Read | Interest::Both)
     }
 
-    /// Whether it includes writing.
+    /// True if the interest includes writing.
     pub fn writes(self) -> bool {
         matches!(self, Interest::Write | Interest::Both)
     }
 }
 
-/// What is reported, of one descriptor.
+/// The readiness that is reported of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The token given with the interest.
@@ -92,20 +92,20 @@ pub struct Event {
     pub readable: bool,
     /// A write would not block: there is room, the connect has completed, or there is an error.
     pub writable: bool,
-    /// The descriptor has failed, or both directions are closed: reading or writing will tell.
+    /// The descriptor has failed, or both directions are closed. Reading or writing returns the cause.
     pub failed: bool,
 }
 
-/// How a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// With events, or with none because the time was over.
+    /// Events came, or the timeout passed.
     Ready,
-    /// A signal came first: nothing was lost, wait again.
+    /// A signal arrived first. No event is lost; wait again.
     Interrupted,
 }
 
-/// Makes an interruption an ordinary way for a wait to end.
+/// Turns an interruption by a signal from an error into `None`.
 fn unless_interrupted(waited: io::Result<usize>) -> io::Result<Option<usize>> {
     match waited {
         Ok(count) => Ok(Some(count)),

@@ -1,6 +1,6 @@
-//! Locality-aware event dispatching (Liu and Chen, "A Scalable Locality-Aware Event Dispatching Mechanism
-//! for Network Servers"): polling sets of different frequency, because most connections are idle most of
-//! the time and poll pays for all of them at every call.
+//! Locality-aware event dispatching (Liu and Chen, "A Scalable Locality-Aware Event Dispatching Mechanism for
+//! Network Servers"). Polling sets differ in frequency, because most connections are idle most of the time
+//! and poll(2) pays for all of them at every call.
 //!
 //! ```text
 //!             N-1 polls without an event          N-1 polls without an event
@@ -10,20 +10,20 @@
 //!      +------- events in two consecutive polls of its set -------------------+
 //! ```
 //!
-//! N-1 polls of the active set are N-1 calls, N-1 polls of the doze set N²-N calls: the paper's numbers.
-//! One direction at a time or both; a payload comes back with every event; a deadline is checked when its
-//! descriptor's set is polled and reported as an event, once. Owns no descriptors: whoever closes one
-//! removes it first.
+//! N-1 polls of the active set take N-1 calls, and N-1 polls of the doze set take N²-N calls: the paper's
+//! numbers. A descriptor is watched in one direction or both, and its payload comes back with every event. A
+//! deadline is checked when its descriptor's set is polled, and is reported once, as an event. Owns no
+//! descriptors: their owner removes a descriptor before closing it.
 //!
-//! How a call waits is ours, because the paper's server burns its processor: it polls without blocking and
-//! sleeps 500 us after 100 empty calls. Here
+//! The paper's server burns its processor: it polls without blocking and sleeps 500 us after 100 empty calls.
+//! Waiting is therefore our own design:
 //!
-//! - empty calls on the active set are a *nap* of [`Settings::nap`] each, ended early by an event in that
-//!   set (`schedule`). An event in a rarer set is noticed after at most N^k naps;
-//! - after [`Settings::sleep_threshold`] consecutive empty calls the wait sleeps on all sets at once: nothing
-//!   sleeps without having polled every set, or an event would be slept on;
-//! - no wait that may block ends empty without having polled every set, at its end or
-//!   [`Settings::freshness`] before. A wait that may not block is one call and polls what is due.
+//! - An empty call on the active set is a *nap* of [`Settings::nap`]; an event in that set ends it early
+//!   (`schedule`). An event in a rarer set is noticed after at most N^k naps.
+//! - After [`Settings::sleep_threshold`] consecutive empty calls the wait sleeps on all sets at once. A sleep
+//!   polls every set, so that no event is slept on.
+//! - A wait that may block polls every set before it ends empty, at its end or at most
+//!   [`Settings::freshness`] earlier. A wait that may not block is one call and polls the sets that are due.
 
 mod controller;
 mod schedule;
@@ -42,21 +42,21 @@ use controller::Controller;
 use schedule::{Next, Schedule};
 use sets::{Member, Sets};
 
-/// How many sets, how often they are polled, and how a wait sleeps.
+/// The number of sets, their frequencies, and the limits of sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Polling sets: 1 or more. The paper's three.
+    /// Number of polling sets, at least 1. The paper has 3.
     pub sets: u8,
-    /// N, the default live counter: 2 or more, 3 to 10 is useful. The paper's 3.
+    /// N, the default live counter, at least 2; values from 3 to 10 are useful. The paper has 3.
     pub live_counter: u32,
-    /// Consecutive empty calls after which a wait sleeps on all sets. The paper's 100.
+    /// Consecutive empty calls after which a wait sleeps on all sets. The paper has 100.
     pub sleep_threshold: u32,
-    /// The longest an empty call stays with the active set; zero spins as the paper does.
+    /// Longest time an empty call blocks on the active set. Zero spins as the paper does.
     pub nap: Nanos,
-    /// How long before the end of a wait that ends empty every set may have been polled for the last time. Zero
-    /// for callers who want to know what there is; more for loops whose waits are ended by timers.
+    /// Maximum age of a set's last poll when a wait returns empty. Zero suits callers that need the current
+    /// state. Loops whose timers end their waits can use more.
     pub freshness: Nanos,
-    /// What tunes itself, from the given value on.
+    /// The settings that tune themselves, beginning with the given values.
     pub adapts: Adapts,
 }
 
@@ -73,7 +73,7 @@ impl Default for Settings {
     }
 }
 
-/// Which of the two settings tune themselves.
+/// Selects which of the two settings tune themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adapts {
     /// [`Settings::live_counter`].
@@ -83,7 +83,7 @@ pub struct Adapts {
 }
 
 impl Adapts {
-    /// Both.
+    /// Both settings tune themselves.
     pub const BOTH: Adapts = Adapts { live_counter: true, sleep_threshold: true };
 
     fn any(self) -> bool {
@@ -91,20 +91,20 @@ impl Adapts {
     }
 }
 
-/// What is reported of one descriptor.
+/// The report of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Which one.
+    /// The descriptor's number.
     pub fd: RawFd,
-    /// What was given with it.
+    /// The payload given at registration.
     pub payload: u64,
-    /// What happened, in [`sys::poll::bits`]; 0 for a deadline.
+    /// The events, in [`sys::poll::bits`]; 0 for a deadline.
     pub bits: i16,
-    /// Its deadline has passed; it has none now.
+    /// The descriptor's deadline has passed and is cleared.
     pub timed_out: bool,
 }
 
-/// The polling sets and the calls.
+/// The polling sets, and the calls that poll them.
 ///
 /// ```
 /// use dispatch::locality::{PollingSets, Settings};
@@ -124,15 +124,15 @@ pub struct PollingSets<C = RealClock> {
     sets: Sets,
     schedule: Schedule,
     controller: Option<Controller>,
-    /// When the last poll ended.
+    /// The end of the last poll.
     ended: Nanos,
     freshness: Nanos,
     clock: C,
-    /// Members that have a deadline.
+    /// Number of members with a deadline.
     deadlines: usize,
 }
 
-/// How a poll ended.
+/// The result of a poll.
 #[derive(PartialEq, Eq)]
 enum Polled {
     Events,
@@ -141,7 +141,7 @@ enum Polled {
 }
 
 impl<C: Clock> PollingSets<C> {
-    /// Empty sets. Numbers below the settings' ranges count as the smallest in it.
+    /// Empty sets. Values below a setting's range count as the range's smallest.
     pub fn new(settings: Settings, clock: C) -> PollingSets<C> {
         let longest = if settings.adapts.live_counter { LONGEST } else { Nanos::MAX };
         let Settings { sleep_threshold, nap, adapts, freshness, .. } = settings;
@@ -159,16 +159,16 @@ impl<C: Clock> PollingSets<C> {
         }
     }
 
-    /// Adds a descriptor, or gives a known one other bits ([`sys::poll::bits`]), payload and lock. It
-    /// starts active, without a deadline; locked, it stays active.
+    /// Adds a descriptor, or changes a known one's bits ([`sys::poll::bits`]), payload and lock. The
+    /// descriptor starts active and without a deadline. A locked one stays active.
     pub fn register(&mut self, fd: RawFd, bits: i16, payload: u64, locked: bool) {
         self.unregister(fd);
         let since = self.controller.as_ref().map_or(Nanos::ZERO, |_| self.clock.now());
         self.sets.insert(fd, bits, Member::new(payload, locked, since));
     }
 
-    /// Changes bits, payload and deadline of a descriptor and leaves it in its set. False where it is not
-    /// known.
+    /// Changes a descriptor's bits, payload and deadline, and leaves it in its set. Returns false for an
+    /// unknown descriptor.
     pub fn update(&mut self, fd: RawFd, bits: i16, payload: u64, deadline: Option<Nanos>) -> bool {
         let Some(member) = self.sets.member(fd) else { return false };
         self.deadlines -= usize::from(member.deadline.is_some());
@@ -178,24 +178,24 @@ impl<C: Clock> PollingSets<C> {
         true
     }
 
-    /// Forgets a descriptor. False where it is not known.
+    /// Forgets a descriptor. Returns false for an unknown one.
     pub fn unregister(&mut self, fd: RawFd) -> bool {
         let removed = self.sets.remove(fd);
         self.deadlines -= usize::from(removed.is_some_and(|member| member.deadline.is_some()));
         removed.is_some()
     }
 
-    /// How many descriptors each set has, the most often polled first.
+    /// Number of descriptors in each set, the most often polled first.
     pub fn lengths(&self) -> Vec<usize> {
         self.sets.lengths().collect()
     }
 
-    /// What tunes itself, as it is in force.
+    /// The tuning in force.
     pub fn tuning(&self) -> Tuning {
         self.schedule.tuning
     }
 
-    /// Waits and appends events. `None` waits for ever, zero is one call and does not block.
+    /// Waits and appends events. A timeout of `None` waits forever; zero makes one call that does not block.
     ///
     /// # Errors
     /// None that a peer can cause.
@@ -228,7 +228,7 @@ impl<C: Clock> PollingSets<C> {
         }
     }
 
-    /// The time of a wait is over.
+    /// Ends a wait whose timeout has passed without an event.
     fn end_empty(&mut self, now: Nanos, events: &mut Vec<Event>) -> io::Result<Waited> {
         if self.schedule.not_all_since(now) <= self.freshness {
             return Ok(Waited::Ready);
@@ -236,7 +236,7 @@ impl<C: Clock> PollingSets<C> {
         self.call(self.sets.count(), Nanos::ZERO, now, events).map(ended)
     }
 
-    /// Polls the first sets and reports; counts as a call, or as several.
+    /// Polls the first `sets` sets and reports their events. Counts as one call or several.
     fn call(
         &mut self,
         sets: usize,
@@ -264,13 +264,13 @@ impl<C: Clock> PollingSets<C> {
         Ok(self.settle(all, 1, ended, events))
     }
 
-    /// Polls the first sets; returns when that ended, or nothing where a signal came first.
+    /// Polls the first `sets` sets. Returns the poll's end, or `None` if a signal arrived first.
     fn poll(&mut self, sets: usize, longest: Nanos) -> io::Result<Option<Nanos>> {
         let polled = unless_interrupted(poll::wait(self.sets.fds(sets), Some(longest)))?;
         Ok(polled.map(|_| self.clock.now()))
     }
 
-    /// Applies the rules to what a poll of the first sets has found, and reports it.
+    /// Applies the rules to the results of polling the first `sets` sets, and reports the events.
     fn settle(&mut self, sets: usize, calls: u64, now: Nanos, events: &mut Vec<Event>) -> Polled {
         self.ended = now;
         if self.sets.are_all(sets) {
@@ -307,7 +307,7 @@ impl<C: Clock> PollingSets<C> {
         self.deadlines -= passed;
     }
 
-    /// How long until the next deadline in the first sets, if there is one.
+    /// The time until the next deadline in the first `sets` sets; `Nanos::MAX` without one.
     fn until_deadline(&self, sets: usize, now: Nanos) -> Nanos {
         if self.deadlines == 0 {
             return Nanos::MAX;

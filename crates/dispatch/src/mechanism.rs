@@ -1,8 +1,8 @@
-//! The mechanisms, one file each, and what they have in common.
+//! The mechanisms, one file each, and their common contract.
 //!
-//! To add one: a file here with a type that implements [`Mechanism`], a line below, and a line in
-//! [`for_each_mechanism`](crate::for_each_mechanism), which brings it into the command line, the server's
-//! generic loop and the conformance suite.
+//! To add one, write a file here with a type that implements [`Mechanism`], add a line below, and add a line
+//! in [`for_each_mechanism`](crate::for_each_mechanism). That line brings the mechanism into the command
+//! line, the server's generic loop and the conformance suite.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -36,8 +36,8 @@ pub use select::Select;
 pub use signals::RtFetch;
 pub use uring_poll::UringPoll;
 
-/// Calls a macro with every mechanism: its name on the command line and its type. Level-triggered and
-/// edge-triggered ones alike.
+/// Calls a macro with the command-line name and the type of every mechanism, level-triggered or
+/// edge-triggered.
 #[macro_export]
 macro_rules! for_each_mechanism {
     ($then:ident) => {
@@ -58,32 +58,33 @@ macro_rules! for_each_mechanism {
 /// A change of one descriptor's interest.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// Which descriptor.
+    /// The descriptor's number.
     pub fd: RawFd,
-    /// What its events are to be named.
+    /// The token of its events.
     pub token: Token,
-    /// What the mechanism has now: `None` where it has never seen the descriptor in this life.
+    /// The interest that the mechanism has now; `None` if it has not seen the descriptor in this life.
     pub from: Option<Interest>,
-    /// What it is to have: `None` to forget the descriptor.
+    /// The interest that it is to have; `None` to forget the descriptor.
     pub to: Option<Interest>,
-    /// It is to be looked at as often as any, however quiet it is: for mechanisms that make a difference.
+    /// The descriptor must stay among the most often polled, however quiet it is. Only locality-aware
+    /// mechanisms use it.
     pub locked: bool,
 }
 
-/// One way to learn of readiness. Used through a [`Dispatcher`](crate::Dispatcher), which calls
-/// `update` only with real differences.
+/// One way to learn of readiness. A [`Dispatcher`](crate::Dispatcher) calls `update` only for real
+/// differences.
 pub trait Mechanism: Sized {
-    /// What it can do.
+    /// The mechanism's capabilities.
     const CAPABILITIES: Capabilities;
 
-    /// An empty interest set, with default settings where there are any. Some mechanisms keep something
-    /// for the calling thread, which must then be the one that waits.
+    /// An empty interest set with default settings. Some mechanisms keep state for the calling thread; only
+    /// that thread may then wait.
     ///
     /// # Errors
-    /// No descriptor, no memory, or not available on this machine.
+    /// No descriptor, no memory, or the mechanism is not available on this machine.
     fn new() -> io::Result<Self>;
 
-    /// The same with settings; a mechanism takes those that concern it.
+    /// An empty interest set with the given settings. A mechanism uses the settings that concern it.
     ///
     /// # Errors
     /// As [`Mechanism::new`].
@@ -91,35 +92,34 @@ pub trait Mechanism: Sized {
         Self::new()
     }
 
-    /// Carries out one change: at most one system call, but for a new descriptor of the mechanisms on
-    /// signals, which takes three.
+    /// Carries out one change with at most one system call. Mechanisms on signals need three calls for a new
+    /// descriptor.
     ///
     /// # Errors
     /// The descriptor cannot be waited for (a regular file, a closed one), or a limit is reached.
     fn update(&mut self, change: Change) -> io::Result<()>;
 
-    /// The owner is about to close a descriptor that is part of the set, and which nobody else has open.
+    /// Tells that the owner is about to close a descriptor of the set that no other process has open.
     fn closing(&mut self, fd: RawFd);
 
-    /// Waits and appends what is ready to `events`. `None` waits for ever; blocks for at most the
-    /// time-out.
+    /// Waits for at most `timeout` and appends the ready descriptors to `events`. `None` waits forever.
     ///
     /// # Errors
     /// None that a peer can cause.
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited>;
 
-    /// What went on inside, for mechanisms where something does.
+    /// The mechanism's counters; zeros for a mechanism that counts nothing.
     fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 }
 
-/// Settings of the mechanisms that have any.
+/// The settings of all mechanisms that have any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How the mechanisms on real-time signals fetch their queue.
+    /// The way in which mechanisms on real-time signals fetch their queue.
     pub rt_fetch: RtFetch,
-    /// The locality-aware mechanism's sets.
+    /// Settings of the locality-aware mechanism.
     pub locality: locality::Settings,
 }
 
@@ -129,23 +129,23 @@ impl Default for Settings {
     }
 }
 
-/// What a mechanism counts, since it was made.
+/// Counters of a mechanism since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
-    /// Times a queue was full, after which every descriptor was looked at.
+    /// Overflows of a queue. Every descriptor was polled after each.
     pub overflows: u64,
-    /// Reports that were, or may have been, of a past life of their descriptor number, or that somebody else
-    /// has sent; they were not passed on as they were.
+    /// Reports that may belong to a past life of their descriptor number or come from another sender. The
+    /// mechanism did not pass them on as they were.
     pub disbelieved: u64,
 }
 
-/// What epoll and poll report, in words: a failed descriptor is readable and writable, because the next
-/// call will say what is wrong.
+/// An event from epoll's or poll's report. A failed descriptor counts as readable and writable, because the
+/// next call returns the error.
 fn event(token: Token, readable: bool, writable: bool, failed: bool) -> Event {
     Event { token, readable: readable || failed, writable: writable || failed, failed }
 }
 
-/// An interest in poll's bits.
+/// The interest in poll's bits.
 fn poll_bits(interest: Interest) -> i16 {
     match interest {
         Interest::None => 0,
@@ -155,7 +155,7 @@ fn poll_bits(interest: Interest) -> i16 {
     }
 }
 
-/// What poll's bits say.
+/// The event for poll's bits.
 fn poll_event(token: Token, reported: i16) -> Event {
     event(
         token,

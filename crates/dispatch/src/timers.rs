@@ -1,14 +1,13 @@
 //! Deadlines by the thousand: a wheel of slots that is read lazily.
 //!
-//! A deadline that moves back, as an idle connection's does with every request, costs nothing: the old
-//! entry stays, and when it comes up the owner finds that its deadline has moved and schedules it
-//! again. Only a deadline that moves *forward* needs a new entry. So the owner keeps, beside each
-//! deadline, the time of the earliest entry it has here ([`Timers::schedule`] returns it), and ignores
-//! entries that come up for nothing.
+//! A deadline that moves *later*, as an idle connection's does with every request, costs nothing. The old
+//! entry stays; when it expires, its owner sees the later deadline and schedules it again. Only a deadline
+//! that moves *earlier* needs a new entry. The owner therefore keeps, beside each deadline, the time of its
+//! earliest entry ([`Timers::schedule`] returns it), and ignores superfluous entries.
 //!
-//! Invariants: an entry never comes up before its time, and at most one slot's length after it (plus
-//! the time the owner takes to ask). A deadline beyond the wheel's horizon comes up at the horizon, to
-//! be scheduled again. Tokens of past lives may come up: their generation gives them away.
+//! Invariants: an entry never expires before its time, and at most one slot's length after it, if the owner
+//! asks at that moment. A deadline beyond the wheel's horizon expires at the horizon, to be scheduled again.
+//! Tokens of past lives may expire; the owner recognises them by their generation.
 
 use base::Nanos;
 
@@ -17,14 +16,14 @@ use crate::Token;
 const SLOTS: usize = 4096;
 const WORDS: usize = SLOTS / 64;
 
-/// The wheel.
+/// The wheel of deadlines.
 pub struct Timers {
     slots: Box<[Vec<Token>]>,
-    /// One bit a slot: whether it has entries.
+    /// One bit per slot, set if the slot has entries.
     occupied: [u64; WORDS],
-    /// The length of a slot.
+    /// Length of a slot.
     slot: Nanos,
-    /// The slots up to this one, counted from time zero, have been emptied.
+    /// The last emptied slot, counted from time zero.
     emptied: u64,
 }
 
@@ -39,8 +38,8 @@ impl Timers {
         }
     }
 
-    /// Lets `token` come up at `deadline`, or at the horizon where that is nearer. Returns when it will
-    /// come up, rounded up to the end of a slot.
+    /// Lets `token` expire at `deadline`, or at the horizon if that is nearer. Returns the time of its
+    /// expiry, rounded up to the end of a slot.
     pub fn schedule(&mut self, token: Token, deadline: Nanos) -> Nanos {
         let slot = deadline.0.div_ceil(self.slot.0).clamp(self.emptied + 1, self.emptied + SLOTS as u64 - 1);
         let index = slot as usize % SLOTS;
@@ -49,11 +48,11 @@ impl Timers {
         Nanos(slot * self.slot.0)
     }
 
-    /// When the next entry comes up.
+    /// The time at which the next entry expires.
     pub fn next(&self) -> Option<Nanos> {
         let start = (self.emptied + 1) as usize % SLOTS;
         let (first, bit) = (start / 64, start % 64);
-        // The first word is looked at twice: its upper bits first, its lower bits last.
+        // The loop reads the first word twice: its upper bits first, its lower bits last.
         for step in 0..=WORDS {
             let word = (first + step) % WORDS;
             let mask = match step {
@@ -128,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list: every entry comes up at the first look at or after its time.
+        /// Compares with a plain list: every entry expires at the first call at or after its time.
         #[test]
         fn like_a_sorted_list(steps in prop::collection::vec((0u64..3_000, 0u64..40_000), 1..200)) {
             let mut timers = Timers::new(SLOT, Nanos::ZERO);

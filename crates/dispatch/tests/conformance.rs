@@ -1,10 +1,9 @@
-//! The contract of event dispatching, over every mechanism, on real descriptors.
+//! The contract of event dispatching, for every mechanism, on real descriptors.
 //!
-//! A case is a function that is generic in the mechanism. Each mechanism runs it in a thread of its own,
-//! named after it, so that a failure says whose it is and what a mechanism keeps per thread does not
-//! leak. What a case may assume is the contract only: a report may come in a later wait or more than
-//! once, an edge may be reported without need, but nothing that is ready stays unreported for
-//! [`bench::ROUNDS`] waits.
+//! A case is a function that is generic in the mechanism. Each mechanism runs the case in a thread named
+//! after it. A failure then names its mechanism, and state that a mechanism keeps per thread does not leak. A
+//! case may assume only the contract. A report may come in a later wait or more than once, and an edge may be
+//! reported without need. But every ready descriptor is reported within [`bench::ROUNDS`] waits.
 
 #[path = "conformance/bench.rs"]
 mod bench;
@@ -24,7 +23,7 @@ use base::Nanos;
 use dispatch::mechanism::{Change, RtFetch, RtSignals};
 use dispatch::{Capabilities, Event, Mechanism, Waited};
 
-/// One test for each case, over all mechanisms.
+/// Makes one test for each case, over all mechanisms.
 macro_rules! conformance {
     ($($module:ident: $($case:ident,)*;)*) => {
         struct Cases {
@@ -92,7 +91,7 @@ fn all() -> Vec<(&'static str, Cases)> {
     all
 }
 
-/// A mechanism with other settings than its own `new` gives it.
+/// A mechanism with other settings than those of its own `new`.
 struct OneACall(RtSignals);
 
 impl Mechanism for OneACall {

@@ -1,4 +1,4 @@
-//! The polling sets on real descriptors: what a wait may leave for later, and what it may not.
+//! The polling sets on real descriptors: which events a wait may leave for later, and which it may not.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -17,7 +17,7 @@ fn call<C: Clock>(sets: &mut PollingSets<C>) -> Vec<Event> {
     events
 }
 
-/// Sets with one descriptor that has become idle after six calls, and the other end of it.
+/// Sets with one descriptor that six calls have made idle, and the descriptor's other end.
 fn with_an_idle_one(settings: Settings) -> (PollingSets, OwnedFd, OwnedFd) {
     let mut sets = PollingSets::new(settings, RealClock::new());
     let (reader, writer) = pipe();
@@ -66,7 +66,7 @@ fn a_locked_descriptor_stays_active_and_others_come_back_when_they_are_used() {
     }
     assert_eq!(sets.lengths(), [1, 0, 1]);
     rustix::io::write(&writer, b"x").unwrap();
-    // Not drained: it is there in two consecutive polls of its set.
+    // The bytes are not drained, so that two consecutive polls of the set find them.
     for _ in 0..12 {
         call(&mut sets);
     }
@@ -97,7 +97,7 @@ fn a_deadline_is_checked_when_its_set_is_polled_and_reported_once() {
 
 #[test]
 fn a_wait_without_a_timeout_ends_with_a_deadline() {
-    // The last one would nap for a day.
+    // The last of these would nap for a day.
     for (sleep_threshold, live_counter) in [(0, 3), (100, 3), (u32::MAX, 1_000_000_000)] {
         let settings = Settings { sleep_threshold, live_counter, ..Settings::default() };
         let clock = RealClock::new();

@@ -1,7 +1,7 @@
-//! A signal queue that is too short: an overflow is an ordinary outcome and loses nothing; and signals
-//! that outlive their descriptor: they are not believed.
+//! A signal queue that is too short, and signals that outlive their descriptor. An overflow is an ordinary
+//! outcome and loses no event. Signals of a past life are not believed.
 //!
-//! A program of its own, because the queue's limit (RLIMIT_SIGPENDING) holds for the whole process.
+//! This is a program of its own, because the queue's limit (RLIMIT_SIGPENDING) holds for the whole process.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ fn read_all(fd: &OwnedFd) {
     while rustix::io::read(fd, &mut [0; 64]).is_ok_and(|count| count > 0) {}
 }
 
-/// Every token that is reported, until nothing is.
+/// Every reported token, until a wait reports none.
 fn reported<M: Mechanism>(dispatcher: &mut Dispatcher<M>) -> BTreeSet<u64> {
     let mut tokens = BTreeSet::new();
     loop {
@@ -54,7 +54,7 @@ fn overflows_and_loses_nothing<M: Mechanism>(mechanism: M) {
         pairs.iter().for_each(|(ours, _)| read_all(ours));
     }
 
-    // Afterwards the queue works as before.
+    // After the overflow the queue works as before.
     for (index, (ours, peer)) in pairs.iter().enumerate() {
         rustix::net::send(peer, b"x", SendFlags::NOSIGNAL).unwrap();
         assert_eq!(reported(&mut dispatcher), BTreeSet::from([index as u64]));

@@ -1,21 +1,21 @@
-//! A live counter N and a sleep threshold that tune themselves: what the FDM paper leaves open.
+//! A live counter N and a sleep threshold that tune themselves, which the FDM paper leaves open.
 //!
-//! *What it observes*: for how long each event's member had been silent, how long an event takes to be
-//! served, and how many members there are. *What it decides*, once in a [`WINDOW`], by the cost model in
-//! [`model`]: N, the longest time between two polls of every set, and the sleep threshold.
+//! *Observations*: the silence before each event, the time to serve an event, and the number of members.
+//! *Decisions*, once in a [`WINDOW`], by the cost model in [`model`]: N, the longest time between two polls
+//! of every set, and the sleep threshold.
 //!
-//! *N and the longest time* are those of least cost on a grid, if they save enough against those in
-//! force. N has a horizon: members that are silent for less stay active. One in a rarer set comes up with an event
-//! after such a silence, because the rule of events in two polls in a row would never bring up one that
-//! speaks less often than its set is polled.
+//! *N and the longest time* are the pair of least cost on a grid, if it saves enough against the pair in
+//! force. N has a horizon: members whose silences are shorter stay active. In a rarer set, an event after
+//! such a silence moves its member up by itself. The paper's rule of events in two consecutive polls would
+//! never move up a member that speaks less often than its set is polled.
 //!
-//! *The sleep threshold.* To sleep on all sets costs a block on all once, to go on costs what calling costs
-//! a second. How long the emptiness will last is not known: that is the ski-rental problem, and going on
-//! until as much has been spent as sleeping costs is never worse than twice what would have been best. Where
-//! events usually come before that, only an emptiness that would be a surprise at their rate is slept on.
+//! *The sleep threshold.* Sleeping costs one block on all sets; going on costs processor time for every call.
+//! The length of the emptiness is unknown, so this is the ski-rental problem. Going on until the calls have
+//! cost as much as the sleep is at most twice as expensive as the best choice. If events usually arrive
+//! earlier, the wait sleeps only on an emptiness that would be a surprise at their rate.
 //!
 //! *Bounds.* N stays in [`LIVE_COUNTERS`], the threshold in [`SLEEP_THRESHOLDS`], and every set is polled
-//! once in [`LONGEST`], however rare events are there. Pure: no clock, no system call.
+//! once in [`LONGEST`], however rare its events are. Pure: no clock, no system call.
 
 mod gaps;
 mod model;
@@ -28,46 +28,46 @@ use super::Adapts;
 use gaps::Gaps;
 use model::{Choice, Model};
 
-/// Between two decisions.
+/// Time between two decisions.
 pub const WINDOW: Nanos = Nanos::from_millis(250);
-/// Where N stays.
+/// Range of N.
 pub const LIVE_COUNTERS: RangeInclusive<u32> = 2..=10_000;
-/// Where the sleep threshold stays.
+/// Range of the sleep threshold.
 pub const SLEEP_THRESHOLDS: RangeInclusive<u32> = 1..=1000;
-/// The longest that an adaptive N leaves a set alone.
+/// Longest time between two polls of a set under an adaptive N.
 pub const LONGEST: Nanos = Nanos::SECOND;
-/// Seconds of processor that a second of one request's delay is worth: the delay of a nap, 500 us, as much
-/// as the 25 us that a request costs to serve.
+/// Seconds of processor time that are worth one second of one request's delay. A nap's delay of 500 us then
+/// equals the 25 us that a request costs to serve.
 pub const PRICE: f64 = 0.05;
 
-/// What the controller decides.
+/// The controller's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// N.
+    /// N, the live counter.
     pub live_counter: u32,
     /// Consecutive empty calls before a wait sleeps on all sets.
     pub sleep_threshold: u32,
-    /// The longest time between two polls of every set; N² calls may be less.
+    /// Longest time between two polls of every set, even if N² calls take longer.
     pub longest: Nanos,
-    /// A member that was silent for less comes up with its event; zero where N is fixed, and only the paper's
-    /// rule holds.
+    /// A silence below the horizon moves a member up with its next event. Zero if N is fixed: then the
+    /// paper's rule alone holds.
     pub horizon: Nanos,
 }
 
-/// Observations, and the tuning in force.
+/// The observations since the last decision, and the tuning in force.
 #[derive(Clone, Debug)]
 pub struct Controller {
     tuning: Tuning,
     adapts: Adapts,
-    /// The length of an empty call, in seconds.
+    /// Length of an empty call, in seconds.
     nap: f64,
     gaps: Gaps,
     choice: Choice,
-    /// Since the last decision.
+    /// Observations since the last decision.
     window: Window,
 }
 
-/// What is counted between two decisions.
+/// Counts between two decisions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     began: Nanos,
@@ -80,7 +80,7 @@ struct Window {
 }
 
 impl Controller {
-    /// A controller that begins with this tuning, where an empty call is so long.
+    /// A controller that begins with `tuning`; an empty call takes `nap`.
     pub fn new(tuning: Tuning, adapts: Adapts, nap: Nanos, now: Nanos) -> Controller {
         let nap = nap.as_secs_f64().max(1e-6);
         let horizon = f64::from(tuning.live_counter) * nap;
@@ -89,29 +89,29 @@ impl Controller {
         Controller { tuning, adapts, nap, gaps: Gaps::default(), choice, window }
     }
 
-    /// A member has an event after so long a silence.
+    /// Records an event of a member after a silence of `gap`.
     pub fn event(&mut self, gap: Nanos) {
         self.gaps.event(gap);
         self.window.events += 1;
     }
 
-    /// A wait begins, so long after the one before it ended.
+    /// Records the time between the end of one wait and the beginning of the next.
     pub fn served(&mut self, time: Nanos) {
         self.window.serving += time;
     }
 
-    /// A sleep on all sets has ended.
+    /// Records the length of a sleep on all sets.
     pub fn slept(&mut self, time: Nanos) {
         self.window.slept += time;
     }
 
-    /// So many calls were made; true where a decision is due.
+    /// Records calls. Returns true if a decision is due.
     pub fn called(&mut self, calls: u64, now: Nanos) -> bool {
         self.window.calls += calls;
         now.saturating_sub(self.window.began) >= WINDOW
     }
 
-    /// Decides for so many sets with so many members.
+    /// Decides for `sets` sets with `members` members in all.
     pub fn decide(&mut self, now: Nanos, sets: usize, members: usize) -> Tuning {
         let window = std::mem::replace(&mut self.window, Window { began: now, ..Window::default() });
         let elapsed = now.saturating_sub(window.began);

@@ -1,4 +1,4 @@
-//! When which sets are polled, and for how long: without system calls, without a clock.
+//! Chooses the sets to poll and the time to block, without system calls and without a clock.
 //!
 //! ```text
 //!   calls    1      2      3      4      5      6      7      8      9         N = 3
@@ -7,10 +7,10 @@
 //!                          doze                 doze
 //! ```
 //!
-//! A call that polls more than the first set only *looks*: to block on a descriptor costs three times as
-//! much as to look at it, because the kernel puts us into its wait queue and takes us out again. The calls in
-//! between are one *nap*: a poll of the first set that blocks until there is an event in it, and counts as
-//! the empty calls that fit into its time.
+//! A call that polls more than the first set only *looks*. Blocking on a descriptor costs three times as much
+//! as looking at it: the kernel puts the thread into its wait queue and takes it out again. The calls
+//! in between are one *nap*: a poll of the first set that blocks until an event comes. A nap counts as the
+//! number of empty calls that fit into its time.
 //!
 //! Invariants: no nap goes past the next look or the sleep threshold; a sleep polls every set.
 
@@ -19,26 +19,26 @@ use base::Nanos;
 use super::controller::Tuning;
 use super::sets::Sets;
 
-/// What a wait does next.
+/// The next step of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Polls so many sets, and does not block.
+    /// Polls this number of sets without blocking.
     Look(usize),
-    /// Blocks on the first set, for at most so long.
+    /// Blocks on the first set, for at most this time.
     Nap(Nanos),
     /// Blocks on all sets.
     Sleep,
 }
 
-/// What follows from the calls so far.
+/// The tuning and the counts of the calls so far.
 pub(super) struct Schedule {
-    /// In force. N itself is kept by the sets.
+    /// The tuning in force. The sets keep N itself.
     pub(super) tuning: Tuning,
-    /// The length of an empty call.
+    /// Length of an empty call.
     nap: Nanos,
     /// Consecutive calls without an event.
     empty_calls: u64,
-    /// When every set was polled.
+    /// Time of the last poll of every set.
     all_polled: Nanos,
 }
 
@@ -47,7 +47,7 @@ impl Schedule {
         Schedule { tuning, nap, empty_calls: 0, all_polled: now }
     }
 
-    /// What a wait that may block does next.
+    /// The next step of a wait that may block.
     pub(super) fn next(&self, sets: &Sets, now: Nanos) -> Next {
         let threshold = u64::from(self.tuning.sleep_threshold);
         if self.empty_calls >= threshold {
@@ -62,8 +62,8 @@ impl Schedule {
         Next::Nap(Nanos(self.nap.0.saturating_mul(calls)).min(until_all))
     }
 
-    /// How many sets the next call polls. One that looks anyway looks at all, if the time to do that comes
-    /// before half of the time to the next look has gone by: to look twice would cost twice as much.
+    /// Number of sets that the next call polls. A call that looks polls all sets if their time comes before
+    /// half of the time to the next look has passed: a second look would cost as much again.
     pub(super) fn due(&self, sets: &Sets, now: Nanos) -> usize {
         let due = sets.due();
         let Tuning { longest, horizon, .. } = self.tuning;
@@ -71,22 +71,22 @@ impl Schedule {
         if self.not_all_since(now) >= longest { sets.count() } else { due }
     }
 
-    /// For how long no poll was one of every set.
+    /// Time since every set was polled.
     pub(super) fn not_all_since(&self, now: Nanos) -> Nanos {
         now.saturating_sub(self.all_polled)
     }
 
-    /// How many calls one counts as that took so long, of which it might have blocked for `longest`.
+    /// Number of calls that a poll counts as, if it took `took` and might have blocked for `longest`.
     pub(super) fn counts_as(&self, took: Nanos, longest: Nanos) -> u64 {
         took.min(longest).0.div_ceil(self.nap.0.max(1)).max(1)
     }
 
-    /// Every set was polled.
+    /// Records that every set was polled.
     pub(super) fn all_polled(&mut self, now: Nanos) {
         self.all_polled = now;
     }
 
-    /// So many calls have found events, or none.
+    /// Records that `calls` calls have found events, or none.
     pub(super) fn found(&mut self, calls: u64, events: bool) {
         self.empty_calls = if events { 0 } else { self.empty_calls.saturating_add(calls) };
     }

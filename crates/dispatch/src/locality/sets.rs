@@ -1,15 +1,15 @@
-//! Which polling set a descriptor is in: the rules, without system calls and without a clock.
+//! The members of each polling set and the rules that move them, without system calls and without a clock.
 //!
-//! All sets live in one array, the most often polled first, so that any number of them from the first on
-//! is one contiguous piece for one call, and a move between neighbours is a swap at their border:
+//! All sets share one array, the most often polled first. Any number of sets from the first on is one
+//! contiguous slice for one poll. A move between neighbours is a swap at their border:
 //!
 //! ```text
 //!     | active         | doze               | idle                            |
 //!     0             ends[0]              ends[1]                           ends[2]
 //! ```
 //!
-//! Invariants: `fds` and `members` are parallel; `places` says where each known descriptor stands; a locked
-//! one stands in the first set.
+//! Invariants: `fds` and `members` are parallel; `places` holds the position of each known descriptor; a
+//! locked descriptor is in the first set.
 
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -17,24 +17,24 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::poll::PollFd;
 
-/// No place in the array.
+/// Marks a descriptor without a position in the array.
 const ABSENT: u32 = u32::MAX;
-/// No poll has this number.
+/// A number that no poll has.
 const NEVER: u64 = u64::MAX;
 
-/// What is kept beside a descriptor.
+/// The data kept beside a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
-    /// Comes back with its events.
+    /// The payload of the member's events.
     pub(super) payload: u64,
-    /// When it is reported as timed out.
+    /// Time at which the member is reported as timed out.
     pub(super) deadline: Option<Nanos>,
     locked: bool,
-    /// The poll of its set with its last event, or with which it came into the set.
+    /// The poll of the member's set that saw its last event or put it into the set.
     quiet_since: u64,
-    /// The poll of its set with its last event in that set.
+    /// The poll of the member's set that saw its last event in that set.
     event_at: u64,
-    /// When it had its last event, or came, where something tunes itself.
+    /// Time of the member's last event or of its insertion. Zero if nothing tunes itself.
     since: Nanos,
 }
 
@@ -43,30 +43,30 @@ impl Member {
         Member { payload, deadline: None, locked, quiet_since: 0, event_at: NEVER, since }
     }
 
-    /// For how long it was silent before an event now. None at all for a locked one: that stays active,
-    /// however long it is.
+    /// The silence before an event at `now`. A locked member reports none, because it stays active however
+    /// long its silence is.
     fn gap(&mut self, now: Nanos) -> Nanos {
         let since = std::mem::replace(&mut self.since, now);
         if self.locked { Nanos::ZERO } else { now.saturating_sub(since) }
     }
 }
 
-/// The sets.
+/// The polling sets.
 pub(super) struct Sets {
     fds: Vec<PollFd>,
     members: Vec<Member>,
-    /// Where each set ends; the last one ends with the array.
+    /// End of each set; the last set ends with the array.
     ends: Vec<usize>,
-    /// How often each set was polled. The first one is with every call.
+    /// Number of polls of each set. Every call polls the first set.
     polls: Vec<u64>,
     /// The call that polled each set last.
     polled_at: Vec<u64>,
-    /// By descriptor number.
+    /// Positions by descriptor number.
     places: Vec<u32>,
     live_counter: u64,
-    /// An event after less silence brings a member up by itself.
+    /// A silence below the horizon moves a member up with a single event.
     horizon: Nanos,
-    /// Descriptors that change sets after a poll; kept for its memory.
+    /// Descriptors that change sets after a poll. The vector is kept for its memory.
     moving: Vec<(RawFd, Move)>,
 }
 
@@ -91,7 +91,7 @@ impl Sets {
         }
     }
 
-    /// Another N and another horizon from now on.
+    /// Sets N and the horizon.
     pub(super) fn tune(&mut self, live_counter: u32, horizon: Nanos) {
         (self.live_counter, self.horizon) = (u64::from(live_counter), horizon);
     }
@@ -100,12 +100,12 @@ impl Sets {
         self.ends.len()
     }
 
-    /// Members in each set, the most often polled first.
+    /// Number of members in each set, the most often polled first.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
         (0..self.count()).map(|set| self.range(set).len())
     }
 
-    /// How many sets the next call polls: set k is polled N^k calls after it was polled last.
+    /// Number of sets that the next call polls. Set k is polled N^k calls after its last poll.
     pub(super) fn due(&self) -> usize {
         let mut every = 1_u64;
         let mut due = 1;
@@ -118,7 +118,7 @@ impl Sets {
         due
     }
 
-    /// How many of the next calls poll the first set alone.
+    /// Number of coming calls that poll the first set alone.
     pub(super) fn until_due(&self) -> u64 {
         if self.count() == 1 { u64::MAX } else { (self.live_counter - 1).saturating_sub(self.calls_since(1)) }
     }
@@ -127,7 +127,7 @@ impl Sets {
         self.polls[0] - self.polled_at[set]
     }
 
-    /// The descriptors of the first sets, for poll.
+    /// The descriptors of the first `sets` sets, for poll.
     pub(super) fn fds(&mut self, sets: usize) -> &mut [PollFd] {
         &mut self.fds[..self.ends[sets - 1]]
     }
@@ -136,17 +136,17 @@ impl Sets {
         self.place(fd).map(|place| &mut self.members[place])
     }
 
-    /// How many members all sets have.
+    /// Number of members in all sets.
     pub(super) fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether the first sets have every member.
+    /// True if the first `sets` sets contain every member.
     pub(super) fn are_all(&self, sets: usize) -> bool {
         self.ends[sets - 1] == self.members.len()
     }
 
-    /// A new member starts active.
+    /// Inserts a member into the active set.
     pub(super) fn insert(&mut self, fd: RawFd, bits: i16, member: Member) {
         let index = fd as usize;
         if index >= self.places.len() {
@@ -166,7 +166,7 @@ impl Sets {
         }
     }
 
-    /// Returns what was kept beside it.
+    /// Removes a member and returns its data.
     pub(super) fn remove(&mut self, fd: RawFd) -> Option<Member> {
         let place = self.place(fd)?;
         for set in self.set_of(place)..self.count() - 1 {
@@ -181,9 +181,9 @@ impl Sets {
         self.members.pop()
     }
 
-    /// Applies the rules after a poll of the first sets that stands for so many calls and ended now:
-    /// `happened` says what was reported of a descriptor (0: nothing), `report` is called for those with
-    /// something, and is told how long they were silent before.
+    /// Applies the rules after a poll of the first `sets` sets that counts as `calls` calls and ended at
+    /// `now`. `happened` returns the reported events of a descriptor, or 0. `report` is called for each
+    /// member with events, with the silence before them.
     pub(super) fn settle(
         &mut self,
         (sets, calls, now): (usize, u64, Nanos),
@@ -219,12 +219,12 @@ impl Sets {
         self.moving = moving;
     }
 
-    /// The earliest deadline of a member of the first sets.
+    /// The earliest deadline in the first `sets` sets.
     pub(super) fn next_deadline(&self, sets: usize) -> Option<Nanos> {
         self.members[..self.ends[sets - 1]].iter().filter_map(|member| member.deadline).min()
     }
 
-    /// Takes the deadlines that have passed from the members of the first sets; returns how many.
+    /// Takes the passed deadlines from the members of the first `sets` sets. Returns their number.
     pub(super) fn take_passed(
         &mut self,
         sets: usize,
@@ -242,7 +242,7 @@ impl Sets {
         count
     }
 
-    /// Which set a member is in.
+    /// The set of a member.
     #[cfg(test)]
     pub(super) fn set_of_member(&self, fd: RawFd) -> usize {
         self.set_of(self.place(fd).expect("a member"))
@@ -268,7 +268,7 @@ impl Sets {
         self.places[self.fds[other].fd() as usize] = other as u32;
     }
 
-    /// From wherever it is into the first set.
+    /// Moves a member from its set into the first set.
     fn move_up(&mut self, fd: RawFd) {
         let Some(place) = self.place(fd) else { return };
         let mut at = place;
@@ -281,7 +281,7 @@ impl Sets {
         self.enter(at, 0);
     }
 
-    /// Into the next set, if there is one.
+    /// Moves a member into the next set, if there is one.
     fn move_down(&mut self, fd: RawFd) {
         let Some(place) = self.place(fd) else { return };
         let set = self.set_of(place);

@@ -1,5 +1,6 @@
-//! epoll, level-triggered: the interest set lives in the kernel, a wait costs by what is ready. The
-//! descendant of /dev/poll (FDM, section 2): state-based, updated by calls, fetched in batches.
+//! epoll, level-triggered: the kernel keeps the interest set, and a wait costs by the number of ready
+//! descriptors. It descends from /dev/poll (FDM, section 2): state-based, updated by calls, fetched in
+//! batches.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,13 +12,14 @@ use super::{Change, Mechanism, event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
-/// How many events one call may fetch; more stay in the kernel for the next turn, in order.
+/// Maximum events per call. The kernel keeps further events, in order, for the next turn.
 const EVENTS_PER_WAIT: usize = 512;
 
-/// The mechanism.
+/// The level-triggered mechanism.
 pub struct Epoll(EpollSet);
 
-/// The kernel's set and the room for its reports; what the level and the edge form share.
+/// The kernel's set and the buffer for its reports, shared by the level-triggered and the edge-triggered
+/// form.
 pub(super) struct EpollSet {
     epoll: OwnedFd,
     reported: Box<[epoll::Event]>,
@@ -62,7 +64,8 @@ impl EpollSet {
     }
 }
 
-/// No interest is kept as no membership: a member is told of hang-ups whatever it asked for.
+/// The interest that the kernel is given. A descriptor without interest is no member, because the kernel
+/// reports hang-ups of every member.
 fn watched(interest: Option<Interest>) -> Option<Interest> {
     interest.filter(|interest| *interest != Interest::None)
 }

@@ -1,5 +1,5 @@
-//! epoll, edge-triggered: a change of state is reported once, and the state it has at registration is
-//! reported too, as `declare_interest` did (Banga, Mogul, Druschel 1999). Whoever is told must drain.
+//! epoll, edge-triggered: it reports each change of state once, and the state at registration, as
+//! `declare_interest` did (Banga, Mogul, Druschel 1999). The owner of a reported descriptor must drain it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -12,7 +12,7 @@ use super::{Change, Epoll, Mechanism};
 use crate::capabilities::{Capabilities, Trigger};
 use crate::{Event, Waited};
 
-/// The mechanism.
+/// The edge-triggered mechanism.
 pub struct EpollEdge(EpollSet);
 
 impl AsFd for EpollEdge {

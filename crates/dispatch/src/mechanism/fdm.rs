@@ -1,6 +1,6 @@
-//! The locality-aware mechanism ([`locality`](crate::locality), where paper and deviations are named) behind
-//! the common contract. Listeners are to be registered as locked. Deadlines are not used: the loops keep
-//! theirs in [`Timers`](crate::Timers).
+//! The locality-aware mechanism behind the common contract; [`locality`](crate::locality) names the paper and
+//! the deviations. Listeners must be registered as locked. Deadlines are not used: the loops keep theirs in
+//! [`Timers`](crate::Timers).
 
 use std::io;
 use std::os::fd::RawFd;
@@ -12,16 +12,16 @@ use crate::capabilities::Capabilities;
 use crate::locality::{self, LONGEST, PollingSets, Settings};
 use crate::{Event, Interest, Token, Waited};
 
-/// The mechanism.
+/// The locality-aware mechanism.
 pub struct Fdm {
     sets: PollingSets,
-    /// What the sets report, before it is put in the contract's words.
+    /// Reports of the sets, before they are translated for the contract.
     reported: Vec<locality::Event>,
 }
 
 impl Fdm {
-    /// Empty sets with these settings. The loops' waits are ended by timers, most of which mean nothing any
-    /// more, and none of them is worth a poll of every set.
+    /// Empty sets with these settings. Timers end the loops' waits, and most timers have no deadline behind
+    /// them any more. No such timer is worth a poll of every set, so `freshness` is [`LONGEST`].
     pub fn with(settings: Settings) -> Fdm {
         let settings = Settings { freshness: LONGEST, ..settings };
         Fdm { sets: PollingSets::new(settings, RealClock::new()), reported: Vec::new() }
@@ -45,7 +45,7 @@ impl Mechanism for Fdm {
 
     fn update(&mut self, change: Change) -> io::Result<()> {
         let Some(interest) = change.to.filter(|interest| *interest != Interest::None) else {
-            // A member is told of hang-ups whatever it asked for.
+            // A member's hang-ups are reported whatever its interest is.
             self.sets.unregister(change.fd);
             return Ok(());
         };

@@ -1,8 +1,8 @@
-//! The time-out of a wait that may need several calls.
+//! The timeout of a wait that may need several calls.
 
 use base::{Clock, Nanos, RealClock};
 
-/// How long a wait may still take. Reads the clock only where there is a finite time to keep.
+/// The remaining time of a wait. Reads the clock only for a finite timeout.
 pub(super) enum Patience {
     None,
     Until(RealClock, Nanos),
@@ -21,7 +21,7 @@ impl Patience {
         }
     }
 
-    /// The time-out of the next call.
+    /// The timeout of the next call.
     pub(super) fn left(&self) -> Option<Nanos> {
         match self {
             Patience::None => Some(Nanos::ZERO),

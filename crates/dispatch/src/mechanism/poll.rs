@@ -1,5 +1,5 @@
-//! poll: the whole interest set is handed to the kernel at every call, so a wait costs by what is
-//! registered. The set is kept dense: a descriptor that leaves it is replaced by the last one.
+//! poll(2): every call hands the whole interest set to the kernel, so a wait costs by the number of
+//! registered descriptors. The set is dense: the last descriptor replaces one that leaves.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,16 +11,16 @@ use super::{Change, Mechanism, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
-/// No place in the set.
+/// Marks a descriptor without a position in the set.
 const ABSENT: u32 = u32::MAX;
 
-/// The mechanism.
+/// The mechanism on poll(2).
 #[derive(Default)]
 pub struct Poll {
     set: Vec<PollFd>,
     /// The token of the descriptor at the same place in `set`.
     tokens: Vec<Token>,
-    /// Where a descriptor stands in `set`, by its number.
+    /// Position of each descriptor in `set`, by descriptor number.
     places: Vec<u32>,
 }
 
@@ -84,7 +84,7 @@ impl Mechanism for Poll {
 
     fn update(&mut self, change: Change) -> io::Result<()> {
         match change.to {
-            // A member is told of hang-ups whatever it asked for.
+            // A member's hang-ups are reported whatever its interest is.
             Some(Interest::None) | None => self.remove(change.fd),
             Some(interest) => self.put(change.fd, change.token, poll_bits(interest)),
         }

@@ -1,12 +1,12 @@
-//! Real-time signals, one a descriptor (Chandra and Mosberger, "Scalability of Linux Event-Dispatch
-//! Mechanisms", 2001; FDM, section 2): what happens to a descriptor while it has something pending
-//! is added to that.
+//! Real-time signals, one per descriptor (Chandra and Mosberger, "Scalability of Linux Event-Dispatch
+//! Mechanisms", 2001; FDM, section 2). An event of a descriptor with a pending signal is added to that
+//! signal.
 //!
-//! Theirs is a kernel patch, and with it the queue cannot overflow while it is as long as the descriptor
-//! limit. In user space every wait fetches the *whole* queue and keeps one pending entry a descriptor: the
-//! entries cannot overflow. Deviation: the kernel's own queue still can, between two waits, because
-//! nothing in user space keeps the kernel from queueing a second announcement before the first is
-//! fetched. Then every member is polled.
+//! The paper's version is a kernel patch. With it the queue cannot overflow if it is as long as the
+//! descriptor limit. In user space every wait fetches the *whole* queue and keeps one pending entry per
+//! descriptor, so the entries cannot overflow. Deviation: the kernel's own queue can still overflow between
+//! two waits. User space cannot keep the kernel from queueing a second announcement before the first is
+//! fetched. After an overflow every member is polled.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -19,11 +19,11 @@ use super::{Change, Mechanism, RtFetch, RtSignals, Statistics};
 use crate::capabilities::{Capabilities, Overflow};
 use crate::{Event, Waited};
 
-/// The mechanism. Belongs to the thread that makes it.
+/// The mechanism with one signal per descriptor. It belongs to the thread that makes it.
 pub struct RtPerFd(Signals);
 
 impl RtPerFd {
-    /// An empty interest set whose queue is fetched in this way.
+    /// An empty interest set whose queue is fetched as `fetch` says.
     ///
     /// # Errors
     /// As [`Mechanism::new`].

@@ -1,9 +1,9 @@
-//! Real-time signals with recovery by poll: phhttpd's way, as the FDM paper measures it (section 2,
-//! figures 9 to 11). After an overflow the array for poll is built anew from all members, which is what
-//! makes this variant collapse in the paper's figure 11.
+//! Real-time signals with recovery by poll: phhttpd's way, as the FDM paper measures it (section 2, figures 9
+//! to 11). After an overflow the array for poll is built anew from all members. In the paper's figure 11 this
+//! work makes the variant collapse.
 //!
-//! Deviations: announcements are fetched in batches unless [`RtFetch::One`] is asked for; and even then
-//! sleeping is a poll of the queue, so that descriptors that announce nothing are watched beside it.
+//! Deviations: announcements are fetched in batches unless [`RtFetch::One`] is chosen. Even with `One`, the
+//! mechanism sleeps in a poll of the queue, so that descriptors that announce nothing are watched beside it.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -15,11 +15,11 @@ use super::{Change, Mechanism, Poll, RtFetch, Statistics};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Waited};
 
-/// The mechanism. Belongs to the thread that makes it.
+/// The mechanism with recovery by poll. It belongs to the thread that makes it.
 pub struct RtSignals(Signals);
 
 impl RtSignals {
-    /// An empty interest set whose queue is fetched in this way.
+    /// An empty interest set whose queue is fetched as `fetch` says.
     ///
     /// # Errors
     /// As [`Mechanism::new`].
@@ -28,7 +28,7 @@ impl RtSignals {
     }
 }
 
-/// Reports every member that is ready, by one poll of all of them.
+/// Reports every ready member, by one poll of all members.
 pub(super) fn poll_all(signals: &Signals, events: &mut Vec<Event>) -> io::Result<()> {
     let mut all = Poll::default();
     for (fd, token, interest) in signals.members() {

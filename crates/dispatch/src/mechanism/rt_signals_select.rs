@@ -1,5 +1,5 @@
-//! Real-time signals with recovery by select (FDM, section 5, figure 11): the bitmaps are kept up to date
-//! with every change, so that nothing has to be arranged anew when the queue has overflowed.
+//! Real-time signals with recovery by select (FDM, section 5, figure 11). The bitmaps follow every change, so
+//! that an overflow of the queue needs no preparation.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,15 +11,15 @@ use super::{Change, Mechanism, RtFetch, RtSignals, Select, Statistics};
 use crate::capabilities::Capabilities;
 use crate::{Event, Waited};
 
-/// The mechanism. Belongs to the thread that makes it.
+/// The mechanism with recovery by select. It belongs to the thread that makes it.
 pub struct RtSignalsSelect {
     signals: Signals,
-    /// All members, waited for only after an overflow.
+    /// All members; the mechanism waits for them only after an overflow.
     all: Select,
 }
 
 impl RtSignalsSelect {
-    /// An empty interest set whose queue is fetched in this way.
+    /// An empty interest set whose queue is fetched as `fetch` says.
     ///
     /// # Errors
     /// As [`Mechanism::new`].

@@ -1,6 +1,6 @@
-//! select, over bitmaps as long as the largest descriptor needs (the FDM paper's servers stop at 1024:
-//! ours do not). Costs by the largest descriptor number. Reports no failure of its own: a failed
-//! descriptor is readable and writable.
+//! select(2), over bitmaps that grow with the largest descriptor; the FDM paper's servers stop at 1024. A
+//! wait costs by the largest descriptor number. It reports no failure of its own: a failed descriptor is
+//! readable and writable.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -12,16 +12,16 @@ use super::{Change, Mechanism, Poll, event};
 use crate::capabilities::Capabilities;
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
-/// The mechanism.
+/// The mechanism on select(2).
 #[derive(Default)]
 pub struct Select {
     read: FdSet,
     write: FdSet,
     ready_read: FdSet,
     ready_write: FdSet,
-    /// By descriptor number.
+    /// Tokens by descriptor number.
     tokens: Vec<Token>,
-    /// One more than the largest descriptor ever in a set.
+    /// One more than the largest descriptor that was ever in a set.
     end: RawFd,
 }
 

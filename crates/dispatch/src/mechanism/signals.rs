@@ -1,27 +1,28 @@
-//! What the mechanisms on real-time signals share: which descriptors announce their events, the queue
-//! and the ways to fetch it, and who may be meant by an announcement (FDM, section 2; `sigio(7)`).
+//! The common part of the mechanisms on real-time signals: which descriptors announce their events, the queue
+//! and the ways to fetch it, and the owner of each announcement (FDM, section 2; `sigio(7)`).
 //!
-//! The kernel queues an announcement for each thing that happens to a descriptor, with the descriptor's
-//! *number*. So three things are ours:
+//! The kernel queues an announcement, with the descriptor's *number*, for each event of a descriptor. Three
+//! tasks remain for this module:
 //!
-//! - the state a descriptor has when it is registered, or when its interest changes, is not announced:
-//!   it is polled once, all such descriptors by one call, at the beginning of the next wait;
-//! - announcements outlive the descriptor. A *generation* is the time between two moments at which the
-//!   queue was seen empty. A number that was closed in this very generation may still have announcements
-//!   of its past life in the queue: whoever uses it again is polled instead of believed. Older numbers
-//!   cannot, so they are believed;
-//! - a full queue announces itself as SIGIO. The rest is thrown away and every descriptor looked at, how
-//!   is the mechanism's choice (`recover`).
+//! - Polling new states. The kernel does not announce the state that a descriptor has when it is registered
+//!   or when its interest changes. One call at the beginning of the next wait polls all such descriptors.
+//! - Telling lives apart. Announcements outlive the descriptor. A *generation* is the time between two
+//!   moments at which the queue was seen empty. The queue may still hold announcements of a number that was
+//!   closed in the current generation. If the number is used again, its descriptor is polled instead of
+//!   believed. Numbers that were closed earlier have no announcements left and are believed.
+//! - Recovering from overflows. A full queue announces itself as SIGIO. The rest of the queue is thrown away
+//!   and every descriptor is polled, in the mechanism's own way (`recover`).
 //!
-//! Announcements go to the thread that made the set (F_SETOWN_EX): it must be the one that waits. The
-//! signals are blocked in it from then on, for good: some may come after the set is gone. One thread can
-//! have one such set at a time.
+//! Announcements go to the thread that made the set (F_SETOWN_EX); only that thread may wait. The signals
+//! stay blocked in it for good, because some may arrive after the set is gone. A thread can have one such set
+//! at a time.
 //!
-//! Known limit: the kernel remembers that a send was refused only while announcements are on, so room in a
-//! *Unix* socket that was full before it was registered is not announced. (TCP remembers when it is polled.)
+//! Known limit: the kernel remembers a refused send only while announcements are on. Room in a *Unix* socket
+//! that was full before its registration is therefore not announced. (TCP remembers a refused send when it is
+//! polled.)
 //!
-//! Descriptors that cannot announce anything (an eventfd, a regular file) are polled: beside the queue
-//! when the wait blocks, and now and then when it does not.
+//! Descriptors that cannot announce anything (an eventfd, a regular file) are polled: beside the queue when
+//! the wait blocks, and in one of [`LOOK_EVERY`] waits when it does not.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -35,43 +36,43 @@ use super::patience::Patience;
 use super::{Change, Statistics, poll_bits, poll_event};
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
-/// How the queue is fetched.
+/// The way in which the queue is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RtFetch {
-    /// Up to 64 announcements a call, from a signalfd.
+    /// Up to 64 announcements per call, from a signalfd.
     Batch,
-    /// One a call, by sigtimedwait: the paper's way.
+    /// One announcement per call, by sigtimedwait, as in the paper.
     One,
 }
 
-/// Announcements a read of the queue may return: 8 KiB of them.
+/// Maximum announcements per read of the queue, which take 8 KiB.
 const BATCH: usize = 64;
-/// In so many waits that need not block, descriptors that announce nothing are looked at once.
+/// Number of waits without blocking in which mute descriptors are polled once.
 const LOOK_EVERY: u32 = 8;
 
-/// What a descriptor number stands for.
+/// The state of one descriptor number.
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     pub(super) token: Token,
-    /// `None`: not a member.
+    /// The member's interest; `None` for a number that is no member.
     pub(super) interest: Option<Interest>,
     /// The generation in which the number was closed last.
     closed_in: Option<u64>,
-    /// It is in `to_poll`.
+    /// The descriptor is in `to_poll`.
     to_poll: bool,
-    /// What was announced and not yet reported, where announcements are collapsed.
+    /// Announced events that are not reported yet, if announcements are collapsed.
     pending: i16,
 }
 
 const ABSENT: Member =
     Member { token: Token(0), interest: None, closed_in: None, to_poll: false, pending: 0 };
 
-/// Whether an announcement is a report of its own.
+/// The relation of announcements to reports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// Each is, and a wait fetches one batch.
+    /// Each announcement is a report, and a wait fetches one batch.
     Each,
-    /// Those of one descriptor are one report, and a wait fetches the whole queue.
+    /// All announcements of a descriptor are one report, and a wait fetches the whole queue.
     Collapsed,
 }
 
@@ -82,9 +83,9 @@ pub(super) struct Signals {
     fetch: RtFetch,
     delivery: Delivery,
     places: Box<[Place]>,
-    /// By descriptor number.
+    /// Members by descriptor number.
     members: Vec<Member>,
-    /// To be polled before the next wait ends.
+    /// Descriptors to be polled before the next wait ends.
     to_poll: Vec<RawFd>,
     /// Descriptors with something pending, in the order of their first announcement.
     pending: Vec<RawFd>,
@@ -96,18 +97,18 @@ pub(super) struct Signals {
     statistics: Statistics,
 }
 
-/// What fetching came upon.
+/// The result of fetching.
 struct Fetched {
     announcements: usize,
     overflow: bool,
 }
 
-/// How sleeping ended.
+/// The reason why a sleep ended.
 enum Slept {
     Interrupted,
-    /// There is something in the queue.
+    /// The queue has an announcement.
     Announced,
-    /// There is not.
+    /// The queue is empty.
     Quiet,
 }
 
@@ -129,7 +130,7 @@ impl Signals {
             generation: 0,
             statistics: Statistics::default(),
         };
-        // What an earlier set of this thread has left behind.
+        // An earlier set of this thread may have left announcements behind.
         this.empty_queue()?;
         Ok(this)
     }
@@ -138,7 +139,7 @@ impl Signals {
         self.statistics
     }
 
-    /// Every member, for a look at all of them.
+    /// Every member, for a poll of all of them.
     pub(super) fn members(&self) -> impl Iterator<Item = (RawFd, Token, Interest)> {
         let known = self.members.iter().enumerate();
         known.filter_map(|(fd, member)| Some((fd as RawFd, member.token, member.interest?)))
@@ -167,7 +168,7 @@ impl Signals {
         Ok(())
     }
 
-    /// Lets a descriptor announce its events: three calls.
+    /// Lets a descriptor announce its events, by three system calls.
     fn begin(&mut self, fd: RawFd) -> io::Result<()> {
         rt_signal::set_owner(fd, self.thread)?;
         rt_signal::set_signal(fd)?;
@@ -177,11 +178,11 @@ impl Signals {
         Ok(())
     }
 
-    /// The number is free, and what is in the queue for it is of a past life.
+    /// Forgets a descriptor. Its number is free, and announcements in the queue belong to its past life.
     pub(super) fn forget(&mut self, fd: RawFd) {
         self.mute.retain(|mute| *mute != fd);
         let (generation, member) = (self.generation, self.member(fd));
-        // It may be in `to_poll`: then it is passed over there, or is the next life's.
+        // The number may be in `to_poll`. The poll skips it, or polls its next life.
         *member = Member { closed_in: Some(generation), to_poll: member.to_poll, ..ABSENT };
     }
 
@@ -193,7 +194,7 @@ impl Signals {
         }
     }
 
-    /// Waits as a mechanism does. `recover` reports every member that is ready, after an overflow.
+    /// Waits as a mechanism does. After an overflow, `recover` reports every ready member.
     pub(super) fn wait(
         &mut self,
         events: &mut Vec<Event>,
@@ -225,8 +226,8 @@ impl Signals {
         }
     }
 
-    /// Fetches without blocking, and sorts: what is believed becomes an event, what is suspect is to be
-    /// polled.
+    /// Fetches without blocking. Turns believed announcements into events, and marks the descriptors of
+    /// suspect ones to be polled.
     fn fetch(&mut self, events: &mut Vec<Event>) -> io::Result<Fetched> {
         let mut fetched = Fetched { announcements: 0, overflow: false };
         loop {
@@ -250,7 +251,7 @@ impl Signals {
         Ok(fetched)
     }
 
-    /// How many announcements a call that does not empty the queue returns.
+    /// Maximum announcements per call; a call that returns fewer has emptied the queue.
     fn most(&self) -> usize {
         match self.fetch {
             RtFetch::Batch => self.places.len(),
@@ -303,14 +304,14 @@ impl Signals {
         }
     }
 
-    /// Throws away what is queued: what it announced is about to be looked at.
+    /// Throws the queue away, because the announced descriptors are about to be polled.
     fn empty_queue(&mut self) -> io::Result<()> {
         while rt_signal::fetch(self.queue.as_fd(), &mut self.places)? > 0 {}
         self.generation += 1;
         Ok(())
     }
 
-    /// Sleeps until something is announced or a mute descriptor is ready, and reports the latter.
+    /// Sleeps until the queue has an announcement or a mute descriptor is ready. Reports the mute ones.
     fn sleep(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Slept> {
         if timeout == Some(Nanos::ZERO) && self.mute.is_empty() {
             return Ok(Slept::Quiet);
@@ -326,7 +327,8 @@ impl Signals {
         Ok(if self.set[0].reported() != 0 { Slept::Announced } else { Slept::Quiet })
     }
 
-    /// Mute descriptors must not starve while announcements come faster than they are worked on.
+    /// Polls the mute descriptors. They must not starve while announcements arrive faster than they are
+    /// served.
     fn look_at_mute(&mut self, events: &mut Vec<Event>, looked: bool) -> io::Result<()> {
         self.waits_without_look = if looked { 0 } else { self.waits_without_look + 1 };
         if self.mute.is_empty() || self.waits_without_look < LOOK_EVERY {
@@ -346,7 +348,7 @@ impl Signals {
         }
     }
 
-    /// Polls those whose state is not known from announcements.
+    /// Polls the descriptors whose state the announcements do not tell.
     fn poll_those_due(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         if self.to_poll.is_empty() {
             return Ok(());
@@ -366,7 +368,7 @@ impl Signals {
     fn poll_set(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         loop {
             match poll::wait(&mut self.set, Some(Nanos::ZERO)) {
-                // It does not block: the handler has run, and the next time counts.
+                // The call does not block: the signal's handler has run, and the next call succeeds.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 polled => break polled.map(|_| self.report_polled(0, events)),
             }
@@ -380,7 +382,7 @@ impl Signals {
     }
 }
 
-/// An event, if what happened was asked for.
+/// Appends an event if the member's interest includes the announced bits.
 fn report(events: &mut Vec<Event>, member: &Member, happened: i16) {
     let Some(interest) = member.interest.filter(|interest| *interest != Interest::None) else { return };
     let always = bits::ERR | bits::HUP | bits::NVAL;

@@ -1,14 +1,14 @@
-//! Poll requests on an io_uring: what io_uring offers to a readiness loop, fair against epoll. Requests are
-//! multishot: one reports every change of state until it is removed, so a descriptor costs one request
-//! in its life, and changes of interest travel with the wait's own call.
+//! Poll requests on an io_uring: io_uring's offer to a readiness loop, for a fair comparison with epoll.
+//! Requests are multishot: a request reports every change of state until it is removed. A descriptor
+//! therefore costs one request in its life, and changes of interest travel with the wait's own call.
 //!
-//! Edge-triggered. The alternative, a level made of one-shot requests that are armed again after every
-//! report, took the same processor time a request of a server with 64 connections (8.5 us both, within
-//! the noise); this form needs nothing submitted for it.
+//! Edge-triggered. The alternative is a level made of one-shot requests that are armed again after every
+//! report. With 64 connections it took the same processor time per request of a server: 8.5 us for both,
+//! within the noise. The edge-triggered form needs no submission after a report.
 //!
-//! A request holds its file open. So a closed descriptor's connection ends when the removal of its request
-//! is submitted, which is with the next wait. A request is named by the descriptor's number and a
-//! generation of it, so a completion of a past life is recognised.
+//! A request holds its file open. A closed descriptor's connection therefore ends when the removal of its
+//! request is submitted, with the next wait. The descriptor's number and its generation name a request, so
+//! that a completion of a past life is recognised.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -21,25 +21,25 @@ use super::{Change, Mechanism, Statistics, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited};
 
-/// What a descriptor number stands for.
+/// The state of one descriptor number.
 #[derive(Clone, Copy)]
 struct Member {
     token: Token,
     interest: Interest,
-    /// Of the latest request.
+    /// The generation of the latest request.
     generation: u32,
-    /// There is a request.
+    /// The descriptor has a request.
     armed: bool,
 }
 
 const ABSENT: Member = Member { token: Token(0), interest: Interest::None, generation: 0, armed: false };
 
-/// The mechanism. Belongs to the thread that makes it.
+/// The mechanism on io_uring. It belongs to the thread that makes it.
 pub struct UringPoll {
     ring: PollRing,
-    /// By descriptor number.
+    /// Members by descriptor number.
     members: Vec<Member>,
-    /// Requests that ended by themselves and are to be made again.
+    /// Descriptors whose requests ended by themselves and must be made again.
     to_arm: Vec<RawFd>,
     statistics: Statistics,
 }
@@ -95,7 +95,7 @@ impl UringPoll {
                     }
                 }
                 Err(_) => {
-                    // Reading or writing the descriptor will tell its owner what is wrong with it.
+                    // The owner learns the error when it reads or writes the descriptor.
                     events.push(super::event(member.token, true, true, true));
                 }
             }
@@ -133,7 +133,8 @@ impl Mechanism for UringPoll {
     }
 
     fn closing(&mut self, fd: RawFd) {
-        // Without room for the removal the request stays until the ring is dropped; nobody believes it.
+        // Without room for the removal the request stays until the ring is dropped; its events are not
+        // believed.
         let _ = self.disarm(fd);
     }
 

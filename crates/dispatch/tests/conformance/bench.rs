@@ -1,4 +1,4 @@
-//! What every case needs: a dispatcher whose reports are gathered, and pairs of connected sockets.
+//! Tools for every case: a dispatcher that gathers its reports, and pairs of connected sockets.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,13 +8,13 @@ use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger, Waited};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
-/// Zero waits without news after which everything that is ready has been reported: the locality-aware
-/// mechanism looks at its idle set every ninth time.
+/// Waits of zero timeout without a report after which every ready descriptor has been reported. The
+/// locality-aware mechanism polls its idle set every ninth time.
 pub const ROUNDS: usize = 12;
-/// Longer than anything takes.
+/// Longer than any wait of a test takes.
 pub const LONG: Nanos = Nanos::from_secs(20);
 
-/// A dispatcher and what it reports.
+/// A dispatcher that gathers its reports.
 pub struct Bench<M> {
     pub dispatcher: Dispatcher<M>,
 }
@@ -32,7 +32,7 @@ impl<M: Mechanism> Bench<M> {
         self.dispatcher.register(fd.as_fd(), Token(token), interest);
     }
 
-    /// Everything that is reported now, several reports of one descriptor as one.
+    /// All reports at this moment. Several reports of one descriptor are merged.
     pub fn reports(&mut self) -> BTreeMap<u64, Event> {
         let (mut reports, mut events) = (BTreeMap::new(), Vec::new());
         let mut rounds_without_news = 0;
@@ -46,12 +46,12 @@ impl<M: Mechanism> Bench<M> {
         reports
     }
 
-    /// Waits for a report of one descriptor, and of no other.
+    /// Waits for a report of one descriptor. Fails on a report of another.
     pub fn report_of(&mut self, token: u64) -> Event {
         self.report_where(token, |_| true)
     }
 
-    /// Waits until the reports of one descriptor together satisfy a condition, and none are of another.
+    /// Waits until the reports of one descriptor together satisfy a condition. Fails on a report of another.
     pub fn report_where(&mut self, token: u64, enough: impl Fn(Event) -> bool) -> Event {
         let (mut reports, mut events) = (BTreeMap::new(), Vec::new());
         loop {
@@ -66,7 +66,7 @@ impl<M: Mechanism> Bench<M> {
         }
     }
 
-    /// Asserts that nothing is reported.
+    /// Asserts that no descriptor is reported.
     pub fn silent(&mut self) {
         assert_eq!(self.reports(), BTreeMap::new());
     }
@@ -104,7 +104,7 @@ pub fn send(fd: impl AsFd, bytes: &[u8]) {
     assert_eq!(sent, bytes.len());
 }
 
-/// How reading to the end of what is there ended.
+/// The result of reading all available bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Drained {
     WouldBlock,
@@ -124,7 +124,7 @@ pub fn drain(fd: impl AsFd) -> Drained {
     }
 }
 
-/// Sends until there is no room.
+/// Sends until the socket has no room.
 pub fn fill(fd: impl AsFd) {
     loop {
         match rustix::net::send(&fd, &[0; 4096], SendFlags::NOSIGNAL) {
@@ -135,7 +135,7 @@ pub fn fill(fd: impl AsFd) {
     }
 }
 
-/// Waits outside of any dispatcher.
+/// Waits for a descriptor without a dispatcher.
 pub fn until_readable(fd: impl AsFd) {
     let mut set = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
     let timeout = rustix::event::Timespec { tv_sec: (LONG.0 / Nanos::SECOND.0) as i64, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! Interest, readiness, time-outs, drain rules, numbers.
+//! Cases on interest, readiness, timeouts, drain rules and descriptor numbers.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -54,7 +54,7 @@ pub fn modifying_changes_the_interest<M: Mechanism>() {
     let event = bench.report_of(1);
     assert!(event.writable && !event.readable);
 
-    // What arrived while nobody asked is there to be read.
+    // The bytes that arrived while the interest was off can still be read.
     bench.dispatcher.modify(ours.as_fd(), Interest::Read);
     let event = bench.report_of(1);
     assert!(event.readable && !event.writable);
@@ -90,7 +90,7 @@ pub fn a_deregistered_descriptor_is_silent<M: Mechanism>() {
 
     bench.register(&ours, 2, Interest::Read);
     assert!(bench.report_of(2).readable);
-    // Pending when it is forgotten.
+    // Bytes are pending when the descriptor is forgotten.
     send(&peer, b"x");
     bench.dispatcher.deregister(ours.as_fd());
     bench.silent();
@@ -123,7 +123,7 @@ pub fn a_level_is_reported_until_drained_and_an_edge_with_every_change<M: Mechan
     send(&peer, b"first");
     bench.report_of(1);
     if Bench::<M>::is_edge() {
-        // More is news, although the first was not drained.
+        // More bytes are a new event, although the first were not drained.
         bench.reports();
         send(&peer, b"second");
         bench.report_of(1);
@@ -133,7 +133,7 @@ pub fn a_level_is_reported_until_drained_and_an_edge_with_every_change<M: Mechan
         bench.report_of(1);
     }
     assert_eq!(drain(&ours), Drained::WouldBlock);
-    // An edge may have been reported without need before it was drained; from then on it is quiet.
+    // The edge may have been reported without need before the drain. Afterwards the descriptor is quiet.
     bench.reports();
     bench.silent();
     send(&peer, b"third");
@@ -214,7 +214,7 @@ pub fn a_signal_interrupts_and_nothing_is_lost<M: Mechanism>() {
     let waiter = Thread::current();
     let (interrupted, told) = channel();
     let helper = std::thread::spawn(move || {
-        // The waiter may not be waiting yet: signals go on until it says that one has come.
+        // The waiter may not be waiting yet. The test repeats the signal until the waiter reports one.
         while told.recv_timeout(std::time::Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
             waiter.interrupt().unwrap();
         }

@@ -1,4 +1,4 @@
-//! Closing, numbers that come back, hang-ups, resets, connects.
+//! Cases on closing, reused descriptor numbers, hang-ups, resets and connects.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -22,8 +22,8 @@ pub fn a_pending_event_of_a_closed_descriptor_is_not_reported<M: Mechanism>() {
     bench.report_of(2);
 }
 
-/// The new life has the number of the old one from the moment of its closing, while an event of the old
-/// one is pending: nothing of it may reach the new one.
+/// Reuses a descriptor's number in the moment of its closing, while an event of its old life is pending. No
+/// event of the old life may reach the new one.
 pub fn a_number_used_again_at_once_has_a_new_life<M: Mechanism>() {
     let mut bench = Bench::<M>::new();
     let (mut ours, mut peer) = pair();
@@ -39,7 +39,7 @@ pub fn a_number_used_again_at_once_has_a_new_life<M: Mechanism>() {
         let (fresh, fresh_peer) = pair();
         bench.dispatcher.closing(ours.as_fd());
         let number = ours.as_raw_fd();
-        // Closes the old one and gives its number to the new one in a single step.
+        // Closes the old descriptor and gives its number to the new one in a single step.
         rustix::io::dup2(&fresh, &mut ours).unwrap();
         drop(fresh);
         assert_eq!(ours.as_raw_fd(), number);
@@ -62,7 +62,7 @@ pub fn closing_a_descriptor_that_is_watched_ends_the_connection<M: Mechanism>() 
     bench.dispatcher.closing(ours.as_fd());
     drop(ours);
     bench.silent();
-    // No mechanism may keep the socket open: the peer sees the end.
+    // No mechanism may keep the socket open: the peer reads the end of the stream.
     until_readable(&peer);
     assert_eq!(drain(&peer), Drained::End);
 }
@@ -121,7 +121,7 @@ fn connecting(to: SocketAddr) -> OwnedFd {
 
 pub fn a_refused_connect_is_reported<M: Mechanism>() {
     let mut bench = Bench::<M>::new();
-    // Bound and not listening: nobody else can have the port.
+    // The socket is bound and does not listen, so that no other process can take the port.
     let closed = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&closed, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = rustix::net::getsockname(&closed).unwrap().try_into().unwrap();

@@ -1,8 +1,8 @@
-//! Random operations on a few sockets, and a model that knows what must be reported.
+//! Random operations on a few sockets, and a model that predicts the reports.
 //!
-//! The model of a level: whatever is ready and asked for is reported, nothing else is. The model of an
-//! edge: whatever has become ready, or been asked for anew, since it was last told is reported; needless
-//! reports are allowed. Whoever is told drains.
+//! Under level-triggering the model demands a report of every ready descriptor with interest, and of no
+//! other. Under edge-triggering it demands a report of every descriptor that became ready, or was asked for
+//! anew, since its last report. Needless edges are allowed. The test drains every reported descriptor.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ enum Step {
     Register(Interest),
     Modify(Interest),
     Deregister,
-    /// Close, and use the number again at once.
+    /// Closes the descriptor and uses its number again at once.
     Replace(Interest),
     PeerSends,
     PeerHalfCloses,
@@ -57,17 +57,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One socket, its peer, and what is known of both.
+/// A socket, its peer, and the model's knowledge of both.
 struct Slot {
     ours: OwnedFd,
     peer: Option<OwnedFd>,
     registered: Option<(u64, Interest)>,
-    /// What the dispatcher had at the last wait.
+    /// The registration that the dispatcher had at the last wait.
     applied: Option<(u64, Interest)>,
     state: State,
 }
 
-/// A socket's state, as far as the peer still has a say in it, and what has been told of it.
+/// The part of a socket's state that its peer can change, and the directions reported so far.
 #[derive(Default)]
 struct State {
     unread: bool,
@@ -102,7 +102,7 @@ impl Slot {
         (self.peer, self.applied, self.state) = (Some(peer), None, State::default());
     }
 
-    /// Changes the sockets, and what is known of them.
+    /// Changes the sockets and the model's knowledge of them.
     fn step(&mut self, step: Step) {
         let state = &mut self.state;
         match (step, &self.peer) {
@@ -122,7 +122,7 @@ impl Slot {
                 (state.told_readable, state.told_writable) = (false, false);
                 self.peer = None;
             }
-            // Room in a Unix socket that was full before it was watched is not announced by signals.
+            // Signals do not announce room in a Unix socket that was full before it was watched.
             (Step::FillUp, Some(_)) if self.applied.is_some() => {
                 fill(&self.ours);
                 (state.full, state.told_writable) = (true, false);
@@ -202,7 +202,7 @@ fn judge_level(slot: &Slot, interest: Interest, report: Option<Event>) {
     let writable = interest.writes() && slot.writable();
     let (told_readable, told_writable, told_failed) = parts(report);
     if slot.gone() && interest != Interest::None {
-        // A hang-up may be reported in both directions, and must be in those asked for.
+        // A hang-up may be reported in both directions, and must be reported in those with interest.
         assert!(told_readable >= readable && told_writable >= writable, "{interest:?}: {report:?}");
     } else {
         assert_eq!((told_readable, told_writable, told_failed), (readable, writable, false), "{interest:?}");

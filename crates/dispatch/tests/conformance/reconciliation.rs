@@ -1,4 +1,4 @@
-//! What changes of interest cost: counted by the dispatcher, whatever the mechanism.
+//! The cost of changes of interest, as the dispatcher counts it, for every mechanism.
 
 use std::os::fd::AsFd;
 
@@ -39,7 +39,7 @@ pub fn a_change_that_is_taken_back_is_not_carried_out<M: Mechanism>() {
     bench.report_of(1);
     assert_eq!(bench.dispatcher.reconciled(), Reconciled { applied: 1, taken_back: 2 });
 
-    // The same again is no change at all.
+    // The same interest again is no change.
     bench.dispatcher.modify(ours.as_fd(), Interest::Read);
     bench.report_of_if_level();
     assert_eq!(bench.dispatcher.reconciled(), Reconciled { applied: 1, taken_back: 2 });

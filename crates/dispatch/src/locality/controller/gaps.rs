@@ -1,21 +1,21 @@
-//! How long members are silent between two events: a histogram that forgets.
+//! The silences of members between two events, in a histogram that forgets.
 
 use base::Nanos;
 
-/// Half of what was observed is forgotten in so many seconds, because what changes is to be seen soon.
+/// Seconds after which half of the observations are forgotten, so that a change shows soon.
 const HALF_LIFE: f64 = 1.0;
-/// But not that there was nothing: what rarely happens can be told only from a long time.
+/// The same for the time without events: only a long time can tell how rare a rare event is.
 const HALF_LIFE_OF_NOTHING: f64 = 60.0;
-/// The upper end of the first bucket, in seconds; each next one is twice as long.
+/// Upper end of the first bucket, in seconds. Each bucket ends at twice the end of the one before.
 const FIRST: f64 = 100e-6;
-/// Up to 7 min; longer gaps are in the last.
+/// The buckets reach up to 7 min; the last one takes longer gaps too.
 const BUCKETS: usize = 23;
 
-/// Events by the gap before them.
+/// Events, by the gap before them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     buckets: [Bucket; BUCKETS],
-    /// Those since time last passed.
+    /// Events since time last passed.
     fresh: [Bucket; BUCKETS],
     observed: Observed,
     /// The same time, forgotten more slowly.
@@ -27,15 +27,15 @@ pub(super) struct Gaps {
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     events: f64,
-    /// The sum of their gaps, in seconds.
+    /// Sum of the gaps of these events, in seconds.
     silence: f64,
 }
 
-/// For how long gaps were observed, as far as it is not forgotten, in seconds.
+/// Observed time that is not forgotten yet, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Observed(f64);
 
-/// Events a second, and how many members they come from.
+/// Events per second, and the number of members that they come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Traffic {
     pub(super) rate: f64,
@@ -50,7 +50,7 @@ impl Gaps {
         bucket.silence += gap;
     }
 
-    /// So much time has gone by since this was last called.
+    /// Forgets by the time since the last call.
     pub(super) fn pass(&mut self, time: Nanos) {
         let time = time.as_secs_f64();
         self.longer.pass(time, HALF_LIFE_OF_NOTHING);
@@ -66,18 +66,18 @@ impl Gaps {
         }
     }
 
-    /// All of it.
+    /// The traffic of all members.
     pub(super) fn all(&self) -> Traffic {
         self.up_to[BUCKETS - 1]
     }
 
-    /// The rate that one event would be, over the longer time that is remembered.
+    /// The rate of a single event over the longer remembered time, per second.
     pub(super) fn rate_of_one(&self) -> f64 {
         1.0 / self.longer.0.max(1e-9)
     }
 
-    /// The traffic of members with gaps below a time, in seconds. A member with gaps g has 1/g events a
-    /// second; so the gaps of its events, a second, add up to one member.
+    /// The traffic of members with gaps below `gap` seconds. A member with gaps of g has 1/g events per
+    /// second, so the gaps of its events within a second add up to one member.
     pub(super) fn below(&self, gap: f64) -> Traffic {
         let position = position(gap).min((BUCKETS - 1) as f64);
         let (here, next) = (self.up_to[position.floor() as usize], self.up_to[position.ceil() as usize]);
@@ -90,8 +90,8 @@ impl Gaps {
 }
 
 impl Observed {
-    /// So much more. Returns what is kept of what happened before, and what is left on average of what happened in
-    /// that time.
+    /// Adds `time`. Returns the kept fraction of earlier observations, and the average kept fraction of
+    /// observations within `time`.
     fn pass(&mut self, time: f64, half_life: f64) -> (f64, f64) {
         let kept = 0.5_f64.powf(time / half_life);
         let left = if time > 0.0 { (1.0 - kept) * half_life / std::f64::consts::LN_2 / time } else { 1.0 };
@@ -100,7 +100,7 @@ impl Observed {
     }
 }
 
-/// Where a gap is among the buckets: k at the upper end of the k-th.
+/// The position of a gap among the buckets: k at the upper end of bucket k.
 fn position(gap: f64) -> f64 {
     (gap / FIRST).log2().max(0.0)
 }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn members_follow_from_the_gaps_of_their_events() {
-        // For 10 s: 50 members that speak every 40 ms, and 1000 that do every 2 s.
+        // For 10 s, 50 members speak every 40 ms and 1000 members every 2 s.
         let mut gaps = Gaps::default();
         for _ in 0..100 {
             (0..125).for_each(|_| gaps.event(Nanos::from_millis(40)));

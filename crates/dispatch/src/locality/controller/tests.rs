@@ -1,5 +1,5 @@
-//! The controller against fixed live counters, in a simulation of a server on the polling sets: sets,
-//! schedule and controller are the real ones, time and the cost of a poll are the cost model's.
+//! Compares the controller with fixed live counters in a simulated server. Sets, schedule and controller are
+//! the real ones; time and the cost of a poll come from the cost model.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,38 +14,38 @@ use super::super::sets::{Member, Sets};
 use super::model::{block, look, look_at_one};
 use super::*;
 
-/// Seconds of processor for one request.
+/// Seconds of processor time for one request.
 const SERVICE: f64 = 25e-6;
 const NAP: Nanos = Nanos::from_micros(500);
 const DURATION: f64 = 10.0;
-/// The controller has found its place by then.
+/// Seconds after which the controller has settled.
 const WARM_UP: f64 = 6.0;
 
-/// Connections that ask and think in turn, and connections that are idle.
+/// Connections that alternate between asking and thinking, and idle connections.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     connections: i32,
-    /// Between a reply and the next request, in seconds.
+    /// Time between a reply and the next request, in seconds.
     think: (f64, f64),
     idle: i32,
 }
 
-/// A server: its sets, what is on its way to it, and what it has cost since the warm-up.
+/// A server: its sets, the requests on their way to it, and its cost since the warm-up.
 struct Simulation {
     sets: Sets,
     rng: Rng,
     load: Load,
-    /// In seconds.
+    /// Simulated time, in seconds.
     now: f64,
-    /// When each set was polled.
+    /// Time of each set's last poll.
     polled: [f64; 3],
-    /// When which connection sends next.
+    /// Time of each connection's next request.
     arrivals: BinaryHeap<Reverse<(Nanos, RawFd)>>,
-    /// Since when which connection waits for its reply.
+    /// Time since which each connection waits for its reply.
     waiting: Vec<Option<f64>>,
     processor: f64,
     delay: f64,
-    /// After the last poll.
+    /// Time spent serving after the last poll.
     serving: f64,
 }
 
@@ -82,7 +82,8 @@ impl Simulation {
         self.arrivals.push(Reverse((Nanos::from_secs_f64(self.now + thought), fd)));
     }
 
-    /// Lets requests arrive for so long, or until there is one in the first `sets`. True if there is one.
+    /// Lets requests arrive for `longest`, or until one arrives in the first `sets`. Returns true if one is
+    /// there.
     fn arrive(&mut self, longest: f64, sets: usize) -> bool {
         let until = self.now + longest;
         let polled = |this: &Simulation, fd: RawFd| this.sets.set_of_member(fd) < sets;
@@ -107,7 +108,7 @@ impl Simulation {
         self.now += processor;
     }
 
-    /// Seconds of processor that a look at the first sets takes.
+    /// Seconds of processor time for a look at the first `sets`.
     fn look(&mut self, sets: usize) -> f64 {
         let now = self.now;
         let one = |(members, polled): (usize, &mut f64)| {
@@ -117,7 +118,7 @@ impl Simulation {
         look(0.0) + self.sets.lengths().zip(&mut self.polled).take(sets).map(one).sum::<f64>()
     }
 
-    /// Polls, blocks at most so long, and serves. True where it found something.
+    /// Polls, blocks for at most `longest`, and serves. Returns true if it found an event.
     fn poll(
         &mut self,
         (sets, calls): (usize, impl FnOnce(Nanos) -> u64),
@@ -153,7 +154,7 @@ impl Simulation {
     }
 }
 
-/// What a second costs, in seconds of processor, and the tuning at the end.
+/// Returns the cost of a second, in seconds of processor time, and the tuning at the end.
 fn run(load: Load, tuning: Tuning, adapts: Adapts) -> (f64, Tuning) {
     let mut simulation = Simulation::new(load, tuning);
     let mut schedule = Schedule::new(tuning, NAP, Nanos::ZERO);
@@ -199,7 +200,7 @@ fn fixed(live_counter: u32) -> Tuning {
 const START: Tuning =
     Tuning { live_counter: 3, sleep_threshold: 100, longest: LONGEST, horizon: Nanos::ZERO };
 
-/// The controller is at most 5 % behind the best fixed N with the paper's sleep threshold.
+/// Asserts that the controller costs at most 5 % more than the best fixed N with the paper's sleep threshold.
 fn as_good_as_the_best_fixed(load: Load) {
     let counters = [2, 3, 5, 10, 30, 100, 300, 1000, 10_000];
     let costs = counters.map(|n| run(load, fixed(n), Adapts::default()).0);
@@ -228,7 +229,7 @@ fn in_the_setting_of_figure_11() {
     }
 }
 
-/// What is decided after 20 windows of so many events of such a gap, beside so many members.
+/// The decision after 20 windows of `events` events with this gap, beside `members` members.
 fn settled(events: usize, gap: Nanos, members: usize, adapts: Adapts) -> Tuning {
     let mut controller = Controller::new(START, adapts, NAP, Nanos::ZERO);
     let mut tuning = START;
@@ -255,7 +256,7 @@ fn an_emptiness_is_slept_on_when_calling_has_cost_as_much_or_when_it_is_a_surpri
     let few = settled(0, Nanos::ZERO, 10, Adapts::BOTH);
     let many = settled(0, Nanos::ZERO, 6000, Adapts::BOTH);
     assert_eq!((few.sleep_threshold, many.sleep_threshold), (85, 553));
-    // 1000 a second: calling costs less until the next one than to sleep.
+    // At 1000 events per second, calling until the next event costs less than a sleep.
     let expected = settled(128, Nanos::from_secs(3), 1000, Adapts::BOTH);
     assert!(NAP.0 * u64::from(expected.sleep_threshold) > Nanos::from_millis(6).0, "{expected:?}");
 }

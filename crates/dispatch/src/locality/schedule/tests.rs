@@ -8,19 +8,19 @@ fn tuning(live_counter: u32, sleep_threshold: u32, longest: Nanos) -> Tuning {
     Tuning { live_counter, sleep_threshold, longest, horizon: Nanos::ZERO }
 }
 
-/// Sets and a schedule of them that starts at [`START`].
+/// Sets and their schedule, which starts at [`START`].
 fn start(count: usize, tuning: Tuning) -> (Sets, Schedule) {
     (Sets::new(count, tuning.live_counter), Schedule::new(tuning, NAP, START))
 }
 
-/// A call that finds nothing; how many calls it counts as.
+/// Makes a call that finds nothing. Returns the number of calls it counts as.
 fn call(sets: &mut Sets, schedule: &Schedule, polled: usize, took: Nanos, longest: Nanos) -> u64 {
     let calls = schedule.counts_as(took, longest);
     sets.settle((polled, calls, START), |_| 0, |_, _, _, _| ());
     calls
 }
 
-/// What the waits do, one after another, where every nap is slept through and nothing is found.
+/// The steps of consecutive waits in which no event comes and every nap runs to its end.
 fn empty_waits(count: usize, tuning: Tuning, waits: usize) -> Vec<Next> {
     let (mut sets, mut schedule) = start(count, tuning);
     let mut now = START;
@@ -85,7 +85,7 @@ fn a_nap_counts_as_the_calls_that_fit_into_it_and_an_event_ends_the_emptiness() 
     assert_eq!(schedule.next(&sets, START), Next::Nap(NAP * 8));
     assert_eq!(call(&mut sets, &schedule, 1, NAP * 3 + Nanos(1), NAP * 8), 4);
     assert_eq!(schedule.next(&sets, START), Next::Nap(NAP * 4));
-    assert_eq!(call(&mut sets, &schedule, 1, NAP * 40, NAP * 4), 4, "whoever wakes late has not napped");
+    assert_eq!(call(&mut sets, &schedule, 1, NAP * 40, NAP * 4), 4, "a late wake-up is not counted as a nap");
     assert_eq!(schedule.next(&sets, START), Next::Look(2));
     let calls = call(&mut sets, &schedule, 2, NAP * 40, Nanos::ZERO);
     assert_eq!(calls, 1, "a look is a call, however long it takes");

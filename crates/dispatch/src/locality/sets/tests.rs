@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One call in which the given descriptors have events, if their set is polled; which were reported.
+/// Makes one call in which the given descriptors have events if their set is polled. Returns the reported
+/// ones.
 fn call(sets: &mut Sets, number: u64, with_events: &[RawFd]) -> Vec<RawFd> {
     let due = sets.due();
     let mut reported = Vec::new();
@@ -13,7 +14,7 @@ fn call(sets: &mut Sets, number: u64, with_events: &[RawFd]) -> Vec<RawFd> {
     reported
 }
 
-/// The array says the same thing in all its parts.
+/// Asserts that the parts of the array agree.
 fn consistent(sets: &Sets) {
     assert_eq!(sets.fds.len(), sets.members.len());
     assert_eq!(sets.ends.last(), Some(&sets.fds.len()));
@@ -54,7 +55,7 @@ fn without_events_it_falls_after_n_minus_1_calls_and_again_after_n_squared_minus
     for n in [2, 3, 5, 10] {
         let mut sets = Sets::new(3, n);
         let n = u64::from(n);
-        // It comes into a set with a poll of that set, so whole periods pass.
+        // A member enters a set at a poll of that set, so whole periods pass.
         sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
         for number in 1..n - 1 {
             call(&mut sets, number, &[]);
