@@ -1,9 +1,9 @@
-//! The extensions of a chunk, read byte by byte (RFC 9112, 7.1.1). They mean nothing here, but their end does:
-//! readers that disagree about it disagree about where the chunk begins.
+//! The extensions of a chunk, read byte by byte (RFC 9112, 7.1.1). Their content means nothing here, but
+//! their end matters: readers that disagree about it disagree about the chunk's first byte.
 
 use crate::field_lines::{Impossible, is_text_byte, is_token_byte};
 
-/// The place in the extensions that the next byte belongs to, from behind the first semicolon.
+/// The place in the extensions that the next byte belongs to. The first place is after the first semicolon.
 ///
 /// ```text
 ///           token         "="           token, "quoted"
@@ -22,19 +22,19 @@ pub(crate) enum Extensions {
     Equals,
     Value,
     Quoted,
-    /// The byte behind a backslash.
+    /// The byte after a backslash.
     Escaped,
-    /// Behind the closing quote.
+    /// The place after the closing quote.
     QuoteEnd,
-    /// White space behind a value, which only another extension may follow.
+    /// White space after a value. Only another extension may follow.
     ValueSpace,
 }
 
 impl Extensions {
-    /// The place behind `byte`, which is not the CR of a line end that is [possible](Self::may_end) here.
+    /// The place after `byte`, which is not the CR of a line end that is [possible](Self::may_end) here.
     ///
     /// # Errors
-    /// [`Impossible`]: no extension has this byte here.
+    /// [`Impossible`] if no extension has this byte here.
     pub(crate) fn step(self, byte: u8) -> Result<Extensions, Impossible> {
         use Extensions::{Equals, Escaped, Name, NameSpace, QuoteEnd, Quoted, Start, Value, ValueSpace};
         match (self, byte) {
@@ -54,7 +54,7 @@ impl Extensions {
         }
     }
 
-    /// Whether the line may end here.
+    /// True if the line may end here.
     pub(crate) fn may_end(self) -> bool {
         matches!(self, Extensions::Name | Extensions::Value | Extensions::QuoteEnd)
     }

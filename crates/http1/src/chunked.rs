@@ -1,25 +1,25 @@
-//! The chunked transfer coding, undone byte by byte (RFC 9112, 7.1).
+//! The chunked transfer coding, decoded byte by byte (RFC 9112, 7.1).
 //!
-//! Strict: a size is one to sixteen hexadecimal digits and nothing else, every line ends with CRLF,
-//! every chunk is followed by CRLF. Extensions and trailers are checked, bounded and dropped.
+//! Strict: a size is one to sixteen hexadecimal digits and nothing else, and every line and every chunk ends
+//! with CRLF. Extensions and trailers are checked, bounded and dropped.
 //!
 //! Invariant: the outcome depends on the bytes alone, not on the pieces they come in.
 
 use crate::chunk_extensions::Extensions;
 use crate::field_lines::{FieldLines, Impossible};
 
-/// Limit on the extensions of one message together: some senders attach a signature to every chunk.
+/// Maximum bytes of all extensions of a message. Some senders attach a signature to every chunk.
 const EXTENSION_BYTES: u32 = 4096;
-/// Limit on the trailers of one message together, line ends included.
+/// Maximum bytes of all trailers of a message, line ends included.
 const TRAILER_BYTES: u32 = 4096;
 const TRAILERS: u32 = 32;
 
-/// Why a chunked body cannot be read further.
+/// The reason why a chunked body cannot be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkError {
-    /// Not the chunked coding.
+    /// The bytes are not the chunked coding.
     Malformed,
-    /// The content would pass the limit.
+    /// The content would exceed its limit.
     TooLarge,
 }
 
@@ -56,7 +56,7 @@ enum State {
 pub(crate) struct Chunked {
     state: State,
     digits: u8,
-    /// What is left of the current chunk, or its size while that is being read.
+    /// The rest of the current chunk in bytes, or its size while that is being read.
     left: u64,
     total: u64,
     limit: u64,
@@ -80,7 +80,7 @@ impl Chunked {
         }
     }
 
-    /// Whether the body has been read to its end.
+    /// True if the body has been read to its end.
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Trailers(FieldLines::Done)
     }
@@ -90,8 +90,8 @@ impl Chunked {
         self.total
     }
 
-    /// Reads on, up to the body's end at most, handing the content to `sink`. Says how many bytes
-    /// it took: all of them unless the body has ended.
+    /// Reads at most to the body's end and hands the content to `sink`. Returns the number of bytes taken:
+    /// all of them, unless the body has ended.
     pub(crate) fn decode(&mut self, bytes: &[u8], mut sink: impl FnMut(&[u8])) -> Result<usize, ChunkError> {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {
@@ -141,7 +141,7 @@ impl Chunked {
 
     fn size_digit(&mut self, byte: u8) -> Result<State, ChunkError> {
         let digit = char::from(byte).to_digit(16).ok_or(ChunkError::Malformed)?;
-        // Sixteen digits fill 64 bits; a longer size overflows or hides behind zeros.
+        // Sixteen digits fill 64 bits. A longer size overflows or hides behind zeros.
         if self.digits == 16 {
             return Err(ChunkError::Malformed);
         }

@@ -1,11 +1,10 @@
 //! The client's side: requests to write, and a reader of responses.
 //!
-//! A load generator reads replies by the hundred thousand a second on thousands of connections, so the
-//! [`Reader`] counts content instead of keeping it, and copies only what a head's end was missing from.
-//! It accepts what RFC 9112 lets a recipient accept (a bare LF ends a line), and refuses what
-//! leaves a reply's end in doubt.
+//! A load generator reads hundreds of thousands of replies per second on thousands of connections. The
+//! [`Reader`] therefore counts content instead of keeping it, and copies only incomplete heads. It accepts
+//! what RFC 9112 lets a recipient accept (a bare LF ends a line), and refuses a reply whose end is in doubt.
 //!
-//! Owns framing of replies. Does not know redirects, cookies, coded content or time.
+//! Owns framing of replies. Does not know redirects, cookies, content codings or time.
 
 use std::mem::MaybeUninit;
 
@@ -13,7 +12,7 @@ use crate::chunked::{ChunkError, Chunked};
 use crate::head::has_token;
 use crate::scan::{HeadScan, LineEnds};
 
-/// A reply's head may be so long; a server that sends more is not worth measuring.
+/// Maximum bytes of a reply's head. A server that sends more is not worth measuring.
 const HEAD_BYTES: usize = 64 * 1024;
 const FIELDS: usize = 128;
 
@@ -31,7 +30,7 @@ pub struct RequestHead<'a> {
     pub host: &'a str,
     /// More header lines, each ended by CRLF.
     pub fields: &'a str,
-    /// Whether the connection is to stay; says `Connection: close` otherwise.
+    /// True if the connection is to persist. Otherwise the request has `Connection: close`.
     pub persistent: bool,
 }
 
@@ -58,25 +57,25 @@ pub fn encode_request(into: &mut Vec<u8>, head: &RequestHead<'_>) {
 pub struct Reply {
     /// The final status.
     pub status: u16,
-    /// Bytes of content, coding of the transfer undone.
+    /// Bytes of content, with the transfer coding removed.
     pub body_bytes: u64,
-    /// Whether another request may be sent on the connection.
+    /// True if the connection can carry another request.
     pub persistent: bool,
 }
 
-/// Why a reply cannot be read; its connection is of no more use.
+/// The reason why a reply cannot be read. Its connection is then of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Not a response head.
+    /// The bytes are no response head.
     #[error("the reply's head is not HTTP/1")]
     Head,
-    /// A head above 64 KiB or 128 fields.
+    /// The head exceeds 64 KiB or 128 fields.
     #[error("the reply's head is too large")]
     HeadTooLarge,
-    /// Lengths that differ or are no numbers.
+    /// The lengths differ or are no numbers.
     #[error("the reply's length is ambiguous")]
     Length,
-    /// A broken chunked coding.
+    /// The chunked coding is broken.
     #[error("the reply's chunks are broken")]
     Chunk,
     /// The connection ended within a reply.
@@ -97,7 +96,7 @@ enum State {
 pub struct Reader {
     state: State,
     scan: HeadScan,
-    /// What has come of a head that is not complete yet.
+    /// The bytes of an incomplete head.
     partial: Vec<u8>,
     answers_head: bool,
 }
@@ -109,34 +108,35 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// At the beginning of a connection. Allocates nothing, and later only for heads that come in pieces.
+    /// A reader at the beginning of a connection. It allocates only for heads that arrive in pieces.
     pub fn new() -> Reader {
         Reader { state: State::Head, scan: HeadScan::default(), partial: Vec::new(), answers_head: false }
     }
 
-    /// Says whether the replies from the next one on answer HEAD requests, and so have no content.
+    /// Sets whether replies from the next one on answer HEAD requests, and so have no content.
     pub fn expect_head(&mut self, answers_head: bool) {
         self.answers_head = answers_head;
     }
 
-    /// Whether a part of a reply has been read.
+    /// True if a part of a reply has been read.
     pub fn is_within_reply(&self) -> bool {
         !matches!(self.state, State::Head) || !self.partial.is_empty()
     }
 
-    /// Reads on, to the end of one reply at most. Gives how many of `bytes` it took - all, unless a
-    /// reply is complete - and that reply. Interim replies are skipped.
+    /// Reads to the end of one reply at most. Returns the number of `bytes` taken, and the reply if it is
+    /// complete. Only a complete reply leaves bytes untaken. Interim replies are skipped.
     ///
     /// # Errors
-    /// [`Malformed`], but not [`Malformed::Truncated`]; the reader must not be fed again.
+    /// [`Malformed`], but not [`Malformed::Truncated`]. After an error the reader must not be fed again.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(usize, Option<Reply>), Malformed> {
         self.feed_content(bytes, |_| {})
     }
 
-    /// As [`feed`](Self::feed), and hands the content to `sink`, piece by piece, coding of the transfer undone.
+    /// Reads as [`feed`](Self::feed) does and hands the content to `sink` in pieces, with the transfer coding
+    /// removed.
     ///
     /// # Errors
-    /// As [`feed`](Self::feed).
+    /// The errors of [`feed`](Self::feed).
     pub fn feed_content(
         &mut self,
         bytes: &[u8],
@@ -182,7 +182,7 @@ impl Reader {
         }
     }
 
-    /// The server has ended the connection: completes a reply that this delimits.
+    /// Ends the input because the server closed the connection. Completes a reply that the end delimits.
     ///
     /// # Errors
     /// [`Malformed::Truncated`] within any other reply.
@@ -201,7 +201,7 @@ impl Reader {
         }
     }
 
-    /// Returns the bytes that the head took and the state that follows it; `None` if it is not complete.
+    /// Returns the head's remaining length and the state after the head; `None` if the head is incomplete.
     fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(usize, State)>, Malformed> {
         let mut start = START.iter().skip(self.partial.len()).zip(bytes);
         if !start.all(|(expected, byte)| expected == byte) {
@@ -222,7 +222,7 @@ impl Reader {
         self.partial.extend_from_slice(&bytes[..bytes.len().min(HEAD_BYTES - before)]);
         match self.scan.find_end(&self.partial, LineEnds::Any) {
             Ok(Some(end)) => {
-                // Given back, not kept: most connections read a head in pieces only once in a while.
+                // The buffer is freed, because most connections rarely receive a head in pieces.
                 let head = std::mem::take(&mut self.partial);
                 Ok(Some((end - before, parse(&head[..end], self.answers_head)?)))
             }
@@ -232,7 +232,7 @@ impl Reader {
     }
 }
 
-/// What follows a head (RFC 9112, 6.3).
+/// Parses a head and returns the state that follows it (RFC 9112, 6.3).
 fn parse(head: &[u8], answers_head: bool) -> Result<State, Malformed> {
     let mut slots = [const { MaybeUninit::uninit() }; FIELDS];
     let mut response = httparse::Response::new(&mut []);
@@ -254,7 +254,7 @@ fn parse(head: &[u8], answers_head: bool) -> Result<State, Malformed> {
         persistent: !framing.close && (persists_by_version || framing.keep_alive),
     };
     match (framing.coding, framing.length) {
-        // 101 is final: no HTTP follows it. The others announce a reply that is still to come.
+        // 101 is final, because no HTTP follows it. Other 1xx replies announce a final reply.
         _ if (100..=199).contains(&status) && status != 101 => Ok(State::Head),
         _ if answers_head || matches!(status, 101 | 204 | 304) => Ok(State::Sized { left: 0, reply }),
         (Coding::Chunked, length) => {
@@ -296,7 +296,7 @@ impl Framing {
                     }
                 }
                 17 if is("transfer-encoding") => {
-                    // Chunked delimits the content only as the one last coding.
+                    // Chunked delimits the content only if it is the last coding and occurs once.
                     let last = field.value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
                     let chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
                     framing.coding = if chunked { Coding::Chunked } else { Coding::Other };

@@ -9,14 +9,14 @@ const NAME: &str = "Date: ";
 const VALUE_BYTES: usize = 29;
 const LINE_BYTES: usize = NAME.len() + VALUE_BYTES + 2;
 
-/// A second of wall time as HTTP writes it.
+/// A second of wall time in HTTP's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpDate {
     line: [u8; LINE_BYTES],
 }
 
 impl HttpDate {
-    /// The date of a second. Years after 9999 have no such form: they show the last second of 9999.
+    /// The date of a second. Years after 9999 have no such form and show the last second of 9999.
     pub fn new(wall: WallTime) -> HttpDate {
         const END_OF_9999: u64 = 253_402_300_799;
         let wall = WallTime { seconds: wall.seconds.min(END_OF_9999) };

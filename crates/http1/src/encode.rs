@@ -1,4 +1,4 @@
-//! Rendering response heads and multipart bodies.
+//! Encodes response heads and multipart bodies.
 
 use std::vec::IntoIter;
 
@@ -8,10 +8,10 @@ use crate::date::HttpDate;
 use crate::response::{Body, Part, Response};
 use crate::status::Status;
 
-/// What the `Connection` field says.
+/// The value of a response's `Connection` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persistence {
-    /// Nothing: HTTP/1.1 persists unless told otherwise.
+    /// The field is absent: HTTP/1.1 persists by default.
     Implied,
     /// `keep-alive`, for a 1.0 client that asked for it.
     KeepAlive,
@@ -20,7 +20,7 @@ pub(crate) enum Persistence {
 }
 
 /// Appends the head of a response: status line, `Date`, the service's fields, framing, empty line.
-/// `multipart` is the body that goes with it, if that is one.
+/// `multipart` is the response's body if it is multipart.
 pub(crate) fn head<F>(
     into: &mut Vec<u8>,
     response: &Response<F>,
@@ -53,7 +53,7 @@ fn status_line(into: &mut Vec<u8>, status: Status) {
         Some(line) => into.extend_from_slice(line.as_bytes()),
         None => {
             into.extend_from_slice(b"HTTP/1.1 ");
-            // A status line has three digits, whatever the service says.
+            // A status line has three digits, whatever code the service returns.
             decimal(into, u64::from(status.0.clamp(100, 999)));
             into.extend_from_slice(b" \r\n");
         }
@@ -77,23 +77,23 @@ pub(crate) fn decimal(into: &mut Vec<u8>, mut number: u64) {
 
 const BOUNDARY_BYTES: usize = 16;
 
-/// A `multipart/byteranges` body on its way out (RFC 9110, 14.6; RFC 2046, 5.1).
+/// A `multipart/byteranges` body while it is sent (RFC 9110, 14.6; RFC 2046, 5.1).
 #[derive(Debug)]
 pub(crate) struct Multipart<F> {
     boundary: [u8; BOUNDARY_BYTES],
     parts: IntoIter<Part<F>>,
-    /// What stands before the next delimiter's dashes: nothing before the first.
+    /// The bytes before the next delimiter's dashes; empty for the first delimiter.
     separator: &'static [u8],
     pending: u64,
     closed: bool,
 }
 
 impl<F> Multipart<F> {
-    /// Of these parts; the boundary comes from the time and a number of the response, so that a
-    /// run can be repeated.
+    /// A body with these parts. The boundary comes from the time and the response's number, so that a run can
+    /// be repeated.
     pub(crate) fn new(parts: Vec<Part<F>>, now: Nanos, number: u64) -> Multipart<F> {
-        // Each has CRLF, dashes, boundary, CRLF; the first lacks the CRLF before it, the last has two
-        // dashes more.
+        // Each delimiter has CRLF, two dashes, the boundary and CRLF. The first has no CRLF before it; the
+        // last has two more dashes.
         let delimiters = (parts.len() as u64 + 1) * (2 + 2 + BOUNDARY_BYTES as u64 + 2);
         let inner: u64 = parts.iter().map(|part| part.fields.len() as u64 + 2 + part.body.length()).sum();
         Multipart {
@@ -105,13 +105,13 @@ impl<F> Multipart<F> {
         }
     }
 
-    /// The bytes that the parts not yet taken will make.
+    /// Bytes of the delimiters and parts that are not taken yet.
     pub(crate) fn pending(&self) -> u64 {
         self.pending
     }
 
-    /// Renders what stands before the next part's content and gives that content, to be sent right
-    /// behind. After the last part, renders the closing delimiter, once, and gives nothing.
+    /// Renders the delimiter and the fields of the next part, and returns the part's content, to be sent
+    /// next. After the last part it renders the closing delimiter, once, and returns `None`.
     pub(crate) fn next(&mut self, into: &mut Vec<u8>) -> Option<Body<F>> {
         if self.closed {
             return None;
@@ -139,7 +139,7 @@ impl<F> Multipart<F> {
     }
 }
 
-/// Sixteen hexadecimal digits, well mixed (the finaliser of SplitMix64; Steele, Lea and Flood, 2014).
+/// Sixteen well-mixed hexadecimal digits (the finaliser of SplitMix64; Steele, Lea and Flood, 2014).
 fn boundary(seed: u64) -> [u8; BOUNDARY_BYTES] {
     let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

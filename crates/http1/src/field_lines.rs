@@ -1,9 +1,10 @@
-//! Field lines, read byte by byte (RFC 9112, 5): those of a request head and the trailers of a chunked body.
+//! Field lines, read byte by byte (RFC 9112, 5): the lines of a request head and the trailers of a chunked
+//! body.
 //!
 //! Strict: no space before the colon, no folded lines, no control characters, CRLF at every end. The first
-//! byte that no field line can have is reported as such.
+//! byte that no field line can have is an error.
 
-/// A byte that cannot stand where it stands.
+/// Error: the grammar has no such byte at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Impossible;
 
@@ -25,15 +26,15 @@ pub(crate) enum FieldLines {
     Value,
     LineEnd,
     LastEnd,
-    /// Behind the empty line that ends them.
+    /// The place after the empty line that ends the field lines.
     Done,
 }
 
 impl FieldLines {
-    /// The place behind `byte`.
+    /// The place after `byte`.
     ///
     /// # Errors
-    /// [`Impossible`]: no field line has this byte here.
+    /// [`Impossible`] if no field line has this byte here.
     pub(crate) fn step(self, byte: u8) -> Result<FieldLines, Impossible> {
         match (self, byte) {
             (FieldLines::Start, b'\r') => Ok(FieldLines::LastEnd),
@@ -48,12 +49,12 @@ impl FieldLines {
     }
 }
 
-/// RFC 9110, 5.6.2.
+/// True if the byte may occur in a token (RFC 9110, 5.6.2).
 pub(crate) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether a field value or a quoted string may hold this byte: no controls but the tab.
+/// True if a field value or a quoted string may contain this byte: no controls but the tab.
 pub(crate) fn is_text_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

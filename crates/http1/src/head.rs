@@ -1,8 +1,8 @@
-//! One request head, from bytes to a [`Request`], or the status that refuses it.
+//! One request head, from bytes to a [`Request`] or to the status that refuses it.
 //!
-//! A head that two recipients could read differently is refused (RFC 9112, 11.2): a request that is served
-//! here means the same to every proxy in front of this server. The status of a syntax error is not decided here
-//! but by [`head_syntax`](crate::head_syntax).
+//! A head that two recipients could read differently is refused (RFC 9112, 11.2). A request that is served
+//! here means the same to every proxy in front of this server. [`head_syntax`](crate::head_syntax), not this
+//! module, chooses the status of a syntax error.
 
 use httparse::Header;
 
@@ -12,37 +12,37 @@ use crate::server::Limits;
 use crate::status::Status;
 use crate::target;
 
-/// How the content of a request is delimited (RFC 9112, 6.3).
+/// The delimitation of a request's content (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// There is none.
+    /// The request has no content.
     Empty,
-    /// That many bytes.
+    /// The content has this number of bytes.
     Sized(u64),
     /// The chunked coding.
     Chunked,
 }
 
-/// A head that holds nothing to object to.
+/// A valid head.
 #[derive(Debug)]
 pub(crate) struct Head<'a> {
     /// The request, its body still empty.
     pub(crate) request: Request<'a>,
-    /// Where its content ends.
+    /// The delimitation of the content.
     pub(crate) framing: Framing,
-    /// The client would send another request on this connection.
+    /// The client may send another request on this connection.
     pub(crate) persistent: bool,
     /// The client waits for 100 (Continue) before it sends its content.
     pub(crate) expects_continue: bool,
 }
 
-/// Reads a whole head, empty line included, in which every line is known to end with CRLF. `slots` bounds
+/// Reads a whole head, empty line included. The caller knows that every line ends with CRLF. `slots` bounds
 /// the number of fields.
 ///
 /// # Errors
-/// [`Status::HEAD_TOO_LARGE`] for too many fields, [`Status::BAD_REQUEST`] for every other error in the syntax.
-/// After these [`HeadSyntax`](crate::head_syntax::HeadSyntax) has the last word. Other statuses are about what the
-/// head says.
+/// [`Status::HEAD_TOO_LARGE`] for too many fields, [`Status::BAD_REQUEST`] for every other syntax error.
+/// [`HeadSyntax`](crate::head_syntax::HeadSyntax) then chooses the final status. Other statuses concern the
+/// meaning of the head.
 pub(crate) fn parse<'a>(
     bytes: &'a [u8],
     slots: &'a mut [Header<'a>],
@@ -88,7 +88,7 @@ struct RequestLine<'a> {
     version: Version,
 }
 
-/// `method SP target SP version` (RFC 9112, 3): one space each, and nothing else that separates.
+/// `method SP target SP version` (RFC 9112, 3), with exactly one space between two words.
 fn request_line<'a>(line: &'a [u8], limits: &Limits) -> Option<RequestLine<'a>> {
     let first = memchr::memchr(b' ', line)?;
     let last = memchr::memrchr(b' ', line).filter(|last| *last > first)?;
@@ -102,7 +102,7 @@ fn request_line<'a>(line: &'a [u8], limits: &Limits) -> Option<RequestLine<'a>> 
     is_served.then_some(RequestLine { method, target, version })
 }
 
-/// `HTTP/1.x`. A minor version that we do not know is answered as the latest that we do (RFC 9110, 2.5).
+/// `HTTP/1.x`. An unknown minor version counts as the latest known one (RFC 9110, 2.5).
 fn version(text: &[u8]) -> Option<Version> {
     match text {
         b"HTTP/1.1" => Some(Version::Http11),
@@ -112,7 +112,7 @@ fn version(text: &[u8]) -> Option<Version> {
     }
 }
 
-/// The fields that decide about framing, routing and persistence.
+/// The fields that determine framing, routing and persistence.
 #[derive(Default)]
 struct Known<'a> {
     host: Option<&'a [u8]>,
@@ -128,9 +128,9 @@ enum Coding {
     #[default]
     Absent,
     Chunked,
-    /// Codings that we do not know, or know and do not undo.
+    /// Codings that this server does not know or does not decode.
     Unknown,
-    /// `chunked` twice or not last, or an empty list: where the content ends is anybody's guess.
+    /// `chunked` twice or not last, or an empty list: the content's end is ambiguous.
     Ambiguous,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Known<'a> {
         let mut known = Known::default();
         for field in fields {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
-            // By length first: most fields are none of these, and one comparison says so.
+            // Most fields are none of these, and one comparison of lengths tells so.
             match field.name.len() {
                 4 if is("host") => once(&mut known.host, field.value)?,
                 14 if is("content-length") => once(&mut known.content_length, field.value)?,
@@ -155,7 +155,7 @@ impl<'a> Known<'a> {
         Ok(known)
     }
 
-    /// RFC 9112, 3.2.
+    /// The request's host (RFC 9112, 3.2).
     fn host(&self, version: Version) -> Result<&'a str, Status> {
         match (self.host, version) {
             (Some(host), _) if target::is_authority(host) => {
@@ -166,7 +166,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// RFC 9112, 6.1 to 6.3.
+    /// The delimitation of the content (RFC 9112, 6.1 to 6.3).
     fn framing(&self, version: Version) -> Result<Framing, Status> {
         match (&self.coding, self.content_length) {
             (Coding::Absent, None) => Ok(Framing::Empty),
@@ -192,11 +192,11 @@ impl Coding {
         for coding in value.split(|byte| *byte == b',') {
             let name = coding.split(|byte| *byte == b';').next().unwrap_or(coding).trim_ascii();
             *self = match self {
-                // Only the last coding may be chunked, whatever follows it.
+                // Only the last coding may be chunked. Any coding after it makes the list ambiguous.
                 Coding::Chunked | Coding::Ambiguous => Coding::Ambiguous,
                 _ if name.is_empty() => Coding::Ambiguous,
                 Coding::Absent if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
-                // `gzip, chunked` delimits the content, but we could not undo gzip.
+                // `gzip, chunked` delimits the content, but this server does not decode gzip.
                 Coding::Absent | Coding::Unknown => Coding::Unknown,
             };
         }
@@ -210,7 +210,7 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Status> 
     }
 }
 
-/// Digits only. A length beyond 64 bits is a length all the same, too large for any limit.
+/// A length of digits only. A length beyond 64 bits is valid and exceeds every limit.
 fn content_length(digits: &[u8]) -> Result<Framing, Status> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Status::BAD_REQUEST);
@@ -221,7 +221,7 @@ fn content_length(digits: &[u8]) -> Result<Framing, Status> {
     Ok(if length == 0 { Framing::Empty } else { Framing::Sized(length) })
 }
 
-/// Whether a comma-separated list holds a token, compared without case.
+/// True if a comma-separated list contains a token, compared without case.
 pub(crate) fn has_token(list: &[u8], token: &str) -> bool {
     list.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }

@@ -1,11 +1,11 @@
 //! The syntax of a request head, checked byte by byte (RFC 9112, 2.2, 3 and 5).
 //!
-//! A head that arrives whole goes to [`head::parse`](crate::head::parse) and never comes here. A head of which a
-//! part is missing is checked here, so that a peer that speaks something else is told so at its first impossible
-//! byte and not at the deadline. A head that `parse` refuses comes here for its status, so that the status is the
-//! same in however many pieces the head arrived.
+//! A head that arrives whole goes to [`head::parse`](crate::head::parse) and never comes here. An incomplete
+//! head is checked here. A peer that speaks another protocol is thus refused at its first impossible byte and
+//! not at the deadline. A head that `parse` refuses is checked here for its status, so that the status does
+//! not depend on the pieces in which the head arrived.
 //!
-//! Invariant: whatever `parse` accepts has no impossible byte.
+//! Invariant: a head that `parse` accepts has no impossible byte.
 
 use crate::field_lines::{FieldLines, is_token_byte};
 use crate::server::Limits;
@@ -16,31 +16,32 @@ use crate::status::Status;
 enum Place {
     #[default]
     Start,
-    /// Behind the CR of an empty line before the request line. Its LF never comes here: the line is skipped whole.
+    /// The place after the CR of an empty line before the request line. Its LF never comes here, because the
+    /// line is skipped whole.
     EmptyLine,
     Method,
     Target,
     Version,
-    /// Behind the CR of the request line.
+    /// The place after the CR of the request line.
     LineEnd,
     Fields(FieldLines),
 }
 
-/// How far a head has been checked. Offsets count from the head's first byte.
+/// The progress of checking a head. Offsets count from the head's first byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadSyntax {
     place: Place,
     fields: u16,
     checked: u32,
-    /// The first byte of the request line's current word.
+    /// Offset of the first byte of the request line's current word.
     word: u32,
 }
 
 impl HeadSyntax {
-    /// Checks the bytes behind those of the last call; `bytes` is all of the head so far.
+    /// Checks the bytes after those of the last call. `bytes` is the whole head so far.
     ///
     /// # Errors
-    /// The status that the first impossible byte gets: 400; 414 or 431 beyond a limit; 501 for CONNECT; 505 for a
+    /// The status for the first impossible byte: 400; 414 or 431 beyond a limit; 501 for CONNECT; 505 for a
     /// major version other than 1.
     pub(crate) fn check(&mut self, bytes: &[u8], limits: &Limits) -> Result<(), Status> {
         while let Some(byte) = bytes.get(self.checked as usize) {
@@ -50,7 +51,7 @@ impl HeadSyntax {
         Ok(())
     }
 
-    /// Whether the request line has not ended yet.
+    /// True if the request line has not ended yet.
     pub(crate) fn in_request_line(&self) -> bool {
         !matches!(self.place, Place::Fields(_))
     }
@@ -63,7 +64,7 @@ impl HeadSyntax {
             (Place::Method, b' ') if bytes.starts_with(b"CONNECT ") => Err(Status::NOT_IMPLEMENTED),
             (Place::Method, b' ') => Ok(self.begin_word(Place::Target)),
             (Place::Target, b' ') if in_word > 0 => Ok(self.begin_word(Place::Version)),
-            // Origin form, asterisk form, and the schemes of absolute form that are served.
+            // The first byte of origin form, asterisk form, or a served scheme of absolute form.
             (Place::Target, b'/' | b'*' | b'h' | b'H') if in_word == 0 => Ok(Place::Target),
             (Place::Target, b'!'..=b'~') if in_word > 0 && byte != b'#' => {
                 if in_word < limits.target_bytes {
@@ -112,7 +113,7 @@ fn version_byte(in_word: usize, byte: u8) -> Result<Place, Status> {
 mod tests {
     use super::*;
 
-    /// The status of `input`, and how many bytes are in order before the impossible one.
+    /// Checks the status of `input` and the number of valid bytes before the impossible one.
     #[track_caller]
     fn check(input: &[u8], expect: Option<(usize, Status)>) {
         let limits = Limits { target_bytes: 20, fields: 2, ..Limits::default() };

@@ -1,14 +1,16 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112) as a machine without I/O.
+//! HTTP/1.1 (RFC 9110, RFC 9112) as a state machine without I/O.
 //!
-//! [`server::Connection`] takes bytes and a time, and gives bytes to send, a file range to send, or a
-//! deadline. Blocking threads, user-level threads and readiness loops drive this same machine. [`client`] is the other end: requests to write and a reader of responses.
+//! [`server::Connection`] takes bytes and a time, and returns bytes to send, a file range to send, or a
+//! deadline. Blocking threads, user-level threads and readiness loops drive this same machine. [`client`] is
+//! the other end: it writes requests and reads responses.
 //!
-//! Owns framing, limits, deadlines, persistence and the order of responses. Does not know sockets,
-//! files, clocks or what is served: a [`Service`] answers requests, the file handle is a type parameter.
+//! Owns framing, limits, deadlines, persistence and the order of responses. Does not know sockets, files,
+//! clocks or the served content: a [`Service`] answers requests, and the file handle is a type parameter.
 //!
-//! The modules: `scan` finds the end of a head, `head` parses it into a `request`, and `head_syntax` and `field_lines`
-//! check it byte by byte. `target` has request targets, `chunked` and `chunk_extensions` the chunked coding.
-//! `response` is a service's answer, `encode` renders it, `date` and `status` are two of its fields.
+//! The modules: `scan` finds the end of a head, `head` parses it into a `request`, and `head_syntax` and
+//! `field_lines` check it byte by byte. `target` has request targets; `chunked` and `chunk_extensions` have
+//! the chunked coding. `response` is a service's answer and `encode` renders it; `date` and `status` are two
+//! of its fields.
 #![forbid(unsafe_code)]
 
 mod chunk_extensions;
@@ -37,12 +39,13 @@ pub trait Service {
     /// The handle of an open file, cheap to clone (an `Arc` of a descriptor).
     type File: Clone;
 
-    /// The answer to one complete request. Must not block for longer than the server may stand still.
-    /// `now` is the loop's current time.
+    /// Answers one complete request at the loop's current time `now`. A call must not block for longer than
+    /// the server may stand still.
     fn respond(&mut self, request: &Request<'_>, now: base::Nanos) -> Response<Self::File>;
 
-    /// The answer to a request with content that is refused whatever the content is; asked before the content is
-    /// read, which is then dropped unseen. `None` reads the content and asks [`Service::respond`]. Never blocks.
+    /// Refuses a request with content, before the content is read, if no content could change the refusal.
+    /// The content is then dropped. `None` lets the server read the content and call [`Service::respond`].
+    /// Never blocks.
     fn refuse_early(&self, _request: &Request<'_>) -> Option<Response<Self::File>> {
         None
     }

@@ -1,4 +1,4 @@
-//! A request's head, as borrowed views of the bytes that arrived.
+//! A request's head, as borrowed slices of the received bytes.
 
 /// The request method (RFC 9110, 9.3). Methods are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Method<'a> {
 }
 
 impl<'a> Method<'a> {
-    /// The method a token names.
+    /// The method with this token.
     pub fn from_token(token: &'a str) -> Method<'a> {
         match token {
             "GET" => Method::Get,
@@ -33,7 +33,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// The method's token, as it stands in a request line.
+    /// The method's token in a request line.
     pub fn as_str(self) -> &'a str {
         match self {
             Method::Get => "GET",
@@ -50,29 +50,30 @@ impl<'a> Method<'a> {
 /// The protocol version of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0: not persistent unless asked for; no chunked coding, no 100 (Continue).
+    /// HTTP/1.0: not persistent by default; no chunked coding, no 100 (Continue).
     Http10,
     /// HTTP/1.1
     Http11,
 }
 
-/// One complete, unambiguous request. Framing has been dealt with: a service never sees
-/// `Content-Length`, `Transfer-Encoding`, `Connection` or `Expect` problems.
+/// A complete, unambiguous request. A service never sees errors in `Content-Length`, `Transfer-Encoding`,
+/// `Connection` or `Expect`, because the framing has been resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What is to be done.
+    /// The request's method.
     pub method: Method<'a>,
-    /// Origin form: begins with `/`, query included, still percent-encoded; an absolute-form target has
-    /// been reduced to it. Or exactly `*`, with OPTIONS only.
+    /// The target in origin form: begins with `/`, includes the query, still percent-encoded. An
+    /// absolute-form target has been reduced to origin form. With OPTIONS only, the target may be exactly
+    /// `*`.
     pub target: &'a str,
-    /// The version the client speaks.
+    /// The client's protocol version.
     pub version: Version,
-    /// The value of `Host` (or the authority of an absolute-form target, which wins); empty where
-    /// HTTP/1.0 sent none.
+    /// The value of `Host`, or the authority of an absolute-form target, which overrules `Host`. Empty if an
+    /// HTTP/1.0 client sent neither.
     pub host: &'a str,
     /// All header fields in the order of arrival, values trimmed.
     pub fields: &'a [httparse::Header<'a>],
-    /// The content, where [`server::Limits::keep_body`](crate::server) asks for it; empty otherwise.
+    /// The content if [`server::Limits::keep_body`](crate::server) is set; empty otherwise.
     pub body: &'a [u8],
 }
 
@@ -82,14 +83,14 @@ impl<'a> Request<'a> {
         self.target.split('?').next().unwrap_or(self.target)
     }
 
-    /// The values of all fields of a name, in order; names compare without case.
+    /// The values of all fields with this name, in order. Names compare without case.
     pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let fields = self.fields;
         fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
 
-    /// The value of a field that may occur once; nothing where it is absent *or repeated*, because a
-    /// repeated singleton means nothing that can be relied on.
+    /// The value of a field that may occur once. Returns `None` if the field is absent *or repeated*, because
+    /// a repeated singleton is unreliable.
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())

@@ -1,8 +1,8 @@
-//! What a service answers with.
+//! The answer of a service.
 //!
-//! The encoder adds the status line, `Date`, `Connection` where it is needed, and the framing fields
-//! (`Content-Length`, the multipart `Content-Type`); everything else comes preformatted from the
-//! service, so that a cached file's fields are rendered once.
+//! The encoder adds the status line, `Date`, `Connection` if needed, and the framing fields
+//! (`Content-Length`, the multipart `Content-Type`). All other fields come preformatted from the service, so
+//! that a cached file's fields are rendered once.
 
 use bytes::Bytes;
 
@@ -13,19 +13,19 @@ use crate::status::Status;
 pub struct Response<F> {
     /// The status code.
     pub status: Status,
-    /// Whole header lines, each ended by CRLF; without `Date`, `Connection`, `Content-Length`,
+    /// Whole header lines, each ended by CRLF, without `Date`, `Connection`, `Content-Length` and
     /// `Transfer-Encoding`.
     pub fields: Bytes,
-    /// The content. It says the length even for HEAD, where the machine leaves it out.
+    /// The content. Its length counts for HEAD too; the machine then omits the content itself.
     pub body: Body<F>,
-    /// The service wants the connection to end after this response.
+    /// True if the connection must end after this response.
     pub close: bool,
 }
 
 impl<F> Response<F> {
-    /// The short plain page of an error (or of any status): `404 Not Found` and a line end, as
-    /// `text/plain`. Allocates nothing. More fields (`Allow`, `Retry-After`) take the place of
-    /// [`Response::fields`], which then must name the content type as well.
+    /// A short plain page for an error or any other status: `404 Not Found` and a line end, as `text/plain`.
+    /// Allocates nothing. To send more fields (`Allow`, `Retry-After`), replace [`Response::fields`] and
+    /// include the content type.
     pub fn error(status: Status) -> Response<F> {
         Response {
             status,
@@ -41,28 +41,28 @@ impl<F> Response<F> {
 pub struct FileRange<F> {
     /// The open file.
     pub file: F,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u64,
 }
 
 /// The content of a response.
 #[derive(Clone, Debug)]
 pub enum Body<F> {
-    /// None: 304 and 204 go without `Content-Length`, every other status says `Content-Length: 0`.
+    /// No content. 304 and 204 omit `Content-Length`; every other status has `Content-Length: 0`.
     Absent,
-    /// From memory: sent in one write with the head where it is small.
+    /// Content in memory. A small one is sent in one write with the head.
     Bytes(Bytes),
-    /// From a file, for sendfile.
+    /// Content of a file, sent with sendfile.
     File(FileRange<F>),
-    /// `multipart/byteranges` (RFC 9110, 14.6). The machine writes the delimiters, and the
-    /// `Content-Type: multipart/byteranges; boundary=...` field that goes with them.
+    /// `multipart/byteranges` (RFC 9110, 14.6). The machine writes the delimiters and the field
+    /// `Content-Type: multipart/byteranges; boundary=...`.
     Parts(Vec<Part<F>>),
 }
 
 impl<F> Body<F> {
-    /// How many bytes of content this is, without a multipart body's delimiters.
+    /// Bytes of content, without a multipart body's delimiters.
     pub fn length(&self) -> u64 {
         match self {
             Body::Absent => 0,
@@ -78,6 +78,6 @@ impl<F> Body<F> {
 pub struct Part<F> {
     /// `Content-Type` and `Content-Range` lines, each ended by CRLF.
     pub fields: Bytes,
-    /// [`Body::Bytes`] or [`Body::File`].
+    /// The content: [`Body::Bytes`] or [`Body::File`].
     pub body: Body<F>,
 }

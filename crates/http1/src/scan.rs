@@ -1,22 +1,22 @@
-//! Finding the end of a head, without looking at any byte twice.
+//! Finds the end of a head and reads no byte twice.
 //!
-//! A head arrives in any number of pieces. The scan remembers how far it has looked and where the
-//! current line began, so a head sent a byte at a time costs as much as one sent whole.
+//! A head arrives in any number of pieces. The scan remembers its position and the start of the current line,
+//! so a head sent byte by byte costs as much as one sent whole.
 
-/// Which line ends a reader takes.
+/// The line ends that a reader accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineEnds {
-    /// CRLF only: where two readers disagree about a line's end, requests are smuggled.
+    /// CRLF only. A server whose line ends differ from a proxy's lets requests be smuggled.
     Crlf,
     /// CRLF or LF, which a recipient may accept (RFC 9112, 2.2).
     Any,
 }
 
-/// An LF without its CR where only CRLF is taken.
+/// Error: an LF without its CR where only CRLF is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BareLf;
 
-/// How much of a head has been looked at. Offsets count from the head's first byte.
+/// The progress of scanning a head. Offsets count from the head's first byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadScan {
     looked_at: u32,
@@ -24,8 +24,8 @@ pub(crate) struct HeadScan {
 }
 
 impl HeadScan {
-    /// The length of the head, its empty line included, once that has arrived; starts afresh then.
-    /// `bytes` is all of the head so far: at least what the last call saw.
+    /// Returns the length of the head, empty line included, once it is complete, and starts afresh. `bytes`
+    /// is the whole head so far, at least as long as in the last call.
     pub(crate) fn find_end(&mut self, bytes: &[u8], ends: LineEnds) -> Result<Option<usize>, BareLf> {
         while let Some(distance) = memchr::memchr(b'\n', &bytes[self.looked_at as usize..]) {
             let feed = self.looked_at as usize + distance;

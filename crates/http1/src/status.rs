@@ -1,7 +1,7 @@
 //! Status codes and their reason phrases (RFC 9110, section 15).
 //!
-//! Everything that depends on the code alone is rendered at compile time: the status line and the text
-//! of the error page cost a copy.
+//! The status line and the text of the error page depend on the code alone. They are rendered at compile time
+//! and cost a copy.
 
 /// A status code (RFC 9110, 15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ macro_rules! statuses {
                 pub const $name: Status = Status($code);
             )*
 
-            /// The reason phrase; empty for a code that has no name here.
+            /// The reason phrase; empty for an unknown code.
             pub fn reason(self) -> &'static str {
                 match self.0 {
                     $($code => $reason,)*
@@ -31,7 +31,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// The whole status line of a code that has a name here.
+            /// The whole status line of a known code.
             pub(crate) fn line(self) -> Option<&'static str> {
                 match self.0 {
                     $($code => Some(concat!("HTTP/1.1 ", $code, " ", $reason, "\r\n")),)*
@@ -80,7 +80,7 @@ statuses! {
 }
 
 impl Status {
-    /// Whether a response of this status never has content (RFC 9110, 6.4.1).
+    /// True if a response with this status never has content (RFC 9110, 6.4.1).
     pub fn is_bodiless(self) -> bool {
         matches!(self.0, 100..=199 | 204 | 304)
     }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-/// What a target names, reduced to what a service understands.
+/// A request target, reduced to the parts that a service needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target<'a> {
     /// Origin form, or `*`.
@@ -11,12 +11,12 @@ pub(crate) struct Target<'a> {
     pub(crate) authority: Option<&'a str>,
 }
 
-/// Takes apart a target that has no space in it. Nothing comes back for what is none of origin form,
-/// absolute form (`http` and `https`) and `*`, or holds bytes that no URI has. `spare` lends its memory to
-/// the one form whose path is not a part of it: `http://host?query`.
+/// Parses a target without spaces. Returns `None` if it is neither origin form, absolute form (`http` or
+/// `https`) nor `*`, or has bytes that no URI has. `spare` lends memory to the only form whose path is not a
+/// substring of it: `http://host?query`.
 pub(crate) fn parse<'a>(text: &'a [u8], options: bool, spare: &'a mut String) -> Option<Target<'a>> {
-    // Beyond the controls, the space and non-ASCII, only '#' is refused: user agents do send some of
-    // the characters that RFC 3986 would have them encode, and they are ambiguous to nobody.
+    // Beyond controls, space and non-ASCII, only '#' is refused. User agents do send some characters that RFC
+    // 3986 would have them encode, and no reader finds those ambiguous.
     if !text.iter().all(|byte| matches!(byte, b'!'..=b'~') && *byte != b'#') {
         return None;
     }
@@ -38,7 +38,7 @@ fn absolute<'a>(text: &'a str, options: bool, spare: &'a mut String) -> Option<T
         return None;
     }
     let path = match path.as_bytes() {
-        // OPTIONS of the server as a whole, sent through a proxy (RFC 9112, 3.2.4).
+        // OPTIONS for the server as a whole, sent through a proxy (RFC 9112, 3.2.4).
         [] if options => "*",
         [] => "/",
         [b'?', ..] => {
@@ -51,7 +51,7 @@ fn absolute<'a>(text: &'a str, options: bool, spare: &'a mut String) -> Option<T
     Some(Target { path, authority: Some(authority) })
 }
 
-/// Whether this is `uri-host [ ":" port ]`, and so a valid value of `Host`; the empty host is one.
+/// True if the text is `uri-host [ ":" port ]`, a valid value of `Host`. The empty host is valid.
 pub(crate) fn is_authority(text: &[u8]) -> bool {
     let (host_is_valid, rest) = match text {
         [b'[', inner @ ..] => {
@@ -76,7 +76,7 @@ fn is_port(digits: &[u8]) -> bool {
         .is_some()
 }
 
-/// Whether this is an IPv6 address (RFC 3986, 3.2.2). Zone identifiers and the literals of later address
+/// True if the text is an IPv6 address (RFC 3986, 3.2.2). Zone identifiers and literals of later address
 /// families are refused, as the RFC allows: no connection to this server needs them.
 fn is_ip_literal(inner: &[u8]) -> bool {
     std::str::from_utf8(inner).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())

@@ -1,12 +1,12 @@
-//! The client's reader: which replies it finds in which bytes.
+//! The client's reader: the replies that it finds in a connection's bytes.
 
 mod support;
 
 use http1::client::{Malformed, Reader, Reply};
 use support::client_property;
 
-/// Reads `input` and then the connection's end: `(status, body_bytes, persistent)` of each reply, and how
-/// it ended. In one piece and in others.
+/// Reads `input` and then the connection's end, in one piece and in others. Compares the replies, as
+/// `(status, body_bytes, persistent)`, and the final result.
 #[track_caller]
 fn check(input: &str, expect: &[(u16, u64, bool)], end: Result<(), Malformed>) {
     check_answers(input, false, expect, end);
@@ -130,7 +130,7 @@ fn what_cannot_be_read_says_why() {
     check(&format!("{ok}Transfer-Encoding: chunked\r\n\r\nz\r\n"), &[], Err(Malformed::Chunk));
 }
 
-/// The server may wait for the client after each of these: no end and no further byte would tell.
+/// A server may wait for the client after each of these bytes: neither an end nor a further byte would come.
 #[test]
 fn bytes_that_begin_no_reply_are_refused_at_the_first_of_them() {
     const SETTINGS_FRAME: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";

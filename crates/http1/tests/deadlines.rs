@@ -1,4 +1,4 @@
-//! Deadlines against a simulated clock: slow senders, clients that never read, idle ones.
+//! Deadlines on a simulated clock: slow senders, clients that never read, idle clients.
 
 mod support;
 
@@ -15,7 +15,7 @@ impl Peer {
         self.with(|connection, cx| connection.expire(cx));
     }
 
-    /// Waits until something expires; gives how long that took.
+    /// Waits until a deadline expires and returns the waiting time.
     fn wait_for_deadline(&mut self) -> Nanos {
         let time = self.connection.deadline() - self.clock.now();
         self.wait(time - Nanos(1));
@@ -152,8 +152,8 @@ fn expiring_early_does_nothing() {
     assert!(peer.is_idle());
 }
 
-/// A thousand peers with random habits: every one is answered or timed out, none lives on without a
-/// deadline, and no promise about time is broken on the way.
+/// A thousand peers with random habits. Each is answered or timed out, none lives on without a deadline, and
+/// no deadline passes too early or too late.
 #[test]
 fn slow_peers_are_served_or_timed_out() {
     let seed = Seed(20040628);

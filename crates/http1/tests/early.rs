@@ -1,4 +1,5 @@
-//! Requests whose content has no say in their refusal: answered at the end of the head, and their content dropped.
+//! Requests that are refused whatever their content is: answered at the end of the head, with their content
+//! dropped.
 
 mod support;
 
@@ -20,7 +21,7 @@ fn statuses(peer: &Peer) -> Vec<u16> {
     replies(&peer.output).unwrap().iter().map(|reply| reply.status).collect()
 }
 
-/// What follows the head gets these statuses, however it is cut, and the connection ends or not.
+/// Sends `rest` after the head, in any pieces. Checks the statuses and whether the connection ends.
 #[track_caller]
 fn check(fields: &str, rest: &str, expect: &[u16], ends: bool) {
     let mut peer = refused(fields);
@@ -54,7 +55,7 @@ fn content_that_cannot_be_delimited_ends_the_connection_without_another_answer()
 
 #[test]
 fn a_client_that_waits_for_100_continue_gets_the_refusal_and_the_end() {
-    // Whether it sends its content after that is unknown, and so is where a next request would begin.
+    // The server cannot know if the client still sends its content, nor where a next request begins.
     check("Content-Length: 5\r\nExpect: 100-continue\r\n", GET, &[405], true);
     let peer = refused("Content-Length: 5\r\nExpect: 100-continue\r\n");
     assert_eq!(peer.counts.responses_100_continue, 0);

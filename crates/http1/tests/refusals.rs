@@ -1,13 +1,13 @@
-//! What the server refuses, section by section: every refusal ends the connection, with lingering so that
-//! the client can read it.
+//! The requests that the server refuses, by section of the RFC. Every refusal ends the connection, with
+//! lingering so that the client can read it.
 
 mod support;
 
 use http1::server::{Limits, Settings, Wants};
 use support::{Peer, exchange, replies};
 
-/// The input gets one final reply of this status that closes, however it is cut; bytes that follow are
-/// not read.
+/// Checks that `input`, in any pieces, gets one final reply with this status that closes the connection. The
+/// server must not read the following bytes.
 #[track_caller]
 fn check(input: impl AsRef<[u8]>, status: u16) {
     check_with(&Settings::default(), input, status);
@@ -33,7 +33,7 @@ fn with(fields: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
 }
 
-/// The input, of which nothing follows, is refused at its last byte and not before.
+/// Checks that `input` is refused at its last byte and not before. No byte follows it.
 #[track_caller]
 fn check_at_last_byte(input: &[u8], status: u16) {
     let mut peer = Peer::new(Settings::default());
@@ -170,7 +170,7 @@ fn rfc9112_6_2_content_length() {
 
 #[test]
 fn rfc9112_6_1_transfer_encoding() {
-    // With content that would do, so that nothing but the head is to blame.
+    // The content is valid, so that only the head can be at fault.
     let check_head = |fields: &str, status| check(with(fields) + "0\r\n\r\n", status);
     check_head("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", 400);
     check_head("Content-Length: 5\r\nTransfer-Encoding: gzip\r\n", 400);

@@ -1,4 +1,4 @@
-//! What the server answers: persistence, bodies, pipelines, kinds of content, the end.
+//! The server's answers: persistence, bodies, pipelines, kinds of content, and the connection's end.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn with_limits(limits: Limits) -> Settings {
     Settings { limits, ..Settings::default() }
 }
 
-/// The answer to `input`, in one piece and a byte at a time, and what the connection wants then.
+/// Checks the answer to `input`, in one piece and byte by byte, and the connection's want after it.
 #[track_caller]
 fn check(input: &str, expect: &str, wants: Wants) {
     let mut peer = Peer::new(with_limits(Limits { keep_body: true, ..Limits::default() }));
@@ -26,7 +26,7 @@ fn check(input: &str, expect: &str, wants: Wants) {
     assert_eq!(bytewise, peer.outcome(), "bytewise: {input}");
 }
 
-/// The service is shown this by the request with these lines.
+/// Checks that the service sees `shown` when a client sends the request with these lines.
 #[track_caller]
 fn check_shown(request: &str, shown: &str) {
     let mut peer = Peer::new(with_limits(Limits { keep_body: true, ..Limits::default() }));
@@ -61,7 +61,7 @@ fn rfc9112_9_3_persistence() {
         "HTTP/1.1 304 Not Modified\nConnection: close\n\n",
         Wants::Close,
     );
-    // The service's own wish: the client may have more on its way, so the server lingers.
+    // The service asks for the end. The client may have sent more, so the server lingers.
     check(
         "GET /close HTTP/1.1\r\nHost: h\r\n\r\n",
         "HTTP/1.1 200 OK\nContent-Type: text/plain\nContent-Length: 0\nConnection: close\n\n",
@@ -118,7 +118,7 @@ fn rfc9110_10_1_1_continue_is_said_where_it_is_waited_for() {
     peer.send(b"hi");
     peer.drain_output(usize::MAX);
     assert_eq!(replies(&peer.output).unwrap().len(), 1);
-    // Content that is already here needs no invitation, nor does a 1.0 client understand one.
+    // Content that has arrived needs no 100 (Continue), and a 1.0 client does not understand one.
     for input in [format!("{head}h"), head.replace("1.1", "1.0"), head.replace("h: 2", "h: 0")] {
         let mut peer = Peer::new(Settings::default());
         peer.send(input.as_bytes());
@@ -224,7 +224,7 @@ fn queued_output_is_bounded_in_bytes() {
     let mut peer = Peer::new(with_limits(limits));
     peer.send("GET /bytes/4000 HTTP/1.1\r\nHost: h\r\n\r\n".repeat(8).as_bytes());
     assert_eq!(peer.service.served, 3);
-    // Behind a file or large content nothing is queued.
+    // Nothing is queued after a file or large content.
     peer.drain_output(usize::MAX);
     peer.send("GET /file/4000 HTTP/1.1\r\nHost: h\r\n\r\n".repeat(8).as_bytes());
     assert_eq!(peer.service.served, 9);

@@ -1,9 +1,10 @@
-//! Request smuggling: messages that two readers could delimit differently. Each carries a request that only the wrong
-//! reading shows; it must never be served, and where readings differ the message is refused and the connection ends.
+//! Request smuggling: messages that two readers could delimit differently. Each message carries a request
+//! that only the wrong reading shows. The server must never serve it; if readings differ, the server refuses
+//! the message and ends the connection.
 //!
-//! The classes are those of the literature since Linhart, Klein, Heled and Orrin 2005 ("HTTP Request Smuggling"):
-//! length against coding, one length against another, hidden codings, lines that end where others do not, chunks that
-//! are not where they seem. The cases follow RFC 9112, 2.2, 5 to 7 and 11.2.
+//! The classes are those of the literature since Linhart, Klein, Heled and Orrin 2005 ("HTTP Request
+//! Smuggling"). A length contradicts a coding or another length, a coding is hidden, a line ends where others
+//! do not, or a chunk is not where it seems. The cases follow RFC 9112, 2.2, 5 to 7 and 11.2.
 
 mod support;
 
@@ -11,12 +12,13 @@ use http1::server::{Limits, Settings};
 use proptest::prelude::*;
 use support::{exchange, replies};
 
-/// What must not be served.
+/// The request that must not be served.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
-/// What the service says of it.
+/// The service's answer to the smuggled request.
 const SERVED: &str = "GET /smuggled Http11";
 
-/// The statuses of the answers, and whether the connection ended; the same in any pieces. Nothing smuggled is served.
+/// The statuses of the answers, and true if the connection ended, for any pieces. Asserts that nothing
+/// smuggled is served.
 #[track_caller]
 fn statuses(input: &[u8]) -> (Vec<u16>, bool) {
     let limits = Limits { keep_body: true, ..Limits::default() };
@@ -32,7 +34,7 @@ fn statuses(input: &[u8]) -> (Vec<u16>, bool) {
     (found.iter().map(|reply| reply.status).collect(), whole.ended)
 }
 
-/// The message is refused with 400 or 501, and nothing behind it is read.
+/// Checks that the message is refused with 400 or 501, and that no byte after it is read.
 #[track_caller]
 fn check_refused(input: impl AsRef<[u8]>) {
     let input = input.as_ref();
@@ -40,13 +42,13 @@ fn check_refused(input: impl AsRef<[u8]>) {
     assert!(matches!(statuses[..], [400 | 501]) && ended, "{statuses:?}: {}", input.escape_ascii());
 }
 
-/// A POST with these field lines and this rest.
+/// A POST with these field lines, followed by `rest`.
 fn post(fields: &str, rest: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n{rest}")
 }
 
-/// Content that is a whole body to a reader of chunks, and hides a request from a reader of the length; and the
-/// other way round.
+/// Content that is a whole body to a reader of chunks and hides a request from a reader of the length; and
+/// the reverse.
 fn both_ways() -> [(usize, String); 2] {
     let behind_chunks = format!("0\r\n\r\n{SMUGGLED}");
     let within_a_chunk = format!("{:x}\r\n{SMUGGLED}\r\n0\r\n\r\n", SMUGGLED.len());
@@ -70,7 +72,8 @@ fn a_hidden_coding_is_refused_or_another_field() {
     for (length, rest) in both_ways() {
         let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n");
         for (place, byte) in (0..=line.len()).flat_map(|place| (0..=u8::MAX).map(move |byte| (place, byte))) {
-            // A name with one more letter, or cut by a colon, is another name to everybody: the length counts.
+            // A name with one more letter, or cut by a colon, is another name to every reader: the length
+            // counts.
             let is_token = byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
             let is_another_name =
                 is_token && place <= NAME.len() || byte == b':' && (1..NAME.len()).contains(&place);
@@ -109,14 +112,14 @@ fn a_length_is_written_in_one_way() {
     {
         check_refused(post(&format!("Content-Length: {length}"), SMUGGLED));
     }
-    // 2^64 is too large, and not what 64 bits keep of it.
+    // 2^64 is too large; its lower 64 bits do not count.
     let (found, ended) = statuses(post("Content-Length: 18446744073709551616", SMUGGLED).as_bytes());
     assert_eq!((found, ended), (vec![413], true));
 }
 
 #[test]
 fn a_field_ends_with_its_line_and_only_there() {
-    // Bytes that some reader takes for a line end; none of them begins a field here.
+    // Some readers take these bytes for a line end; none of them begins a field here.
     for separator in [&b"\n"[..], b"\r", b"\n\r", b"\r\r\n", b"\0", b"\x0b", b"\x0c", b"\x1c", b"\x7f"] {
         for hidden in ["Transfer-Encoding: chunked", "Content-Length: 5", "Host: other"] {
             let head = b"POST / HTTP/1.1\r\nHost: h\r\nX: y";
@@ -124,7 +127,7 @@ fn a_field_ends_with_its_line_and_only_there() {
             check_refused([&head[..], separator, hidden.as_bytes(), rest.as_bytes()].concat());
         }
     }
-    // Data in a value, whatever Unicode calls it.
+    // These characters are data in a value, though Unicode calls them line ends.
     for data in ["\u{85}", "\u{2028}", "\u{560a}\u{560d}"] {
         let input = format!("GET /a HTTP/1.1\r\nHost: h\r\nX: y{data}Content-Length: 99\r\n\r\n");
         assert_eq!(statuses(input.as_bytes()), (vec![200], false), "{data:?}");
@@ -143,7 +146,7 @@ fn a_field_name_is_exact() {
     ] {
         check_refused(post(&format!("{name}: {}", SMUGGLED.len()), SMUGGLED));
     }
-    // Other names, though some gateways write them alike: their values say nothing about the content.
+    // These are other names, though some gateways treat them alike: their values do not delimit the content.
     for name in ["Content_Length", "Content-Length-", "Content--Length", "X-Content-Length", "Content.Length"]
     {
         let input = post(&format!("{name}: 5"), "GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -178,7 +181,7 @@ fn chunks_are_where_they_seem() {
         format!("2\r\nab\r0\r\n\r\n{SMUGGLED}"),
         format!("2\r\nabX\r\n0\r\n\r\n{SMUGGLED}"),
         format!("1\r\nab\r\n0\r\n\r\n{SMUGGLED}"),
-        // The last chunk and what follows it.
+        // The last chunk and the bytes after it.
         format!("0\n\r\n{SMUGGLED}"),
         format!("0\r\n\n{SMUGGLED}"),
         format!("0\r\r\n\r\n{SMUGGLED}"),
@@ -279,7 +282,7 @@ fn framing_line() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever is said about the content, the reading is the strict one or none at all.
+    /// Any combination of framing lines is read strictly or refused.
     #[test]
     fn any_framing_is_read_strictly_or_refused(
         lines in prop::collection::vec(framing_line(), 1..4),
@@ -298,7 +301,7 @@ proptest! {
     }
 }
 
-/// Whether these lines, each read as RFC 9112 writes it, make the last bytes of `rest` a request of their own.
+/// True if these lines, each read strictly by RFC 9112, make the last bytes of `rest` a request of their own.
 fn strict_readings_end_before_the_request(lines: &[String], rest: &str) -> bool {
     let mut length = None;
     let mut chunked = false;

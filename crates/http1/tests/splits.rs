@@ -1,5 +1,5 @@
-//! Properties: whatever the pieces in which bytes come and go, the same is said; and what one side writes
-//! the other side reads.
+//! Properties: the pieces in which bytes arrive and leave do not change the answers, and each side reads what
+//! the other writes.
 
 mod support;
 
@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use support::{client_property, exchange, exchange_waiting, replies, server_property};
 
-/// One request of any valid kind.
+/// A valid request of any kind.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let path = prop_oneof![
         Just("/304".to_owned()),
@@ -23,7 +23,8 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
         1 => vec(any::<u8>(), 0..300).prop_map(Body::Sized),
         1 => vec(vec(any::<u8>(), 1..50), 0..6).prop_map(Body::Chunked),
     ];
-    // PUT is refused before its content arrives, and then ends the connection if 100 (Continue) is expected.
+    // PUT is refused before its content arrives, and ends the connection if the client expects 100
+    // (Continue).
     let kind = prop::sample::select(vec![("POST", false), ("POST", true), ("PUT", false)]);
     (path, body, kind, "[A-Z][a-z]{0,8}: [ -~]{0,40}\r\n", 0_usize..3).prop_map(
         |(path, body, (method, expects), field, empty_lines)| {
@@ -69,7 +70,7 @@ fn keeping_content() -> Settings {
     Settings { limits: Limits { keep_body: true, ..Limits::default() }, ..Settings::default() }
 }
 
-/// `bytes` cut at any places.
+/// Cuts `bytes` at the given places.
 fn cut(bytes: &[u8], cuts: &[prop::sample::Index]) -> Vec<Vec<u8>> {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     places.extend([0, bytes.len()]);
@@ -164,7 +165,7 @@ proptest! {
     }
 }
 
-/// Bytes that mean something, more often than others.
+/// Any byte, with a preference for those that matter to the syntax.
 fn damage_byte() -> impl Strategy<Value = u8> {
     prop_oneof![any::<u8>(), prop::sample::select(b"\r\n :;0aF\t\0,/".to_vec())]
 }

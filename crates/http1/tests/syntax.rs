@@ -1,12 +1,12 @@
-//! The grammar of a request, byte by byte: each of the 256 bytes in each place where one can stand, and the forms
-//! of each element, by section of RFC 9112. What is refused is refused in any pieces.
+//! The grammar of a request, byte by byte: each of the 256 bytes in each place, and the forms of each
+//! element, by section of RFC 9112. A refused input is refused in any pieces.
 
 mod support;
 
 use http1::server::{Limits, Settings};
 use support::{Peer, exchange, replies};
 
-/// The status of the only answer, and whether the connection ends; the same in one piece and a byte at a time.
+/// The status of the only answer, and true if the connection ends, for one piece and byte by byte.
 #[track_caller]
 fn answer(input: &[u8]) -> (u16, bool) {
     let limits = Limits { keep_body: true, ..Limits::default() };
@@ -19,8 +19,8 @@ fn answer(input: &[u8]) -> (u16, bool) {
     (found[0].status, whole.ended)
 }
 
-/// Puts each byte between `before` and `after`. Those that `fits` names are answered with 200, or 501 where the
-/// method is unknown to the service; the others with 400 and the end.
+/// Puts each byte between `before` and `after`. A byte that `fits` accepts gets 200, or 501 if the service
+/// does not know the method. Every other byte gets 400 and ends the connection.
 #[track_caller]
 fn check_bytes(before: &str, after: &str, fits: impl Fn(u8) -> bool) {
     for byte in 0..=u8::MAX {
@@ -32,7 +32,7 @@ fn check_bytes(before: &str, after: &str, fits: impl Fn(u8) -> bool) {
     }
 }
 
-/// RFC 9110, 5.6.2.
+/// True if the byte may occur in a token (RFC 9110, 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -73,7 +73,7 @@ fn rfc9112_2_3_a_version_is_eight_bytes() {
             let input = [before.as_bytes(), &[byte], after.as_bytes()].concat();
             let expect = match (place, byte) {
                 (5, b'0' | b'2'..=b'9') => (505, true),
-                // A 1.0 client that does not ask for more gets the end with its answer.
+                // A 1.0 client that does not ask for persistence gets the end with its answer.
                 (7, b'0') => (200, true),
                 (7, b'1'..=b'9') => (200, false),
                 (place, byte) if byte == b"HTTP/1.1"[place] => (200, false),
@@ -136,9 +136,9 @@ fn rfc9112_7_1_what_follows_a_chunk_size() {
     check_bytes(&format!("{head}0"), "\n\r\n", |byte| byte == b'\r');
     check_bytes(&format!("{head}0\r\n"), "\n", |byte| byte == b'\r');
     check_bytes(&format!("{head}0\r\n\r"), "", |byte| byte == b'\n');
-    // The size itself: a digit, or nothing that could be taken for one.
+    // The size itself: a digit, or nothing that a reader could take for one.
     check_bytes(head, "\r\n\r\nxxxxxxxxxxxxxxxxxxxx", |byte| byte == b'0');
-    // An extension's name, and a trailer's.
+    // The name of an extension, and the name of a trailer.
     check_bytes(&format!("{head}0;"), "a\r\n\r\n", |byte| is_token(byte) || b" \t".contains(&byte));
     check_bytes(&format!("{head}0\r\n"), "T: t\r\n\r\n", is_token);
     check_bytes(&format!("{head}0\r\nT"), " t\r\n\r\n", |byte| byte == b':');
@@ -147,7 +147,7 @@ fn rfc9112_7_1_what_follows_a_chunk_size() {
 #[test]
 fn rfc9110_8_6_a_content_length_is_digits() {
     for byte in 0..=u8::MAX {
-        // White space around the value is no part of it.
+        // White space around the value does not belong to it.
         let is_value = byte.is_ascii_digit() || b" \t".contains(&byte);
         let input = [b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0", &[byte][..], b"\r\n\r\n"].concat();
         if is_value && !(b'1'..=b'9').contains(&byte) {

@@ -8,7 +8,7 @@ use support::{Peer, replies};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A peer that has sent one request and half of another, and waits for the answer to the first.
+/// A peer that has sent one request and half of another, and whose first answer is pending.
 fn waiting() -> Peer {
     let mut peer = Peer::new(Settings::default());
     peer.service.waits = 2;

@@ -1,4 +1,4 @@
-//! The event that a connection awaits, with the time that its peer has for it.
+//! The event that a connection awaits, with its peer's time limit.
 
 use base::Nanos;
 
@@ -6,10 +6,12 @@ use super::settings::Timeouts;
 
 /// Silence after which a new connection counts as idle: time for one retransmission (RFC 6298, 2.4).
 const FIRST_REQUEST: Nanos = Nanos::SECOND;
-/// Lingering after which a connection counts as idle: the peer has read the refusal, unless it is far away.
+/// Time of lingering after which a connection counts as idle. A peer that is not far away has then read the
+/// refusal.
 const LEAST_LINGER: Nanos = Nanos::from_millis(100);
 
-/// The subject of a connection's deadline, which is set when this changes and when output moves.
+/// The event that a connection's deadline bounds. The deadline is set when the event changes and when output
+/// moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaiting {
     FirstByte,
@@ -18,7 +20,7 @@ pub enum Awaiting {
     Body,
     Write,
     PeersEnd,
-    /// The responder is at work: no peer is at fault, so there is no deadline.
+    /// The responder is at work. The peer is not at fault, so there is no deadline.
     Responder,
     Nothing,
 }
@@ -36,7 +38,7 @@ impl Awaiting {
         }
     }
 
-    /// Time until the connection counts as idle; nothing while a request or response is under way.
+    /// Time until the connection counts as idle; `None` while a request or response is under way.
     pub fn idle_after(self) -> Option<Nanos> {
         match self {
             Awaiting::FirstByte => Some(FIRST_REQUEST),

@@ -1,11 +1,12 @@
-//! A pool of buffers, so that only connections with something to hold hold memory.
+//! A pool of buffers: only connections with pending bytes hold memory.
 
-/// Capacity of a buffer made anew: a head and a small body.
+/// Capacity of a new buffer: a head and a small body.
 const FRESH_BYTES: usize = 4096;
 
-/// Empty buffers for the next connection that needs one, latest used first: the one still in the cache.
+/// Empty buffers for the next connections. The buffer used last comes first, because it is still in the
+/// processor's cache.
 ///
-/// Bounded in number and in the size of what it keeps; the rest goes back to the allocator.
+/// The number of buffers and their sizes are bounded; other buffers go back to the allocator.
 #[derive(Debug)]
 pub struct Buffers {
     free: Vec<Vec<u8>>,
@@ -14,8 +15,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// A pool that keeps at most `most` buffers of at most `most_bytes` capacity. Allocates nothing
-    /// before it is given a buffer.
+    /// A pool that keeps at most `most` buffers of at most `most_bytes` capacity. Allocates nothing before it
+    /// receives a buffer.
     pub fn new(most: usize, most_bytes: usize) -> Buffers {
         Buffers { free: Vec::new(), most, most_bytes }
     }
@@ -25,7 +26,7 @@ impl Buffers {
         self.free.pop().unwrap_or_else(|| Vec::with_capacity(FRESH_BYTES))
     }
 
-    /// Takes back a buffer; what it holds is dropped.
+    /// Takes a buffer back and drops its content.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let worth_keeping = (1..=self.most_bytes).contains(&buffer.capacity());
         if worth_keeping && self.free.len() < self.most {
@@ -36,8 +37,8 @@ impl Buffers {
 }
 
 impl Default for Buffers {
-    /// 64 buffers of up to 128 KiB: one loop rarely has more connections between two events at once,
-    /// and a full outbox fits.
+    /// 64 buffers of up to 128 KiB: a loop rarely has more busy connections between two events, and a full
+    /// outbox fits.
     fn default() -> Buffers {
         Buffers::new(64, 128 * 1024)
     }

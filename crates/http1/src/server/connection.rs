@@ -1,11 +1,12 @@
-//! One connection: what is read, what is answered, when it ends.
+//! One connection: reading requests, answering them, and ending.
 //!
 //! Invariants:
+//!
 //! - Responses leave in the order of their requests.
-//! - While [`Wants::Receive`] is what it wants, no complete request waits in here: the driver may sleep
-//!   until bytes or the deadline come.
-//! - The bytes of the responses depend on the bytes received, not on the pieces they came in. (Whether
-//!   100 (Continue) is sent does depend: it is left out where content is already there.)
+//! - While the connection wants [`Wants::Receive`], it holds no complete request. The driver may sleep until
+//!   bytes or the deadline come.
+//! - The bytes of the responses depend on the received bytes, not on the pieces they came in. (Only 100
+//!   (Continue) depends on the pieces: it is omitted if content has arrived already.)
 //! - An idle connection holds no heap memory.
 
 mod reading;
@@ -23,23 +24,23 @@ use crate::scan::HeadScan;
 use crate::status::Status;
 use reading::Content;
 
-/// What a connection waits for.
+/// The action that a connection wants from its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// Bytes from the peer.
+    /// Receive bytes from the peer.
     Receive,
-    /// That what [`Connection::transmit`] gives is sent.
+    /// Send the bytes of [`Connection::transmit`].
     Transmit,
-    /// That what the responder has to wait for has come, and [`Connection::resume`] called.
+    /// Wait until the responder can answer, then call [`Connection::resume`].
     Resume,
-    /// That the sending side is shut down, once, and [`Connection::shut_down`] called. From there
-    /// on it receives, and forgets what it receives.
+    /// Shut down the sending side once and call [`Connection::shut_down`]. From then on the connection drops
+    /// all received bytes.
     ShutdownThenReceive,
-    /// To be closed.
+    /// Close the socket.
     Close,
 }
 
-/// How far a connection is in its life.
+/// The stage of a connection's life.
 ///
 /// ```text
 ///          close queued          all sent, peer may be sending             shut_down()
@@ -51,8 +52,8 @@ pub enum Wants {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The last response is queued. `linger`: input may be unread, and closing over unread input makes
-    /// the kernel send a reset, upon which the peer may lose the response.
+    /// The last response is queued. `linger`: input may be unread. If the socket closed over unread input,
+    /// the kernel would send a reset, and the peer might lose the response.
     Last {
         linger: bool,
     },
@@ -67,14 +68,14 @@ pub struct Connection<F> {
     inbox: Inbox,
     outbox: Outbox<F>,
     incoming: Option<Box<Incoming>>,
-    /// The request in `incoming` is complete, and its answer is waited for.
+    /// The request in `incoming` is complete, and the responder's answer is pending.
     deferred: bool,
     unsent: Option<Box<Unsent>>,
     deadline: Nanos,
-    /// When the request being read began, or the wait for the next one or the peer's end.
+    /// Start of the request being read, of the wait for the next one, or of the wait for the peer's end.
     started: Nanos,
     scan: HeadScan,
-    /// How far a head that is not complete has been checked.
+    /// The progress of checking an incomplete head.
     syntax: HeadSyntax,
     requests: u32,
     empty_lines: u8,
@@ -106,11 +107,11 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Bytes came from the peer. Takes all of them and answers as many requests as the limits
-    /// on queued output allow; the rest waits inside.
+    /// Takes all bytes from the peer. Answers as many requests as the limits on queued output allow; the
+    /// other requests wait inside.
     ///
-    /// A driver that receives although [`Wants::Transmit`] is what is wanted makes the connection hold
-    /// what it brings: nothing but that order bounds pipelined input.
+    /// A driver should not receive while the connection wants [`Wants::Transmit`]: the connection would have
+    /// to hold the bytes. Nothing else bounds pipelined input.
     pub fn receive<S: Responder<File = F>>(&mut self, bytes: &[u8], cx: &mut Context<'_, S>) {
         cx.counts.received_bytes += bytes.len() as u64;
         match &mut self.stage {
@@ -130,22 +131,23 @@ impl<F> Connection<F> {
         self.settle(cx);
     }
 
-    /// The peer has shut down its sending side: what is queued is finished, then the connection ends.
+    /// Records that the peer has shut down its sending side. The connection finishes its queued responses,
+    /// then ends.
     pub fn receive_end<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.peer_ended = true;
         self.settle(cx);
     }
 
-    /// What to send now. The same again until [`Connection::transmitted`] moves it on.
+    /// The next bytes to send. The result stays the same until a call of [`Connection::transmitted`].
     pub fn transmit(&self) -> Transmit<'_, F> {
         self.outbox.transmit()
     }
 
-    /// The transport took the first `count` bytes of what [`Connection::transmit`] gave. May answer
+    /// Records that the transport took the first `count` bytes of [`Connection::transmit`]. May answer
     /// further pipelined requests.
     ///
     /// # Panics
-    /// If that is more than was given.
+    /// If `count` exceeds the bytes that [`Connection::transmit`] returned.
     pub fn transmitted<S: Responder<File = F>>(&mut self, count: u64, cx: &mut Context<'_, S>) {
         if count == 0 {
             return;
@@ -158,7 +160,7 @@ impl<F> Connection<F> {
                 self.unsent = None;
             }
         }
-        // Also of what is queued next, where that is a refusal: it waits for the same as before.
+        // The deadline also holds for a refusal that is queued next, because it awaits the same event.
         self.deadline = cx.now.saturating_add(cx.settings.timeouts.write_stall);
         if !self.outbox.is_empty() {
             return;
@@ -169,15 +171,15 @@ impl<F> Connection<F> {
         self.settle(cx);
     }
 
-    /// The file that is being sent ended before its range. The promised length cannot be kept, and
-    /// nothing but the connection's end can tell the peer so.
+    /// Ends the connection because a file ended before its range. The promised length cannot be kept, and
+    /// only the connection's end can tell the peer so.
     pub fn truncated<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         cx.counts.truncated += 1;
         self.close(cx);
     }
 
-    /// Asks the responder once more for the answer that it had to wait for, and goes on with what has arrived
-    /// behind that request. Does nothing where no answer is waited for.
+    /// Asks the responder again for its pending answer, then serves the bytes that arrived after that
+    /// request. Does nothing if no answer is pending.
     pub fn resume<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if !std::mem::take(&mut self.deferred) {
             return;
@@ -191,12 +193,12 @@ impl<F> Connection<F> {
         self.settle(cx);
     }
 
-    /// Whether an answer is waited for. What was answered before it may be waiting to be sent meanwhile.
+    /// True if an answer is pending. Earlier answers may still be waiting to be sent.
     pub fn is_deferred(&self) -> bool {
         self.deferred
     }
 
-    /// What this connection waits for.
+    /// The action that this connection wants from its driver.
     pub fn wants(&self) -> Wants {
         match self.stage {
             Stage::Closed => Wants::Close,
@@ -208,20 +210,20 @@ impl<F> Connection<F> {
         }
     }
 
-    /// The driver has shut down the sending side.
+    /// Records that the driver has shut down the sending side.
     pub fn shut_down(&mut self) {
         if self.stage == Stage::ShutDown {
             self.stage = Stage::Lingering;
         }
     }
 
-    /// When [`Connection::expire`] is due; moves with every call, later or earlier.
+    /// The time at which [`Connection::expire`] is due. Every call may move it, later or earlier.
     pub fn deadline(&self) -> Nanos {
         self.deadline
     }
 
-    /// Ends the waiting whose deadline has passed: 408 for a head or content that has begun, closing for
-    /// everything else. Does nothing before the deadline.
+    /// Ends the wait whose deadline has passed: answers 408 to a begun head or content, and closes the
+    /// connection in every other case. Does nothing before the deadline.
     pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if cx.now < self.deadline {
             return;
@@ -262,8 +264,9 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Ends the connection after what is under way: closes an idle connection at once, and a new one whose first
-    /// request does not come in time; any other says `Connection: close` on the next response that it begins.
+    /// Ends the connection after the work under way. Closes an idle connection at once, and a new one if its
+    /// first request does not come in time. Every other connection has `Connection: close` in the next
+    /// response that it begins.
     pub fn drain<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if self.awaiting != Awaiting::PeersEnd {
             self.give_way(cx);
@@ -271,7 +274,8 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Another connection needs its place: the same, but closes one that lingers as well, and leaves a new one its time.
+    /// Makes room for another connection. It acts as [`drain`](Self::drain) does, but also closes a lingering
+    /// connection, and leaves a new one its time.
     pub fn give_way<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.draining = true;
         if self.idle_from() <= cx.now {
@@ -280,20 +284,21 @@ impl<F> Connection<F> {
         self.settle(cx);
     }
 
-    /// The transport has failed, or the driver has a reason of its own to give up. Gives memory back and logs
-    /// what was cut off; harmless at any time.
+    /// Ends the connection after a failure of the transport or by the driver's own choice. Frees its memory
+    /// and logs cut responses. Harmless at any time.
     pub fn abort<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.close(cx);
     }
 
-    /// When the connection counts as idle if nothing arrives until then: since the last response between two requests,
-    /// after a while if it is new or lingers, and never while a request or response is under way.
+    /// The time from which the connection counts as idle if nothing arrives. It is the end of the last
+    /// response between two requests. A new or lingering connection becomes idle after a while; one with a
+    /// request or response under way never does.
     pub fn idle_from(&self) -> Nanos {
         let idle_at = |after| self.started.saturating_add(after).min(self.deadline);
         self.awaiting.idle_after().map_or(Nanos::MAX, idle_at)
     }
 
-    /// Whether the connection waits for the first byte of a request.
+    /// True if the connection waits for the first byte of a request.
     pub fn awaits_request(&self) -> bool {
         matches!(self.awaiting, Awaiting::FirstByte | Awaiting::Request)
     }
@@ -306,7 +311,7 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Moves on to the next stage where this one is over, and sets the deadline of what comes next.
+    /// Moves on to the next stage if the current one is over, and sets the deadline.
     fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if self.outbox.is_empty() {
             self.next_stage(cx);
@@ -318,7 +323,7 @@ impl<F> Connection<F> {
             Stage::Open if self.deferred => Awaiting::Responder,
             Stage::Open if self.incoming.is_some() => Awaiting::Body,
             Stage::Open if !self.inbox.is_empty() => Awaiting::Head,
-            // Also after an empty line, in however many pieces it came.
+            // This includes an empty line before the first request, in any pieces.
             Stage::Open if self.requests == 0 => Awaiting::FirstByte,
             Stage::Open | Stage::Last { .. } => Awaiting::Request,
         };
@@ -332,12 +337,12 @@ impl<F> Connection<F> {
         self.deadline = cx.now.saturating_add(awaiting.timeout(&cx.settings.timeouts));
     }
 
-    /// Whether a head is complete whose request has no answer yet.
+    /// True if a head is complete and its request has no answer yet.
     fn is_reading_request(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| !incoming.answered)
     }
 
-    /// Everything queued has been sent.
+    /// Moves to the next stage after all queued output has been sent.
     fn next_stage<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         let between_requests = self.inbox.is_empty() && !self.is_reading_request();
         match self.stage {
@@ -345,7 +350,8 @@ impl<F> Connection<F> {
             _ if self.peer_ended => self.close(cx),
             Stage::Last { linger: false } => self.close(cx),
             Stage::Last { linger: true } => self.stage = Stage::ShutDown,
-            // Its response had begun before the server knew that it was the last. A new connection keeps its time.
+            // The response had begun before the drain did, so it has no `Connection: close`. A new connection
+            // keeps its time.
             Stage::Open if self.draining && between_requests && self.requests > 0 => {
                 self.stage = Stage::ShutDown;
             }
@@ -353,7 +359,7 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Ends the connection and gives back all that it holds.
+    /// Ends the connection and frees its memory.
     fn close<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if !self.outbox.is_empty() {
             cx.counts.incomplete_responses += 1;

@@ -1,13 +1,13 @@
-//! What the machine counts for whoever publishes it.
+//! The counters of the state machine.
 
 use crate::status::Status;
 
 base::counts! {
-    /// Totals over all connections that shared this value; they only grow.
+    /// Totals over all connections that shared this value. They only grow.
     pub struct Counts {
         /// Requests handed to the service.
         requests,
-        /// Responses with a 2xx status, whoever made them.
+        /// Responses with a 2xx status, from the service or the machine.
         responses_2xx,
         /// Responses with a 3xx status.
         responses_3xx,
@@ -17,11 +17,11 @@ base::counts! {
         responses_5xx,
         /// Interim responses: 100 (Continue).
         responses_100_continue,
-        /// Bytes received, whatever they were.
+        /// Bytes received, of any kind.
         received_bytes,
         /// Bytes that the transport took.
         sent_bytes,
-        /// Bytes of content of the responses begun; nothing for HEAD.
+        /// Bytes of content in the responses begun; 0 for HEAD.
         body_bytes,
         /// Requests refused with 400.
         refused_bad_request,
@@ -33,19 +33,19 @@ base::counts! {
         refused_expectation,
         /// Requests refused with 431: head above its limit, or too many fields.
         refused_head_too_large,
-        /// Requests refused with 501: CONNECT, or a transfer coding that we do not undo.
+        /// Requests refused with 501: CONNECT, or a transfer coding that this server does not decode.
         refused_not_implemented,
         /// Requests refused with 505: not HTTP/1.
         refused_version,
-        /// Heads that took too long, and new connections that sent none.
+        /// Heads that exceeded their timeout, and new connections that sent none.
         timeouts_header,
         /// Persistent connections closed for want of a request.
         timeouts_idle,
-        /// Request bodies that took too long.
+        /// Request bodies that exceeded their timeout.
         timeouts_body,
-        /// Connections given up because the peer read no further.
+        /// Connections closed because the peer stopped reading.
         timeouts_write_stall,
-        /// Lingering closes that the peer did not end.
+        /// Lingering closes that reached their timeout before the peer's end.
         timeouts_linger,
         /// Responses cut short because the file ended before its range.
         truncated,
@@ -55,7 +55,7 @@ base::counts! {
         incomplete_responses,
         /// Connections closed because they had served their number of requests.
         limit_requests_per_connection,
-        /// Times that pipelined requests had to wait for those before them.
+        /// Times that pipelined requests had to wait for earlier ones.
         limit_pipelined,
     }
 }
@@ -83,7 +83,7 @@ impl Counts {
             Status::HEAD_TOO_LARGE => self.refused_head_too_large += 1,
             Status::NOT_IMPLEMENTED => self.refused_not_implemented += 1,
             Status::VERSION_NOT_SUPPORTED => self.refused_version += 1,
-            // Counted as a time-out of its kind.
+            // Counted as a timeout of its kind.
             Status::REQUEST_TIMEOUT => {}
             _ => self.refused_bad_request += 1,
         }

@@ -1,7 +1,7 @@
-//! Bytes that have arrived but could not be used yet: a part of a head, or pipelined requests that wait
-//! for the responses before them to leave.
+//! Received bytes that cannot be used yet: a part of a head, or pipelined requests that wait for earlier
+//! responses to be sent.
 //!
-//! Invariant: holds no memory when it is empty.
+//! Invariant: an empty inbox holds no memory.
 
 use super::Buffers;
 
@@ -27,8 +27,8 @@ impl Inbox {
         if self.bytes.capacity() == 0 {
             self.bytes = buffers.take();
         }
-        // Moved only when more arrives, and then no more than one head and one reading: the
-        // rest has been used in place.
+        // Bytes move only when more arrive, and then at most one head and one reading. All others were used
+        // in place.
         self.bytes.drain(..self.used);
         self.used = 0;
         self.bytes.extend_from_slice(bytes);

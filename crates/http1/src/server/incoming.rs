@@ -1,5 +1,5 @@
-//! A request whose content is still arriving, or that waits for its answer. Rare on a static server, so it
-//! alone pays for a copy of its head.
+//! A request whose content is still arriving, or whose answer is pending. Such requests are rare on a static
+//! server, so only they pay for a copy of their head.
 
 use super::Limits;
 use crate::chunked::{ChunkError, Chunked};
@@ -11,7 +11,7 @@ pub(super) struct Incoming {
     pub(super) head: Box<[u8]>,
     /// The content, if the service is to see it.
     pub(super) content: Vec<u8>,
-    /// The request has its answer; its content is read to find the next request, and dropped.
+    /// The request has its answer. Its content is read to find the next request, and dropped.
     pub(super) answered: bool,
     decoder: Decoder,
 }
@@ -35,16 +35,16 @@ impl Incoming {
         Ok(Incoming { head: head.into(), content: Vec::new(), answered: false, decoder })
     }
 
-    /// A request that has arrived and waits for its answer.
+    /// A complete request whose answer is pending.
     pub(super) fn complete(head: &[u8], content: &[u8]) -> Incoming {
         let decoder = Decoder::Sized { left: 0 };
         Incoming { head: head.into(), content: content.to_vec(), answered: false, decoder }
     }
 
-    /// Takes what belongs to the content and says how much that was.
+    /// Takes the bytes that belong to the content and returns their number.
     ///
     /// # Errors
-    /// 400 for a broken chunked coding, 413 when it grows above the limit.
+    /// 400 for a broken chunked coding, 413 for content above the limit.
     pub(super) fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<usize, Status> {
         let Incoming { content, answered, decoder, .. } = self;
         let mut keep = |data: &[u8]| {

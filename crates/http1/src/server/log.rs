@@ -1,4 +1,5 @@
-//! The access log's view: one entry for each response, once it has left or can no longer.
+//! The access log's view: one entry for each response, written when the response has left or its connection
+//! has ended.
 
 use std::collections::VecDeque;
 
@@ -7,43 +8,43 @@ use base::Nanos;
 use crate::request::{Request, Version};
 use crate::status::Status;
 
-/// Receives an entry for each response. The peer's address is known to whoever made the connection.
+/// Receives an entry for each response. The maker of the connection knows the peer's address.
 pub trait Log {
-    /// A response has been sent, or its connection has ended.
+    /// Receives a response that has been sent or whose connection has ended.
     fn entry(&mut self, entry: &Entry<'_>);
 }
 
-/// One response, and the request that it answers.
+/// A response and its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Empty where the request could not be read.
+    /// The method; empty if the request could not be read.
     pub method: &'a str,
-    /// As handed to the service; empty where the request could not be read.
+    /// The target as the service saw it; empty if the request could not be read.
     pub target: &'a str,
-    /// Absent where the request could not be read.
+    /// The version; `None` if the request could not be read.
     pub version: Option<Version>,
-    /// As handed to the service.
+    /// The host as the service saw it.
     pub host: &'a str,
-    /// The value of `Referer`, empty if there is none. Any bytes but controls.
+    /// The value of `Referer`, empty if absent. Contains any bytes but controls.
     pub referer: &'a [u8],
-    /// The value of `User-Agent`, empty if there is none. Any bytes but controls.
+    /// The value of `User-Agent`, empty if absent. Contains any bytes but controls.
     pub user_agent: &'a [u8],
-    /// The status answered.
+    /// The status of the response.
     pub status: Status,
     /// Bytes of the response that the transport took, head included.
     pub sent_bytes: u64,
-    /// Of these, bytes of content.
+    /// Bytes of content among `sent_bytes`.
     pub body_bytes: u64,
-    /// Whether all of the response was taken.
+    /// True if the transport took the whole response.
     pub complete: bool,
-    /// When the request's first byte was looked at: on its arrival, or once the responses before it had
-    /// left.
+    /// Time at which the machine read the request's first byte: on its arrival, or after earlier responses
+    /// had left.
     pub started: Nanos,
-    /// When the response's last byte was taken, or the connection ended.
+    /// Time at which the transport took the last byte, or the connection ended.
     pub finished: Nanos,
 }
 
-/// An entry that waits for its response to be sent; the texts are kept in one allocation.
+/// An entry that waits for its response to be sent. One allocation holds its texts.
 #[derive(Debug)]
 pub(super) struct Record {
     text: Vec<u8>,
@@ -54,10 +55,10 @@ pub(super) struct Record {
     version: Option<Version>,
     pub(super) status: Status,
     pub(super) started: Nanos,
-    /// How long the response is, and how much of that is its head.
+    /// Length of the response, and the part of it that is the head, in bytes.
     pub(super) length: u64,
     pub(super) head: u64,
-    /// Where in the connection's output the response ends.
+    /// End of the response in the connection's output.
     end: u64,
 }
 
@@ -86,7 +87,7 @@ impl Record {
         record
     }
 
-    /// Gives where the text ends now. A head is less than 4 GiB long.
+    /// Appends a text and returns its end. A head is less than 4 GiB long.
     fn append(&mut self, text: &[u8]) -> u32 {
         self.text.extend_from_slice(text);
         self.text.len() as u32
@@ -113,22 +114,23 @@ impl Record {
     }
 }
 
-/// The responses queued but not yet sent, in order. Exists only while a log is kept and output waits.
+/// The queued responses that are not sent yet, in order. Exists only while a log is kept and output is
+/// pending.
 #[derive(Debug, Default)]
 pub(super) struct Unsent {
-    /// Output taken by the transport since this began.
+    /// Output that the transport took since this value was made.
     sent: u64,
     records: VecDeque<Record>,
 }
 
 impl Unsent {
-    /// Adds the response that was just queued; `pending` is all output that waits, this included.
+    /// Adds the response just queued. `pending` is all pending output, including this response.
     pub(super) fn push(&mut self, mut record: Record, pending: u64) {
         record.end = self.sent + pending;
         self.records.push_back(record);
     }
 
-    /// The transport took so many bytes: reports the responses that are complete now.
+    /// Records that the transport took `bytes` bytes, and reports the responses that are complete.
     pub(super) fn advance(&mut self, bytes: u64, now: Nanos, log: &mut dyn Log) {
         self.sent += bytes;
         while self.records.front().is_some_and(|record| record.end <= self.sent) {
@@ -137,7 +139,7 @@ impl Unsent {
         }
     }
 
-    /// The connection has ended: reports the rest as they are.
+    /// Reports the remaining responses because the connection has ended.
     pub(super) fn end(&mut self, now: Nanos, log: &mut dyn Log) {
         for record in self.records.drain(..) {
             record.report(self.sent, now, log);

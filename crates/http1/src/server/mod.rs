@@ -1,7 +1,7 @@
 //! The server's side of a connection.
 //!
-//! A driver receives into memory of its own and hands the bytes to [`Connection::receive`]; sends what
-//! [`Connection::transmit`] gives and reports with [`Connection::transmitted`]; then looks at
+//! A driver receives into its own memory and hands the bytes to [`Connection::receive`]. It sends the bytes
+//! of [`Connection::transmit`] and reports them with [`Connection::transmitted`]. Then it reads
 //! [`Connection::wants`] and [`Connection::deadline`]:
 //!
 //! ```text
@@ -17,8 +17,12 @@
 //! }
 //! ```
 //!
-//! Owns framing, order, persistence, limits, deadlines and what is counted and logged about them. Knows
-//! neither sockets nor clocks. The service answers; it is never shown an ambiguous request.
+//! Owns framing, order, persistence, limits, deadlines, their counters and their log. Knows neither sockets
+//! nor clocks. The service answers; it never sees an ambiguous request.
+//!
+//! The modules: `connection` is the state machine and `awaiting` the event that bounds its wait. `inbox`
+//! holds received bytes, `incoming` a request with content, `outbox` pending output. `buffers` lends memory,
+//! `settings` has the limits, `counts` and `log` report the results.
 
 mod awaiting;
 mod buffers;
@@ -42,17 +46,17 @@ pub use log::{Entry, Log};
 pub use outbox::{COPIED_BODY_BYTES, Transmit};
 pub use settings::{Limits, MOST_FIELDS, Settings, Timeouts};
 
-/// Who answers a connection's requests: a [`Service`], which can at once, or whoever may have to wait for
-/// something first, such as a file that has to be read from a disk.
+/// Answers a connection's requests, at once as a [`Service`] does, or after a wait, such as for a file that
+/// must be read from a disk.
 pub trait Responder {
     /// The handle of an open file, cheap to clone.
     type File: Clone;
 
-    /// The answer to one complete request, or nothing where it has to be waited for. The connection then
-    /// keeps the request, takes no other, and asks again at [`Connection::resume`].
+    /// Answers one complete request, or returns `None` if the answer must wait. The connection then keeps the
+    /// request, takes no other, and asks again in [`Connection::resume`].
     fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<Self::File>>;
 
-    /// As [`Service::refuse_early`].
+    /// Refuses a request before its content arrives, as [`Service::refuse_early`] does.
     fn refuse_early(&self, _request: &Request<'_>) -> Option<Response<Self::File>> {
         None
     }
@@ -70,19 +74,20 @@ impl<S: Service> Responder for S {
     }
 }
 
-/// What the connections of one loop share, lent for a call.
+/// The state that the connections of a loop share, lent for one call.
 pub struct Context<'a, S: Responder> {
     /// Answers the requests.
     pub service: &'a mut S,
-    /// Limits and time-outs.
+    /// Limits and timeouts.
     pub settings: &'a Settings,
-    /// Memory for those that need some.
+    /// Memory for connections that need it.
     pub buffers: &'a mut Buffers,
     /// The current second.
     pub date: &'a HttpDate,
-    /// What happened.
+    /// Counters of the loop's connections.
     pub counts: &'a mut Counts,
-    /// The access log. Either always or never there: a response queued without it is not logged.
+    /// The access log. A response queued without a log is not logged later, so the log is present in all
+    /// calls or in none.
     pub log: Option<&'a mut dyn Log>,
     /// The loop's current time.
     pub now: Nanos,

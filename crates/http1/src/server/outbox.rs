@@ -1,7 +1,7 @@
-//! What waits to be sent: rendered bytes first, then at most one thing that is sent from where it lies.
+//! Output that waits to be sent: rendered bytes first, then at most one body that is sent without a copy.
 //!
-//! Invariants: the order of sending is `bytes`, `tail`, `parts`. Nothing is added behind a tail or
-//! parts. A tail is never of length zero. `bytes` holds no memory when it has nothing to send.
+//! Invariants: the order of sending is `bytes`, `tail`, `parts`. Nothing is added after a tail or parts. A
+//! tail is never empty. `bytes` holds no memory when it has nothing to send.
 
 use bytes::{Buf, Bytes};
 
@@ -9,27 +9,27 @@ use super::Buffers;
 use crate::encode::Multipart;
 use crate::response::{Body, FileRange};
 
-/// Content of at most this size is copied behind its head, so that both leave in one write; larger
-/// content is sent from where it lies.
+/// Maximum size of content that is copied behind its head, so that both leave in one write. Larger content is
+/// sent without a copy.
 pub const COPIED_BODY_BYTES: usize = 16 * 1024;
 
-/// What to send next.
+/// The next output to send.
 #[derive(Debug)]
 pub enum Transmit<'a, F> {
-    /// All has been sent.
+    /// All output has been sent.
     Nothing,
-    /// These bytes.
+    /// Bytes to send.
     Bytes {
         /// Never empty.
         bytes: &'a [u8],
-        /// More follows at once: set `MSG_MORE`.
+        /// More output follows at once: set `MSG_MORE`.
         more: bool,
     },
-    /// This part of a file.
+    /// A part of a file to send.
     File {
-        /// What is left of the range; never empty.
+        /// The rest of the range; never empty.
         range: &'a FileRange<F>,
-        /// More follows at once.
+        /// More output follows at once.
         more: bool,
     },
 }
@@ -58,13 +58,13 @@ impl<F> Outbox<F> {
         self.bytes.is_empty() && matches!(self.tail, Tail::Empty) && self.parts.is_none()
     }
 
-    /// Whether another response may be queued: always behind nothing, never behind a tail.
+    /// True if another response may be queued: always if nothing is pending, never after a tail.
     pub(super) fn has_room(&self, limit: usize) -> bool {
         let only_bytes = matches!(self.tail, Tail::Empty) && self.parts.is_none();
         only_bytes && (self.bytes.is_empty() || self.bytes.len() < limit)
     }
 
-    /// All that waits, in bytes.
+    /// All pending output, in bytes.
     pub(super) fn pending(&self) -> u64 {
         let tail = match &self.tail {
             Tail::Empty => 0,
@@ -74,7 +74,7 @@ impl<F> Outbox<F> {
         (self.bytes.len() - self.sent) as u64 + tail + self.parts.as_ref().map_or(0, |parts| parts.pending())
     }
 
-    /// Where to render a head. Only while there is room.
+    /// The buffer for a head. Call only while there is room.
     pub(super) fn bytes(&mut self, buffers: &mut Buffers) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = buffers.take();
@@ -82,7 +82,7 @@ impl<F> Outbox<F> {
         &mut self.bytes
     }
 
-    /// Queues the content that goes with the head just rendered.
+    /// Queues the content of the head just rendered.
     pub(super) fn push_body(&mut self, body: Body<F>) {
         match body {
             Body::Absent => {}
@@ -102,7 +102,7 @@ impl<F> Outbox<F> {
         self.next_part();
     }
 
-    /// Renders delimiters and small parts up to the next part that is sent from where it lies.
+    /// Renders delimiters and small parts up to the next part that is sent without a copy.
     fn next_part(&mut self) {
         while let (Some(parts), Tail::Empty) = (self.parts.as_mut(), &self.tail) {
             if self.bytes.len() >= COPIED_BODY_BYTES {
@@ -128,10 +128,10 @@ impl<F> Outbox<F> {
         }
     }
 
-    /// Takes note that so many bytes of what [`Outbox::transmit`] gave have left.
+    /// Records that `count` bytes of the output of [`Outbox::transmit`] have been sent.
     ///
     /// # Panics
-    /// If that is more than it gave: the driver miscounts.
+    /// If `count` exceeds the bytes that [`Outbox::transmit`] returned: the driver miscounts.
     pub(super) fn advance(&mut self, count: u64, buffers: &mut Buffers) {
         if self.sent < self.bytes.len() {
             assert!(count <= (self.bytes.len() - self.sent) as u64, "sent more than there was");
@@ -176,7 +176,7 @@ impl<F> Outbox<F> {
         }
     }
 
-    /// Drops everything.
+    /// Drops all pending output.
     pub(super) fn clear(&mut self, buffers: &mut Buffers) {
         buffers.give(std::mem::take(&mut self.bytes));
         self.sent = 0;
@@ -191,7 +191,7 @@ mod tests {
     use crate::response::Part;
     use base::Nanos;
 
-    /// Queues `content` behind a head of four bytes and sends all of it, three bytes at a time.
+    /// Queues `content` after a head of four bytes and sends everything, three bytes at a time.
     fn send(content: Body<()>) -> u64 {
         let mut buffers = Buffers::default();
         let mut outbox = Outbox::new();

@@ -1,5 +1,5 @@
-//! A server connection with everything it needs, driven without sockets or a real clock. Shared by the
-//! tests and, by path, by the fuzz targets.
+//! A server connection with its environment, driven without sockets or a real clock. The tests share it, and
+//! so do the fuzz targets, by path.
 #![allow(dead_code, reason = "each test binary and fuzz target uses its part")]
 
 use base::{Clock, Nanos, SimulatedClock, WallTime};
@@ -10,7 +10,7 @@ use http1::server::{
 };
 use http1::{Body, FileRange, HttpDate, Method, Part, Request, Response, Status};
 
-/// A file of so many bytes; byte `n` of it is `file_byte(n)`.
+/// A file of any length, whose byte `n` is `file_byte(n)`.
 #[derive(Clone, Copy, Debug)]
 pub struct File;
 
@@ -18,11 +18,11 @@ pub fn file_byte(offset: u64) -> u8 {
     b'a' + (offset % 23) as u8
 }
 
-/// Echoes what it is asked, and offers one path for each kind of body.
+/// Echoes the request, and offers one path for each kind of body.
 #[derive(Default)]
 pub struct Echo {
     pub served: u64,
-    /// How often it is asked for an answer in vain.
+    /// Number of times that it refuses to answer before it does.
     pub waits: u32,
     waited: u32,
 }
@@ -114,7 +114,7 @@ impl Log for Lines {
     }
 }
 
-/// A connection and all that its driver would own.
+/// A connection with the state that its driver would own.
 pub struct Peer {
     pub connection: Connection<File>,
     pub service: Echo,
@@ -124,7 +124,7 @@ pub struct Peer {
     pub counts: Counts,
     pub log: Option<Lines>,
     pub clock: SimulatedClock,
-    /// What the peer has received.
+    /// The bytes that the peer has received.
     pub output: Vec<u8>,
     pub shut_down: bool,
 }
@@ -160,12 +160,12 @@ impl Peer {
         act(&mut self.connection, &mut cx)
     }
 
-    /// Whether the connection counts as idle now.
+    /// True if the connection counts as idle now.
     pub fn is_idle(&self) -> bool {
         self.connection.idle_from() <= self.clock.now()
     }
 
-    /// Hands over bytes as a well-behaved driver does: not while there is something to send.
+    /// Hands over bytes as a well-behaved driver does: not while output is pending.
     pub fn send(&mut self, bytes: &[u8]) {
         self.drain_output(usize::MAX);
         if matches!(self.connection.wants(), Wants::Receive | Wants::Resume) {
@@ -173,8 +173,8 @@ impl Peer {
         }
     }
 
-    /// Takes what is sent, at most `piece` bytes at a time, until nothing is left; asks once for an answer that is
-    /// waited for; shuts down if asked.
+    /// Takes the output in pieces of at most `piece` bytes, until nothing is left. Asks once for a pending
+    /// answer, and shuts down if the connection wants it.
     pub fn drain_output(&mut self, piece: usize) {
         while self.transmit_once(piece) {}
         self.with(|connection, cx| connection.resume(cx));
@@ -210,17 +210,17 @@ impl Peer {
         true
     }
 
-    /// The output as text, dates left out.
+    /// The output as text, without dates.
     pub fn text(&self) -> String {
         let text = String::from_utf8_lossy(&self.output);
         text.replace("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "").replace("\r\n", "\n")
     }
 }
 
-/// What a connection came to.
+/// The result of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// All that the server said, interim responses left out: whether one is sent depends on timing.
+    /// The server's output without interim responses, because timing decides if one is sent.
     pub output: Vec<u8>,
     pub ended: bool,
 }
@@ -242,7 +242,7 @@ impl Peer {
     }
 }
 
-/// What a connection comes to when its peer sends `pieces` and reads `reads` bytes at a time.
+/// The result of a connection whose peer sends `pieces` and reads `reads` bytes at a time.
 pub fn exchange<P: AsRef<[u8]>>(
     pieces: impl IntoIterator<Item = P>,
     reads: usize,
@@ -251,7 +251,7 @@ pub fn exchange<P: AsRef<[u8]>>(
     exchange_waiting(pieces, reads, 0, settings)
 }
 
-/// The same, where each answer is asked for `waits` times in vain.
+/// The result of a connection whose responder answers each request only after `waits` refusals to answer.
 pub fn exchange_waiting<P: AsRef<[u8]>>(
     pieces: impl IntoIterator<Item = P>,
     reads: usize,
@@ -285,8 +285,8 @@ pub fn replies(output: &[u8]) -> Result<Vec<Reply>, Malformed> {
     Ok(replies)
 }
 
-/// The property of the fuzz target `http1_server`: whatever arrives, no panic, and the same answers in one
-/// piece, in pieces, and read slowly. The first two bytes choose the pieces.
+/// The property of the fuzz target `http1_server`: no input causes a panic, and the answers are the same in
+/// one piece, in pieces, and read slowly. The first two bytes choose the pieces.
 pub fn server_property(data: &[u8]) {
     let [piece, reads, input @ ..] = data else { return };
     let settings = Settings {
@@ -300,12 +300,12 @@ pub fn server_property(data: &[u8]) {
     if !input.windows(4).any(|window| window == b"HEAD") {
         let replies = replies(&whole.output).expect("the answers are HTTP");
         let persistent = replies.iter().take_while(|reply| reply.persistent).count();
-        // Behind a request that was refused early, content that breaks off ends the connection without a word.
+        // If content breaks off after an early refusal, the connection ends without another response.
         assert!(replies.len() - persistent <= usize::from(whole.ended), "only the last may close");
     }
 }
 
-/// The property of the fuzz target `http1_client`: whatever arrives, no panic, and the same replies in
+/// The property of the fuzz target `http1_client`: no input causes a panic, and the replies are the same in
 /// one piece and in pieces. The first byte chooses the pieces and whether HEAD is answered.
 pub fn client_property(data: &[u8]) {
     let [choice, input @ ..] = data else { return };

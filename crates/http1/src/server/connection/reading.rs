@@ -1,4 +1,4 @@
-//! From bytes to requests, and from requests to queued responses.
+//! Turns bytes into requests, and requests into queued responses.
 
 use super::super::incoming::Incoming;
 use super::super::log::Record;
@@ -12,13 +12,14 @@ use crate::response::{Body, Response};
 use crate::scan::LineEnds;
 use crate::status::Status;
 
-/// Fields that nearly every request gets by with; those with more are tokenised a second time.
+/// Number of fields that suffices for nearly every request. A head with more fields is tokenised a second
+/// time.
 const FEW_FIELDS: usize = 32;
-/// Empty lines tolerated before a request line: old clients send one after a body (RFC 9112, 2.2).
+/// Maximum empty lines before a request line: old clients send one after a body (RFC 9112, 2.2).
 const EMPTY_LINES: u8 = 4;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// What has been read of a request's content when its head is looked at.
+/// The content that has been read when a request's head is handled.
 pub(super) enum Content<'a> {
     Unread { some_is_here: bool },
     Read(&'a [u8]),
@@ -35,7 +36,8 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Serves what is complete in `input`, within the limits on output. Gives how much it used.
+    /// Serves the complete requests in `input`, within the limits on output. Returns the number of used
+    /// bytes.
     pub(super) fn serve<S: Responder<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> usize {
         let limits = &cx.settings.limits;
         let mut used = 0;
@@ -62,7 +64,7 @@ impl<F> Connection<F> {
         used
     }
 
-    /// Gives how much of `input` was used, or nothing if it is not a whole head yet.
+    /// Returns the number of used bytes of `input`, or `None` if the head is incomplete.
     fn read_head<S: Responder<File = F>>(&mut self, input: &[u8], cx: &mut Context<'_, S>) -> Option<usize> {
         if input.starts_with(b"\r\n") {
             (self.scan, self.syntax) = Default::default();
@@ -118,7 +120,7 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Ends the connection because of a request's content; with a refusal unless the request has its answer.
+    /// Ends the connection because of a request's content. Sends a refusal unless the request has its answer.
     pub(super) fn refuse_content<S: Responder<File = F>>(
         &mut self,
         status: Status,
@@ -132,14 +134,14 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Deals with a complete head: answers it, or goes on to read its content.
+    /// Handles a complete head: answers the request, or begins to read its content.
     pub(super) fn request<S: Responder<File = F>>(
         &mut self,
         head: &[u8],
         content: Content<'_>,
         cx: &mut Context<'_, S>,
     ) {
-        // Whatever comes next has a time of its own.
+        // The next event has a time limit of its own.
         self.awaiting = Awaiting::Nothing;
         let outcome = match self.try_request::<FEW_FIELDS, S>(head, &content, cx) {
             Err(Status::HEAD_TOO_LARGE) => self.try_request::<MOST_FIELDS, S>(head, &content, cx),
@@ -184,8 +186,8 @@ impl<F> Connection<F> {
         Ok(())
     }
 
-    /// Answers a request whose content has yet to arrive. That content is dropped as it comes, within the limits
-    /// on any content; the next request is behind it.
+    /// Answers a request whose content has not arrived. The content is dropped as it arrives, within the
+    /// limits on any content, and the next request follows it.
     fn answer_early<S: Responder<File = F>>(
         &mut self,
         mut refusal: Response<F>,
@@ -193,7 +195,8 @@ impl<F> Connection<F> {
         mut incoming: Box<Incoming>,
         cx: &mut Context<'_, S>,
     ) {
-        // After an answer other than 100 a client may leave its content out: what follows would be ambiguous.
+        // After an answer other than 100 a client may omit its content, which would make the following bytes
+        // ambiguous.
         refusal.close |= head.expects_continue;
         self.respond(refusal, &head.request, head.persistent, cx);
         if let Stage::Last { linger } = &mut self.stage {
@@ -204,7 +207,7 @@ impl<F> Connection<F> {
         self.incoming = Some(incoming);
     }
 
-    /// Answers, or keeps the request until the responder can.
+    /// Answers the request, or keeps it until the responder can answer.
     fn answer<S: Responder<File = F>>(
         &mut self,
         head: &[u8],
@@ -220,7 +223,7 @@ impl<F> Connection<F> {
         self.respond(response, request, client_persists, cx);
     }
 
-    /// Queues the service's answer, and decides whether it is the connection's last.
+    /// Queues the service's answer, and decides if it is the connection's last.
     fn respond<S: Responder<File = F>>(
         &mut self,
         response: Response<F>,
@@ -241,15 +244,15 @@ impl<F> Connection<F> {
             Version::Http11 => Persistence::Implied,
         };
         if persistence == Persistence::Close {
-            // A client that asked for the end sends nothing behind its request.
+            // A client that asked for the end of the connection sends nothing after its request.
             self.stage = Stage::Last { linger: client_persists };
         }
         let record = cx.log.is_some().then(|| Record::new(Some(request), response.status, self.started));
         self.queue(response, request.method == Method::Head, persistence, record, cx);
     }
 
-    /// Answers what cannot be served, and ends the connection: where the next request begins is unknown, or
-    /// the peer is not worth knowing. `head` is what there is of the request.
+    /// Refuses a request and ends the connection, because the start of the next request is unknown or the
+    /// peer is not worth serving. `head` is the received part of the request.
     pub(super) fn refuse<S: Responder<File = F>>(
         &mut self,
         status: Status,
