@@ -1,12 +1,15 @@
-//! What one loop remembers about files: small ones in memory, larger ones open, absent ones as absent.
+//! The file cache of one loop: small files in memory, larger ones open, absent names as absent.
 //!
-//! Owns the order of eviction and the limits; knows no paths but as keys, and makes no system call but
-//! closing what it drops. Each loop has its own, so that nothing is shared on the measured path.
+//! Owns the order of eviction and the limits. Knows paths only as keys, and makes no system call but the
+//! closing of dropped files. Each loop has its own cache, so that nothing is shared on the measured path.
 //!
-//! Invariants: keys are canonical paths ([`SitePath::canonical`](crate::path::SitePath)), so that
-//! spellings of one path do not crowd out others; refusals have a table of their own, so that requests
-//! for what does not exist cannot evict what does; an entry that is being changed is out of the cache
-//! ([`Cache::take`], [`Cache::put`]), so that the sums are right.
+//! Invariants:
+//!
+//! - Keys are canonical paths ([`SitePath::canonical`](crate::path::SitePath)), so that spellings of one path
+//!   do not crowd out others.
+//! - Refusals have a table of their own, so that requests for absent files cannot evict present ones.
+//! - An entry is out of the cache while it changes ([`Cache::take`], [`Cache::put`]), so that the sums are
+//!   right.
 
 use base::Nanos;
 use http1::Request;
@@ -18,21 +21,21 @@ use crate::representation::{Contents, Representation};
 use crate::root::{Directory, LookupError, Reach, Stamp};
 use crate::validators::Asked;
 
-/// Bounds of the cache of one loop.
+/// Limits of the cache of one loop.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimits {
-    /// Files remembered.
+    /// Maximum files in the cache.
     pub entries: usize,
-    /// Files kept open, those not small enough for memory.
+    /// Maximum open files; small files are kept in memory instead.
     pub open_files: usize,
-    /// Contents kept in memory.
+    /// Maximum bytes of file contents in memory.
     pub bytes: base::Bytes,
-    /// Refusals remembered: absent names, directories without their slash.
+    /// Maximum refusals in the cache: absent names, directories without their slash.
     pub absent: usize,
-    /// How long anything is believed without a new look at the file system.
+    /// Time for which an entry is believed without another check of the file system.
     pub fresh_for: Nanos,
-    /// How long a file that nobody asks for is kept: a removed file that is still open holds its space
-    /// on the disk. Looked at when a request comes.
+    /// Time after which an unused file is dropped. A removed file that is still open holds its space on the
+    /// disk. The age is checked when a request comes.
     pub idle: Nanos,
 }
 
@@ -53,14 +56,14 @@ impl Default for CacheLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Survey {
     pub(crate) stamps: PerCoding<Option<Stamp>>,
-    /// Siblings that exist, but are older than the file.
+    /// Siblings that exist but are older than the file.
     pub(crate) outdated: u8,
 }
 
 impl Survey {
-    /// Looks at a file and at its siblings; nothing is opened for reading. A sibling is on offer where it
-    /// is a regular file and not older than the original by whole seconds (compressors copy the time, and
-    /// some of them only its seconds).
+    /// Examines a file and its siblings without opening them for reading. A sibling is on offer if it is a
+    /// regular file and not older than the original by whole seconds. Compressors copy the time, and some of
+    /// them copy only its seconds.
     pub(crate) fn of(directory: &Directory, name: &[u8], reach: Reach) -> Result<Survey, LookupError> {
         let original = directory.examine(name, reach)?;
         let mut survey = Survey { stamps: PerCoding([Some(original), None, None, None]), outdated: 0 };
@@ -97,26 +100,26 @@ pub(crate) fn sibling(name: &[u8], coding: Coding) -> Vec<u8> {
     }
 }
 
-/// A stored form of a file, once somebody asked for it.
+/// A stored form of a file and its state of loading.
 #[derive(Debug, Default)]
 pub(crate) enum Slot {
-    /// Nobody has.
+    /// No request has asked for it yet.
     #[default]
     Unloaded,
-    /// It exists, but cannot be read: not on offer.
+    /// The file exists but cannot be read, so it is not on offer.
     Unreadable,
-    /// Ready.
+    /// The file is loaded.
     Loaded(Representation),
 }
 
-/// What is remembered about a path that leads to a file.
+/// The cached knowledge about a path that leads to a file.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) survey: Survey,
     pub(crate) slots: PerCoding<Slot>,
-    /// Whether the answer depends on `Accept-Encoding`.
+    /// True if the answer depends on `Accept-Encoding`.
     pub(crate) varies: bool,
-    /// When the survey was made.
+    /// Time of the survey.
     pub(crate) checked: Nanos,
 }
 
@@ -125,8 +128,8 @@ impl Entry {
         Entry { survey, slots: PerCoding::default(), varies: survey.varies(), checked: now }
     }
 
-    /// The stored form for a request; nothing where the client accepts none. A file without siblings is
-    /// not negotiated: it is sent as it is, whatever `Accept-Encoding` says (RFC 9110, 12.1).
+    /// The stored form for a request; `None` if the client accepts none. A file without siblings is not
+    /// negotiated: it is sent unchanged, whatever `Accept-Encoding` says (RFC 9110, 12.1).
     pub(crate) fn choose(&self, request: &Request<'_>, asked: Asked) -> Option<Coding> {
         if !self.varies || !asked.has(Asked::ACCEPT_ENCODING) {
             return Some(Coding::Identity);
@@ -140,7 +143,7 @@ impl Entry {
         Preferences::parse(request.values("accept-encoding")).choose(&offered)
     }
 
-    /// Open files and bytes in memory.
+    /// Number of open files and of bytes in memory.
     fn weight(&self) -> (usize, u64) {
         self.slots.0.iter().fold((0, 0), |(files, bytes), slot| match slot {
             Slot::Loaded(Representation { contents: Contents::Open(_), .. }) => (files + 1, bytes),
@@ -152,14 +155,14 @@ impl Entry {
     }
 }
 
-/// A refusal, and when it was found.
+/// A refusal and the time of its discovery.
 #[derive(Clone, Copy, Debug)]
 struct Absent {
     error: LookupError,
     checked: Nanos,
 }
 
-/// The memory of one loop.
+/// The cache of one loop.
 #[derive(Debug)]
 pub(crate) struct Cache {
     limits: CacheLimits,
@@ -180,32 +183,32 @@ impl Cache {
         }
     }
 
-    /// An entry that may be served without looking at the file system.
+    /// The entry of a path, if it is fresh enough to be served without a check of the file system.
     pub(crate) fn fresh(&mut self, path: &str, now: Nanos) -> Option<&Entry> {
         let fresh_for = self.limits.fresh_for;
         self.entries.get(path).filter(|entry| now.saturating_sub(entry.checked) < fresh_for)
     }
 
-    /// Why a path was refused, where that is fresh.
+    /// The refusal of a path, if it is fresh.
     pub(crate) fn absent(&mut self, path: &str, now: Nanos) -> Option<LookupError> {
         let fresh_for = self.limits.fresh_for;
         let absent = self.absent.get(path)?;
         (now.saturating_sub(absent.checked) < fresh_for).then_some(absent.error)
     }
 
-    /// Whether an entry is too old to be believed.
+    /// True if an entry is too old to be believed.
     pub(crate) fn is_stale(&self, entry: &Entry, now: Nanos) -> bool {
         now.saturating_sub(entry.checked) >= self.limits.fresh_for
     }
 
-    /// Takes an entry out, fresh or not.
+    /// Removes an entry from the cache, fresh or not.
     pub(crate) fn take(&mut self, path: &str) -> Option<Entry> {
         let entry = self.entries.pop(path)?;
         self.subtract(&entry);
         Some(entry)
     }
 
-    /// Puts an entry in as the most recent, and evicts the least recent ones beyond the limits.
+    /// Inserts an entry as the most recent, and evicts the least recent ones beyond the limits.
     pub(crate) fn put(&mut self, path: &str, entry: Entry, counts: &mut Counts) {
         let (open_files, bytes) = entry.weight();
         self.open_files += open_files;
@@ -231,7 +234,7 @@ impl Cache {
         }
     }
 
-    /// Remembers that a path was refused.
+    /// Remembers the refusal of a path.
     pub(crate) fn put_absent(&mut self, path: &str, error: LookupError, now: Nanos, counts: &mut Counts) {
         self.absent.put(path.into(), Absent { error, checked: now });
         if self.absent.len() > self.limits.absent {
@@ -240,7 +243,8 @@ impl Cache {
         }
     }
 
-    /// Drops what nobody asked for lately. The order is that of use, and what is used is checked.
+    /// Drops the files that no request has used lately. Entries are in the order of their use, and every use
+    /// checks the entry.
     pub(crate) fn drop_idle(&mut self, now: Nanos, counts: &mut Counts) {
         let idle = self.limits.idle;
         while self.entries.peek_lru().is_some_and(|(_, entry)| now.saturating_sub(entry.checked) > idle)

@@ -1,19 +1,19 @@
-//! What a site has done, for whoever publishes it.
+//! The counters of a site.
 
 base::counts! {
     /// Counters since the site was made. Each limit and each refusal has one.
     pub struct Counts {
-        /// Answered from the cache, without a system call.
+        /// Requests answered from the cache, without a system call.
         hits,
         /// Names looked up that were not cached.
         misses,
-        /// Times that an answer was asked of memory alone, which did not have it.
+        /// Requests for an answer from memory alone that memory could not give.
         cold,
-        /// Cached files that were looked at again and found unchanged.
+        /// Cached files that were checked again and found unchanged.
         revalidations,
         /// Cached files that were found changed.
         changed,
-        /// Cached files served unexamined because no descriptor was left to examine them.
+        /// Cached files served without a check because the process had no descriptor left for it.
         revalidations_skipped,
         /// Files dropped from the cache for the limit on entries.
         evicted_for_entries,
@@ -21,15 +21,16 @@ base::counts! {
         evicted_for_open_files,
         /// Files dropped from the cache for the limit on bytes.
         evicted_for_bytes,
-        /// Files dropped from the cache because nobody asked for them lately.
+        /// Files dropped from the cache because no request used them lately.
         dropped_idle,
         /// Remembered refusals dropped for their limit.
         evicted_absent,
-        /// Small files that kept changing while they were read, and are sent from the open file instead.
+        /// Small files that changed during every attempt to read them. They are sent from the open file
+        /// instead.
         unstable_reads,
-        /// Precompressed siblings older than their original, hence not offered.
+        /// Precompressed siblings older than their original, and therefore not offered.
         outdated_siblings,
-        /// 400: paths that are malformed or climb above the root.
+        /// 400 for a path that is malformed or climbs above the root.
         bad_paths,
         /// 404 for a dot-file, or a link that leads to one.
         hidden,
@@ -41,13 +42,13 @@ base::counts! {
         forbidden,
         /// 503 because the root was missing.
         root_missing,
-        /// Times the root was found to be another directory than before, or back again.
+        /// Times that a check found another directory at the root's path, or found one there again.
         root_replaced,
         /// 503 because descriptors or memory ran out (EMFILE, ENFILE, ENOMEM).
         descriptors_exhausted,
         /// 500 for any other failure of the file system.
         open_errors,
-        /// `Range` fields ignored for asking for too many ranges.
+        /// `Range` fields ignored because they asked for too many ranges.
         ranges_refused,
     }
 }

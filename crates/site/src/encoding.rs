@@ -1,10 +1,10 @@
-//! Which stored representation of a file a client gets (RFC 9110, 12.5.3).
+//! Chooses the stored representation of a file for a client (RFC 9110, 12.5.3).
 //!
-//! Owns the reading of `Accept-Encoding` and the choice; does not compress anything: a coding is on
-//! offer where a precompressed sibling (`page.html.br`) lies beside the file.
+//! Owns the parsing of `Accept-Encoding` and the choice. Does not compress: a coding is on offer if a
+//! precompressed sibling (`page.html.br`) lies beside the file.
 //!
-//! The highest weight wins, and among equal weights the smallest file. An uncoded file that the field
-//! does not name is acceptable, but comes after everything that is named.
+//! The highest weight wins, and among equal weights the smallest file. An uncoded file that the field does
+//! not name is acceptable, but ranks below every named coding.
 
 use std::ops::{Index, IndexMut};
 
@@ -22,7 +22,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, [`Coding::Identity`] first.
+    /// All codings, [`Coding::Identity`] first.
     pub const ALL: [Coding; 4] = [Coding::Identity, Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
     /// The name in `Content-Encoding` and `Accept-Encoding`.
@@ -30,13 +30,13 @@ impl Coding {
         ["identity", "br", "zstd", "gzip"][self as usize]
     }
 
-    /// What is appended to a file's name, and (behind a dash) to its entity tag.
+    /// The ending of the stored file's name. The entity tag ends with it too, after a dash.
     pub fn suffix(self) -> &'static str {
         ["", "br", "zst", "gz"][self as usize]
     }
 
     fn from_name(name: &[u8]) -> Option<Coding> {
-        // RFC 9110, 8.4.1.3: x-gzip is to be taken for gzip.
+        // RFC 9110, 8.4.1.3: x-gzip means gzip.
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Coding::Gzip);
         }
@@ -61,7 +61,7 @@ impl<T> IndexMut<Coding> for PerCoding<T> {
     }
 }
 
-/// How much a client wants each coding: thousandths of a `q` value, 0 for "not at all".
+/// A client's weight for each coding: thousandths of a `q` value, 0 for unacceptable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preferences {
     named: PerCoding<Option<u16>>,
@@ -70,8 +70,8 @@ pub struct Preferences {
 }
 
 impl Preferences {
-    /// Reads the field's values. Elements that make no sense are skipped; of an element that is repeated,
-    /// the last counts. No values at all mean that only the uncoded file is wanted.
+    /// Parses the field's values. Invalid elements are skipped, and of a repeated element the last one
+    /// counts. Without any value only the uncoded file is acceptable.
     pub fn parse<'a>(values: impl Iterator<Item = &'a [u8]>) -> Preferences {
         let mut preferences = Preferences::default();
         for element in values.flat_map(|value| value.split(|&byte| byte == b',')) {
@@ -92,19 +92,19 @@ impl Preferences {
         preferences
     }
 
-    /// The order of a coding: higher is better, 0 is unacceptable.
+    /// The rank of a coding: higher is better, 0 is unacceptable.
     fn rank(&self, coding: Coding) -> u16 {
         match (self.named[coding], coding) {
             (Some(weight), _) => weight * 2,
             (None, Coding::Identity) if self.others == Some(0) => 0,
-            // Below the least weight that can be named, which is 1 thousandth and counts 2 here.
+            // Below the smallest weight that a client can name: 1 thousandth, which has rank 2.
             (None, Coding::Identity) => 1,
             (None, _) => self.others.unwrap_or(0) * 2,
         }
     }
 
-    /// The best of the codings on offer, given with the length of each file; nothing where every one of
-    /// them is excluded.
+    /// Returns the best coding on offer; `offered` has the length of each file. Returns `None` if the client
+    /// excludes every offered coding.
     pub fn choose(&self, offered: &PerCoding<Option<u64>>) -> Option<Coding> {
         let candidates = Coding::ALL.into_iter().filter_map(|coding| {
             let rank = self.rank(coding);
@@ -116,7 +116,7 @@ impl Preferences {
     }
 }
 
-/// `q=0.5` in thousandths (RFC 9110, 12.4.2).
+/// Parses a weight such as `q=0.5` into thousandths (RFC 9110, 12.4.2).
 fn weight(parameter: &[u8]) -> Option<u16> {
     let value = match parameter.trim_ascii() {
         [b'q' | b'Q', b'=', value @ ..] => value,
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Brotli is the smallest here, then zstd, gzip, the file itself.
+    /// Brotli is the smallest here, then zstd, gzip, and the file itself.
     const ALL: PerCoding<Option<u64>> = PerCoding([Some(100), Some(40), Some(45), Some(50)]);
     const ONLY_GZIP: PerCoding<Option<u64>> = PerCoding([Some(100), None, None, Some(50)]);
     const GZIP_LARGER: PerCoding<Option<u64>> = PerCoding([Some(100), None, None, Some(120)]);

@@ -1,30 +1,30 @@
-//! What is served: a directory of files, as RFC 9110 asks of a static origin server.
+//! A site: a directory of files, served as RFC 9110 asks of a static origin server.
 //!
-//! Owns the way from a request to a file or a refusal: [`path`], [`Root`] (no look-up leaves it), the
-//! cache of open and small files, validators, [`ranges`], precompressed siblings ([`encoding`]), and the
-//! header lines. Does not own framing, sockets or sending; it only opens files and reads small ones, and
-//! those calls may wait for the disk.
+//! Owns the way from a request to a file or a refusal: [`path`], [`Root`] (no look-up leaves it), the cache
+//! of open and small files, validators, [`ranges`], precompressed siblings ([`encoding`]), and the header
+//! lines. Does not own framing, sockets or sending. It only opens files and reads small ones, and these calls
+//! may wait for the disk.
 //!
 //! Decisions that a client can see:
-//! - 404, not 403, for a directory without an index, for dot-files (but `/.well-known/`), for links that
-//!   leave the root, for anything that is no regular file: what is not served is not disclosed.
-//! - A symbolic link is followed while it stays inside the root, be it relative or absolute, and the name that it
-//!   leads to decides whether the file is a dot-file. A hard link cannot be told from the file itself.
-//! - A directory without its slash is redirected (301); there are no listings. The 404 of a directory says so, and
-//!   names the index that is looked for.
-//! - 400 for a malformed escape, `%00`, `%2F`, and for `..` above the root.
-//! - Precompressed siblings (`.br`, `.zst`, `.gz`) not older than their file are offered by
-//!   `Accept-Encoding`; every answer of a file that has one varies by it, and a client that excludes all
-//!   of them and the file itself gets 406. A request for the sibling's own name gets it as a plain file.
-//! - `X-Content-Type-Options` is left out: every byte of a head is paid for by every response.
+//! - 404, not 403, for a directory without an index, a dot-file (but `/.well-known/`), a link that leaves
+//!   the root, or a name that is no regular file. The site does not disclose what it does not serve.
+//! - A symbolic link is followed while it stays inside the root, be it relative or absolute. The link's final
+//!   name decides whether the file is a dot-file. A hard link cannot be told from the file itself.
+//! - A directory without its slash is redirected (301). There are no listings: the 404 of a directory says so
+//!   and names the missing index.
+//! - 400 answers a malformed escape, `%00`, `%2F`, and `..` above the root.
+//! - `Accept-Encoding` selects among precompressed siblings (`.br`, `.zst`, `.gz`) that are not older than
+//!   their file. Every answer of a file with siblings varies by it. A client that excludes all siblings and
+//!   the file itself gets 406. A request for the sibling's own name gets it as a plain file.
+//! - `X-Content-Type-Options` is omitted, because every response would pay for its bytes.
 //!
-//! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]; a hit makes no system
-//! call, decodes nothing and allocates nothing; while descriptors are exhausted, what is cached is served
-//! as it was last seen.
+//! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]. A hit makes no system call,
+//! decodes nothing and allocates nothing. While descriptors are exhausted, cached files are served as last
+//! seen.
 //!
-//! The modules besides these: `root` opens files below the root, `links` follows symbolic links there, `cache`
-//! remembers files, `representation` is one stored form of a file, `validators` decides on conditional requests,
-//! `respond` builds the answer, and `counts` counts.
+//! The modules besides these: `root` opens files below the root, and `links` follows symbolic links there.
+//! `cache` remembers files, and `representation` is one stored form of a file. `validators` decides on
+//! conditional requests, `respond` builds the answer, and `counts` counts.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -73,19 +73,19 @@ use representation::{Facts, MediaType, Representation};
 use root::{Directory, LookupError, Reach};
 use validators::Asked;
 
-/// How often the root's own path is looked at: a root that is replaced is picked up within this time.
+/// Interval between two checks of the root's own path. A replaced root is noticed within this time.
 const ROOT_CHECKED_EVERY: Nanos = Nanos::SECOND;
 
-/// What is served and how much is remembered.
+/// The served files and the size of the cache.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The file that stands for its directory.
+    /// Name of the file that is served for its directory.
     pub index: String,
-    /// Serve files and directories whose name begins with a dot.
+    /// Serves files and directories whose name begins with a dot.
     pub show_dot_files: bool,
-    /// Files up to this length are kept in memory; longer ones are kept open.
+    /// Maximum size of a file that is kept in memory; a longer one is kept open.
     pub small_file: base::Bytes,
-    /// Bounds of the cache, per loop.
+    /// Limits of the cache, per loop.
     pub cache: CacheLimits,
 }
 
@@ -100,24 +100,24 @@ impl Default for Options {
     }
 }
 
-/// A served directory as one loop sees it. It can be moved to another thread, but not shared: each loop
-/// has its own, all over the same [`Root`].
+/// A served directory as one loop sees it. A site can move to another thread but cannot be shared. Each loop
+/// has its own, over the same [`Root`].
 #[derive(Debug)]
 pub struct Site<C = RealClock> {
     root: Arc<Root>,
-    /// Nothing while the root is missing.
+    /// The open root; `None` while the root is missing.
     directory: Option<Arc<Directory>>,
     root_due: Nanos,
     options: Options,
     clock: C,
     cache: Cache,
     counts: Counts,
-    /// The page of a directory that is not served.
+    /// The page for a directory that is not served.
     no_index: bytes::Bytes,
 }
 
 impl<C: Clock> Site<C> {
-    /// A site with an empty cache. The clock is asked only for the time of day, when a file is loaded.
+    /// A site with an empty cache. The clock only tells the time of day, when a file is loaded.
     pub fn new(root: Arc<Root>, options: Options, clock: C) -> Site<C> {
         let cache = Cache::new(options.cache);
         let directory = root.current();
@@ -126,19 +126,19 @@ impl<C: Clock> Site<C> {
         Site { root, directory, root_due, options, clock, cache, counts, no_index }
     }
 
-    /// What has been done since the start.
+    /// The site's counters since the start.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// The answer, if it can be given from what this cache and the kernel have in memory: the names, the small
-    /// files. A larger file is opened, and nothing is said about its contents. Where the answer is nothing,
-    /// [`Service::respond`] by anybody makes the kernel fetch what is missing.
+    /// Returns the answer if this cache and the kernel have all of its parts in memory: the names and the
+    /// contents of small files. A larger file is opened without a check of its contents. If the result is
+    /// `None`, a call of [`Service::respond`] in any process makes the kernel fetch the missing parts.
     pub fn respond_from_memory(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
         self.answer(request, now, false)
     }
 
-    /// `None` where memory is not enough and the disk may not be asked.
+    /// Returns `None` if memory does not suffice and `disk` is false.
     fn answer(&mut self, request: &Request<'_>, now: Nanos, disk: bool) -> Option<Response<File>> {
         let reach = Reach { disk, dot_files: self.options.show_dot_files };
         match refused_method(request.method) {
@@ -177,7 +177,7 @@ impl<C: Clock> Site<C> {
         }
     }
 
-    /// The answer from memory, where it is fresh and the stored form is loaded.
+    /// The answer from the cache, if it is fresh and the stored form is loaded.
     fn cached(
         &mut self,
         path: &str,
@@ -191,7 +191,7 @@ impl<C: Clock> Site<C> {
         Some(respond::file(found, request, asked, &mut self.counts))
     }
 
-    /// The answer where memory under the path as it arrived has none.
+    /// The answer if the cache has no entry under the path as it arrived.
     fn look_up(
         &mut self,
         raw: &str,
@@ -232,7 +232,7 @@ impl<C: Clock> Site<C> {
         }
     }
 
-    /// The answer from the file system, which is remembered.
+    /// The answer from the file system. The cache remembers it.
     fn find(
         &mut self,
         directory: &Directory,
@@ -255,7 +255,7 @@ impl<C: Clock> Site<C> {
         response
     }
 
-    /// The entry of a path, out of the cache, as the file system has it now.
+    /// The entry of a path as the file system has it now. The entry is out of the cache.
     fn surveyed(
         &mut self,
         directory: &Directory,
@@ -275,7 +275,7 @@ impl<C: Clock> Site<C> {
                 return Ok(Entry { checked: now, ..entry });
             }
             (Some(entry), Err(LookupError::Cold)) => {
-                // Looked at again when its name has been fetched.
+                // The entry is checked again after its name has been fetched.
                 self.cache.put(key, entry, &mut self.counts);
                 return Err(LookupError::Cold);
             }
@@ -292,7 +292,7 @@ impl<C: Clock> Site<C> {
         Ok(Entry::new(survey, now))
     }
 
-    /// Loads the stored form that suits the request, unless that has been done.
+    /// Loads the stored form that suits the request, unless it is loaded.
     fn serve(
         &mut self,
         directory: &Directory,
@@ -360,7 +360,7 @@ impl<C: Clock> Site<C> {
         *counter += 1;
         match status {
             Status::SERVICE_UNAVAILABLE => respond::unavailable(),
-            // The same whether there is such a directory or not.
+            // The answer is the same whether such a directory exists or not.
             Status::NOT_FOUND if path.directory => {
                 Response { body: Body::Bytes(self.no_index.clone()), ..Response::error(status) }
             }
@@ -376,7 +376,7 @@ impl<C: Clock> Service for Site<C> {
         self.answer(request, now, true).expect("nothing is out of reach")
     }
 
-    /// A method decides alone, and no content changes what is served.
+    /// The method alone decides; no content changes the answer.
     fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
         refused_method(request.method)
     }

@@ -1,11 +1,10 @@
 //! Symbolic links below the root, followed one by one.
 //!
-//! The kernel follows no link for this crate: every open says `RESOLVE_NO_SYMLINKS`. A name that leads through a link
-//! comes here, and leaves as a name without links, which is opened the same way. The name that is checked is
-//! therefore the name that is opened, without a race, and an absolute link may be followed that leads back into the
-//! root.
+//! The kernel follows no link for this crate: every open uses `RESOLVE_NO_SYMLINKS`. This module turns a name
+//! that leads through links into a name without links, which is opened the same way. The checked name is
+//! therefore the opened name, without a race. An absolute link that leads back into the root may be followed.
 //!
-//! A hard link is no link: nothing tells it from the file, and it is served under its own name.
+//! A hard link is no symbolic link: it cannot be told from the file, and is served under its own name.
 
 use rustix::fs::{OFlags, readlinkat};
 use rustix::io::Errno;
@@ -13,16 +12,17 @@ use rustix::io::Errno;
 use crate::path;
 use crate::root::{Directory, LookupError, Reach};
 
-/// As many links as the kernel follows for one name (path_resolution(7)).
+/// Maximum links in one name, as in the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;
-/// Names that a look-up may still have before it: PATH_MAX.
+/// Maximum bytes of the names that remain in a look-up: PATH_MAX.
 const LONGEST: usize = 4096;
 
-/// The name without links that stands for the same file now. For each name on the way `openat2`, `readlinkat`, `close`.
+/// Returns the name without links that leads to the same file now. Makes the calls `openat2`, `readlinkat`
+/// and `close` for each name on the way.
 ///
 /// # Errors
-/// [`LookupError::Escapes`] for links that lead out of the root, [`LookupError::Hidden`] for those that lead to
-/// dot-files out of `reach`, [`LookupError::NotFound`] for loops; and those of opening.
+/// [`LookupError::Escapes`] for a link that leads out of the root, [`LookupError::Hidden`] for one that leads
+/// to a dot-file out of `reach`, [`LookupError::NotFound`] for a loop. Also the errors of opening.
 pub(crate) fn resolve(directory: &Directory, name: &[u8], reach: Reach) -> Result<Vec<u8>, LookupError> {
     let mut walk = Walk { directory, reach, here: Vec::new(), rest: name.to_vec(), links: 0 };
     while !walk.rest.is_empty() {
@@ -35,13 +35,13 @@ pub(crate) fn resolve(directory: &Directory, name: &[u8], reach: Reach) -> Resul
     }
 }
 
-/// A name on its way to the one without links.
+/// A name on its way to the name without links.
 struct Walk<'a> {
     directory: &'a Directory,
     reach: Reach,
-    /// The part that has no links, from the root.
+    /// The part without links, from the root.
     here: Vec<u8>,
-    /// The part that may have some, from `here`.
+    /// The part that may have links, from `here`.
     rest: Vec<u8>,
     links: usize,
 }
@@ -85,14 +85,15 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where the name that was entered last leads, if it is a link.
+    /// The target of the name that was entered last, if that is a link.
     fn target(&self) -> Result<Option<Vec<u8>>, LookupError> {
         let opened = self.directory.open_plain(&self.here, OFlags::PATH | OFlags::NOFOLLOW, self.reach);
         let node = opened.map_err(|errno| self.reach.error(errno))?;
-        // An empty name reads the link that is open. Short targets are kept in the inode, which is in memory by now.
+        // An empty name reads the open link itself. Short targets are in the inode, which is in memory by
+        // now.
         match readlinkat(node, c"", Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes())),
-            // What the kernel answers where the open file is no link.
+            // The kernel's errors for an open file that is no link.
             Err(Errno::NOENT | Errno::INVAL) => Ok(None),
             Err(errno) => Err(self.reach.error(errno)),
         }

@@ -1,44 +1,44 @@
-//! From a request's path to a name below the root, and to the one spelling it is cached under.
+//! Turns a request's path into a name below the root and into the path's only key in the cache.
 //!
-//! Owns percent-decoding, dot segments and the hiding of dot-files. Knows no file system: links are
-//! [`root`](crate::Root)'s affair, so this is a pure function of the bytes that arrived.
+//! Owns percent-decoding, dot segments and the hiding of dot-files. Knows no file system, because
+//! [`root`](crate::Root) handles links. It is therefore a pure function of the received bytes.
 //!
-//! Invariants: what [`normalise`] lets through has no empty, `.` or `..` segment, no NUL, and no slash
-//! that did not arrive as one; it is decoded once only; and `normalise` of a canonical spelling gives
-//! that spelling back. A canonical path begins with exactly one slash and holds only characters that a
-//! URL may, so that it can be put into `Location` as it is.
+//! Invariants: a path that [`normalise`] accepts has no empty, `.` or `..` segment, no NUL, and no slash that
+//! arrived encoded. It is decoded only once, and `normalise` leaves a canonical spelling unchanged. A
+//! canonical path begins with exactly one slash and has only characters that are allowed in a URL, so that it
+//! can be used in `Location`.
 
-/// Longer names cannot be opened (PATH_MAX with its NUL).
+/// Longest name that can be opened (PATH_MAX without its NUL).
 const LONGEST: usize = 4095;
 
-/// The one directory with a leading dot that the Web reserves (RFC 8615).
+/// The only directory with a leading dot that the Web reserves (RFC 8615).
 const WELL_KNOWN: &[u8] = b".well-known";
 
 /// A path that may be looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SitePath {
-    /// The one spelling of this path: every other spelling normalises to it. Percent-encoded.
+    /// The canonical spelling, percent-encoded: every other spelling normalises to it.
     pub canonical: String,
     /// The decoded name below the root, without a slash at either end; empty for the root itself.
     pub relative: Vec<u8>,
-    /// Whether the path asked for a directory: it ended in a slash or a dot segment.
+    /// True if the path asked for a directory: it ended in a slash or a dot segment.
     pub directory: bool,
 }
 
-/// Why a path is not looked up.
+/// The reason why a path is not looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// No leading slash, an escape that is not `%` and two hex digits, `%00`, or `%2F`: an encoded slash
-    /// is data to some intermediaries and a separator to others, and no file name can hold it.
+    /// No leading slash, an escape that is not `%` and two hex digits, `%00`, or `%2F`. An encoded slash is
+    /// data to some intermediaries and a separator to others, and no file name can contain it.
     #[error("the path is malformed")]
     Malformed,
     /// `..` segments that climb above the root.
     #[error("the path climbs above the root")]
     AboveRoot,
-    /// A segment begins with a dot (but `/.well-known/`), and dot-files are not shown.
+    /// A segment begins with a dot (but `/.well-known/`), and dot-files are hidden.
     #[error("the path names a hidden file")]
     Hidden,
-    /// Longer than any name the kernel takes.
+    /// The path is longer than any name that the kernel takes.
     #[error("the path is too long")]
     TooLong,
 }
@@ -82,7 +82,7 @@ pub fn normalise(raw: &str, show_dot_files: bool) -> Result<SitePath, PathError>
     Ok(SitePath { canonical: canonical(&relative, directory), relative, directory })
 }
 
-/// Appends the bytes that a segment stands for.
+/// Appends the decoded bytes of a segment.
 fn decode(segment: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let mut rest = segment;
     while let [first, tail @ ..] = rest {
@@ -107,7 +107,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-/// Whether a part of a name below the root begins with a dot, but for `/.well-known/`.
+/// True if a part of a name below the root begins with a dot, but for `/.well-known/`.
 pub(crate) fn is_hidden(relative: &[u8]) -> bool {
     let mut segments = relative.split(|&byte| byte == b'/').enumerate();
     segments.any(|(depth, name)| name.starts_with(b".") && !(depth == 0 && name == WELL_KNOWN))

@@ -1,32 +1,32 @@
-//! Byte ranges (RFC 9110, 14): what a `Range` field asks for, given the length of the representation.
+//! Byte ranges (RFC 9110, 14): the ranges that a `Range` field selects in a representation of a given length.
 //!
-//! Owns parsing, and the defence against abuse: at most [`MOST_RANGES`] specifications are read, and
-//! those that overlap or nearly touch are joined, so that no answer is longer than the file and its
-//! part heads. The order asked for is kept otherwise, as 15.3.7.2 recommends.
+//! Owns parsing and the defence against abuse. At most [`MOST_RANGES`] specifications are read. Ranges that
+//! overlap or nearly touch are joined, so that no answer is longer than the file and its part heads.
+//! Otherwise the requested order is kept, as 15.3.7.2 recommends.
 
 use std::ops::Range;
 
-/// Fields with more specifications are ignored, and the whole file is sent. Players and download
-/// managers ask for one, PDF viewers for a handful.
+/// Maximum specifications in a field. A field with more is ignored, and the whole file is sent. Players and
+/// download managers ask for one range, PDF viewers for a handful.
 pub const MOST_RANGES: usize = 32;
 
-/// Gaps smaller than the head of another part are sent along (RFC 9110, 15.3.7.2 gives 80 bytes).
+/// Gaps smaller than the head of another part are sent too (RFC 9110, 15.3.7.2 gives 80 bytes).
 const PART_OVERHEAD: u64 = 80;
 
-/// What a `Range` field selects.
+/// The result of reading a `Range` field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// The field is invalid, or of another unit: it is to be ignored.
+    /// The field is invalid or has another unit. It must be ignored.
     Ignored,
-    /// More than [`MOST_RANGES`]: to be ignored as well, and counted.
+    /// The field has more than [`MOST_RANGES`] specifications. It must be ignored and counted.
     TooMany,
-    /// Valid, but nothing in it overlaps the representation: 416.
+    /// The field is valid, but none of its ranges overlaps the representation: 416.
     Unsatisfiable,
     /// One or more disjoint, non-empty ranges within the representation.
     Ranges(Vec<Range<u64>>),
 }
 
-/// Reads the value of a `Range` field for a representation of so many bytes.
+/// Reads the value of a `Range` field for a representation of `length` bytes.
 pub fn select(field: &[u8], length: u64) -> Selection {
     let Some((unit, set)) = memchr::memchr(b'=', field).map(|at| (&field[..at], &field[at + 1..])) else {
         return Selection::Ignored;
@@ -56,8 +56,8 @@ pub fn select(field: &[u8], length: u64) -> Selection {
     }
 }
 
-/// One `first-last`, `first-` or `-length`, cut to the representation: empty where it lies outside,
-/// nothing where it is invalid.
+/// Parses one `first-last`, `first-` or `-length` and cuts it to the representation. The result is empty for
+/// a range outside and `None` for an invalid one.
 fn specification(element: &[u8], length: u64) -> Option<Range<u64>> {
     let at = memchr::memchr(b'-', element)?;
     match (&element[..at], &element[at + 1..]) {
@@ -70,7 +70,7 @@ fn specification(element: &[u8], length: u64) -> Option<Range<u64>> {
     }
 }
 
-/// Decimal digits; what does not fit is larger than any file, and counts as that.
+/// Parses decimal digits. A number beyond 64 bits counts as larger than any file.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -81,7 +81,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Optional white space (RFC 9110, 5.6.3).
+/// Removes optional white space (RFC 9110, 5.6.3).
 fn trim_blanks(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
         text = rest;
@@ -89,7 +89,7 @@ fn trim_blanks(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Joins what overlaps or nearly touches; a joined range takes the place of its earliest member.
+/// Joins ranges that overlap or nearly touch. A joined range takes the place of its earliest member.
 fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut by_start: Vec<(usize, Range<u64>)> = ranges.into_iter().enumerate().collect();
     by_start.sort_by_key(|(_, range)| range.start);

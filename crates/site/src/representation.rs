@@ -1,8 +1,8 @@
 //! One stored form of a file, ready to be sent: its contents and its header lines, rendered once.
 //!
-//! Owns the reading of small files, the media type, and the order of the lines. The order matters: the
-//! lines that a 304 repeats come last, and `Content-Type`, which a multipart body replaces, comes first,
-//! so that every answer takes a slice of one block.
+//! Owns the reading of small files, the media type, and the order of the lines. The order matters, because
+//! every answer takes a slice of one block. The lines that a 304 repeats come last. `Content-Type`, which a
+//! multipart body replaces, comes first.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -22,10 +22,10 @@ use crate::encoding::Coding;
 use crate::root::{Directory, LookupError, Reach, Stamp};
 use crate::validators::Validators;
 
-/// How often a small file is read again because it changed meanwhile.
+/// Maximum reads of a small file that changes meanwhile.
 const READS_TOLERATED: usize = 3;
 
-/// The first second of the year 10000, which HTTP dates cannot write.
+/// The first second of the year 10000, which HTTP dates cannot express.
 const DATES_END: u64 = 253_402_300_800;
 
 /// A stored form of a file.
@@ -35,44 +35,44 @@ pub(crate) struct Representation {
     pub(crate) length: u64,
     /// `Content-Type`, `Content-Encoding`, `Accept-Ranges`, `Last-Modified`; `ETag`, `Vary`.
     fields: Bytes,
-    /// Where `Content-Type` ends in `fields`.
+    /// End of `Content-Type` in `fields`.
     type_end: usize,
-    /// Where the lines of a 304 begin in `fields`.
+    /// Start of the lines of a 304 in `fields`.
     kept_start: usize,
     etag: Bytes,
     modified: Option<u64>,
 }
 
-/// Where the bytes are.
+/// The place of the contents.
 #[derive(Debug)]
 pub(crate) enum Contents {
-    /// In memory.
+    /// The contents are in memory.
     Memory(Bytes),
-    /// In an open file.
+    /// The contents are in an open file.
     Open(Arc<OwnedFd>),
 }
 
-/// What the header lines say beyond the file itself.
+/// Inputs of the header lines besides the file itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     pub(crate) media_type: MediaType,
     pub(crate) coding: Coding,
-    /// Whether other codings of the file are on offer.
+    /// True if other codings of the file are on offer.
     pub(crate) varies: bool,
-    /// Now: `Last-Modified` may not be later (RFC 9110, 8.8.2.1).
+    /// The current time: `Last-Modified` may not be later (RFC 9110, 8.8.2.1).
     pub(crate) wall: WallTime,
 }
 
-/// A file that was opened, with the stamp it had then.
+/// An opened file and its stamp at that time.
 pub(crate) struct Loaded {
     pub(crate) stamp: Stamp,
     pub(crate) representation: Representation,
-    /// It is small, but did not hold still to be read.
+    /// The file is small, but changed during every attempt to read it.
     pub(crate) unstable: bool,
 }
 
 impl Representation {
-    /// Opens a file, and reads it where it has at most `small` bytes.
+    /// Opens a file, and reads it into memory if it has at most `small` bytes.
     pub(crate) fn load(
         directory: &Directory,
         name: &[u8],
@@ -162,7 +162,7 @@ impl Representation {
         }
     }
 
-    /// A part of the content; the range lies within it.
+    /// A part of the content. The range must lie within the content.
     pub(crate) fn part(&self, range: &Range<u64>) -> Body<Arc<OwnedFd>> {
         match &self.contents {
             Contents::Memory(bytes) => Body::Bytes(bytes.slice(range.start as usize..range.end as usize)),
@@ -185,10 +185,10 @@ fn etag(stamp: Stamp, coding: Coding) -> String {
     etag
 }
 
-/// The file's bytes; nothing where it is no longer so long. One `pread` where the kernel has it all, and
-/// one for its end.
+/// Reads the whole file; returns `None` if its length has changed. Makes one `pread` if the kernel has the
+/// whole file in memory, and another for the end.
 fn read_whole(file: &OwnedFd, length: u64, reach: Reach) -> Result<Option<Bytes>, LookupError> {
-    // One byte more than the file should have: growth shows as well as truncation.
+    // The buffer has one byte more than the file should, so that growth shows as well as truncation.
     let mut buffer = vec![0; length as usize + 1];
     let mut filled = 0;
     while filled < buffer.len() {
@@ -202,8 +202,8 @@ fn read_whole(file: &OwnedFd, length: u64, reach: Reach) -> Result<Option<Bytes>
     Ok((filled as u64 == length).then(|| Bytes::from(buffer.into_boxed_slice())))
 }
 
-/// Reads once, from memory only where that is the reach. A file system that cannot tell what it has in memory
-/// (EOPNOTSUPP) is taken to have nothing.
+/// Reads once; from memory only, if the reach is memory. A file system that cannot tell which contents are in
+/// memory (EOPNOTSUPP) counts as having none.
 fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64, reach: Reach) -> Result<usize, Errno> {
     if reach.disk {
         return pread(file, buffer, offset);
@@ -212,7 +212,7 @@ fn read_at(file: &OwnedFd, buffer: &mut [u8], offset: u64, reach: Reach) -> Resu
         .map_err(|errno| if errno == Errno::OPNOTSUPP { Errno::AGAIN } else { errno })
 }
 
-/// A media type, and whether it is text, which is served as UTF-8.
+/// A media type. Text types are served as UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MediaType {
     name: &'static str,
@@ -220,7 +220,7 @@ pub(crate) struct MediaType {
 }
 
 impl MediaType {
-    /// By the ending of a file's name.
+    /// The media type for the ending of a file's name.
     pub(crate) fn of(name: &[u8]) -> MediaType {
         let guess = mime_guess::from_path(Path::new(OsStr::from_bytes(name)));
         let name = guess.first_raw().unwrap_or("application/octet-stream");

@@ -1,4 +1,4 @@
-//! From what was found to an answer: whole, partial, not modified, or refused.
+//! Turns the result of a look-up into an answer: whole, partial, not modified, or refused.
 //!
 //! Owns status codes and the lines that depend on the request. A representation's own lines come from
 //! [`representation`](crate::representation).
@@ -16,10 +16,10 @@ use crate::ranges::{self, Selection};
 use crate::representation::Representation;
 use crate::validators::{self, Asked, Verdict};
 
-/// The handle of a file on its way to a client.
+/// The handle of a file that is being sent.
 pub type File = Arc<OwnedFd>;
 
-/// The answer to GET or HEAD where there is a file.
+/// The answer to GET or HEAD for a file that exists.
 pub(crate) fn file(
     found: &Representation,
     request: &Request<'_>,
@@ -37,7 +37,7 @@ pub(crate) fn file(
         Verdict::Failed => return Response::error(Status::PRECONDITION_FAILED),
         Verdict::Proceed => {}
     }
-    // RFC 9110, 14.2: Range means something for GET only. A repeated field is ambiguous, hence ignored.
+    // RFC 9110, 14.2: Range has a meaning for GET only. A repeated field is ambiguous and therefore ignored.
     if request.method == Method::Get
         && asked.has(Asked::RANGE)
         && validators::range_applies(request, asked, own)
@@ -63,7 +63,7 @@ fn whole(found: &Representation) -> Response<File> {
     answer(Status::OK, found.fields(), found.body())
 }
 
-/// 206: one range as it is, several as `multipart/byteranges`.
+/// A 206 answer: one range as it is, several as `multipart/byteranges`.
 fn partial(found: &Representation, ranges: &[Range<u64>]) -> Response<File> {
     let content_range = |range: &Range<u64>| {
         format!("Content-Range: bytes {}-{}/{}\r\n", range.start, range.end - 1, found.length)
@@ -79,12 +79,12 @@ fn partial(found: &Representation, ranges: &[Range<u64>]) -> Response<File> {
     answer(Status::PARTIAL_CONTENT, found.fields_but_type(), Body::Parts(parts.collect()))
 }
 
-/// What may be asked of this site.
+/// The answer to OPTIONS.
 pub(crate) fn options() -> Response<File> {
     answer(Status::NO_CONTENT, Bytes::from_static(b"Allow: GET, HEAD, OPTIONS\r\n"), Body::Absent)
 }
 
-/// The refusal of a method that is not GET, HEAD or OPTIONS: 405 where HTTP knows it, 501 otherwise.
+/// The refusal of a method other than GET, HEAD or OPTIONS: 405 if HTTP defines it, 501 otherwise.
 pub fn refused_method(method: Method<'_>) -> Option<Response<File>> {
     match method {
         Method::Get | Method::Head | Method::Options => None,
@@ -95,8 +95,8 @@ pub fn refused_method(method: Method<'_>) -> Option<Response<File>> {
     }
 }
 
-/// To the same path with a slash. The path is canonical, so that `Location` neither names another host
-/// nor holds a line break; the query goes along.
+/// Redirects to the same path with a slash, and keeps the query. The path is canonical, so that `Location`
+/// neither names another host nor contains a line break.
 pub(crate) fn add_slash(canonical: &str, target: &str) -> Response<File> {
     let mut location = format!("Location: {canonical}/");
     if let Some(at) = memchr::memchr(b'?', target.as_bytes()) {
@@ -111,12 +111,12 @@ pub(crate) fn add_slash(canonical: &str, target: &str) -> Response<File> {
     page(Status::MOVED_PERMANENTLY, &location)
 }
 
-/// 503, with the advice to come back in a second.
+/// A 503 that asks the client to return in a second.
 pub(crate) fn unavailable() -> Response<File> {
     page(Status::SERVICE_UNAVAILABLE, "Retry-After: 1\r\n")
 }
 
-/// The page of a directory without the file that would stand for it.
+/// The page of a directory without its index.
 pub(crate) fn no_index(index: &str) -> Bytes {
     let page = Status::NOT_FOUND.page();
     format!("{page}There is no {index} here, and folders are not listed: ask for a file by its name.\n")

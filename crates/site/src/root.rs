@@ -1,16 +1,16 @@
 //! The served directory, and the only way into it.
 //!
-//! Owns the directory's descriptor and every look-up below it. Each look-up is one `openat2` with `RESOLVE_BENEATH |
-//! RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`: the kernel refuses a name that would leave the root, at every step
-//! and without a race. A name with a symbolic link in it takes a second look ([`links`](crate::links)), after which
-//! the same rules hold for the name without links. Does not know paths as they arrive (see
-//! [`path`](crate::path)) nor what a file means.
+//! Owns the directory's descriptor and every look-up below it. Each look-up is one `openat2` with
+//! `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`: the kernel refuses a name that would
+//! leave the root, at every step and without a race. A name with a symbolic link takes a second look-up
+//! ([`links`](crate::links)), and the same rules hold for the name without links. Does not know request paths
+//! (see [`path`](crate::path)) nor the meaning of a file.
 //!
-//! A root may vanish and come back (a deployment renames directories, or turns a link): [`Root::current`]
-//! compares what the path names now with what is open.
+//! A root may vanish and come back, because a deployment renames directories or changes a link.
+//! [`Root::current`] compares the directory at the path with the open one.
 //!
-//! Invariant: only regular files are opened for reading. They are looked at through `O_PATH` first,
-//! because opening a FIFO or a device can have effects of its own.
+//! Invariant: only regular files are opened for reading. They are examined through `O_PATH` first, because
+//! opening a FIFO or a device can have effects of its own.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,27 +23,27 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::links;
 
-/// Times that a name is resolved again because a directory on its way became a link meanwhile.
+/// Maximum repeated resolutions of a name because a directory on its way became a link meanwhile.
 const RACES_TOLERATED: usize = 4;
 
-/// Why a directory cannot be served.
+/// The reason why a directory cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     /// The directory cannot be opened.
     #[error("cannot open {path} as a directory: {source}")]
     Open {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The user may not look into the directory.
+    /// The user has no search permission on the directory.
     #[error(
         "no permission to serve {path}: the server's user needs search permission (x) on it and on every directory \
          above it"
     )]
     Forbidden {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
     },
     /// `openat2` is missing (a kernel before 5.6) or forbidden (a sandbox).
@@ -51,24 +51,24 @@ pub enum RootError {
     NoOpenat2(std::io::Error),
 }
 
-/// The directory that is served. Shared by all threads.
+/// The served directory. All threads share it.
 #[derive(Debug)]
 pub struct Root {
     path: PathBuf,
     open: Mutex<Option<Arc<Directory>>>,
 }
 
-/// An open directory, and what tells it from another that takes its path.
+/// An open directory, with the data that tells it from another directory at its path.
 #[derive(Debug)]
 pub(crate) struct Directory {
     descriptor: OwnedFd,
     device: u64,
     inode: u64,
-    /// Its path as given and its path without links: what absolute links into it begin with.
+    /// The directory's path as given and its path without links: absolute links into it begin with either.
     paths: Vec<PathBuf>,
 }
 
-/// The metadata that identifies a version of a file.
+/// The metadata that identify a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -76,22 +76,22 @@ pub(crate) struct Stamp {
     changed: (i64, u64),
     /// Modification time: seconds since 1970 and nanoseconds.
     pub(crate) modified: (i64, u64),
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: u64,
 }
 
-/// How far a look-up may go.
+/// The limits of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// To the disk, and it may wait for it. Otherwise to what the kernel has in memory: [`LookupError::Cold`] where
-    /// that is not enough.
+    /// Lets the look-up wait for the disk. Otherwise it uses only the kernel's memory, and fails with
+    /// [`LookupError::Cold`] if that does not suffice.
     pub(crate) disk: bool,
-    /// Through links to files whose name begins with a dot.
+    /// Lets links lead to files whose name begins with a dot.
     pub(crate) dot_files: bool,
 }
 
 impl Reach {
-    /// What an errno means: from memory alone, EAGAIN is that it does not suffice.
+    /// The error for an errno. In a look-up from memory alone, EAGAIN means that memory does not suffice.
     pub(crate) fn error(self, errno: Errno) -> LookupError {
         match errno {
             Errno::AGAIN if !self.disk => LookupError::Cold,
@@ -100,31 +100,32 @@ impl Reach {
     }
 }
 
-/// Why there is no file to serve. Every errno of the look-up is one of these.
+/// The reason why there is no file to serve. Every errno of a look-up maps to one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LookupError {
-    /// No such name, or neither a regular file nor a directory.
+    /// The name does not exist, or is neither a regular file nor a directory.
     NotFound,
-    /// A directory where a file was asked for.
+    /// The name is a directory and not the requested file.
     IsDirectory,
     /// A link leads out of the root.
     Escapes,
     /// A link leads to a dot-file.
     Hidden,
-    /// The server may not read it.
+    /// The server may not read the file.
     Forbidden,
-    /// No descriptor or no memory left.
+    /// The process has no descriptor or no memory left.
     Exhausted,
-    /// The kernel would have to ask the disk, and was told not to.
+    /// The look-up needs the disk, and its reach does not allow that.
     Cold,
-    /// The file system failed, or kept changing.
+    /// The file system failed, or the name kept changing.
     Failed,
 }
 
 impl From<Errno> for LookupError {
     fn from(errno: Errno) -> LookupError {
         match errno {
-            // ENXIO and ENODEV: a socket or a device without a driver. EINVAL: a name no file system takes.
+            // ENXIO and ENODEV: a socket or a device without a driver. EINVAL: a name that no file system
+            // takes.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::LOOP
@@ -142,22 +143,22 @@ impl From<Errno> for LookupError {
 }
 
 impl Root {
-    /// Opens a directory for serving. `stat`, `open`, `openat2`.
+    /// Opens a directory for serving. Calls `stat`, `open` and `openat2`.
     ///
     /// # Errors
-    /// [`RootError`]: the path is no directory that can be opened, or the kernel lacks `openat2`.
+    /// [`RootError`] if the path is no directory that can be opened, or if the kernel lacks `openat2`.
     pub fn open(path: impl AsRef<Path>) -> Result<Root, RootError> {
         let given = path.as_ref();
         let failed = |source: std::io::Error| match source.kind() {
             std::io::ErrorKind::PermissionDenied => RootError::Forbidden { path: given.to_owned() },
             _ => RootError::Open { path: given.to_owned(), source },
         };
-        // The working directory may change later; the path must keep naming the same place.
+        // The working directory may change later, and the path must keep its meaning.
         let path = std::path::absolute(given).map_err(failed)?;
         let directory = Directory::open(&path).map_err(|errno| failed(errno.into()))?;
         directory.open_plain(b".", OFlags::PATH, Reach { disk: true, dot_files: false }).map_err(
             |errno| match errno {
-                // What a kernel without the call answers, and what sandboxes answer for it.
+                // A kernel without the call returns ENOSYS; sandboxes return either error.
                 Errno::NOSYS | Errno::PERM => RootError::NoOpenat2(errno.into()),
                 errno => failed(errno.into()),
             },
@@ -165,13 +166,13 @@ impl Root {
         Ok(Root { path, open: Mutex::new(Some(Arc::new(directory))) })
     }
 
-    /// The path that is served, absolute.
+    /// The absolute path of the served directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory that is at the path now; nothing while there is none. One `stat`, and an `open` where
-    /// another directory has taken the place. The `Arc` is the same as long as the directory is.
+    /// The directory at the path now; `None` while there is none. Calls `stat`, and `open` if another
+    /// directory has taken the path. The `Arc` stays the same while the directory does.
     pub(crate) fn current(&self) -> Option<Arc<Directory>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         match rustix::fs::stat(&self.path) {
@@ -182,7 +183,7 @@ impl Root {
                 }
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => *open = None,
-            // The path cannot be examined; what is open can still be served.
+            // The path cannot be examined, but the open directory can still be served.
             Err(_) => {}
         }
         open.clone()
@@ -194,7 +195,7 @@ impl Directory {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = retry_on_intr(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&descriptor)?;
-        // Where it cannot be told, absolute links by that path count as leading out.
+        // If the path without links is unknown, absolute links by that path count as leading out.
         let real = std::fs::canonicalize(path).ok().filter(|real| real != path);
         let paths = [path.to_owned()].into_iter().chain(real).collect();
         Ok(Directory { descriptor, device: stat.st_dev, inode: stat.st_ino, paths })
@@ -204,33 +205,33 @@ impl Directory {
         (self.device, self.inode) == (stat.st_dev, stat.st_ino)
     }
 
-    /// The rest of an absolute path that begins with this directory's own.
+    /// The rest of an absolute path that begins with this directory's own path.
     pub(crate) fn below<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let path = Path::new(OsStr::from_bytes(path));
         let mut rests = self.paths.iter().filter_map(|own| path.strip_prefix(own).ok());
         rests.next().map(|rest| rest.as_os_str().as_bytes())
     }
 
-    /// What a name stands for now, without opening it for reading. `openat2`, `fstat`, `close`.
+    /// The stamp of a name now, without opening it for reading. Calls `openat2`, `fstat` and `close`.
     pub(crate) fn examine(&self, name: &[u8], reach: Reach) -> Result<Stamp, LookupError> {
         Stamp::of(self.open_at(name, OFlags::PATH, reach)?)
     }
 
-    /// Whether there is certainly nothing under a name: cheaper than [`Directory::examine`], which is to be
-    /// asked where this says no. `fstatat`.
+    /// True if the name certainly does not exist. The check is cheaper than [`Directory::examine`], which
+    /// must decide if the result is false. Calls `fstatat`.
     pub(crate) fn is_absent(&self, name: &[u8], reach: Reach) -> bool {
         if !reach.disk {
-            // fstatat has no way to be told not to wait.
+            // fstatat has no flag against waiting.
             return false;
         }
-        // A name that leads outside may be reported either way; it is not served in either case.
+        // The kernel may report a name that leads outside either way, and it is not served in either case.
         let stat = rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
         stat.is_err_and(|errno| errno == Errno::NOENT)
     }
 
-    /// Opens for reading what has been examined and found to be a regular file. `openat2`, `fstat`.
+    /// Opens a file for reading that has been examined and is a regular file. Calls `openat2` and `fstat`.
     pub(crate) fn open_file(&self, name: &[u8], reach: Reach) -> Result<(OwnedFd, Stamp), LookupError> {
-        // O_NONBLOCK: the name may have become a FIFO since it was examined.
+        // O_NONBLOCK: the name may have become a FIFO since its examination.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let descriptor = self.open_at(name, flags, reach)?;
         let stamp = Stamp::of(&descriptor)?;
@@ -250,13 +251,14 @@ impl Directory {
         Err(LookupError::Failed)
     }
 
-    /// Opens a name without a symbolic link in it; with `O_PATH | O_NOFOLLOW` the last part may be one. `openat2`.
+    /// Opens a name without a symbolic link. With `O_PATH | O_NOFOLLOW` the last part may be a link. Calls
+    /// `openat2`.
     ///
     /// # Errors
-    /// ELOOP where a link is on the way; EXDEV where the name leaves the root; EAGAIN where memory is not enough.
+    /// ELOOP if a link is on the way; EXDEV if the name leaves the root; EAGAIN if memory does not suffice.
     pub(crate) fn open_plain(&self, name: &[u8], flags: OFlags, reach: Reach) -> Result<OwnedFd, Errno> {
         let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        // RESOLVE_CACHED (Linux 5.12) fails with EAGAIN where a name is not in the kernel's cache of names.
+        // RESOLVE_CACHED (Linux 5.12) fails with EAGAIN if a name is not in the kernel's cache of names.
         resolve.set(ResolveFlags::CACHED, !reach.disk);
         let flags = flags | OFlags::CLOEXEC;
         retry_on_intr(|| rustix::fs::openat2(&self.descriptor, name, flags, Mode::empty(), resolve))
@@ -264,7 +266,7 @@ impl Directory {
 }
 
 impl Stamp {
-    /// The stamp of an open regular file. `fstat`.
+    /// The stamp of an open regular file. Calls `fstat`.
     pub(crate) fn of(descriptor: impl AsFd) -> Result<Stamp, LookupError> {
         let stat = rustix::fs::fstat(descriptor)?;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -280,8 +282,8 @@ impl Stamp {
         }
     }
 
-    /// A digest (FNV-1a) that differs between versions of a file, and is the same in every process. The device is
-    /// left out: its number may be another after a reboot.
+    /// A digest (FNV-1a) that differs between versions of a file and is the same in every process. The device
+    /// is left out, because its number may change at a reboot.
     pub(crate) fn digest(&self) -> u64 {
         let (modified, changed) = (self.modified, self.changed);
         let words = [self.inode, modified.0 as u64, modified.1, changed.0 as u64, changed.1];
@@ -426,7 +428,7 @@ mod tests {
         let root = place.path().join("root");
         fs::set_permissions(&root, fs::Permissions::from_mode(0o600)).unwrap();
         for path in [root.clone(), root.join("dir")] {
-            // Only the thread's own identity changes.
+            // Only this thread's identity changes.
             let opened = std::thread::spawn(move || {
                 let nobody = Uid::from_raw(65534);
                 let _ = rustix::thread::set_thread_res_uid(nobody, nobody, nobody);

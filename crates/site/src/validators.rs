@@ -1,17 +1,17 @@
-//! Conditional requests (RFC 9110, 13): is what the client has still what we have?
+//! Conditional requests (RFC 9110, 13): compares the client's version of a file with the current one.
 //!
-//! Owns the order of precedence of 13.2.2 and the comparison of entity tags and dates. An entity tag is made of the
-//! inode, the times of modification and of change in nanoseconds, the length and the coding, and counts as strong.
-//! The modification time alone would not do: builds and archives set it, so that two versions can share it. The time
-//! of change cannot be set. Copies of one tree on several machines therefore have different tags; a client that
-//! changes the machine gets 200 where it could have got 304.
+//! Owns the order of precedence of 13.2.2 and the comparison of entity tags and dates. An entity tag consists
+//! of the inode, the times of modification and of change in nanoseconds, the length and the coding, and
+//! counts as strong. The modification time alone does not suffice: builds and archives set it, so that two
+//! versions can share it. The time of change cannot be set. Copies of one tree on several machines therefore
+//! have different tags. A client that moves to another machine gets 200 in place of 304.
 //!
-//! A date in `If-Range` must equal `Last-Modified` exactly; that the client holds a strong one (8.8.2.2)
-//! is the client's duty by 13.1.5.
+//! A date in `If-Range` must equal `Last-Modified` exactly. By 13.1.5 the client must make sure that its date
+//! is a strong validator (8.8.2.2).
 
 use http1::Request;
 
-/// Which fields that change the answer are present.
+/// The set of present fields that change the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked(u8);
 
@@ -24,7 +24,7 @@ impl Asked {
     pub(crate) const IF_MODIFIED_SINCE: Asked = Asked(32);
     pub(crate) const IF_UNMODIFIED_SINCE: Asked = Asked(64);
 
-    /// One pass over the fields; a name is compared only where its length is one of ours.
+    /// Reads all fields once. Compares a name only if it has the length of one of ours.
     pub(crate) fn of(request: &Request<'_>) -> Asked {
         let mut asked = Asked(0);
         for field in request.fields {
@@ -49,33 +49,33 @@ impl Asked {
         self.0 & flag.0 != 0
     }
 
-    /// Nothing but `Accept-Encoding` at most.
+    /// True if no field but `Accept-Encoding` is present.
     pub(crate) fn is_plain(self) -> bool {
         self.0 & !Asked::ACCEPT_ENCODING.0 == 0
     }
 }
 
-/// What identifies a version of a representation.
+/// The validators of a version of a representation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'a> {
     /// The entity tag with its quotes; always strong.
     pub(crate) etag: &'a [u8],
-    /// `Last-Modified` in seconds since 1970; nothing where the time cannot be written as an HTTP date.
+    /// `Last-Modified` in seconds since 1970; `None` if the time cannot be written as an HTTP date.
     pub(crate) modified: Option<u64>,
 }
 
-/// What the preconditions of a GET or HEAD say.
+/// The result of the preconditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Go on.
+    /// The request proceeds.
     Proceed,
-    /// 304
+    /// 304 (Not Modified).
     NotModified,
-    /// 412
+    /// 412 (Precondition Failed).
     Failed,
 }
 
-/// RFC 9110, 13.2.2, steps 1 to 4, for GET and HEAD.
+/// Evaluates RFC 9110, 13.2.2, steps 1 to 4, for GET and HEAD.
 pub(crate) fn evaluate(request: &Request<'_>, asked: Asked, own: Validators<'_>) -> Verdict {
     if asked.has(Asked::IF_MATCH) {
         if !lists(request.values("if-match"), own.etag, Comparison::Strong) {
@@ -100,32 +100,32 @@ pub(crate) fn evaluate(request: &Request<'_>, asked: Asked, own: Validators<'_>)
     Verdict::Proceed
 }
 
-/// RFC 9110, 13.1.5: whether a `Range` field counts. It does without `If-Range`; with it, only where the
-/// one validator given is exactly ours.
+/// True if a `Range` field counts (RFC 9110, 13.1.5). It counts without `If-Range`, and with an `If-Range`
+/// whose only validator is exactly ours.
 pub(crate) fn range_applies(request: &Request<'_>, asked: Asked, own: Validators<'_>) -> bool {
     if !asked.has(Asked::IF_RANGE) {
         return true;
     }
     match request.value("if-range") {
-        // A weak tag begins with `W/`, never equals ours, and is no date either.
+        // A weak tag begins with `W/`, so it never equals ours and is no date.
         Some(value) => value == own.etag || (own.modified.is_some() && http_date(value) == own.modified),
         None => false,
     }
 }
 
-/// RFC 9110, 8.8.3.2.
+/// The comparison of entity tags (RFC 9110, 8.8.3.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
     Weak,
 }
 
-/// Whether a list of entity tags, or `*`, covers ours.
+/// True if a list of entity tags, or `*`, includes ours.
 fn lists<'a>(mut values: impl Iterator<Item = &'a [u8]>, own: &[u8], how: Comparison) -> bool {
     values.any(|value| value.trim_ascii() == b"*" || list_holds(value, own, how))
 }
 
-/// Reads up to the first thing that is no entity tag: nothing after it can be relied on.
+/// Reads up to the first element that is no entity tag, because nothing after it is reliable.
 fn list_holds(list: &[u8], own: &[u8], how: Comparison) -> bool {
     let mut rest = list;
     loop {
@@ -146,7 +146,7 @@ fn list_holds(list: &[u8], own: &[u8], how: Comparison) -> bool {
     }
 }
 
-/// A date field that occurs once and is a valid date.
+/// The value of a date field that occurs once and is a valid date.
 fn date(request: &Request<'_>, name: &str) -> Option<u64> {
     request.value(name).and_then(http_date)
 }

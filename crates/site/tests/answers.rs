@@ -1,4 +1,4 @@
-//! What a client gets: methods, header lines, conditions, ranges, encodings.
+//! The answers of a site: methods, header lines, conditions, ranges, encodings.
 
 mod common;
 
@@ -252,16 +252,16 @@ fn siblings_that_are_outdated_missing_or_no_files_are_not_offered() {
     assert_eq!((answer.field("Vary"), &answer.body[..]), (None, &b"original"[..]));
     assert_eq!(site.site.counts().outdated_siblings, 1);
 
-    // Compressors that copy the time may lose its fraction.
+    // Some compressors copy the time without its fraction.
     site.write_at("b.css", "original", Duration::from_nanos(THEN * 1_000_000_000 + 5));
     site.write("b.css.gz", "gz");
     assert_eq!(site.get_with("/b.css", &accept).body, b"gz");
 
-    // No negotiation without siblings.
+    // A file without siblings is not negotiated.
     site.write("c.css", "original");
     assert_eq!(site.get_with("/c.css", &[("Accept-Encoding", "identity;q=0")]).status, 200);
 
-    // A sibling by its own name is a plain file.
+    // A request for a sibling's own name gets a plain file.
     let sibling = site.get_with("/b.css.gz", &accept);
     assert_eq!((sibling.status, sibling.field("Content-Encoding")), (200, None));
     assert_eq!(sibling.field("Content-Type"), Some("application/gzip"));

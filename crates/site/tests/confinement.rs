@@ -1,4 +1,4 @@
-//! Nothing outside the root is ever served, whatever is asked.
+//! No request gets a file from outside the root.
 
 mod common;
 
@@ -15,7 +15,8 @@ use site::{Options, Root, Site};
 
 const SECRET: &str = "the secret outside";
 
-/// A root with every kind of way out, and secrets next to it under names that are also found inside.
+/// A root with every kind of link that leads out. Secrets lie beside the root under names that exist inside
+/// too.
 fn besieged(options: Options) -> Fixture {
     let site = Fixture::with(options);
     let outside = site.place.path();
@@ -84,7 +85,7 @@ fn ways_out_are_refused() {
     assert_eq!((counts.bad_paths, counts.refused_escapes), (16, 20), "{counts:?}");
 }
 
-/// A root with links to what is shown and what is hidden.
+/// A root with links to shown and to hidden files.
 fn linked(options: Options) -> Fixture {
     let site = Fixture::with(options);
     for name in ["page", "dir/page", ".git/config", ".secret", "dir/.secret", ".well-known/page", "page.gz"] {
@@ -187,7 +188,8 @@ fn absolute_links_go_by_either_path_of_the_root() {
     }
 }
 
-/// A directory becomes a link to the outside and back, as fast as the kernel allows, while it is looked into.
+/// A directory becomes a link to the outside and back, as fast as the kernel allows, during look-ups below
+/// it.
 #[test]
 fn a_link_that_turns_while_it_is_followed_leads_nowhere_else() {
     let mut site = linked(Options::default());

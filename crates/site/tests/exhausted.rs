@@ -1,4 +1,4 @@
-//! Descriptor exhaustion. One test in a process of its own, because the limit is the process's.
+//! Descriptor exhaustion. This is one test in a process of its own, because the limit holds for the process.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What is remembered, for how long, and how much of it.
+//! The contents of the cache, their lifetime, and their limits.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn replaced_removed_and_new_files_are_noticed() {
     assert_eq!(site.get("/new").status, 404);
     assert_eq!(site.get("/large").body, vec![b'a'; 100_000]);
 
-    // The same length and time, but another inode.
+    // The new file has the same length and time, but another inode.
     site.write("temporary", "new");
     fs::rename(site.path("temporary"), site.path("replaced")).unwrap();
     fs::remove_file(site.path("removed")).unwrap();
@@ -129,7 +129,7 @@ fn bytes_and_open_files_are_bounded() {
         site.write(&format!("large{name}"), [b'x'; 1001]);
         assert!(site.get(&format!("/large{name}")).from_file);
     }
-    // The two small ones are the least recent, and go first.
+    // The two small files are the least recent and go first.
     assert_eq!(site.site.counts().evicted_for_open_files, 5);
 }
 
@@ -215,7 +215,7 @@ fn a_change_within_the_same_second_changes_the_entity_tag() {
     assert_eq!((second.status, &second.body[..]), (200, &b"two"[..]));
 }
 
-/// The entity tags of a small file, of a large one, and of a small one's sibling.
+/// The entity tags of a small file, of a large file, and of a small file's sibling.
 fn entity_tags(site: &mut Fixture) -> [String; 3] {
     let gzip = &[("Accept-Encoding", "gzip")][..];
     [("/small", &[][..]), ("/large", &[]), ("/small", gzip)]
@@ -239,7 +239,8 @@ fn a_file_of_the_same_time_and_length_has_another_entity_tag() {
     }
     site.second_passes();
     let replaced = entity_tags(&mut site);
-    // Rewritten in place: the kernel's time of change must have moved on, which takes a tick on older kernels.
+    // The file is rewritten in place. The kernel's time of change must have moved on, which takes a tick on
+    // older kernels.
     let changed = |site: &Fixture| {
         files.map(|(name, _)| {
             let data = fs::metadata(site.path(name)).unwrap();

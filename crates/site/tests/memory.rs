@@ -1,5 +1,5 @@
-//! Answers from memory alone: what is there is served, what is not is said to be missing, and another's
-//! look-up makes the difference.
+//! Answers from memory alone. A site serves what is in memory, reports the rest as missing, and can serve it
+//! after another site's look-up.
 
 mod common;
 
@@ -26,17 +26,17 @@ fn from_memory(
     site.respond_from_memory(&get(target), fixture_now)
 }
 
-/// Has the kernel forget a file's contents.
+/// Makes the kernel forget a file's contents.
 fn evict(file: &File) {
     fsync(file).unwrap();
-    // A page that somebody else holds at the moment, as reclaim may, is left without a word.
+    // The kernel silently keeps a page that is in use at the moment, for instance by reclaim.
     for _ in 0..100 {
         fadvise(file, 0, None, Advice::DontNeed).unwrap();
     }
 }
 
-/// Whether the kernel forgets what it is told to, and says so; shown by a file of its own, because to look makes
-/// the kernel read.
+/// True if the kernel forgets a file's contents when told to, and reports it. The check uses a file of its
+/// own, because checking makes the kernel read the file.
 fn forgets(fixture: &Fixture) -> bool {
     fixture.write("shown.txt", "content");
     let file = File::open(fixture.path("shown.txt")).unwrap();
@@ -53,7 +53,7 @@ fn what_the_kernel_has_is_served_and_what_is_not_there_is_absent() {
     symlink("small.txt", fixture.path("link.txt")).unwrap();
     symlink(fixture.path("small.txt"), fixture.path("absolute.txt")).unwrap();
     symlink(".hidden", fixture.path("to-hidden.txt")).unwrap();
-    // The other one's look-up puts the names into the kernel's cache, those that do not exist among them.
+    // The other site's look-up puts the names into the kernel's cache, including those that do not exist.
     for target in ["/small.txt", "/nothing.txt", "/link.txt", "/absolute.txt", "/to-hidden.txt"] {
         fixture.get(target);
     }
@@ -93,7 +93,7 @@ fn contents_that_are_not_in_memory_are_not_waited_for() {
     assert_eq!(helper.respond(&get("/small.txt"), fixture.now).status, Status::OK);
     let found = from_memory(&mut site, fixture.now, "/small.txt").expect("a helper has read it");
     assert!(matches!(found.body, Body::Bytes(bytes) if &bytes[..] == b"content"));
-    // From here on it is in the site's own memory.
+    // From here on the site's own cache has the file.
     evict(&File::open(fixture.path("small.txt")).unwrap());
     assert!(from_memory(&mut site, fixture.now, "/small.txt").is_some());
     assert_eq!(site.counts().hits, 1);

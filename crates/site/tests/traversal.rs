@@ -1,5 +1,6 @@
-//! Path traversal: every spelling of "one directory up" with every separator, from every depth, towards files that lie
-//! outside the root. Nothing outside is served, and what is served is what RFC 3986 says the path means.
+//! Path traversal: every spelling of "one directory up" with every separator, from every depth, towards files
+//! outside the root. No file outside is served, and each served file is the one that RFC 3986 assigns to the
+//! path.
 
 mod common;
 
@@ -11,7 +12,8 @@ use site::Options;
 
 const SECRET: &str = "the secret outside";
 
-/// Names that mean the parent to some reader: encoded, encoded twice, overlong, in other alphabets, with appendices.
+/// Names that mean the parent to some reader: encoded, encoded twice, overlong, in other alphabets, with
+/// appendices.
 const PARENTS: [&str; 34] = [
     "..",
     "%2e%2e",
@@ -48,7 +50,7 @@ const PARENTS: [&str; 34] = [
     "..%c0%af",
     "..%252f",
 ];
-/// What stands between names, to some reader.
+/// Strings that separate names for some reader.
 const SEPARATORS: [&str; 16] = [
     "/",
     "//",
@@ -70,7 +72,7 @@ const SEPARATORS: [&str; 16] = [
 const STARTS: [&str; 6] = ["/", "/a/", "/a/b/", "/in/", "/nothing/", "//"];
 const ENDS: [&str; 5] = ["secret", "index.html", "etc/passwd", "root/index.html", ""];
 
-/// A root within directories that hold a secret under every name that is asked for.
+/// A root within directories that contain a secret under every requested name.
 fn besieged(show_dot_files: bool) -> Fixture {
     let site = Fixture::with(Options { show_dot_files, ..Options::default() });
     let outside = site.place.path();

@@ -1,4 +1,4 @@
-//! A site over a temporary directory, on a clock that moves only when told.
+//! A site over a temporary directory, with a clock that the test moves.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::fs::{self, File};
@@ -24,13 +24,13 @@ pub struct Fixture {
     pub now: Nanos,
 }
 
-/// A response as a client would see it, but for what the machine adds.
+/// A response as a client sees it, without the fields that the machine adds.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub fields: String,
     pub body: Vec<u8>,
-    /// Fields and content of each part.
+    /// The fields and the content of each part.
     pub parts: Vec<(String, Vec<u8>)>,
     pub from_file: bool,
 }
