@@ -1,8 +1,8 @@
-//! The two requests of bpf(2) that a loader of programs does not make for us.
+//! The two requests of bpf(2) that a loader of programs does not make.
 //!
-//! Owns running a loaded program on a packet that no network has seen, and the size of a map whose memory
-//! is to be mapped ([`SharedArray`](crate::shared::SharedArray) does that). Loading, maps and links are the
-//! `bpf` crate's.
+//! Owns running a loaded program on a packet that no network has seen. Owns the size of a map whose memory
+//! will be mapped ([`SharedArray`](crate::shared::SharedArray) maps it). The `bpf` crate owns loading, maps
+//! and links.
 
 use std::io;
 use std::mem::size_of;
@@ -61,35 +61,35 @@ struct MapInfo {
     flags: u32,
 }
 
-/// One bpf(2) with a request of this type.
+/// Calls bpf(2) once with a request of type `R`.
 fn bpf<R>(command: libc::c_int, request: &mut R) -> io::Result<()> {
     let size = size_of::<R>() as libc::c_uint;
     // SAFETY: the kernel reads and writes at most `size` bytes of the request, which lives through the call.
-    // What the request points to, its maker vouches for: this is called from the two functions below alone.
+    // The callers vouch for the request's pointers; the two functions below are the only callers.
     let returned = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(request), size) };
     check(returned as libc::c_int).map(drop)
 }
 
-/// What a program made of a packet.
+/// The result of running a program on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// What the program returned: its verdict, of an XDP or a tc program.
+    /// The program's return value: the verdict of an XDP or a tc program.
     pub verdict: u32,
-    /// The packet as the program left it, cut to [`PACKET`] bytes.
+    /// The packet after the program, cut to [`PACKET`] bytes.
     pub packet: Vec<u8>,
-    /// The mean time of a run, in whole nanoseconds.
+    /// Mean time of a run, in whole nanoseconds.
     pub duration: Nanos,
 }
 
-/// The longest packet that [`test_run`] gives back, in bytes.
+/// Longest packet that [`test_run`] returns, in bytes.
 pub const PACKET: usize = 64 * 1024;
 
-/// Runs an XDP or a tc program `repeat` times, at least once, on a packet that begins with its Ethernet header;
-/// no network sees the packet. Maps are read and written as by any other run. A repetition gets what the one
-/// before has made of the packet. Blocks until all have run.
+/// Runs an XDP or a tc program `repeat` times, at least once, on a packet that begins with its Ethernet
+/// header. No network sees the packet. The program reads and writes its maps as in any other run. A
+/// repetition gets the packet as the run before it left it. Blocks until all runs have ended.
 ///
 /// # Errors
-/// `PermissionDenied` without CAP_BPF or root; EINVAL for a packet without an Ethernet header or too long
+/// `PermissionDenied` without CAP_BPF or root; EINVAL for a packet that has no Ethernet header or is too long
 /// for the program's type; ENOTSUPP for a program of another type.
 pub fn test_run(program: BorrowedFd<'_>, packet: &[u8], repeat: u32) -> io::Result<TestRun> {
     let mut output = vec![0_u8; PACKET];
@@ -108,10 +108,10 @@ pub fn test_run(program: BorrowedFd<'_>, packet: &[u8], repeat: u32) -> io::Resu
     Ok(TestRun { verdict: request.returned, packet: output, duration })
 }
 
-/// The bytes of an array map's memory that can be mapped: its entries, each in a multiple of eight bytes.
+/// Mappable bytes of an array map's memory: its entries, each rounded up to a multiple of eight bytes.
 ///
 /// # Errors
-/// EINVAL where the descriptor is not that of an array map made with BPF_F_MMAPABLE.
+/// EINVAL if the descriptor is not that of an array map made with BPF_F_MMAPABLE.
 pub(crate) fn mappable_bytes(map: BorrowedFd<'_>) -> io::Result<usize> {
     let mut info = MapInfo::default();
     let mut request = InfoRequest {

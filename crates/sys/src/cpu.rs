@@ -1,4 +1,4 @@
-//! Processors: which this thread may use, how much time it has used, and using some up on purpose.
+//! Processors: the set that this thread may use, CPU time, and burning CPU time on purpose.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::check;
 
-/// The processors this thread may run on, in ascending order.
+/// The processors that this thread may run on, in ascending order.
 ///
 /// # Errors
 /// None in practice.
@@ -17,10 +17,10 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Ties this thread, and what it starts later, to some processors.
+/// Ties this thread, and the threads and processes that it starts later, to some processors.
 ///
 /// # Errors
-/// EINVAL where none of them is online and allowed.
+/// EINVAL if none of them is online and allowed.
 pub fn pin(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
@@ -41,12 +41,12 @@ fn clock(which: libc::clockid_t) -> Nanos {
     read(which).expect("one's own CPU-time clock can be read")
 }
 
-/// The CPU time this thread has used, user and system.
+/// The CPU time that this thread has used, user and system.
 pub fn thread_time() -> Nanos {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The CPU time this process has used, user and system, all threads.
+/// The CPU time that all threads of this process have used, user and system.
 pub fn process_time() -> Nanos {
     clock(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -54,27 +54,27 @@ pub fn process_time() -> Nanos {
 /// The CPU time that a thread of this process has used, by its thread number.
 ///
 /// # Errors
-/// EINVAL where this process has no such thread.
+/// EINVAL if this process has no such thread.
 pub fn thread_time_of(thread: Pid) -> io::Result<Nanos> {
-    // The clock's number as the kernel lays it out: ~number in the upper bits, 4 for a thread, and 2 for
-    // the time as the scheduler counts it.
+    // The kernel's layout of the clock's number: ~number in the upper bits, 4 for a thread, and 2 for the
+    // time as the scheduler counts it.
     read((!thread.as_raw_nonzero().get() << 3) | 6)
 }
 
-/// The CPU time that a process has used, all its threads.
+/// The CPU time that all threads of a process have used.
 ///
 /// # Errors
-/// EINVAL where there is no such process.
+/// EINVAL if there is no such process.
 pub fn process_time_of(process: Pid) -> io::Result<Nanos> {
     read((!process.as_raw_nonzero().get() << 3) | 2)
 }
 
-/// Uses up so much CPU time of this thread: time in which another thread has the processor does not
-/// count, so that an artificial cost is the same on a busy machine.
+/// Burns `time` of this thread's CPU time. Time in which another thread has the processor does not count, so
+/// an artificial cost is the same on a busy machine.
 pub fn burn(time: Nanos) {
     let end = thread_time() + time;
     while thread_time() < end {
-        // Reading the clock is a system call of some 200 ns; between two of them the processor works.
+        // Reading the clock is a system call of some 200 ns. The processor works between two calls.
         for _ in 0..64 {
             std::hint::spin_loop();
         }

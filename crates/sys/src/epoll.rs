@@ -1,4 +1,4 @@
-//! epoll(7), with nanosecond time-outs.
+//! epoll(7), with timeouts in nanoseconds.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -25,7 +25,7 @@ pub mod bits {
     pub const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 }
 
-/// What to do to the interest set.
+/// A change of the interest set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// EPOLL_CTL_ADD
@@ -42,7 +42,7 @@ pub enum Operation {
 pub struct Event(libc::epoll_event);
 
 impl Event {
-    /// A place for the kernel to write to.
+    /// A buffer for the kernel to write an event to.
     pub const EMPTY: Event = Event(libc::epoll_event { events: 0, u64: 0 });
 
     /// The event bits.
@@ -50,7 +50,7 @@ impl Event {
         self.0.events
     }
 
-    /// What was given at registration.
+    /// The 64 bits given at registration.
     pub fn data(&self) -> u64 {
         self.0.u64
     }
@@ -63,7 +63,7 @@ impl Event {
 pub fn create() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
     let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -83,8 +83,9 @@ pub fn control(epoll: &OwnedFd, operation: Operation, fd: RawFd, bits: u32, data
     Ok(())
 }
 
-/// Waits for events and writes them to the front of `events`; returns how many. `None` waits for ever.
-/// A zero time-out and none at all use `epoll_wait`, others `epoll_pwait2`, which keeps nanoseconds.
+/// Waits for events and writes them to the front of `events`. Returns their number. `None` waits forever.
+/// `epoll_wait` serves a timeout of zero and `None`; `epoll_pwait2`, which keeps nanoseconds, serves the
+/// others.
 ///
 /// # Errors
 /// EINTR.

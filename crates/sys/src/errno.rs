@@ -1,4 +1,4 @@
-//! What an error number means to a server, decided in one place.
+//! The meaning of an error number to a server, decided in one place.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use rustix::io::Errno;
 /// The classes of failure that network code tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// EINTR: the same call again, at once.
+    /// EINTR: repeat the call at once.
     Retry,
-    /// EAGAIN, EINPROGRESS: when the descriptor is ready.
+    /// EAGAIN, EINPROGRESS: repeat the call when the descriptor is ready.
     WouldBlock,
-    /// The other side is gone or was never reachable: this connection is over, nothing else is.
+    /// The peer is gone or was never reachable. Only this connection is over.
     PeerGone,
-    /// Descriptors: EMFILE, ENFILE. Releasing one helps.
+    /// EMFILE, ENFILE: no descriptor is left. Releasing one helps.
     NoDescriptor,
-    /// Kernel memory: ENOBUFS, ENOMEM. Waiting helps.
+    /// ENOBUFS, ENOMEM: no kernel memory is left. Waiting helps.
     NoMemory,
-    /// EADDRNOTAVAIL, EADDRINUSE of a connect: every port is taken.
+    /// EADDRNOTAVAIL, or EADDRINUSE of a connect: every port is taken.
     NoPort,
-    /// Anything else: the caller made a mistake, or the machine is set up wrongly.
+    /// Any other error: the caller made a mistake, or the machine is misconfigured.
     Other,
 }
 
@@ -29,8 +29,8 @@ pub fn classify(error: &io::Error) -> Failure {
     match Errno::from_raw_os_error(code) {
         Errno::INTR => Failure::Retry,
         Errno::AGAIN | Errno::INPROGRESS | Errno::ALREADY => Failure::WouldBlock,
-        // Linux passes pending network errors of the new connection through accept(2): they are the
-        // peer's, and accept's manual page says to treat them like a retry.
+        // Linux passes pending network errors of the new connection through accept(2). The peer causes them,
+        // and accept's manual page says to treat them like a retry.
         Errno::CONNRESET
         | Errno::CONNABORTED
         | Errno::CONNREFUSED

@@ -1,16 +1,16 @@
-//! System calls that the safe world (`rustix`, `std`) does not offer: the only unsafe code.
+//! System calls that safe crates (`rustix`, `std`) do not offer: the only unsafe code.
 //!
-//! One system call a function, errors as [`std::io::Error`], classified once in [`errno`]. What
-//! `rustix` already wraps safely is called from where it is needed and not wrapped again here.
+//! Each function makes one system call and returns errors as [`std::io::Error`], classified once in
+//! [`errno`]. Callers use `rustix` directly for calls that it already wraps safely.
 //!
-//! Descriptors that are only *named* to the kernel (an interest set outlives the borrow of its members)
-//! are passed as [`RawFd`](std::os::fd::RawFd): naming a closed one is an error the kernel reports, never
-//! a memory fault. Descriptors that are read, written or configured are borrowed.
+//! Descriptors that are only *named* to the kernel are passed as [`RawFd`](std::os::fd::RawFd), because an
+//! interest set outlives the borrow of its members. Naming a closed descriptor is an error that the kernel
+//! reports, never a memory fault. Descriptors that are read, written or configured are borrowed.
 //!
-//! The modules, by what they are about: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; sockets
-//! in `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`; processes and threads in `process`,
-//! `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`; and `bpf` and
-//! `message`.
+//! The modules, by subject: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; sockets in
+//! `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`; processes and threads in
+//! `process`, `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`;
+//! BPF programs in `bpf`; standard error in `message`.
 
 pub mod bpf;
 pub mod cpu;

@@ -1,7 +1,7 @@
 //! Messages on standard error.
 //!
-//! Whoever reads standard error may go away: a pager is quit, a log collector restarts. That is no reason for a run or a
-//! server to end, and `eprintln!` panics then. [`say!`](crate::say) is the one way to say something.
+//! The reader of standard error may go away: a pager is quit, a log collector restarts. A run or a server
+//! must survive that, but `eprintln!` panics. [`say!`](crate::say) is the only way to write a message.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
@@ -16,6 +16,6 @@ macro_rules! say {
 
 /// Writes a line to standard error in one piece, so that the lines of several threads and processes do not mix.
 pub fn line(text: Arguments<'_>) {
-    // A failure could only be told where it happened.
+    // A failure to write to standard error could be reported only there.
     let _ = io::stderr().lock().write_all(format!("{text}\n").as_bytes());
 }

@@ -1,12 +1,14 @@
-//! The few netlink requests that servers and experiments need: links, addresses, routes, and what sockets there are.
+//! The few netlink requests of servers and experiments: links, addresses, routes, and existing sockets.
 //!
-//! Owns building and reading the messages of rtnetlink (rtnetlink(7)) and of sock_diag (sock_diag(7)).
-//! It is no general netlink library: it knows these requests and nothing else. Messages are built and taken apart
-//! as bytes, so there is no unsafe code here.
+//! Owns building and reading the messages of rtnetlink (rtnetlink(7)) and of sock_diag (sock_diag(7)). This
+//! is no general netlink library: it knows these requests and nothing else. Messages are built and parsed as
+//! bytes, so there is no unsafe code here.
 //!
-//! Invariants: a socket speaks for the network namespace of the thread that opened it, whoever uses it
-//! later. Requests on a socket are answered one at a time, in order. An answer that is shorter than its
-//! header says is an error, never a panic.
+//! Invariants: a socket speaks for the network namespace of the thread that opened it, even if another thread
+//! uses it later. Requests on a socket are answered one at a time, in order. An answer that is shorter than
+//! its header says is an error, never a panic.
+//!
+//! The modules: `inventory` lists links and addresses, `routes` has routes and devices.
 
 mod inventory;
 mod routes;
@@ -26,7 +28,7 @@ const HEADER_LENGTH: usize = 16;
 const LINK_LENGTH: usize = 16;
 /// `struct inet_diag_msg` up to and including `idiag_wqueue`.
 const DIAG_LENGTH: usize = 64;
-/// The kernel never puts more than this into one datagram of an answer (`NLMSG_GOODSIZE` at its largest).
+/// Maximum bytes of one datagram of an answer (`NLMSG_GOODSIZE` at its largest).
 const DATAGRAM_LENGTH: usize = 32 * 1024;
 
 // From <linux/veth.h>, <linux/sock_diag.h> and <net/tcp_states.h>; libc has none of the three.
@@ -55,7 +57,7 @@ impl Request {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// `struct ifinfomsg` that names a link by number, and the flags to change in it.
+    /// Appends a `struct ifinfomsg` that names a link by number, with the flags to change.
     fn put_link(&mut self, index: u32, flags: u32, change: u32) {
         self.put(&[0; 4]);
         self.put(&index.to_ne_bytes());
@@ -71,7 +73,7 @@ impl Request {
         self.attribute(libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
     }
 
-    /// An attribute whose value is whatever `fill` puts.
+    /// Appends an attribute whose value `fill` writes.
     fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Request)) {
         let start = self.bytes.len();
         self.put(&0_u16.to_ne_bytes());
@@ -97,7 +99,7 @@ struct Message<'a> {
     payload: &'a [u8],
 }
 
-/// Takes the first message off a datagram.
+/// Splits the first message off a datagram.
 fn split_message(datagram: &[u8]) -> io::Result<(Message<'_>, &[u8])> {
     let length = u32_at(datagram, 0)? as usize;
     if length < HEADER_LENGTH || length > datagram.len() {
@@ -126,7 +128,7 @@ fn u64_at(bytes: &[u8], at: usize) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(field.try_into().expect("eight bytes were taken")))
 }
 
-/// The value of the first attribute of a kind.
+/// The value of the first attribute of kind `wanted`.
 fn find_attribute(mut attributes: &[u8], wanted: u16) -> io::Result<Option<&[u8]>> {
     while !attributes.is_empty() {
         let (length, kind) = (usize::from(u16_at(attributes, 0)?), u16_at(attributes, 2)?);
@@ -145,7 +147,7 @@ fn too_short() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a netlink message shorter than it says")
 }
 
-/// A netlink socket of one protocol, and the number of the last request.
+/// A netlink socket of one protocol, and the number of its last request.
 struct Socket {
     fd: OwnedFd,
     sequence: u32,
@@ -163,9 +165,8 @@ impl Socket {
         Ok(Socket { fd, sequence: 0 })
     }
 
-    /// Sends one request and hands the answer's payloads to `on_message` until the kernel says that
-    /// it was the last, or that there is an error; `operation` names it then. Waits only for the
-    /// kernel, which answers at once.
+    /// Sends one request and hands the answer's payloads to `on_message` until the last one or an error,
+    /// which then names `operation`. Waits only for the kernel, which answers at once.
     fn ask(
         &mut self,
         operation: &str,
@@ -210,17 +211,17 @@ impl Route {
     /// A socket for the network namespace of the calling thread.
     ///
     /// # Errors
-    /// Those of socket(2) and bind(2).
+    /// The errors of socket(2) and bind(2).
     pub fn open() -> io::Result<Route> {
         Ok(Route { socket: Socket::open(None)? })
     }
 
-    /// Creates a veth pair: `name` here, and `peer_name` in the network namespace behind `peer`.
-    /// A name has at most 15 bytes.
+    /// Creates a veth pair: `name` here, and `peer_name` in the network namespace of `peer`. A name has at
+    /// most 15 bytes.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_ADMIN in both namespaces; `AlreadyExists` when there is a
-    /// link of that name; `Unsupported` or `InvalidInput` from a kernel without veth.
+    /// `PermissionDenied` without CAP_NET_ADMIN in both namespaces; `AlreadyExists` if there is a link of
+    /// that name; `Unsupported` or `InvalidInput` from a kernel without veth.
     pub fn create_veth(&mut self, name: &str, peer: BorrowedFd<'_>, peer_name: &str) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut request = Request::new(libc::RTM_NEWLINK, flags);
@@ -242,7 +243,7 @@ impl Route {
     /// The number of a link.
     ///
     /// # Errors
-    /// `ENODEV` when there is none of that name.
+    /// `ENODEV` if there is no link of that name.
     pub fn link_index(&mut self, name: &str) -> io::Result<u32> {
         let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK);
         request.put_link(0, 0, 0);
@@ -261,17 +262,17 @@ impl Route {
     /// Brings a link up.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_ADMIN; `ENODEV` when there is no such link.
+    /// `PermissionDenied` without CAP_NET_ADMIN; `ENODEV` if there is no such link.
     pub fn set_up(&mut self, index: u32) -> io::Result<()> {
         let mut request = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK);
         request.put_link(index, libc::IFF_UP as u32, libc::IFF_UP as u32);
         self.socket.ask(&format!("bring link {index} up"), request, |_| Ok(()))
     }
 
-    /// Sets the longest packet of a link, in bytes, and how many packets may wait to be sent.
+    /// Sets the MTU of a link, in bytes, and the length of its send queue, in packets.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_ADMIN; `InvalidInput` where the link cannot have such packets.
+    /// `PermissionDenied` without CAP_NET_ADMIN; `InvalidInput` if the link cannot have such an MTU.
     pub fn set_sizes(&mut self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
         let mut request = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK);
         request.put_link(index, 0, 0);
@@ -281,10 +282,10 @@ impl Route {
         self.socket.ask(&operation, request, |_| Ok(()))
     }
 
-    /// What a link has carried since it was made.
+    /// Counts of a link's packets since it was made.
     ///
     /// # Errors
-    /// `ENODEV` when there is no such link.
+    /// `ENODEV` if there is no such link.
     pub fn statistics(&mut self, index: u32) -> io::Result<LinkStatistics> {
         let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK);
         request.put_link(index, 0, 0);
@@ -303,10 +304,10 @@ impl Route {
         found.ok_or_else(too_short)
     }
 
-    /// Gives a link an address; the kernel adds the route to its network.
+    /// Gives a link an address. The kernel adds the route to the address's network.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` when the link has that address.
+    /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` if the link has that address.
     pub fn add_address(
         &mut self,
         index: u32,
@@ -325,33 +326,33 @@ impl Route {
     }
 }
 
-/// Packets of a link (`struct rtnl_link_stats64`), as its namespace sees it.
+/// Packet counts of a link (`struct rtnl_link_stats64`), as its namespace sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStatistics {
-    /// That came in.
+    /// Packets received.
     pub received: u64,
-    /// That went out.
+    /// Packets sent.
     pub sent: u64,
-    /// That came in and were thrown away for want of room.
+    /// Received packets that were dropped for want of room.
     pub received_dropped: u64,
-    /// That were to go out and were thrown away for want of room.
+    /// Packets to send that were dropped for want of room.
     pub sent_dropped: u64,
 }
 
-/// What waits at the listeners of one port.
+/// The accept queues of the listeners of one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptQueue {
     /// Connections established and not yet accepted.
     pub depth: u32,
-    /// How many the queue holds: the backlog, bounded by `net.core.somaxconn`.
+    /// Capacity of the queue: the backlog, bounded by `net.core.somaxconn`.
     pub limit: u32,
 }
 
-/// Asks for all sockets in a state; port 0 means any.
+/// A request for all sockets in a state. Port 0 means any port.
 fn diagnostic_request(family: libc::c_int, protocol: libc::c_int, state: u32, port: u16) -> Request {
     let mut request = Request::new(SOCK_DIAG_BY_FAMILY, libc::NLM_F_DUMP);
-    // `struct inet_diag_req_v2`: family, protocol, extensions, padding, states, then the socket's
-    // identity, of which only the source port is set.
+    // `struct inet_diag_req_v2`: family, protocol, extensions, padding, states, then the socket's identity
+    // with only the source port set.
     request.put(&[family as u8, protocol as u8, 0, 0]);
     request.put(&(1_u32 << state).to_ne_bytes());
     request.put(&port.to_be_bytes());
@@ -359,7 +360,7 @@ fn diagnostic_request(family: libc::c_int, protocol: libc::c_int, state: u32, po
     request
 }
 
-/// Asks for one TCP connection.
+/// A request for one TCP connection.
 fn connection_request(own: SocketAddr, peer: SocketAddr) -> io::Result<Request> {
     let mut request = Request::new(SOCK_DIAG_BY_FAMILY, libc::NLM_F_ACK);
     let (family, addresses) = match (own.ip(), peer.ip()) {
@@ -386,7 +387,7 @@ fn connection_request(own: SocketAddr, peer: SocketAddr) -> io::Result<Request> 
     Ok(request)
 }
 
-/// Looks at sockets of one network namespace, without privileges, whichever process has them.
+/// Examines sockets of one network namespace, in any process, without privileges.
 pub struct SocketDiagnostics {
     socket: Socket,
 }
@@ -395,13 +396,12 @@ impl SocketDiagnostics {
     /// A socket for the network namespace of the calling thread.
     ///
     /// # Errors
-    /// Those of socket(2) and bind(2); `EPROTONOSUPPORT` from a kernel without sock_diag.
+    /// The errors of socket(2) and bind(2); `EPROTONOSUPPORT` from a kernel without sock_diag.
     pub fn open() -> io::Result<SocketDiagnostics> {
         Ok(SocketDiagnostics { socket: Socket::open(Some(netlink::SOCK_DIAG))? })
     }
 
-    /// Whether anybody in the namespace listens on TCP or has a UDP socket that is not connected, over IPv4
-    /// or IPv6.
+    /// Returns true if the namespace has a TCP listener or an unconnected UDP socket, over IPv4 or IPv6.
     ///
     /// # Errors
     /// `ENOENT` from a kernel without inet_diag.
@@ -419,15 +419,15 @@ impl SocketDiagnostics {
         Ok(found)
     }
 
-    /// Whether a TCP connection is known to the kernel, TIME_WAIT included, by the namespace's own end and its peer's.
+    /// Returns true if the kernel knows a TCP connection by its own end and its peer's, TIME_WAIT included.
     ///
     /// # Errors
-    /// `InvalidInput` for addresses of two families; `ENOENT` from a kernel without inet_diag is told as `false`.
+    /// `InvalidInput` for addresses of two families. A kernel without inet_diag (`ENOENT`) gives `false`.
     pub fn connection_exists(&mut self, own: SocketAddr, peer: SocketAddr) -> io::Result<bool> {
         let mut found = false;
         let request = connection_request(own, peer)?;
         let asked = self.socket.ask("look for a connection", request, |payload| {
-            // Where there is no such connection, the answer may be the listener that it would come to.
+            // If there is no such connection, the kernel may answer with the listener that would get it.
             found = payload.get(1).is_some_and(|state| u32::from(*state) != TCP_LISTEN);
             Ok(())
         });
@@ -437,8 +437,8 @@ impl SocketDiagnostics {
         }
     }
 
-    /// The accept queue of the IPv4 TCP listeners of `port`, the sum over them where SO_REUSEPORT gives
-    /// it several; nothing when nobody listens. Costs one walk over the listeners of the namespace.
+    /// The accept queue of the IPv4 TCP listeners of `port`, added up if SO_REUSEPORT gives the port several.
+    /// `None` if there is no listener. Costs one walk over the listeners of the namespace.
     ///
     /// # Errors
     /// `ENOENT` from a kernel without inet_diag.

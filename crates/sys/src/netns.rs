@@ -1,16 +1,14 @@
 //! Network namespaces without the `ip` tool.
 //!
-//! Owns: creating a namespace, running code in it, its sysctls, which CPUs do its receive work, and
-//! ending what runs in it.
-//! Links and addresses are `netlink`'s; starting a process in a namespace is `process`'s.
+//! Owns creating a namespace, running code in it, its sysctls, the CPUs of its receive work, and ending its
+//! processes. `netlink` owns links and addresses; `process` starts processes in a namespace.
 //!
-//! A namespace is anonymous: it has no name in the file system and exists while somebody holds a
-//! descriptor of it or runs in it. So it vanishes with this process, however that ends, with its links,
-//! addresses and settings, and there is nothing to clean up.
+//! A namespace is anonymous: it has no name in the file system. It exists while a process holds a descriptor
+//! of it or runs in it. It vanishes with this process, however that ends, with its links, addresses and
+//! settings. Nothing needs cleaning up.
 //!
-//! Invariant: no thread but one made for the purpose ever changes its namespace. Whatever opens a
-//! socket inside [`NetworkNamespace::enter`] may use it anywhere: a socket stays in the namespace it was
-//! opened in.
+//! Invariant: only a thread made for the purpose changes its namespace. A socket stays in the namespace that
+//! it was opened in, so any thread may use a socket that was opened inside [`NetworkNamespace::enter`].
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,22 +22,22 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// A network namespace of our own.
+/// A network namespace of this process.
 #[derive(Debug)]
 pub struct NetworkNamespace {
     fd: OwnedFd,
 }
 
 impl NetworkNamespace {
-    /// A new namespace with nothing in it but a loopback link that is down.
+    /// A new namespace with only a loopback link, which is down.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_SYS_ADMIN; `OutOfMemory` or `ENOSPC` when the machine allows no
-    /// more of them.
+    /// `PermissionDenied` without CAP_SYS_ADMIN; `OutOfMemory` or `ENOSPC` if the machine allows no more
+    /// namespaces.
     pub fn create() -> io::Result<NetworkNamespace> {
         let helper = thread::spawn(|| {
-            // SAFETY: unshare(2) is unsafe for what CLONE_FILES does to descriptors; CLONE_NEWNET
-            // touches nothing but the network namespace of this thread, which ends right after.
+            // SAFETY: unshare(2) is unsafe because of the effect of CLONE_FILES on descriptors. CLONE_NEWNET
+            // changes only the network namespace of this thread, which ends right after.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
             File::open("/proc/thread-self/ns/net")
         });
@@ -47,11 +45,11 @@ impl NetworkNamespace {
         Ok(NetworkNamespace { fd: file.into() })
     }
 
-    /// The namespace that another process has, by its place under `/proc`: `/proc/1234/ns/net`, or the
-    /// number of a descriptor that it holds one by, `/proc/1234/fd/5`.
+    /// The namespace of another process, by its path under `/proc`: `/proc/1234/ns/net`, or the path of a
+    /// descriptor of the namespace that the process holds, `/proc/1234/fd/5`.
     ///
     /// # Errors
-    /// `NotFound` when the process or its descriptor is gone; `PermissionDenied` when it is not ours.
+    /// `NotFound` if the process or its descriptor is gone; `PermissionDenied` if this user may not open it.
     pub fn of_another(place: &Path) -> io::Result<NetworkNamespace> {
         Ok(NetworkNamespace { fd: File::open(place)?.into() })
     }
@@ -59,7 +57,7 @@ impl NetworkNamespace {
     /// Runs `work` on a thread of its own inside the namespace and waits for it.
     ///
     /// # Errors
-    /// Those of setns(2); what `work` returns is its own affair.
+    /// The errors of setns(2). The caller handles the value that `work` returns.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         thread::scope(|scope| {
             let helper = scope.spawn(|| {
@@ -70,15 +68,15 @@ impl NetworkNamespace {
         })
     }
 
-    /// Where other programs, such as nsenter(1), find it as long as we hold it.
+    /// A path to the namespace for other programs, such as nsenter(1), valid while this value exists.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", rustix::process::getpid(), self.fd.as_raw_fd()).into()
     }
 
-    /// Every process in it that we may look at, by the namespace of its first thread.
+    /// Every visible process in the namespace, by the namespace of its first thread.
     ///
     /// # Errors
-    /// Those of reading /proc.
+    /// The errors of reading /proc.
     pub fn processes(&self) -> io::Result<Vec<Pid>> {
         let wanted = rustix::fs::fstat(&self.fd)?;
         let mut found = Vec::new();
@@ -87,7 +85,7 @@ impl NetworkNamespace {
             let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
                 continue;
             };
-            // It may have ended meanwhile, or be none of our business.
+            // The process may have ended, or this user may not see its namespace.
             let Ok(network) = rustix::fs::stat(format!("/proc/{pid}/ns/net")) else { continue };
             if (network.st_dev, network.st_ino) == (wanted.st_dev, wanted.st_ino) {
                 found.push(pid);
@@ -96,18 +94,19 @@ impl NetworkNamespace {
         Ok(found)
     }
 
-    /// Kills whatever runs in it, also what is started meanwhile, until nothing does. Returns how many
-    /// were killed. Blocks until they are gone.
+    /// Kills every process in the namespace until there is none, including those started meanwhile. Returns
+    /// the number of killed processes. Blocks until they are gone.
     ///
     /// # Errors
-    /// Those of [`processes`](Self::processes); EPERM for a process that we may see and not kill.
+    /// The errors of [`processes`](Self::processes); EPERM for a process that this user may see and not kill.
     pub fn kill_processes(&self) -> io::Result<usize> {
         let mut killed = 0;
         loop {
             let mut dying = Vec::new();
             for pid in self.processes()? {
                 let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-                // The number may have become a stranger's: look again, now that the descriptor holds it.
+                // Another process may have got the number meanwhile. The descriptor now holds it, so check
+                // again.
                 if !self.processes()?.contains(&pid) {
                     continue;
                 }
@@ -130,32 +129,33 @@ impl NetworkNamespace {
     /// Sets a sysctl under `net.`, such as `net.ipv4.tcp_syncookies`, for this namespace alone.
     ///
     /// # Errors
-    /// `NotFound` when this kernel has no such setting, or not one for each namespace;
-    /// `InvalidInput` when it does not take the value. The setting is named in the error.
+    /// `NotFound` if this kernel has no such setting, or none for each namespace; `InvalidInput` if it
+    /// refuses the value. The error names the setting.
     pub fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
         self.enter(|| fs::write(&path, value))?
             .map_err(|error| io::Error::new(error.kind(), format!("set {name} to {value}: {error}")))
     }
 
-    /// As [`steer_receive`], for a device of this namespace.
+    /// Calls [`steer_receive`] for a device of this namespace.
     ///
     /// # Errors
-    /// Those of [`steer_receive`].
+    /// The errors of [`steer_receive`].
     pub fn set_receive_cpus(&self, device: &str, cpus: &[usize]) -> io::Result<()> {
         self.enter(|| steer_receive(device, cpus))?
     }
 }
 
-/// Has the packets that arrive at a device of the calling thread's namespace worked on by these CPUs (receive
-/// packet steering, the kernel's Documentation/networking/scaling.rst) instead of by the CPU that sent them.
+/// Assigns the packets that arrive at a device of the calling thread's namespace to these CPUs. Without it
+/// the CPU that sent a packet works on it. This is receive packet steering (the kernel's
+/// Documentation/networking/scaling.rst).
 ///
-/// A sysfs shows the network namespace it was mounted in, so this mounts one: detached, seen by nobody else,
-/// gone when this returns.
+/// A sysfs shows the network namespace that it was mounted in, so this function mounts one. The mount is
+/// detached, invisible to other processes, and gone when the function returns.
 ///
 /// # Errors
-/// `PermissionDenied` without CAP_SYS_ADMIN; `NotFound` when there is no such device or the kernel is built
-/// without RPS; `ENOSYS` before Linux 5.2.
+/// `PermissionDenied` without CAP_SYS_ADMIN; `NotFound` if there is no such device or the kernel has no RPS;
+/// `ENOSYS` before Linux 5.2.
 pub fn steer_receive(device: &str, cpus: &[usize]) -> io::Result<()> {
     write_receive_mask(device, &cpu_mask(cpus))
         .map_err(|error| io::Error::new(error.kind(), format!("steer packets of {device}: {error}")))
@@ -188,7 +188,7 @@ fn write_receive_mask(device: &str, mask: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A set of CPUs as the kernel writes it: 32-bit words in hexadecimal, the highest first.
+/// A set of CPUs in the kernel's form: 32-bit words in hexadecimal, the highest first.
 fn cpu_mask(cpus: &[usize]) -> String {
     let words = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
     let mut mask = vec![0_u32; words];
@@ -278,7 +278,7 @@ mod tests {
     fn what_was_left_behind_is_killed() {
         let Some(namespace) = namespace() else { return };
         let script = "sleep 1000 >&- 2>&- & sleep 1000 >&- 2>&- & echo $!";
-        // In a session of their own, for what stays in the program's group ends with it.
+        // The processes get a session of their own, because processes in the program's group end with it.
         let program = Program::new("setsid").arguments(["--wait", "sh", "-c", script]);
         let program = program.in_namespace(Some(namespace.as_fd()));
         let output = program.start().unwrap().output(base::Nanos::MILLISECOND, || true).unwrap();

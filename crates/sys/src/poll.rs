@@ -34,24 +34,24 @@ impl PollFd {
         PollFd(libc::pollfd { fd, events: bits, revents: 0 })
     }
 
-    /// Which descriptor.
+    /// The descriptor's number.
     pub fn fd(&self) -> RawFd {
         self.0.fd
     }
 
-    /// What the last call reported.
+    /// The bits that the last call reported.
     pub fn reported(&self) -> i16 {
         self.0.revents
     }
 
-    /// Waits for other bits from now on.
+    /// Changes the bits to wait for.
     pub fn set_bits(&mut self, bits: i16) {
         self.0.events = bits;
     }
 }
 
-/// Waits until one of the set is ready (`ppoll`); returns how many have something to report. `None`
-/// waits for ever.
+/// Waits until a descriptor of the set is ready (`ppoll`). Returns the number of descriptors with a report.
+/// `None` waits forever.
 ///
 /// # Errors
 /// EINTR, EINVAL (more descriptors than the limit), ENOMEM.

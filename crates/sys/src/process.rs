@@ -1,14 +1,19 @@
-//! Child processes of an experiment: where they run, how they end, and what they cost.
+//! Child processes of an experiment: where they run, how they end, and their costs.
 //!
-//! Owns starting a program on given CPUs and in a given network namespace, waiting with a deadline,
-//! ending it, and its CPU time. It is the only place that starts processes.
+//! Owns starting a program on given CPUs and in a given network namespace, waiting with a deadline, ending
+//! the program, and its CPU time. Only this module starts processes; its module `child` is a running one.
 //!
-//! Invariants: no child outlives the thread that started it (PR_SET_PDEATHSIG: the kernel kills it when
-//! that *thread* ends, so start children from one that stays), nor its [`Child`] (dropping kills and
-//! reaps). What a child leaves behind in its process group is killed when its end is seen. A child is in a
-//! process group of its own, so a Ctrl-C at the terminal reaches us alone and we end the children in order, and it
-//! reads nothing from us, unless it has our [`Streams`]. It starts with the signals that [`crate::signal`]
-//! blocks let through, and may open as many descriptors as the hard limit allows. Signals go through a pidfd: never to a stranger that got the number later.
+//! Invariants:
+//!
+//! - No child outlives the thread that started it (PR_SET_PDEATHSIG). The kernel kills the child when that
+//!   *thread* ends, so start children from a thread that stays.
+//! - No child outlives its [`Child`]: dropping it kills and reaps the child. The remaining processes of the
+//!   child's group are killed when its end is seen.
+//! - A child has a process group of its own and reads no input from this process, unless it has our
+//!   [`Streams`]. A Ctrl-C at the terminal thus reaches only this process, which ends the children in order.
+//! - A child starts with the signals unblocked that [`crate::signal`] blocks, and may open as many
+//!   descriptors as the hard limit allows.
+//! - Signals go through a pidfd, so they never reach a later process with the same number.
 
 mod child;
 
@@ -24,20 +29,20 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use crate::{check, cpu, descriptors, signal, thread};
 pub use child::{Child, Exit, Output};
 
-/// What a child's standard input, output and error are.
+/// The standard input, output and error of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
-    /// Nothing, and two pipes that whoever starts it reads.
+    /// No input, and two pipes that the starter reads.
     Pipes,
-    /// Nothing, and our standard error for both.
+    /// No input, and our standard error for both outputs.
     Messages,
-    /// Nothing, and our standard output and error.
+    /// No input, and our standard output and error.
     Output,
-    /// Ours, and our process group: a program in the terminal's foreground if we are.
+    /// Our streams and our process group: the child is in the terminal's foreground if this process is.
     Ours,
 }
 
-/// What to start, where.
+/// A program to start, with its environment.
 #[derive(Clone, Debug)]
 pub struct Program<'a> {
     path: PathBuf,
@@ -54,8 +59,7 @@ pub struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// A program, in our network namespace and on all our CPUs until told otherwise. A bare name is
-    /// looked for in PATH.
+    /// A program, by default in our network namespace and on all our CPUs. A bare name is searched in PATH.
     pub fn new(path: impl Into<PathBuf>) -> Program<'a> {
         Program {
             path: path.into(),
@@ -78,74 +82,76 @@ impl<'a> Program<'a> {
         self
     }
 
-    /// Has it run in the network namespace behind this descriptor.
+    /// Makes the program run in the network namespace of this descriptor.
     pub fn in_namespace(mut self, namespace: Option<BorrowedFd<'a>>) -> Program<'a> {
         self.namespace = namespace;
         self
     }
 
-    /// Ties it to these CPUs; none means no tie.
+    /// Ties the program to these CPUs; an empty list does not tie it.
     pub fn on_cpus(mut self, cpus: &[usize]) -> Program<'a> {
         self.cpus = cpus.to_vec();
         self
     }
 
-    /// Leaves it these descriptors, under the numbers they have here; it takes them with [`inherited`].
+    /// Leaves the program these descriptors under their present numbers. The program takes them with
+    /// [`inherited`].
     pub fn inheriting(mut self, fds: &[BorrowedFd<'a>]) -> Program<'a> {
         self.inherited = fds.to_vec();
         self
     }
 
-    /// Gives it other streams than pipes.
+    /// Gives the program other streams than pipes.
     pub fn with_streams(mut self, streams: Streams) -> Program<'a> {
         self.streams = streams;
         self
     }
 
-    /// Has it called so in its own command line (`argv[0]`), which is what ps shows.
+    /// Sets the program's name in its own command line (`argv[0]`), which ps shows.
     pub fn called(mut self, name: impl Into<OsString>) -> Program<'a> {
         self.name = Some(name.into());
         self
     }
 
-    /// Gives it a descriptor as its standard input, whatever its other streams are.
+    /// Gives the program a descriptor as its standard input, whatever its other streams are.
     pub fn reading_from(mut self, input: BorrowedFd<'a>) -> Program<'a> {
         self.input = Some(input);
         self
     }
 
-    /// Gives it a variable beside those of our own environment.
+    /// Adds a variable to the program's environment, which otherwise equals ours.
     pub fn environment(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Program<'a> {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Has it, and what it starts, belong to the control group whose `cgroup.procs` is behind this
-    /// descriptor, open for writing.
+    /// Puts the program and its children into a control group. The descriptor is that of the group's
+    /// `cgroup.procs`, open for writing.
     pub fn in_cgroup(mut self, processes: Option<BorrowedFd<'a>>) -> Program<'a> {
         self.cgroup = processes;
         self
     }
 
-    /// Has all its threads run before those that are not real-time, where we may ask for that: without
-    /// CAP_SYS_NICE it starts as it would otherwise.
+    /// Runs all threads of the program before those that are not real-time. Without CAP_SYS_NICE the program
+    /// starts as usual.
     pub fn real_time(mut self) -> Program<'a> {
         self.real_time = true;
         self
     }
 
-    /// The command line, word by word, as a person would have to type it.
+    /// The words of the command line as a person would type it.
     pub fn command_line(&self) -> Vec<String> {
         let words = std::iter::once(self.path.as_os_str()).chain(self.arguments.iter().map(|word| &**word));
         words.map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
-    /// Starts it. Returns once the program is executing. Whoever leaves it [`Streams::Pipes`] reads both, or
-    /// it may block on one.
+    /// Starts the program. Returns once it is executing. With [`Streams::Pipes`] the caller must read both
+    /// pipes, or the program may block on one.
     ///
     /// # Errors
-    /// `NotFound` when there is no such program, `PermissionDenied` when it may not be executed or the
-    /// namespace not entered, EINVAL when none of the CPUs is ours; fork(2)'s for want of resources.
+    /// `NotFound` if there is no such program; `PermissionDenied` if it may not be executed or the namespace
+    /// may not be entered; EINVAL if none of the CPUs is allowed; the errors of fork(2) for want of
+    /// resources.
     pub fn start(&self) -> io::Result<Child> {
         #[allow(clippy::disallowed_methods, reason = "this is the home of child processes")]
         let mut command = Command::new(&self.path);
@@ -163,8 +169,8 @@ impl<'a> Program<'a> {
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let (cgroup, real_time) = (self.cgroup.map(|fd| fd.as_raw_fd()), self.real_time);
         // SAFETY: the closure runs in the child of a process that may have many threads, where only
-        // async-signal-safe work is allowed: it makes system calls on values prepared before the fork,
-        // and neither allocates nor takes a lock.
+        // async-signal-safe work is allowed. It makes system calls on values prepared before the fork, and
+        // neither allocates nor takes a lock.
         unsafe {
             command.pre_exec(move || {
                 if real_time {
@@ -204,7 +210,7 @@ impl Streams {
     }
 }
 
-/// Between fork and exec.
+/// Prepares the child between fork and exec.
 fn prepare_child(
     cpus: &[usize],
     namespace: Option<RawFd>,
@@ -213,17 +219,18 @@ fn prepare_child(
     cgroup: Option<RawFd>,
 ) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent that died before the line above can no longer send the signal.
+    // A parent that died before the line above cannot send the signal any more.
     if rustix::process::getppid() != Some(parent) {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     if let Some(namespace) = namespace {
-        // SAFETY: setns(2) takes numbers only; one that is no namespace is an error it reports.
+        // SAFETY: setns(2) takes numbers only. It reports an error for a number that is no namespace.
         check(unsafe { libc::setns(namespace, libc::CLONE_NEWNET) })?;
     }
     if let Some(cgroup) = cgroup {
-        // "0" means the writer itself.
-        // SAFETY: the constant outlives the call; a descriptor that is not open is an error it reports.
+        // "0" means the writing process.
+        // SAFETY: the constant outlives the call. A descriptor that is not open is an error that the call
+        // reports.
         let written = unsafe { libc::write(cgroup, b"0".as_ptr().cast(), 1) };
         check(written as libc::c_int)?;
     }
@@ -238,33 +245,33 @@ fn prepare_child(
     signal::unblock()
 }
 
-/// The program that is running now, for starting it again with other arguments.
+/// The path of the running program, for starting it again with other arguments.
 ///
 /// # Errors
-/// `NotFound` when it was deleted or replaced since it was started.
+/// `NotFound` if the file was deleted or replaced since the start.
 pub fn this_program() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     std::fs::metadata(&path)?;
     Ok(path)
 }
 
-/// The very file that runs in this process, for starting it again even after it was replaced on the disk.
+/// The file that runs in this process, for starting it again even after a replacement on the disk.
 pub fn this_very_program() -> &'static Path {
     Path::new("/proc/self/exe")
 }
 
-/// A descriptor of our own for what whoever started us left open under this number.
+/// A duplicate of the descriptor that this process's starter left open under this number.
 ///
 /// # Errors
-/// EBADF where nothing is open under it; EMFILE.
+/// EBADF if no descriptor is open under the number; EMFILE.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers only; one that is not open is an error it reports.
+    // SAFETY: takes numbers only. A descriptor that is not open is an error that the call reports.
     let own = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) })?;
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(own) })
 }
 
-/// Where PATH, or the places that an unprivileged PATH leaves out, has a program of this name.
+/// The path of a program with this name in PATH, or in the folders that an unprivileged PATH omits.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
@@ -312,7 +319,7 @@ mod tests {
     fn a_child_has_the_descriptors_it_was_left_and_no_others() {
         let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let number = writing.as_raw_fd();
-        // The shell looks by itself: another program would open descriptors of its own to look with.
+        // The shell itself checks: another program would open descriptors of its own.
         let script = format!(
             "echo left >/proc/self/fd/{number}; if [ -e /proc/self/fd/{} ]; then echo open; else echo closed; fi",
             reading.as_raw_fd()
@@ -392,7 +399,7 @@ mod tests {
         }
         let output = Program::new("cat").arguments(["/proc/self/stat"]).real_time().start().unwrap();
         let output = output.output(Nanos::from_millis(1), || true).unwrap();
-        // The policy is field 41; the name, field 2, is cat's.
+        // The policy is field 41. Field 2 is the name, cat's.
         let stat = String::from_utf8(output.stdout).unwrap();
         assert_eq!(stat.split_whitespace().nth(40).unwrap(), libc::SCHED_RR.to_string());
     }
@@ -433,7 +440,7 @@ mod tests {
         let mut child = shell("sleep 1000 & echo $!").start().unwrap();
         let mut number = String::new();
         let mut stdout = child.stdout.take().unwrap();
-        // The grandchild holds the pipe open: it reaches its end only when both are gone.
+        // The grandchild holds the pipe open, so the pipe ends only when both are gone.
         assert!(child.wait(LONG).unwrap().unwrap().status.success());
         stdout.read_to_string(&mut number).unwrap();
         assert!(number.trim().parse::<u32>().is_ok(), "{number}");

@@ -1,11 +1,13 @@
-//! Programs that choose the listener of a new connection, in a group that shares an address by `SO_REUSEPORT`.
+//! Programs that choose the listener of a new connection, in a group that shares an address by
+//! `SO_REUSEPORT`.
 //!
-//! The kernel runs the program once a SYN and takes its result as the index of a listener: 0 is the first that began
-//! to listen. An index without a listener makes the kernel choose by its own hash. The kernel has moved the start of
-//! the packet behind the TCP header, so that a program reads headers relative to the network header.
+//! The kernel runs the program once per SYN and takes its result as the index of a listener. Index 0 is the
+//! first that began to listen. For an index without a listener the kernel chooses by its own hash. The kernel
+//! has moved the start of the packet behind the TCP header, so a program reads headers relative to the
+//! network header.
 //!
-//! Owns the operations of classic BPF that such programs need, their encoding, and the system call. Leaves out
-//! what a program decides.
+//! Owns the operations of classic BPF that such programs need, their encoding, and the system call. Leaves
+//! the programs' decisions to the callers.
 
 use std::io;
 use std::mem::size_of;
@@ -13,40 +15,40 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::check;
 
-/// One operation of a program. A program has an accumulator, an index register, and 16 words of memory.
+/// An operation of a program. A program has an accumulator, an index register, and 16 words of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Loads the number of the processor that received the packet.
     LoadCpu,
-    /// Loads a byte at this offset from the network header.
+    /// Loads the byte at this offset from the network header.
     LoadByte(u32),
-    /// Loads two bytes, as a number in network order.
+    /// Loads the two bytes at this offset, as a number in network order.
     LoadHalf(u32),
-    /// Loads four bytes, as a number in network order.
+    /// Loads the four bytes at this offset, as a number in network order.
     LoadWord(u32),
-    /// Loads a word of memory, which must have been stored: 0 to 15.
+    /// Loads a word of memory, 0 to 15, which must have been stored.
     LoadMemory(u32),
     /// Stores the accumulator in a word of memory.
     StoreMemory(u32),
     /// Copies the accumulator to the index register.
     CopyToIndex,
-    /// Keeps the bits of a mask.
+    /// Keeps the bits of a mask in the accumulator.
     And(u32),
-    /// Flips the bits of the index register.
+    /// Flips the bits of the index register in the accumulator.
     XorIndex,
-    /// Flips the bits of a mask.
+    /// Flips the bits of a mask in the accumulator.
     Xor(u32),
-    /// Multiplies, modulo 2^32.
+    /// Multiplies the accumulator, modulo 2^32.
     Multiply(u32),
     /// Leaves the remainder of a division by a number other than 0.
     Modulo(u32),
-    /// Shifts right, by less than 32 bits.
+    /// Shifts the accumulator right by less than 32 bits.
     ShiftRight(u32),
-    /// Skips operations.
+    /// Skips this number of operations.
     Skip(u32),
-    /// Skips operations unless the accumulator has this value.
+    /// Skips this number of operations unless the accumulator has this value.
     SkipUnless(u32, u8),
-    /// Skips operations if the accumulator, without sign, is this value or more.
+    /// Skips this number of operations if the accumulator, unsigned, is at least this value.
     SkipIfAtLeast(u32, u8),
     /// Ends the program with a listener's index.
     Return(u32),
@@ -82,12 +84,12 @@ impl Op {
     }
 }
 
-/// Gives a group its program (`SO_ATTACH_REUSEPORT_CBPF`), in place of the one that it has. Any member will do;
-/// listeners that join later are chosen from as well. Needs no privilege.
+/// Gives a group its program (`SO_ATTACH_REUSEPORT_CBPF`) in place of the present one. Any member of the
+/// group may be passed, and listeners that join later take part. Needs no privilege.
 ///
 /// # Errors
-/// EINVAL where the socket is not in a group, the program is empty, has more than 4096 operations, or does not end
-/// in [`Op::Return`]; ENOMEM.
+/// EINVAL if the socket is not in a group, or if the program is empty, has more than 4096 operations, or does
+/// not end in [`Op::Return`]; ENOMEM.
 pub fn attach(member: BorrowedFd<'_>, program: &[Op]) -> io::Result<()> {
     let mut filter: Vec<libc::sock_filter> = program.iter().copied().map(Op::encode).collect();
     attach_filter(member, libc::SO_ATTACH_REUSEPORT_CBPF, &mut filter)
@@ -98,7 +100,7 @@ pub(crate) fn statement(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
-/// Attaches a classic BPF program to a socket by one of the options that take one.
+/// Attaches a classic BPF program to a socket, by any socket option that takes one.
 pub(crate) fn attach_filter(
     socket: BorrowedFd<'_>,
     option: libc::c_int,
@@ -106,8 +108,8 @@ pub(crate) fn attach_filter(
 ) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel reads the program behind the pointer, which lives through the call, as does the
-    // filter that it points to, of the length it says.
+    // SAFETY: the kernel reads the program behind the pointer, which lives through the call. So does the
+    // filter that the program points to, which has the stated length.
     check(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,9 +1,9 @@
 //! Signal-driven I/O: descriptors that announce their events by a queued real-time signal (`fcntl(2)`,
 //! F_SETSIG), and two ways to fetch the queue.
 //!
-//! The signals go to one thread, which must have them blocked ([`block`]): they are only ever fetched. When
-//! the queue is full (RLIMIT_SIGPENDING, counted per user) the kernel raises SIGIO instead, which is
-//! fetched like the others.
+//! The signals go to one thread, which must have blocked them ([`block`]): they are only ever fetched. If the
+//! queue is full (RLIMIT_SIGPENDING, counted per user), the kernel raises SIGIO instead, which is fetched
+//! like the others.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,13 +14,13 @@ use base::Nanos;
 use crate::thread::Thread;
 use crate::{check, timespec};
 
-/// Of `asm-generic/fcntl.h`, which the C library's binding leaves out.
+/// Constants of `asm-generic/fcntl.h` that the C library's binding lacks.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
-/// Of `asm-generic/siginfo.h`: the codes of a signal that a descriptor has raised, from something to read to a
-/// hang-up, and the one for a signal that has codes of its own.
+/// Codes of `asm-generic/siginfo.h`: those of a signal that a descriptor has raised, from readable to
+/// hang-up, and the code of a signal with codes of its own.
 const POLL_IN: libc::c_int = 1;
 const POLL_HUP: libc::c_int = 6;
 const SI_SIGIO: libc::c_int = -5;
@@ -28,17 +28,17 @@ const SI_SIGIO: libc::c_int = -5;
 /// One announcement, as fetched from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
-    /// Something happened to a descriptor: its number, and [`crate::poll::bits`].
+    /// An event of a descriptor: its number and [`crate::poll::bits`].
     Event(RawFd, i16),
-    /// The queue was full: events have been lost since.
+    /// The queue was full: events have been lost.
     Overflow,
-    /// Nothing: somebody has sent the signal, with whatever he put into it.
+    /// No event: a process has sent the signal, with arbitrary contents.
     Foreign,
 }
 
 impl Announced {
-    /// What a fetched signal announces. A SIGIO is believed whoever sent it: one that is pending already
-    /// swallows the kernel's.
+    /// The announcement of a fetched signal. Every SIGIO is believed, whoever sent it, because a pending
+    /// SIGIO swallows the kernel's.
     fn by(number: libc::c_int, code: libc::c_int, fd: RawFd, band: i64) -> Announced {
         if number == libc::SIGIO {
             return Announced::Overflow;
@@ -50,15 +50,15 @@ impl Announced {
     }
 }
 
-/// The signal that descriptors raise. The first real-time one is left to others.
+/// The signal that descriptors raise. The first real-time signal is left to others.
 fn number() -> libc::c_int {
     libc::SIGRTMIN() + 1
 }
 
 fn both() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set, sigaddset changes it; both only fail for signals that do
-    // not exist.
+    // SAFETY: sigemptyset initialises the set, sigaddset changes it; both fail only for signals that do not
+    // exist.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), number());
@@ -80,7 +80,7 @@ pub fn block() -> io::Result<()> {
     }
 }
 
-/// A descriptor that reads the queue of whichever thread reads it (`signalfd`); does not block.
+/// A descriptor that reads the queue of the reading thread (`signalfd`). It does not block.
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM.
@@ -88,14 +88,14 @@ pub fn queue() -> io::Result<OwnedFd> {
     let set = both();
     // SAFETY: `set` lives through the call, which only reads it.
     let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) })?;
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Sends a descriptor's announcements to a thread (F_SETOWN_EX).
 ///
 /// # Errors
-/// EBADF; ESRCH where the thread has ended.
+/// EBADF; ESRCH if the thread has ended.
 pub fn set_owner(fd: RawFd, thread: Thread) -> io::Result<()> {
     #[repr(C)]
     struct Owner {
@@ -116,8 +116,8 @@ pub fn set_signal(fd: RawFd) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, F_SETSIG, number()) }).map(drop)
 }
 
-/// Begins or ends a descriptor's announcements (FIOASYNC: O_ASYNC without asking for the other flags).
-/// False where it cannot announce anything: an eventfd, a regular file.
+/// Begins or ends a descriptor's announcements (FIOASYNC: O_ASYNC without changing the other flags). Returns
+/// false if the descriptor cannot announce events, such as an eventfd or a regular file.
 ///
 /// # Errors
 /// EBADF.
@@ -131,34 +131,34 @@ pub fn announce(fd: RawFd, on: bool) -> io::Result<bool> {
     }
 }
 
-/// One place for the queue to be read into.
+/// A buffer for one announcement from the queue.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Place(libc::signalfd_siginfo);
 
 impl Place {
-    /// A place for the kernel to write to.
+    /// An empty buffer for the kernel to write to.
     pub fn empty() -> Place {
         // SAFETY: a structure of numbers, for which zeroes are valid.
         Place(unsafe { std::mem::zeroed() })
     }
 
-    /// What was announced.
+    /// The announcement in the buffer.
     pub fn announced(&self) -> Announced {
         let info = &self.0;
         Announced::by(info.ssi_signo as libc::c_int, info.ssi_code, info.ssi_fd, info.ssi_band.into())
     }
 }
 
-/// Fetches announcements, overflow first, then in their order, into the front of `places` (`read`);
-/// returns how many. Fewer than there are places means that the queue was empty then.
+/// Fetches announcements into the front of `places` (`read`), the overflow first, the others in their order.
+/// Returns their number. A number below the length of `places` means that the queue was then empty.
 ///
 /// # Errors
 /// None in practice.
 pub fn fetch(queue: BorrowedFd<'_>, places: &mut [Place]) -> io::Result<usize> {
     let (room, length) = (places.as_mut_ptr().cast(), size_of_val(places));
-    // SAFETY: `Place` is transparent over signalfd_siginfo, and the kernel writes whole ones of them, no
-    // more than fit into the slice.
+    // SAFETY: `Place` is transparent over signalfd_siginfo. The kernel writes whole structures of that type,
+    // no more than fit into the slice.
     let read = unsafe { libc::read(queue.as_raw_fd(), room, length) };
     if read >= 0 {
         return Ok(read as usize / size_of::<Place>());
@@ -183,8 +183,8 @@ struct PollInfo {
 
 const _: () = assert!(size_of::<PollInfo>() == size_of::<libc::siginfo_t>());
 
-/// Fetches one announcement (`sigtimedwait`); `None` when the time is over. `None` as time-out waits for
-/// ever. Blocks.
+/// Fetches one announcement (`sigtimedwait`). Returns `None` when the timeout passes. A timeout of `None`
+/// waits forever. Blocks.
 ///
 /// # Errors
 /// EINTR.
@@ -197,7 +197,8 @@ pub fn fetch_one(timeout: Option<Nanos>) -> io::Result<Option<Announced>> {
     let number = unsafe { libc::sigtimedwait(&set, info.as_mut_ptr().cast(), timeout) };
     match check(number) {
         Ok(number) => {
-            // SAFETY: numbers only: the zeroes it began with are valid, and so is what the kernel wrote.
+            // SAFETY: the structure consists of numbers: its initial zeroes are valid, and so are the
+            // kernel's values.
             let info = unsafe { info.assume_init() };
             Ok(Some(Announced::by(number, info.code, info.fd, info.band)))
         }

@@ -1,5 +1,5 @@
-//! select(2) over bitmaps of our own, so that descriptors beyond FD_SETSIZE (1024) work: the limit is
-//! the C library's type, not the kernel's call.
+//! select(2) over our own bitmaps, so that descriptors beyond FD_SETSIZE (1024) work. The limit belongs to
+//! the C library's type, not to the kernel's call.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -10,7 +10,7 @@ use crate::{check, timespec};
 
 const WORD_BITS: usize = 64;
 
-/// A set of descriptors, as large as its largest member needs.
+/// A set of descriptors that grows with its largest member.
 #[derive(Clone, Debug, Default)]
 pub struct FdSet {
     words: Vec<u64>,
@@ -34,13 +34,13 @@ impl FdSet {
         }
     }
 
-    /// Whether a descriptor is in it.
+    /// Returns true if the set has the descriptor.
     pub fn contains(&self, fd: RawFd) -> bool {
         let (word, bit) = place(fd);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Makes it equal to `other` below `end`, without giving back memory.
+    /// Makes the set equal to `other` below `end`, and keeps its memory.
     fn copy_below(&mut self, other: &FdSet, end: RawFd) {
         let words = (end as usize).div_ceil(WORD_BITS);
         self.words.clear();
@@ -65,8 +65,8 @@ fn place(fd: RawFd) -> (usize, u64) {
     (fd / WORD_BITS, 1 << (fd % WORD_BITS))
 }
 
-/// Waits until a member below `end` of `read` or `write` is ready, and writes those that are to
-/// `ready_read` and `ready_write`. Returns how many bits are set in both. `None` waits for ever.
+/// Waits until a member below `end` of `read` or `write` is ready, and writes the ready ones to `ready_read`
+/// and `ready_write`. Returns the number of bits set in both. `None` waits forever.
 ///
 /// # Errors
 /// EINTR, EBADF (a member is not open), ENOMEM.

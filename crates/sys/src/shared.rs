@@ -1,9 +1,9 @@
-//! Memory that several processes share, or processes and BPF programs: an array of atomics.
+//! Memory shared by several processes, or by processes and BPF programs: an array of atomics.
 //!
-//! It lies in a memfd or in a BPF array map. Each process that has the descriptor, by inheritance or
-//! passing, can map the same array. Its length never changes: a memfd is sealed before it is mapped, and a map
-//! is made with its size. So no access can fall behind its end. All access is atomic, so no process can
-//! make another's undefined.
+//! The array is in a memfd or in a BPF array map. Each process that inherits or receives the descriptor can
+//! map the same array. Its length never changes: a memfd is sealed before it is mapped, and a map is made
+//! with its size. No access can therefore exceed its end. All accesses are atomic, so no process can cause
+//! undefined behaviour in another.
 
 use std::io;
 use std::mem::{align_of, size_of};
@@ -25,7 +25,7 @@ pub trait Atomic: sealed::Sealed + Sync {}
 impl Atomic for AtomicU32 {}
 impl Atomic for AtomicU64 {}
 
-/// An array of atomics, mapped into every process that opens it. Dereferences to a slice.
+/// An array of atomics, mapped into every process that opens it. It dereferences to a slice.
 #[derive(Debug)]
 pub struct SharedArray<A: Atomic> {
     memory: OwnedFd,
@@ -33,14 +33,14 @@ pub struct SharedArray<A: Atomic> {
     length: usize,
 }
 
-// SAFETY: it gives out nothing but shared references to atomics, which are Sync, and the mapping
-// belongs to the process, not to a thread.
+// SAFETY: the array gives out only shared references to atomics, which are Sync, and the mapping belongs to
+// the process, not to a thread.
 unsafe impl<A: Atomic> Send for SharedArray<A> {}
 // SAFETY: as above.
 unsafe impl<A: Atomic> Sync for SharedArray<A> {}
 
 impl<A: Atomic> SharedArray<A> {
-    /// A new array of so many zeros, at least one.
+    /// A new array of `length` zeros, at least one.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM; EINVAL for a length of 0.
@@ -52,11 +52,11 @@ impl<A: Atomic> SharedArray<A> {
         SharedArray::open(memory)
     }
 
-    /// Maps an array that exists: of another process, or of a BPF program.
+    /// Maps an existing array of another process or of a BPF program.
     ///
     /// # Errors
-    /// EINVAL where the descriptor is neither one of a [`SharedArray`] nor that of a BPF array map that can
-    /// be mapped; ENOMEM.
+    /// EINVAL if the descriptor is neither that of a [`SharedArray`] nor that of a mappable BPF array map;
+    /// ENOMEM.
     pub fn open(memory: OwnedFd) -> io::Result<SharedArray<A>> {
         let bytes = match fcntl_get_seals(&memory) {
             Ok(seals) if seals.contains(SealFlags::SHRINK) => {
@@ -82,8 +82,8 @@ impl<A: Atomic> Deref for SharedArray<A> {
     type Target = [A];
 
     fn deref(&self) -> &[A] {
-        // SAFETY: the mapping is that long, aligned, cannot shrink, and lives as long as `self`; whatever
-        // others write into it is a value of an atomic.
+        // SAFETY: the mapping has this length, is aligned, cannot shrink, and lives as long as `self`. Any
+        // bits that other processes write are a value of an atomic.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.length) }
     }
 }

@@ -1,4 +1,4 @@
-//! Signals as something one thread waits for, never as something that interrupts.
+//! Signals that one thread waits for and that never interrupt another.
 
 use std::io;
 
@@ -6,23 +6,23 @@ use base::Nanos;
 
 use crate::{check, timespec};
 
-/// The signals a server answers.
+/// The signals that a server handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM: stop, finishing what is under way.
+    /// SIGTERM: stop after finishing the work under way.
     Terminate,
     /// SIGINT: the same, from a terminal.
     Interrupt,
-    /// SIGHUP: open log files anew.
+    /// SIGHUP: reopen log files.
     HangUp,
 }
 
-/// Where a signal comes from.
+/// The sender of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The kernel, for the terminal: every process of the foreground group got it.
+    /// The kernel, for the terminal: every process of the foreground group got the signal.
     Terminal,
-    /// A process that sent it, to us by name.
+    /// A process that sent the signal to this process alone.
     Process,
 }
 
@@ -31,8 +31,8 @@ const WAITED_FOR: [(libc::c_int, Signal); 3] =
 
 fn waited_for() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set, sigaddset changes it; both only fail for signals that do
-    // not exist.
+    // SAFETY: sigemptyset initialises the set, sigaddset changes it; both fail only for signals that do not
+    // exist.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for (number, _) in WAITED_FOR {
@@ -42,8 +42,8 @@ fn waited_for() -> libc::sigset_t {
     }
 }
 
-/// Blocks the waited-for signals in this thread and in all that it starts later: to be called before
-/// the first of them. From then on they are seen by [`wait`] only.
+/// Blocks the waited-for signals in this thread and in all threads that it starts later. Call it before
+/// starting the first of them. From then on only [`wait`] sees the signals.
 ///
 /// # Errors
 /// None in practice.
@@ -56,7 +56,7 @@ pub fn block() -> io::Result<()> {
     }
 }
 
-/// Lets the waited-for signals through again, for a child process about to become another program.
+/// Unblocks the waited-for signals in a child process that is about to execute another program.
 ///
 /// # Errors
 /// None in practice.
@@ -69,19 +69,19 @@ pub fn unblock() -> io::Result<()> {
     }
 }
 
-/// Waits for one of the signals, blocked before by [`block`]; `None` when the time is over. `None` as
-/// time-out waits for ever. Blocks.
+/// Waits for one of the signals that [`block`] has blocked. Returns `None` when the timeout passes. A timeout
+/// of `None` waits forever. Blocks.
 ///
 /// # Errors
-/// None in practice: EINTR is waited through.
+/// None in practice: the function waits again after EINTR.
 pub fn wait(timeout: Option<Nanos>) -> io::Result<Option<Signal>> {
     Ok(wait_with_origin(timeout)?.map(|(signal, _)| signal))
 }
 
-/// [`wait`], and who sent it (`si_code`).
+/// Waits as [`wait`] does, and returns the signal's sender too (`si_code`).
 ///
 /// # Errors
-/// As [`wait`].
+/// The errors of [`wait`].
 pub fn wait_with_origin(timeout: Option<Nanos>) -> io::Result<Option<(Signal, Origin)>> {
     let set = waited_for();
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -94,7 +94,7 @@ pub fn wait_with_origin(timeout: Option<Nanos>) -> io::Result<Option<(Signal, Or
         };
         match check(number) {
             Ok(number) => {
-                // SAFETY: zeroed before, and the kernel has filled it in; it is made of integers.
+                // SAFETY: zeroed before, and the kernel has filled it in; it consists of integers.
                 let code = unsafe { info.assume_init() }.si_code;
                 let origin = if code == libc::SI_KERNEL { Origin::Terminal } else { Origin::Process };
                 let known = WAITED_FOR.iter().find(|(known, _)| *known == number);

@@ -1,4 +1,4 @@
-//! Socket options and states that `rustix` does not know.
+//! Socket options and states that `rustix` does not offer.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -12,9 +12,9 @@ use crate::reuseport::{self, Op, attach_filter, statement};
 pub struct AcceptQueue {
     /// Connections established and not yet accepted.
     pub depth: u32,
-    /// The most it holds: the backlog, bounded by `somaxconn`.
+    /// Capacity of the queue: the backlog, bounded by `somaxconn`.
     pub limit: u32,
-    /// Packets and connections this socket has dropped since it was made.
+    /// Packets and connections that this socket has dropped since it was made.
     pub drops: u32,
 }
 
@@ -22,7 +22,7 @@ pub struct AcceptQueue {
 /// a listening socket), drops from SO_MEMINFO.
 ///
 /// # Errors
-/// ENOPROTOOPT where it is not a TCP socket.
+/// ENOPROTOOPT if the socket is not a TCP socket.
 pub fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<AcceptQueue> {
     let info: libc::tcp_info = get(listener, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     // SK_MEMINFO_DROPS is the ninth of nine counters.
@@ -34,45 +34,46 @@ pub fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<AcceptQueue> {
 /// TCP_INFO, which counts the SYN as a byte).
 ///
 /// # Errors
-/// ENOPROTOOPT where it is not a TCP socket.
+/// ENOPROTOOPT if the socket is not a TCP socket.
 pub fn has_data_acknowledged(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let info: libc::tcp_info = get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Ok(info.tcpi_bytes_acked > 1)
 }
 
-/// Lets a later bind to an address choose its port only at connect time, when the whole four-tuple is
-/// known: otherwise 28,000 ports an address are all there are (`IP_BIND_ADDRESS_NO_PORT`).
+/// Delays the choice of the port of a later bind to the connect, when the whole four-tuple is known
+/// (`IP_BIND_ADDRESS_NO_PORT`). Otherwise an address has only 28,000 ports.
 ///
 /// # Errors
-/// ENOPROTOOPT where it is not an IP socket.
+/// ENOPROTOOPT if the socket is not an IP socket.
 pub fn set_bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-/// Has each connection go to the accept queue of the processor that receives it
-/// (`SO_ATTACH_REUSEPORT_CBPF`): among listeners that share an address by SO_REUSEPORT, to the one that began
-/// to listen as the k-th, if `cpus[k]` is that processor. What other processors receive is spread by the
-/// kernel's hash. Any listener of the group will do; later ones join it.
+/// Assigns each connection to the accept queue of the processor that receives it
+/// (`SO_ATTACH_REUSEPORT_CBPF`). The listeners must share an address by SO_REUSEPORT. Connections that
+/// `cpus[k]` receives go to the k-th listener of the group, in the order in which they began to listen. The
+/// kernel's hash spreads the connections of other processors. Any listener of the group may be passed, and
+/// later ones join it.
 ///
 /// # Errors
-/// EINVAL where the socket is not one of such a group, or there are more than 2000 processors; ENOMEM.
+/// EINVAL if the socket is not in such a group, or if there are more than 2000 processors; ENOMEM.
 pub fn steer_by_cpu(listener: BorrowedFd<'_>, cpus: &[usize]) -> io::Result<()> {
     let mut program = vec![Op::LoadCpu];
     for (queue, cpu) in cpus.iter().enumerate() {
         program.extend([Op::SkipUnless(*cpu as u32, 1), Op::Return(queue as u32)]);
     }
-    // A queue that does not exist: the kernel goes on to its hash.
+    // No queue has this index, so the kernel uses its hash.
     program.push(Op::Return(u32::MAX));
     reuseport::attach(listener, &program)
 }
 
-/// Has the kernel drop the SYNs that reach a listener from now on (`SO_ATTACH_FILTER`). Handshakes that have begun go
-/// on, and what is in the accept queue stays there.
+/// Makes the kernel drop all SYNs that reach a listener from now on (`SO_ATTACH_FILTER`). Handshakes under
+/// way continue, and the accept queue keeps its connections.
 ///
 /// # Errors
-/// EPERM where the filter of the socket is locked; ENOMEM.
+/// EPERM if the filter of the socket is locked; ENOMEM.
 pub fn drop_new_connections(listener: BorrowedFd<'_>) -> io::Result<()> {
-    /// Of the TCP header, where the filter of a TCP socket begins to read (RFC 9293, 3.1).
+    /// Offset in the TCP header, where the filter of a TCP socket begins to read (RFC 9293, 3.1).
     const FLAGS_OFFSET: u32 = 13;
     const SYN: u32 = 2;
     let mut filter = [
@@ -84,11 +85,11 @@ pub fn drop_new_connections(listener: BorrowedFd<'_>) -> io::Result<()> {
     attach_filter(listener, libc::SO_ATTACH_FILTER, &mut filter)
 }
 
-/// Has a datagram that is handed over whole cut into datagrams of so many bytes by the kernel, the last of
-/// them shorter: at most 64 of them a call (`UDP_SEGMENT`).
+/// Makes the kernel cut a large datagram into datagrams of `length` bytes, of which the last may be shorter
+/// (`UDP_SEGMENT`). A call can send at most 64 of them.
 ///
 /// # Errors
-/// ENOPROTOOPT where it is not a UDP socket.
+/// ENOPROTOOPT if the socket is not a UDP socket.
 pub fn set_udp_segment(socket: BorrowedFd<'_>, length: u16) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, libc::c_int::from(length))
 }
@@ -105,7 +106,7 @@ fn get<T: Plain>(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) 
     check(unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length)
     })?;
-    // SAFETY: zeroed before, and `Plain` says that whatever the kernel wrote is a value.
+    // SAFETY: zeroed before, and `Plain` guarantees that any bits from the kernel are a value.
     Ok(unsafe { value.assume_init() })
 }
 
@@ -167,7 +168,7 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(!has_data_acknowledged(client.as_fd()).unwrap());
         std::io::Write::write_all(&mut client, b"request").unwrap();
-        // On loopback the acknowledgment may come later than the call returns: the reply brings it for certain.
+        // On loopback the acknowledgment may arrive after the call returns; the reply certainly brings it.
         let (mut server, _) = listener.accept().unwrap();
         let mut byte = [0];
         std::io::Read::read_exact(&mut server, &mut [0; 7]).unwrap();
@@ -176,7 +177,7 @@ mod tests {
         assert!(has_data_acknowledged(client.as_fd()).unwrap());
     }
 
-    /// Two listeners of one address.
+    /// Two listeners that share an address.
     fn group() -> [OwnedFd; 2] {
         use rustix::net::{AddressFamily, SocketType, sockopt};
         let mut address = "127.0.0.1:0".parse::<SocketAddr>().unwrap();
@@ -190,7 +191,8 @@ mod tests {
         })
     }
 
-    /// Connects so often on the first processor that this process may use, and gives what is in each queue.
+    /// Connects `connections` times on the first processor that this process may use, and returns the depth
+    /// of each queue.
     fn depths_after(connections: usize, group: &[OwnedFd; 2]) -> [u32; 2] {
         let address: SocketAddr = rustix::net::getsockname(&group[0]).unwrap().try_into().unwrap();
         let connect = || {

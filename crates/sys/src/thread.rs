@@ -1,5 +1,6 @@
-//! One thread, named to the kernel: who gets a descriptor's signals, who runs first or soon, and whose system call a
-//! test interrupts on purpose, to meet EINTR where it is rare.
+//! A thread, named to the kernel: as the receiver of a descriptor's signals, with a scheduling policy of its
+//! own, and with its system call interrupted on purpose. Tests interrupt threads to provoke EINTR, which is
+//! rare otherwise.
 
 use std::io;
 use std::mem::size_of;
@@ -23,11 +24,11 @@ impl Thread {
         self.0
     }
 
-    /// Ends the blocking call the thread is in, if it is in one, with EINTR (`tgkill`, SIGURG, which is
-    /// ignored until [`interruptible`] was called).
+    /// Ends the thread's blocking call, if there is one, with EINTR (`tgkill` with SIGURG). SIGURG is ignored
+    /// until [`interruptible`] was called.
     ///
     /// # Errors
-    /// ESRCH: the thread has ended.
+    /// ESRCH if the thread has ended.
     pub fn interrupt(self) -> io::Result<()> {
         // SAFETY: takes no pointer.
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, libc::SIGURG) };
@@ -35,12 +36,13 @@ impl Thread {
     }
 }
 
-/// Gives the calling thread, and the processes that it starts, turns of this length on the processor: from 0.1 to 100 ms,
-/// or 0 for the kernel's own choice (`sched_setattr`, the `sched_runtime` of SCHED_OTHER). A thread that mostly sleeps and has short turns runs soon after it wakes, even beside
-/// hundreds of busy threads. It gets no more time in all. Kernels before 6.12 ignore it.
+/// Sets the length of the calling thread's turns on the processor, and those of processes that it starts: 0.1
+/// to 100 ms, or 0 for the kernel's choice (`sched_setattr`, the `sched_runtime` of SCHED_OTHER). A thread
+/// that mostly sleeps and has short turns runs soon after it wakes, even beside hundreds of busy threads. It
+/// gets no more time in all. Kernels before 6.12 ignore the length.
 ///
 /// # Errors
-/// ENOSYS or EPERM where a sandbox forbids the call.
+/// ENOSYS or EPERM if a sandbox forbids the call.
 pub fn set_slice(slice: Nanos) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -53,14 +55,16 @@ pub fn set_slice(slice: Nanos) -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the kernel reads the attributes behind the pointer, of the size they say, which live through the call.
+    // SAFETY: the kernel reads the attributes behind the pointer, of the size they state, which live through
+    // the call.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     check(set as libc::c_int).map(drop)
 }
 
-/// Has the calling thread run whenever it can, before every thread that is not real-time and before those of a
-/// program that is (`sched_setscheduler`, SCHED_FIFO). What it starts later is not. The kernel leaves the others a
-/// twentieth of the time (`kernel.sched_rt_runtime_us`).
+/// Runs the calling thread whenever it is ready, before every thread that is not real-time
+/// (`sched_setscheduler`, SCHED_FIFO). It also runs before the threads of a program started as real-time. The
+/// threads and processes that it starts later are not real-time. The kernel leaves other threads a twentieth
+/// of the time (`kernel.sched_rt_runtime_us`).
 ///
 /// # Errors
 /// EPERM without CAP_SYS_NICE and RLIMIT_RTPRIO.
@@ -68,14 +72,15 @@ pub fn set_real_time() -> io::Result<()> {
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 2)
 }
 
-/// Has what the calling thread will start and execute run before every thread that is not real-time; threads of
-/// that kind take turns (SCHED_RR). Where it is not allowed, nothing changes. Safe between fork and exec.
+/// Runs the calling thread and the program that it will execute before every thread that is not real-time.
+/// Real-time threads of this kind take turns (SCHED_RR). Without the permission nothing changes. Safe between
+/// fork and exec.
 pub(crate) fn set_real_time_with_children() {
     let _ = schedule(libc::SCHED_RR, 1);
 }
 
 fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
-    // SAFETY: an all-zero sched_param is valid: it is made of integers.
+    // SAFETY: an all-zero sched_param is valid, because it consists of integers.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = priority;
     // SAFETY: `parameters` lives through the call.
@@ -84,8 +89,8 @@ fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
-/// Makes [`Thread::interrupt`] work in the whole process: installs a handler of SIGURG that does nothing
-/// and does not let system calls restart (`sigaction`).
+/// Makes [`Thread::interrupt`] work in the whole process: installs a handler of SIGURG that does nothing and
+/// does not restart system calls (`sigaction`).
 ///
 /// # Errors
 /// None in practice.

@@ -1,13 +1,13 @@
-//! TUN devices: network links whose other end is a descriptor of ours (the kernel's
+//! TUN devices: network links whose other end is a descriptor of this process (the kernel's
 //! Documentation/networking/tuntap.rst).
 //!
-//! A read takes the packet that the kernel would have sent, a write has the kernel receive one: one packet a
-//! call, whole, beginning with its IP header. The device is not persistent: it vanishes with its descriptor,
-//! however this process ends.
+//! A read takes a packet that the kernel would have sent, and a write makes the kernel receive one. Each call
+//! moves one whole packet, which begins with its IP header. The device is not persistent: it vanishes with
+//! its descriptor, however this process ends.
 //!
-//! An *offloading* device behaves like a network card with checksum and segmentation offload. In front of
-//! each packet stands a header of [`OFFLOAD_HEADER`] bytes (`struct virtio_net_hdr`). The kernel then leaves
-//! checksums undone, as it does for such a card, and hands over TCP segments of up to 64 KiB.
+//! An *offloading* device behaves like a network card with checksum and segmentation offload. A header of
+//! [`OFFLOAD_HEADER`] bytes precedes each packet (`struct virtio_net_hdr`). The kernel then leaves checksums
+//! incomplete, as it does for such a card, and hands over TCP segments of up to 64 KiB.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,30 +16,30 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::check;
 
-/// Where TUN devices come from.
+/// The device file that makes TUN devices.
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// The header in front of each packet of an offloading device.
+/// Length of the header before each packet of an offloading device, in bytes.
 pub const OFFLOAD_HEADER: usize = 10;
 
 // From <linux/virtio_net.h>; libc has none of them.
 const CHECKSUM_MISSING: u8 = 1;
 const CHECKSUM_VALID: u8 = 2;
 
-/// The offload header of a packet whose checksum is to be completed: from `start` on to the end, put `offset`
-/// bytes behind `start`.
+/// The offload header of a packet whose checksum the receiver must complete. The checksum covers the bytes
+/// from `start` to the end and stands `offset` bytes after `start`.
 pub fn checksum_missing(start: u16, offset: u16) -> [u8; OFFLOAD_HEADER] {
     let ([a, b], [c, d]) = (start.to_ne_bytes(), offset.to_ne_bytes());
     [CHECKSUM_MISSING, 0, 0, 0, 0, 0, a, b, c, d]
 }
 
-/// Whether the checksum of a packet that was read needs no look: this machine made the packet, or has
-/// verified it.
+/// Returns true if the checksum of a packet from the device needs no check, because this machine made the
+/// packet or has verified it.
 pub fn checksum_is_known(header: &[u8; OFFLOAD_HEADER]) -> bool {
     header[0] & (CHECKSUM_MISSING | CHECKSUM_VALID) != 0
 }
 
-/// One end of a link; the kernel has the other.
+/// One end of a link, whose other end the kernel has.
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
@@ -50,17 +50,17 @@ impl Tun {
     /// down and has no address. Neither reading nor writing blocks.
     ///
     /// # Errors
-    /// `NotFound` or ENODEV from a kernel without TUN; `PermissionDenied` without CAP_NET_ADMIN; EBUSY
-    /// when there is a link of that name; EINVAL for a name that is too long.
+    /// `NotFound` or ENODEV from a kernel without TUN; `PermissionDenied` without CAP_NET_ADMIN; EBUSY if
+    /// there is a link of that name; EINVAL for a name that is too long.
     pub fn create(name: &str) -> io::Result<Tun> {
         Ok(open(name, 0)?.0)
     }
 
-    /// Makes an offloading device, otherwise as [`create`](Self::create) does, and returns its name: a `%d`
-    /// in the one asked for becomes the lowest number that is free.
+    /// Makes an offloading device, otherwise as [`create`](Self::create) does, and returns its name. A `%d`
+    /// in `name` becomes the lowest free number.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// The errors of [`create`](Self::create).
     pub fn create_offloading(name: &str) -> io::Result<(Tun, String)> {
         let (tun, name) = open(name, libc::IFF_VNET_HDR)?;
         let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
@@ -71,18 +71,19 @@ impl Tun {
         Ok((tun, name))
     }
 
-    /// Takes the next packet into `buffer`; what does not fit is cut off.
+    /// Takes the next packet into `buffer` and cuts it to the buffer's length.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; EIO while the device is down.
+    /// `WouldBlock` if there is no packet; EIO while the device is down.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer))?)
     }
 
-    /// Has the kernel receive a packet, which is done when this returns, or handed to another processor.
+    /// Makes the kernel receive a packet. When the call returns, the kernel has received it or handed it to
+    /// another processor.
     ///
     /// # Errors
-    /// EINVAL for what is no IP packet; EIO while the device is down; `WouldBlock` and ENOBUFS for want
+    /// EINVAL if the bytes are no IP packet; EIO while the device is down; `WouldBlock` and ENOBUFS for want
     /// of memory.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::retry_on_intr(|| rustix::io::write(&self.fd, packet))?;
@@ -90,14 +91,14 @@ impl Tun {
     }
 }
 
-/// A device with these flags, and its name.
+/// Makes a device with these flags and returns its name.
 fn open(name: &str, flags: libc::c_int) -> io::Result<(Tun, String)> {
     let named = |error: io::Error| {
         io::Error::new(error.kind(), format!("make the TUN device {name} with {CLONE_DEVICE}: {error}"))
     };
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE);
     let fd = OwnedFd::from(file.map_err(named)?);
-    // SAFETY: an ifreq is integers, bytes and pointers that are not followed here: zero is a value.
+    // SAFETY: an ifreq consists of integers, bytes and pointers that are not followed here: zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(named(io::Error::from_raw_os_error(libc::EINVAL)));
@@ -105,7 +106,8 @@ fn open(name: &str, flags: libc::c_int) -> io::Result<(Tun, String)> {
     for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *place = byte as libc::c_char;
     }
-    // Without the four bytes of packet information that come first otherwise: an IP header says as much.
+    // The flag omits the four bytes of packet information that would come first: the IP header has the same
+    // information.
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | flags) as libc::c_short;
     // SAFETY: the kernel reads and writes one ifreq behind the pointer, which lives through the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &mut request) }).map_err(named)?;
@@ -129,7 +131,7 @@ mod tests {
 
     const MTU: u32 = 1400;
 
-    /// A TUN device that is up in a namespace of its own, or the printed reason why there is none.
+    /// A TUN device that is up in a namespace of its own. Prints the reason if there is none.
     fn link() -> Option<(NetworkNamespace, Tun)> {
         let namespace = NetworkNamespace::create()
             .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
@@ -156,7 +158,8 @@ mod tests {
         let length = tun.read(&mut buffer).unwrap();
         let packet = &mut buffer[..length];
         assert_eq!(&packet[28..], b"out");
-        // Back where it came from: addresses and ports change places, which leaves both checksums right.
+        // Addresses and ports change places, which returns the packet to its sender and leaves both checksums
+        // right.
         packet[12..20].rotate_left(4);
         packet[20..24].rotate_left(2);
         tun.write(packet).unwrap();
@@ -171,7 +174,7 @@ mod tests {
         let Some((namespace, _tun)) = link() else { return };
         let socket = namespace.enter(|| UdpSocket::bind("10.77.0.2:0")).unwrap().unwrap();
         for _ in 0..10 {
-            // Where the device's queue is full the kernel may tell the sender.
+            // If the device's queue is full, the kernel may report an error to the sender.
             let _ = socket.send_to(b"out", "10.77.0.1:900");
         }
         let mut route = namespace.enter(Route::open).unwrap().unwrap();

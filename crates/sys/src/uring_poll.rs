@@ -1,6 +1,6 @@
-//! Poll requests on an io_uring: readiness reported as completions. Submitting and waiting are one call.
+//! Poll requests on an io_uring: readiness reported as completions. One call submits requests and waits.
 //!
-//! No memory is lent to the kernel but the rings, which the ring's owner keeps.
+//! The kernel gets no memory but the rings, which the ring's owner keeps.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,34 +9,34 @@ use base::Nanos;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-/// Requests that are collected before they must be submitted.
+/// Maximum requests collected before a submission.
 const SUBMISSIONS: u32 = 256;
-/// Completions the ring holds; the kernel keeps more for itself until there is room.
+/// Capacity of the ring in completions. The kernel keeps further ones until there is room.
 const COMPLETIONS: u32 = 4096;
-/// The completion of a removal, which nobody waits for.
+/// The completion of a removal, which the ring ignores.
 const REMOVAL: u64 = u64::MAX;
 
-/// A ring used for poll requests only, by the thread that made it.
+/// A ring for poll requests only, used by the thread that made it.
 pub struct PollRing {
     ring: IoUring,
     /// Removals have been collected since the last call.
     removals: bool,
 }
 
-/// What a poll request reports.
+/// The report of a poll request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// The name the request was given.
+    /// The name given to the request.
     pub data: u64,
-    /// [`crate::poll::bits`], or the error number: ECANCELED where the request was removed.
+    /// [`crate::poll::bits`], or the error number: ECANCELED if the request was removed.
     pub outcome: Result<i16, i32>,
-    /// The request goes on, and will report again.
+    /// The request stays active and will report again.
     pub more: bool,
 }
 
 impl PollRing {
-    /// A ring whose work is done only when its thread waits (`io_uring_setup`, SINGLE_ISSUER and
-    /// DEFER_TASKRUN: Linux 6.1), and that says when there is some.
+    /// A ring whose work is done only when its thread waits, and that reports pending work (`io_uring_setup`,
+    /// SINGLE_ISSUER and DEFER_TASKRUN: Linux 6.1).
     ///
     /// # Errors
     /// ENOSYS, EPERM (`kernel.io_uring_disabled`), EINVAL (an older kernel), EMFILE, ENFILE, ENOMEM.
@@ -47,24 +47,24 @@ impl PollRing {
         Ok(PollRing { ring, removals: false })
     }
 
-    /// Asks for a report each time one of the bits becomes true, and at once if one is, under a name that
-    /// is in use for no other request and not the largest number.
+    /// Requests a report each time one of the bits becomes true, and at once if one is true. No other active
+    /// request may have the name `data`, and it must not be the largest number.
     ///
     /// # Errors
-    /// As [`submit_and_wait`](Self::submit_and_wait), where there was no room to collect the request.
+    /// The errors of [`submit_and_wait`](Self::submit_and_wait), if there was no room to collect the request.
     pub fn add(&mut self, fd: RawFd, bits: i16, data: u64) -> io::Result<()> {
         let bits = u32::from(bits as u16);
         self.push(&opcode::PollAdd::new(Fd(fd), bits).multi(true).build().user_data(data))
     }
 
-    /// Ends a request, with the next call that submits.
+    /// Ends a request with the next call that submits.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
+    /// The errors of [`add`](Self::add).
     pub fn remove(&mut self, data: u64) -> io::Result<()> {
         let quiet = squeue::Flags::SKIP_SUCCESS;
         self.removals = true;
-        // Not POLL_REMOVE: it gives up (EALREADY) where a report of the request is just being made.
+        // POLL_REMOVE would give up (EALREADY) if a report of the request is just being made.
         self.push(&opcode::AsyncCancel::new(data).build().user_data(REMOVAL).flags(quiet))
     }
 
@@ -78,15 +78,15 @@ impl PollRing {
         }
     }
 
-    /// Submits what was collected and waits for a completion (`io_uring_enter`). `None` waits for ever.
+    /// Submits the collected requests and waits for a completion (`io_uring_enter`). `None` waits forever.
     ///
     /// # Errors
     /// EINTR, ENOMEM.
     pub fn submit_and_wait(&mut self, timeout: Option<Nanos>) -> io::Result<()> {
         let immediate = timeout == Some(Nanos::ZERO);
         if std::mem::take(&mut self.removals) || immediate {
-            // The file of a removed request is put down when this thread returns from the kernel: before
-            // it sleeps there, or a closed connection would not end until something else happens.
+            // The file of a removed request is released when this thread returns from the kernel. That must
+            // happen before the thread sleeps, or a closed connection would not end until another event.
             self.submit_only()?;
             if immediate || !self.ring.completion().is_empty() {
                 return Ok(());
@@ -99,14 +99,14 @@ impl PollRing {
         unless_over(entered)
     }
 
-    /// Submits what was collected and does the work that waits for it, without sleeping.
+    /// Submits the collected requests and does the pending work, without sleeping.
     fn submit_only(&mut self) -> io::Result<()> {
         unless_over(self.ring.submit())?;
-        // The submission may leave work to be done by another call, and says so in the ring.
+        // The submission may leave work for another call, and the ring reports that.
         if self.ring.submission().taskrun() { unless_over(self.ring.submit()) } else { Ok(()) }
     }
 
-    /// Takes the completions that have come.
+    /// Takes the completions that have arrived.
     pub fn completed(&mut self) -> impl Iterator<Item = Completed> {
         self.ring.completion().filter(|entry| entry.user_data() != REMOVAL).map(|entry| Completed {
             data: entry.user_data(),
@@ -116,7 +116,8 @@ impl PollRing {
     }
 }
 
-/// The time is over, or completions must be taken before more can be submitted: ordinary ends of a call.
+/// Treats two errors as ordinary ends of a call: the timeout has passed, or completions must be taken before
+/// more requests can be submitted.
 fn unless_over(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Ok(_) => Ok(()),

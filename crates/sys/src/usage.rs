@@ -1,20 +1,20 @@
-//! What the kernel counts for a thread or a process (`getrusage`).
+//! The kernel's counters of a thread or a process (`getrusage`).
 
 use std::mem::MaybeUninit;
 
 use crate::check;
 
-/// Whose counts.
+/// The owner of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// This thread's.
+    /// The calling thread.
     Thread,
-    /// This process's: all its threads, living and dead.
+    /// This process: all its threads, living and dead.
     Process,
 }
 
-/// How often it went to sleep by itself (`ru_nvcsw`). A thread that sleeps again after each wake-up, even
-/// inside the kernel, counts its wake-ups this way.
+/// Number of voluntary sleeps (`ru_nvcsw`). For a thread that sleeps again after each wake-up, even inside
+/// the kernel, this counts its wake-ups.
 pub fn voluntary_switches(whose: Whose) -> u64 {
     let whose = match whose {
         Whose::Thread => libc::RUSAGE_THREAD,

@@ -1,4 +1,4 @@
-//! The links of a network namespace, and the addresses they have.
+//! The links of a network namespace, and their addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,11 +14,11 @@ const ARPHRD_LOOPBACK: u16 = 772;
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// The link's number in its namespace.
     pub index: u32,
-    /// Its name.
+    /// The link's name.
     pub name: String,
-    /// Whether its packets begin with an Ethernet header; those of a TUN device do not.
+    /// True if the link's packets begin with an Ethernet header; those of a TUN device do not.
     pub ethernet: bool,
 }
 
@@ -35,7 +35,7 @@ impl Route {
     /// The links of the namespace, up or down.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// The errors of the socket.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP);
         request.put_link(0, 0, 0);
@@ -57,15 +57,15 @@ impl Route {
     /// The addresses of all links of the namespace, of both families.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// The errors of the socket.
     pub fn addresses(&mut self) -> io::Result<Vec<LinkAddress>> {
         let mut request = Request::new(libc::RTM_GETADDR, libc::NLM_F_DUMP);
         request.put(&[0; ADDRESS_LENGTH]);
         let mut addresses = Vec::new();
         self.socket.ask("list the addresses", request, |payload| {
             let attributes = payload.get(ADDRESS_LENGTH..).ok_or_else(too_short)?;
-            // IFA_ADDRESS is the peer's where the link goes from point to point, and IFA_LOCAL ours; IPv6 has
-            // IFA_ADDRESS alone on other links.
+            // On a point-to-point link IFA_LOCAL is the link's own address and IFA_ADDRESS the peer's. On
+            // other links IPv6 has IFA_ADDRESS alone.
             let value = match find_attribute(attributes, libc::IFA_LOCAL)? {
                 Some(local) => Some(local),
                 None => find_attribute(attributes, libc::IFA_ADDRESS)?,
@@ -79,7 +79,7 @@ impl Route {
     }
 }
 
-/// An address of either family, by its length.
+/// An address of either family, recognised by its length.
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(bytes).map(|octets| Ipv4Addr::from(octets).into());
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|octets| Ipv6Addr::from(octets).into())).ok()

@@ -8,27 +8,27 @@ use super::{LINK_LENGTH, Request, Route, find_attribute, too_short, u32_at};
 /// `struct rtmsg`.
 const ROUTE_LENGTH: usize = 12;
 
-/// The next step of packets to an address.
+/// The next hop of packets to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// The address is one of this namespace.
+    /// The address belongs to this namespace.
     pub is_local: bool,
-    /// The link they leave by.
+    /// The link that the packets leave by.
     pub link: u32,
-    /// The router they go to, where the address is not on that link itself.
+    /// The router that gets the packets, if the address is not on the link itself.
     pub gateway: Option<IpAddr>,
 }
 
 /// A network device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its number.
+    /// The device's number.
     pub index: u32,
-    /// Its hardware address; `None` where it has none of six bytes.
+    /// The device's hardware address; `None` if it does not have six bytes.
     pub address: Option<[u8; 6]>,
-    /// Its longest packet in bytes.
+    /// The device's longest packet in bytes.
     pub mtu: u32,
-    /// The number of its receive queues.
+    /// Number of the device's receive queues.
     pub receive_queues: u32,
 }
 
@@ -53,7 +53,7 @@ fn address(octets: &[u8]) -> io::Result<IpAddr> {
 }
 
 impl Request {
-    /// `struct rtmsg` with the main table, then the destination.
+    /// Appends a `struct rtmsg` for the main table, then the destination.
     fn put_route(&mut self, network: IpAddr, prefix_length: u8, scope: u8, kind: u8) {
         self.put(&[family(network), prefix_length, 0, 0]);
         self.put(&[libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, scope, kind]);
@@ -63,12 +63,11 @@ impl Request {
 }
 
 impl Route {
-    /// Sends packets for a network out by a link: to the addresses themselves, or all to a router on that
-    /// link.
+    /// Routes packets for a network to a link: directly to their addresses, or all to a router on that link.
     ///
     /// # Errors
-    /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` when there is a route to it; ENETDOWN while
-    /// the link is down; ENETUNREACH for a router that is not on the link.
+    /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` if there is a route to the network; ENETDOWN
+    /// while the link is down; ENETUNREACH for a router that is not on the link.
     pub fn add_route(
         &mut self,
         network: IpAddr,
@@ -91,7 +90,7 @@ impl Route {
     /// Looks up the route to an address.
     ///
     /// # Errors
-    /// `ENETUNREACH` where there is no route.
+    /// `ENETUNREACH` if there is no route.
     pub fn destination(&mut self, target: IpAddr) -> io::Result<Destination> {
         let mut request = Request::new(libc::RTM_GETROUTE, libc::NLM_F_ACK);
         let length = if target.is_ipv4() { 32 } else { 128 };
@@ -110,8 +109,8 @@ impl Route {
         found.ok_or_else(too_short)
     }
 
-    /// Every network that has a route, with the length of its prefix: those of all tables, of the family of
-    /// `like`. Default routes have length 0.
+    /// All networks with a route in any table, with the lengths of their prefixes. The networks have the
+    /// family of `like`. Default routes have length 0.
     ///
     /// # Errors
     /// None in practice.
@@ -133,7 +132,7 @@ impl Route {
     /// Looks up a device by its name.
     ///
     /// # Errors
-    /// `ENODEV` when there is none of that name.
+    /// `ENODEV` if there is no device of that name.
     pub fn device(&mut self, name: &str) -> io::Result<Device> {
         let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK);
         request.put_link(0, 0, 0);

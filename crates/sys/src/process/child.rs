@@ -1,4 +1,4 @@
-//! A child that runs: waiting for it with a deadline, reading what it writes, ending it, and what it cost.
+//! A running child: waiting for it with a deadline, reading its output, ending it, and its costs.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,23 +11,23 @@ use rustix::process::{Pid, Signal, pidfd_send_signal};
 
 use crate::{check, timespec};
 
-/// How a process ended and what it cost.
+/// The end of a process and its costs.
 #[derive(Clone, Copy, Debug)]
 pub struct Exit {
-    /// Its exit code or the signal that ended it.
+    /// The exit code, or the signal that ended the process.
     pub status: ExitStatus,
-    /// CPU time, user and system, its own and that of children it waited for.
+    /// CPU time, user and system, of the process and of the children that it waited for.
     pub cpu_time: Nanos,
 }
 
-/// What a process wrote, and how it ended.
+/// The output of a process, and its end.
 #[derive(Debug)]
 pub struct Output {
-    /// Its standard output.
+    /// The process's standard output.
     pub stdout: Vec<u8>,
-    /// Its standard error.
+    /// The process's standard error.
     pub stderr: Vec<u8>,
-    /// Its end.
+    /// The process's end.
     pub exit: Exit,
 }
 
@@ -36,28 +36,29 @@ pub struct Output {
 pub struct Child {
     pub(super) pid: Pid,
     pub(super) pidfd: OwnedFd,
-    /// The reading end of its standard output, until taken.
+    /// The reading end of the child's standard output, until taken.
     pub stdout: Option<ChildStdout>,
-    /// The reading end of its standard error, until taken.
+    /// The reading end of the child's standard error, until taken.
     pub stderr: Option<ChildStderr>,
     pub(super) exit: Option<Exit>,
 }
 
 impl Child {
-    /// Its process number.
+    /// The child's process number.
     pub fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get() as u32
     }
 
-    /// Readable when it has ended.
+    /// A descriptor that is readable once the child has ended.
     pub fn end(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Waits for its end, at most so long. Blocks. Asking again after the end gives the same answer.
+    /// Waits for the child's end, for at most `timeout`. Blocks. After the end, every call returns the same
+    /// result.
     ///
     /// # Errors
-    /// Those of poll(2) and wait4(2), none of which an intact child causes.
+    /// The errors of poll(2) and wait4(2); an intact child causes none of them.
     pub fn wait(&mut self, timeout: Nanos) -> io::Result<Option<Exit>> {
         if self.exit.is_none() && wait_readable(&[self.pidfd.as_fd()], timeout)? {
             self.exit = Some(reap(self.pid)?);
@@ -65,18 +66,18 @@ impl Child {
         Ok(self.exit)
     }
 
-    /// Asks it to end (SIGTERM), and does not wait for it.
+    /// Asks the child to end (SIGTERM), and does not wait for it.
     ///
     /// # Errors
-    /// Those of pidfd_send_signal(2), but not that it has ended already.
+    /// The errors of pidfd_send_signal(2). A child that has ended already is no error.
     pub fn ask_to_end(&self) -> io::Result<()> {
         self.signal(Signal::TERM)
     }
 
-    /// Asks it to end (SIGTERM), and makes it end (SIGKILL) when it has not within `patience`. Blocks.
+    /// Asks the child to end (SIGTERM), and kills it (SIGKILL) if it has not ended within `patience`. Blocks.
     ///
     /// # Errors
-    /// Those of [`Child::wait`].
+    /// The errors of [`Child::wait`].
     pub fn terminate(&mut self, patience: Nanos) -> io::Result<Exit> {
         self.signal(Signal::TERM)?;
         if let Some(exit) = self.wait(patience)? {
@@ -90,7 +91,7 @@ impl Child {
         }
     }
 
-    /// Makes it end at once (SIGKILL). It is still to be waited for.
+    /// Kills the child at once (SIGKILL). The caller still has to wait for it.
     ///
     /// # Errors
     /// None in practice.
@@ -98,11 +99,11 @@ impl Child {
         self.signal(Signal::KILL)
     }
 
-    /// Reads all it writes until it ends. Calls `meanwhile` about every `tick`, and ends the child when
-    /// that returns false. Blocks.
+    /// Reads the child's output until it ends. Calls `meanwhile` about every `tick`, and ends the child when
+    /// `meanwhile` returns false. Blocks.
     ///
     /// # Errors
-    /// Those of reading a pipe and of [`Child::wait`].
+    /// The errors of reading a pipe and of [`Child::wait`].
     pub fn output(mut self, tick: Nanos, mut meanwhile: impl FnMut() -> bool) -> io::Result<Output> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         while self.stdout.is_some() || self.stderr.is_some() {
@@ -128,13 +129,13 @@ impl Child {
         }
     }
 
-    /// Sends it a signal; nothing happens where it has ended.
+    /// Sends the child a signal. Does nothing if the child has ended.
     ///
     /// # Errors
-    /// EPERM where it has become another user's.
+    /// EPERM if the child has changed to another user.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         match pidfd_send_signal(&self.pidfd, signal) {
-            // It has ended already, which is what a signal of ours is for.
+            // The child has ended already, which is the purpose of our signals.
             Err(rustix::io::Errno::SRCH) => Ok(()),
             other => Ok(other?),
         }
@@ -144,14 +145,14 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.exit.is_none() {
-            // Both can only fail when it has ended and been reaped, and then there is nothing to do.
+            // Both calls fail only if the child has ended and been reaped. Then nothing is left to do.
             let _ = self.signal(Signal::KILL);
             let _ = reap(self.pid);
         }
     }
 }
 
-/// Waits until one of the descriptors is readable or at its end, at most so long.
+/// Waits for at most `timeout` until one of the descriptors is readable or at its end.
 fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -164,7 +165,7 @@ fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<bool> {
     }
 }
 
-/// Reads what a pipe holds now; at its end it becomes `None`.
+/// Reads the bytes in a pipe. At the pipe's end, `pipe` becomes `None`.
 fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Result<()> {
     let Some(open) = pipe else { return Ok(()) };
     if !wait_readable(&[open.as_fd()], Nanos::ZERO)? {
@@ -178,10 +179,10 @@ fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Kills what else is in a child's process group, waits for its end and takes its costs.
+/// Kills the other processes of a child's group, waits for the child's end and takes its costs.
 fn reap(pid: Pid) -> io::Result<Exit> {
-    // Until it is reaped, nobody else can have its number, as process or as group. It fails where the
-    // group is empty but for the child, which has ended.
+    // Until the child is reaped, no other process or group can have its number. The call fails if the group
+    // has only the child, which has ended.
     let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -195,7 +196,7 @@ fn reap(pid: Pid) -> io::Result<Exit> {
             Err(error) => return Err(error),
         }
     }
-    // SAFETY: rusage is made of integers, for which zero is a value, and wait4 has filled it in.
+    // SAFETY: rusage consists of integers, for which zero is a value, and wait4 has filled it in.
     let usage = unsafe { usage.assume_init() };
     let time =
         |value: libc::timeval| Nanos(value.tv_sec as u64 * 1_000_000_000 + value.tv_usec as u64 * 1_000);
