@@ -1,7 +1,7 @@
 //! Time as a value that is handed in.
 //!
-//! Everything that measures or waits takes a [`Clock`], so that a test can drive days of deadlines in
-//! a millisecond. This module alone reads the machine's clock.
+//! Code that measures or waits takes a [`Clock`], so that a test can drive days of deadlines in a
+//! millisecond. Only this module reads the machine's clock.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use nix::time::ClockId;
 
 use crate::units::Nanos;
 
-/// Seconds since 1970-01-01 00:00 UTC: what a `Date` field and a log line need, never a duration.
+/// Seconds since 1970-01-01 00:00 UTC, for a `Date` field or a log line. Never use it for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WallTime {
     /// Whole seconds since the epoch.
@@ -19,7 +19,7 @@ pub struct WallTime {
 }
 
 impl WallTime {
-    /// The same instant as the standard library's type.
+    /// The same instant in the standard library's type.
     pub fn system_time(self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.seconds)
     }
@@ -38,7 +38,7 @@ pub trait Clock {
 pub struct RealClock;
 
 impl RealClock {
-    /// The clock.
+    /// A handle to the clock.
     pub fn new() -> RealClock {
         RealClock
     }
@@ -57,7 +57,7 @@ impl Clock for RealClock {
     }
 }
 
-/// A clock that moves only when told; clones share the same time.
+/// A clock that moves only in [`advance`](Self::advance). Clones share the same time.
 #[derive(Clone, Debug)]
 pub struct SimulatedClock {
     now: Rc<Cell<Nanos>>,

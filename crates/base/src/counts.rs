@@ -1,8 +1,8 @@
 //! Totals with names: one definition gives the fields, their names in reports, and their sum.
 
-/// Defines a struct of `u64` totals that only grow, with `named`, which lists them in a fixed order,
-/// `values_mut`, which gives them to be set, `add`, which adds another's, and `MEANINGS`, which describes them by their
-/// doc comments.
+/// Defines a struct of `u64` totals that only grow. `named` lists the totals in a fixed order, `values_mut`
+/// makes them writable, and `add` adds another struct's. `MEANINGS` describes the totals by their doc
+/// comments.
 ///
 /// ```
 /// base::counts! {
@@ -31,7 +31,7 @@ macro_rules! counts {
         }
 
         impl $type {
-            /// Every total's name and its description, each line of which begins with a space.
+            /// Every total's name and its description. Each line of a description begins with a space.
             pub const MEANINGS: &[(&'static str, &'static str)] = &[$((stringify!($name), concat!($($doc),+))),*];
 
             /// Every total with its name, in a fixed order.
@@ -39,12 +39,12 @@ macro_rules! counts {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
 
-            /// Every total, in the same order, to be set.
+            /// Every total, in the same order, writable.
             pub fn values_mut(&mut self) -> impl IntoIterator<Item = &mut u64> {
                 [$(&mut self.$name),*]
             }
 
-            /// Adds another's totals.
+            /// Adds the totals of another struct.
             pub fn add(&mut self, other: &$type) {
                 $(self.$name += other.$name;)*
             }

@@ -1,10 +1,10 @@
-//! What every other crate stands on: units with names, clocks that can be simulated, a slab whose
-//! keys know their generation, and randomness with a seed.
+//! The foundation of every other crate: units with names, clocks that can be simulated, a slab whose keys
+//! have a generation, and randomness with a seed.
 //!
 //! Owns no I/O but reading the clock, and knows nothing of networks.
 //!
-//! The modules: `units` has rates, sizes and durations; `clock` has time as a value, `rng` seeded randomness, `slab`
-//! keys with generations, and `counts` totals with names.
+//! The modules: `units` has rates, sizes and durations; `clock` has time as a value; `rng` has seeded
+//! randomness; `slab` has keys with generations; `counts` has totals with names.
 #![forbid(unsafe_code)]
 
 pub mod clock;

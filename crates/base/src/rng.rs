@@ -1,7 +1,7 @@
 //! Randomness with a seed: the same seed gives the same run, on every machine and in every version.
 //!
-//! Parts of one run draw from streams of their own, derived by name, so that adding a draw in one part
-//! does not change what another part sees.
+//! Each part of a run draws from its own stream, derived by name. Adding a draw in one part therefore does
+//! not change the numbers of another.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use std::str::FromStr;
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::SeedableRng;
 
-/// The generator used everywhere: fast, reproducible, and of known quality.
+/// The only generator of this project: fast, reproducible, and of known quality.
 pub type Rng = ChaCha8Rng;
 
-/// The number a run can be repeated with.
+/// The number that makes a run repeatable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Seed(pub u64);

@@ -1,17 +1,17 @@
 //! A slab whose keys carry a generation.
 //!
-//! A descriptor number, and so a place in a table, is used again at once after a close, while events of
-//! the old life may still be on their way. A [`Key`] names one life: looking up a key of a past life
-//! gives nothing, and the caller counts a stale event instead of serving the wrong connection.
+//! The kernel reuses a descriptor number at once after a close, and a table reuses its place. Events of the
+//! old life may then still be under way. A [`Key`] names one life. Looking up a key of a past life returns
+//! `None`, and the caller counts a stale event instead of serving the wrong connection.
 //!
-//! Invariant: a place's generation is odd while it is occupied, even while it is free, and only grows.
+//! Invariant: a place's generation is odd while the place is occupied, even while it is free, and only grows.
 
-/// Names one value in one life of its place.
+/// Names a value by its place and the life of that place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The place in the table.
+    /// The index of the place in the table.
     pub index: u32,
-    /// Which life of that place.
+    /// The number of the place's life.
     pub generation: u32,
 }
 
@@ -21,7 +21,7 @@ struct Place<T> {
     value: Option<T>,
 }
 
-/// Values by [`Key`], with constant-time insertion, look-up and removal. Freed places are used again,
+/// Values by [`Key`], with constant-time insertion, look-up and removal. The slab reuses freed places, the
 /// latest first, so that a busy server touches little memory.
 #[derive(Debug)]
 pub struct Slab<T> {
@@ -41,17 +41,17 @@ impl<T> Slab<T> {
         Slab::default()
     }
 
-    /// How many values it holds.
+    /// Number of values in the slab.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Whether it holds none.
+    /// True if the slab is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The key that the next insertion will give.
+    /// The key that the next insertion will return.
     pub fn next_key(&self) -> Key {
         match self.free.last() {
             Some(index) => {
@@ -62,12 +62,12 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Stores a value under a key never given before.
+    /// Stores a value under a key that was never returned before.
     pub fn insert(&mut self, value: T) -> Key {
         self.insert_with(|_| value)
     }
 
-    /// Stores the value made from its own key.
+    /// Stores the value that `make` returns for its own key.
     pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -90,13 +90,13 @@ impl<T> Slab<T> {
         if place.generation == key.generation { place.value.as_ref() } else { None }
     }
 
-    /// The value of a living key, to change.
+    /// The value of a living key, mutable.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation == key.generation { place.value.as_mut() } else { None }
     }
 
-    /// Takes the value out; its key is dead from here on.
+    /// Removes a value. Its key is dead from then on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation != key.generation {

@@ -1,6 +1,6 @@
-//! Units with names, and the one way to write them: `500ms`, `2s`, `1m30s`, `10k`, `64KiB`, `inf`.
+//! Units with names, and their only notation: `500ms`, `2s`, `1m30s`, `10k`, `64KiB`, `inf`.
 //!
-//! Every number that crosses a border (a flag, a config file, a crate's interface) is one of these.
+//! Every number that crosses a border (a flag, a config file, a crate's interface) has one of these types.
 //! They parse from and print to the same text, and serialise as that text.
 
 use std::fmt;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A text that is no number with its unit. The message names what is accepted and, where the text is close to
-/// something, what it is close to.
+/// Error: a text is no number with its unit. The message names the accepted texts, and the likely meaning if
+/// there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not {expected}{}", self.guess())]
 pub struct UnitError {
@@ -30,52 +30,52 @@ impl UnitError {
     }
 }
 
-/// A span of time, or a point on a [`Clock`](crate::Clock)'s line, in nanoseconds.
+/// A span of time, or a point on a [`Clock`](crate::Clock)'s scale, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time.
+    /// Zero nanoseconds.
     pub const ZERO: Nanos = Nanos(0);
     /// One millisecond.
     pub const MILLISECOND: Nanos = Nanos(1_000_000);
     /// One second.
     pub const SECOND: Nanos = Nanos(1_000_000_000);
-    /// Later than everything.
+    /// The longest span and the latest time.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
-    /// So many microseconds.
+    /// A span of whole microseconds.
     pub const fn from_micros(micros: u64) -> Nanos {
         Nanos(micros * 1_000)
     }
 
-    /// So many milliseconds.
+    /// A span of whole milliseconds.
     pub const fn from_millis(millis: u64) -> Nanos {
         Nanos(millis * 1_000_000)
     }
 
-    /// So many seconds.
+    /// A span of whole seconds.
     pub const fn from_secs(seconds: u64) -> Nanos {
         Nanos(seconds * 1_000_000_000)
     }
 
-    /// So many seconds, to the nearest nanosecond; negative counts as zero.
+    /// A span of seconds, rounded to the nearest nanosecond. A negative value counts as zero.
     pub fn from_secs_f64(seconds: f64) -> Nanos {
         Nanos((seconds * 1e9).round() as u64)
     }
 
-    /// In seconds.
+    /// The span in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// To three significant digits, in the unit that fits: `8.65 ms`, `10.5 s`, `4 s`.
+    /// The span with three significant digits, in the unit that fits: `8.65 ms`, `10.5 s`, `4 s`.
     pub fn approximate(self) -> String {
         let (name, size) = APPROXIMATE.iter().rfind(|(_, size)| self.0 >= *size).unwrap_or(&APPROXIMATE[0]);
         format!("{} {name}", three_digits(self.0 as f64 / *size as f64))
     }
 
-    /// The difference, or zero where `earlier` is later.
+    /// The difference, or zero if `earlier` is later.
     pub fn saturating_sub(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -126,22 +126,22 @@ impl Div<u64> for Nanos {
     }
 }
 
-/// So many a second.
+/// A rate, in events per second.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Default)]
 pub struct PerSecond(pub f64);
 
 impl PerSecond {
-    /// The mean distance between two.
+    /// The mean time between two events.
     pub fn interval(self) -> Nanos {
         Nanos::from_secs_f64(1.0 / self.0)
     }
 
-    /// To three significant digits, and whole from 100 up: `8.65/s`, `12346/s`.
+    /// The rate with three significant digits, and whole from 100 up: `8.65/s`, `12346/s`.
     pub fn approximate(self) -> String {
         format!("{}/s", three_digits(self.0))
     }
 
-    /// How many in a span of time.
+    /// The expected number of events in a span of time.
     pub fn times(self, span: Nanos) -> f64 {
         self.0 * span.as_secs_f64()
     }
@@ -154,14 +154,14 @@ pub struct Bytes(pub u64);
 /// A bound that may be absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// At most so many: 1 or more.
+    /// At most this number, 1 or more.
     AtMost(u32),
     /// No bound: `inf`.
     Infinite,
 }
 
 impl Limit {
-    /// Whether so many are still within the bound.
+    /// True if `count` is within the bound.
     pub fn allows(self, count: u64) -> bool {
         match self {
             Limit::AtMost(most) => count <= u64::from(most),
@@ -170,7 +170,7 @@ impl Limit {
     }
 }
 
-/// A number to three significant digits, whole from 100 up.
+/// A number with three significant digits, whole from 100 up.
 fn three_digits(value: f64) -> String {
     let digits = if value >= 100.0 {
         0
@@ -191,7 +191,7 @@ fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim_start()))
 }
 
-/// The largest unit that divides the value without remainder, so that printing loses nothing.
+/// Prints the value in the largest unit that divides it without remainder, so that printing loses nothing.
 fn in_largest_unit(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let (name, size) =
         units.iter().rfind(|(_, size)| value >= *size && value.is_multiple_of(*size)).unwrap_or(&units[0]);
@@ -232,7 +232,8 @@ impl FromStr for Nanos {
     }
 }
 
-/// No time needs no unit; of any other number the seconds are what is usually meant.
+/// Handles a number without a unit. Zero needs none; for another number the error suggests seconds, the usual
+/// meaning.
 fn without_unit(number: f64, given: &str, refused: UnitError) -> Result<Nanos, UnitError> {
     if number == 0.0 {
         Ok(Nanos::ZERO)
@@ -250,7 +251,7 @@ impl fmt::Display for Nanos {
 impl FromStr for PerSecond {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<PerSecond, UnitError> {
-        let refuse = || UnitError::new(text, "a rate a second above 0 such as 500, 10k or 1.5M");
+        let refuse = || UnitError::new(text, "a rate per second above 0 such as 500, 10k or 1.5M");
         let bare = text.trim().strip_suffix("/s").unwrap_or(text.trim());
         let (number, unit) = number_and_unit(bare).ok_or_else(refuse)?;
         let size = match unit {
@@ -320,7 +321,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Serialises as the text that parses back; takes a bare number where the unit is one.
+/// Serialises a unit as the text that parses back. Deserialises a bare number if the unit can be omitted.
 macro_rules! serde_as_text {
     ($($unit:ty),*) => {$(
         impl Serialize for $unit {

@@ -457,7 +457,7 @@ mod tests {
         assert!(why("p98>1ms").contains("'p98' is not one of p50, p90, p95, p99, p99.9, p999, max, mean"));
         assert!(why("p99>300").contains("'300' has no unit; did you mean 300ms?"));
         assert!(why("p99>soon").contains("a time such as"));
-        assert!(why("goodput<fast").contains("a rate a second"));
+        assert!(why("goodput<fast").contains("a rate per second"));
         assert!(why("errors>101%").contains("0% to 100%"));
         assert!(why("errors>few").contains("a count such as"));
     }
