@@ -1,44 +1,44 @@
-//! What a call can be refused for, and the errno that says so.
+//! The reasons for refusing a call, and their errno.
 
 use libc::c_int;
 
-/// Why a call failed. Nothing has changed then.
+/// The reason why a call failed. A failed call has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// `fdm_start` has not been called, or `fdm_stop` has.
+    /// `fdm_start` has not been called, or `fdm_stop` has been called since.
     #[error("the library is not started")]
     NotStarted,
-    /// `fdm_start` again.
+    /// `fdm_start` was called before.
     #[error("the library is started already")]
     AlreadyStarted,
-    /// Another call is under way: in another thread, or in the one that a signal handler interrupted.
+    /// Another call is under way, in another thread or in the code that a signal handler interrupted.
     #[error("another call is under way")]
     Busy,
-    /// A null pointer, or a value out of range.
+    /// A pointer is null, or a value is out of range.
     #[error("an argument or setting is out of range")]
     Invalid,
-    /// Not an open descriptor.
+    /// The number is no open descriptor.
     #[error("not an open descriptor")]
     BadDescriptor,
-    /// It is registered already.
+    /// The descriptor is registered already.
     #[error("registered already")]
     Known,
-    /// It is not registered.
+    /// The descriptor is not registered.
     #[error("not registered")]
     Unknown,
-    /// A signal handler ran before there was an event.
+    /// A signal handler ran before an event came.
     #[error("interrupted by a signal")]
     Interrupted,
     /// poll(2) failed with this errno.
     #[error("poll failed with errno {0}")]
     Poll(c_int),
-    /// A fault of this library, stopped at its border.
+    /// The library itself failed; the failure stops at its border.
     #[error("a fault in the library")]
     Fault,
 }
 
 impl Error {
-    /// As `fdm.h` lists them.
+    /// The errno of the error, as in `fdm.h`.
     pub(crate) fn errno(self) -> c_int {
         match self {
             Error::NotStarted => libc::ENXIO,

@@ -1,13 +1,13 @@
-//! What stands behind the C functions, without pointers: the polling sets, what was given with each
-//! descriptor, and the events that a caller had no room for.
+//! The library behind the C functions, without pointers: the polling sets, the payload of each descriptor,
+//! and the events for which a caller had no room.
 //!
-//! A caller frees what a payload points to when it is done with a descriptor, so no event may carry a
+//! A caller frees a payload's memory when it is done with the descriptor. No event may therefore have a
 //! payload that was replaced or unregistered. Invariants:
 //!
-//! - a descriptor is in `undelivered` at most once, so one call delivers at most one event of it: a deadline
-//!   that passed together with another event is one more bit of that event;
+//! - A descriptor is in `undelivered` at most once, so a call delivers at most one event of it. A deadline
+//!   that passed together with another event is one more bit of that event.
 //! - `undelivered` is empty whenever the sets are polled. An entry whose descriptor was unregistered or
-//!   updated since has no bits and is skipped; readiness is a level, so it is found again.
+//!   updated since has no bits and is skipped. Readiness is a level, so the next poll finds it again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,22 +20,22 @@ use sys::poll::bits;
 
 use crate::error::Error;
 
-/// The deadline of a descriptor has passed; no bit of poll(2).
+/// The deadline of a descriptor has passed; poll(2) does not use this bit.
 pub(crate) const TIMED_OUT: i16 = 0x4000;
 
-/// What is delivered of one descriptor.
+/// The event that a call delivers for one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event<P> {
     pub(crate) fd: RawFd,
     /// poll(2)'s bits and [`TIMED_OUT`].
     pub(crate) bits: i16,
-    /// `None` until an update has given one.
+    /// The payload; `None` before the first update.
     pub(crate) payload: Option<P>,
 }
 
 struct Registered<P> {
     payload: Option<P>,
-    /// What happened and was not delivered yet.
+    /// Bits that are not delivered yet.
     happened: i16,
 }
 
@@ -43,15 +43,15 @@ struct Registered<P> {
 pub(crate) struct Instance<P, C = RealClock> {
     sets: PollingSets<C>,
     clock: C,
-    /// By descriptor number.
+    /// Registrations by descriptor number.
     registered: Vec<Option<Registered<P>>>,
     undelivered: VecDeque<RawFd>,
-    /// What the sets report; kept for its memory.
+    /// The reports of the sets. The vector is kept for its memory.
     reported: Vec<locality::Event>,
 }
 
 impl<P: Copy, C: Clock + Clone> Instance<P, C> {
-    /// Without descriptors. `sets` is 1 to 255, `live_counter` at least 2.
+    /// An instance without descriptors. `sets` is 1 to 255, `live_counter` at least 2.
     pub(crate) fn new(sets: i32, live_counter: i32, clock: C) -> Result<Instance<P, C>, Error> {
         let sets = u8::try_from(sets).ok().filter(|sets| *sets >= 1).ok_or(Error::Invalid)?;
         let live_counter = u32::try_from(live_counter).ok().filter(|n| *n >= 2).ok_or(Error::Invalid)?;
@@ -64,7 +64,8 @@ impl<P: Copy, C: Clock + Clone> Instance<P, C> {
         })
     }
 
-    /// Adds a descriptor that the caller knows to be open: memory is kept for every number up to it.
+    /// Adds a descriptor that the caller knows to be open. The instance keeps memory for every number up to
+    /// it.
     pub(crate) fn register(&mut self, fd: RawFd, direction: i16, locked: bool) -> Result<(), Error> {
         let (index, direction) = (index(fd)?, one_direction(direction)?);
         if index >= self.registered.len() {
@@ -84,7 +85,7 @@ impl<P: Copy, C: Clock + Clone> Instance<P, C> {
         Ok(())
     }
 
-    /// Replaces direction, payload and deadline; `within` counts from now.
+    /// Replaces direction, payload and deadline. `within` counts from now.
     pub(crate) fn update(
         &mut self,
         fd: RawFd,
@@ -100,8 +101,8 @@ impl<P: Copy, C: Clock + Clone> Instance<P, C> {
         Ok(())
     }
 
-    /// Sees to it that there are events to deliver, or that the time is over. Makes no system call where
-    /// events are left from the last time.
+    /// Waits until there are events to deliver or the timeout passes. Makes no system call if events of the
+    /// last wait are left.
     pub(crate) fn wait(&mut self, timeout: Option<Nanos>) -> Result<(), Error> {
         while let Some(fd) = self.undelivered.front() {
             if self.registered[*fd as usize].as_ref().is_some_and(|entry| entry.happened != 0) {
@@ -120,7 +121,7 @@ impl<P: Copy, C: Clock + Clone> Instance<P, C> {
         if waited == Waited::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// The next event, of those that the last wait found.
+    /// The next event among those that the last wait found.
     pub(crate) fn next_event(&mut self) -> Option<Event<P>> {
         while let Some(fd) = self.undelivered.pop_front() {
             let Some(entry) = &mut self.registered[fd as usize] else { continue };

@@ -1,11 +1,11 @@
 //! `libfdm`: the C library of Liu and Chen, "A Scalable Locality-Aware Event Dispatching Mechanism for
-//! Network Servers", over [`dispatch::locality`], which names the deviations in how sets are polled.
-//! `include/fdm.h` is the contract and says what each function does; this module is its other side.
+//! Network Servers", over [`dispatch::locality`]. That module names the deviations in polling the sets.
+//! `include/fdm.h` is the contract and describes each function; this crate implements it.
 //!
 //! Owns the C border: pointers become values here and nowhere else, failures become -1 and errno, and no
-//! panic leaves. Owns no descriptors. Invariants: one instance a process, as in the paper, behind a lock
-//! that nobody waits for: a call that overlaps with another, in a second thread or in a signal handler,
-//! fails with EBUSY. After a panic there is no instance.
+//! panic crosses the border. Owns no descriptors. Invariants: a process has one instance, as in the paper,
+//! behind a lock that no call waits for. A call that overlaps with another, in a second thread or in a signal
+//! handler, fails with EBUSY. After a panic there is no instance.
 //!
 //! The modules: `instance` is the library without pointers, `error` maps failures to errno.
 
@@ -23,36 +23,36 @@ use libc::{c_int, c_short, c_uint, c_void, pollfd, timeval};
 use error::Error;
 use instance::Instance;
 
-/// Polling sets: `int fdm_setnum`, 3 until a program says otherwise; [`fdm_start`] reads it.
+/// Number of polling sets: `int fdm_setnum`, by default 3. [`fdm_start`] reads it.
 #[allow(non_upper_case_globals, reason = "the paper's name")]
 #[unsafe(no_mangle)]
 pub static fdm_setnum: AtomicI32 = AtomicI32::new(3);
 
-/// N: `int fdm_default_live_counter`, 3 until a program says otherwise; [`fdm_start`] reads it.
+/// N: `int fdm_default_live_counter`, by default 3. [`fdm_start`] reads it.
 #[allow(non_upper_case_globals, reason = "the paper's name")]
 #[unsafe(no_mangle)]
 pub static fdm_default_live_counter: AtomicI32 = AtomicI32::new(3);
 
-/// `fdm_event_t`.
+/// An event of one descriptor: `fdm_event_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct FdmEvent {
-    /// Which descriptor.
+    /// The descriptor's number.
     pub fd: c_int,
-    /// What happened: the bits of poll(2), and [`FDM_TIMEOUT`].
+    /// The events: the bits of poll(2), and [`FDM_TIMEOUT`].
     pub events: c_short,
-    /// What the last [`fdm_update_fd_mode`] gave; null before the first.
+    /// The payload of the last [`fdm_update_fd_mode`]; null before the first.
     pub payload: *mut c_void,
 }
 
 /// The deadline of a descriptor has passed: a bit of [`FdmEvent::events`].
 pub const FDM_TIMEOUT: c_short = instance::TIMED_OUT;
 
-/// A pointer that is handed back as it came.
+/// A caller's pointer, returned unchanged.
 #[derive(Clone, Copy)]
 struct Payload(*mut c_void);
 
-// SAFETY: it is carried and never followed, so it does not matter which thread carries it.
+// SAFETY: the library carries the pointer and never follows it, so any thread may carry it.
 unsafe impl Send for Payload {}
 
 static LIBRARY: Mutex<Option<Instance<Payload>>> = Mutex::new(None);
@@ -71,7 +71,7 @@ pub extern "C" fn fdm_start() -> c_int {
     })
 }
 
-/// Stops it and frees its memory.
+/// Stops the library and frees its memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn fdm_stop() -> c_int {
     call(|library| library.take().map(|_| 0).ok_or(Error::NotStarted))
@@ -83,7 +83,7 @@ pub extern "C" fn fdm_stop() -> c_int {
 /// `fd` is null or points to a `struct pollfd`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdm_reg_fd(fd: *const pollfd, lock: c_int) -> c_int {
-    // SAFETY: the caller's promise is this function's own.
+    // SAFETY: the caller has made the same promise to this function.
     let fd = unsafe { fd.as_ref() };
     started(|instance| {
         let fd = fd.ok_or(Error::Invalid)?;
@@ -110,7 +110,8 @@ pub unsafe extern "C" fn fdm_update_fd_mode(
     payload: *mut c_void,
     deadline: *mut timeval,
 ) -> c_int {
-    // SAFETY: the caller's promises are this function's own; neither is kept or written to.
+    // SAFETY: the caller has made the same promises to this function; it neither keeps nor writes either
+    // value.
     let (fd, deadline) = unsafe { (fd.as_ref(), deadline.as_ref()) };
     started(|instance| {
         let fd = fd.ok_or(Error::Invalid)?;
@@ -119,8 +120,8 @@ pub unsafe extern "C" fn fdm_update_fd_mode(
     })
 }
 
-/// Waits for events, at most `timeout` milliseconds (0: does not block; negative: for ever), and returns
-/// how many it has written.
+/// Waits for events and returns the number of written ones. The timeout is in milliseconds: 0 does not block,
+/// and a negative one waits forever.
 ///
 /// # Safety
 /// `events` is null or has room for `count` events.
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn fdm_wait_event(events: *mut FdmEvent, count: c_uint, ti
             && let Some(event) = instance.next_event()
         {
             let payload = event.payload.map_or(ptr::null_mut(), |payload| payload.0);
-            // SAFETY: `written` is less than `count`, for which the caller has promised room.
+            // SAFETY: `written` is less than `count`, and the caller has promised room for `count` events.
             unsafe {
                 events.add(written as usize).write(FdmEvent { fd: event.fd, events: event.bits, payload })
             };
@@ -147,14 +148,14 @@ pub unsafe extern "C" fn fdm_wait_event(events: *mut FdmEvent, count: c_uint, ti
     })
 }
 
-/// One call of a started library.
+/// Makes one call of a started library.
 fn started(work: impl FnOnce(&mut Instance<Payload>) -> Result<c_int, Error>) -> c_int {
     call(|library| work(library.as_mut().ok_or(Error::NotStarted)?))
 }
 
-/// One call: alone, with failures as -1 and errno.
+/// Makes one call, alone, and turns failures into -1 and errno.
 fn call(work: impl FnOnce(&mut Option<Instance<Payload>>) -> Result<c_int, Error>) -> c_int {
-    // What a panic leaves behind is never looked at again: the next call finds the lock poisoned.
+    // No code uses the state that a panic leaves behind: the next call finds the lock poisoned.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut library = match LIBRARY.try_lock() {
             Ok(library) => library,
@@ -169,14 +170,14 @@ fn call(work: impl FnOnce(&mut Option<Instance<Payload>>) -> Result<c_int, Error
         work(&mut library)
     }));
     outcome.unwrap_or(Err(Error::Fault)).unwrap_or_else(|error| {
-        // SAFETY: the C library's errno of this thread, which is always there to be written.
+        // SAFETY: the C library's errno of this thread can always be written.
         unsafe { *libc::__errno_location() = error.errno() };
         -1
     })
 }
 
 fn is_open(fd: c_int) -> bool {
-    // SAFETY: takes numbers only; one that is not open is an error it reports.
+    // SAFETY: takes numbers only. A descriptor that is not open is an error that the call reports.
     unsafe { libc::fcntl(fd, libc::F_GETFD) != -1 }
 }
 

@@ -4,7 +4,7 @@ fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// One test: there is one library a process, and tests run at the same time.
+/// One test, because a process has one library and tests run at the same time.
 #[test]
 fn a_call_is_alone_and_no_panic_leaves_it() {
     assert_eq!(call(|_| Ok(7)), 7);

@@ -1,5 +1,5 @@
-//! The library as a C program meets it: installed into a folder, compiled against with the system's C
-//! compiler, linked both ways, run, and run under valgrind where there is one.
+//! The library as a C program sees it: installed into a folder, compiled against with the system's C
+//! compiler, linked both ways, and run. If the system has valgrind, the program runs under it too.
 
 #[path = "c_library/installation.rs"]
 mod installation;
@@ -13,7 +13,7 @@ use libc::{c_int, c_uint, c_void, pollfd, timeval};
 
 use installation::{Installation, Linked};
 
-/// What `interface.c` demands of the header's declarations, of the functions behind them.
+/// Makes the same demands on the functions that `interface.c` makes on the header's declarations.
 const _: () = {
     let _: extern "C" fn() -> c_int = fdm::fdm_start;
     let _: extern "C" fn() -> c_int = fdm::fdm_stop;

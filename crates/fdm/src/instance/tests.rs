@@ -1,4 +1,4 @@
-//! On pipes, which are ready when they are told to be, and a clock that moves when it is told to.
+//! Tests on pipes, which the tests make ready, and on a simulated clock.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ impl Bench {
         Bench { instance: Instance::new(3, 3, clock.clone()).unwrap(), clock }
     }
 
-    /// A pipe that holds a byte, its reading end registered with this payload.
+    /// A pipe with a byte in it, whose reading end is registered with this payload.
     fn ready_pipe(&mut self, payload: u32) -> std::io::PipeReader {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(b"x").unwrap();
@@ -27,7 +27,7 @@ impl Bench {
         reader
     }
 
-    /// The payloads that a wait delivers, at most so many.
+    /// The payloads that a wait delivers, at most `room` of them.
     fn payloads(&mut self, room: usize) -> Vec<u32> {
         self.instance.wait(Some(Nanos::ZERO)).unwrap();
         let next = std::iter::from_fn(|| self.instance.next_event());

@@ -1,4 +1,4 @@
-//! libfdm installed by its own script, and programs compiled against it.
+//! libfdm, installed by its own script, and programs compiled against it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use base::Nanos;
 use sys::process::{Program, find_program};
 use tempfile::TempDir;
 
-/// How a program finds the library.
+/// The form of the library that a program links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linked {
     Shared,
     Static,
 }
 
-/// A folder that the library is installed into.
+/// A folder with an installed library.
 pub struct Installation {
     prefix: TempDir,
 }
@@ -26,21 +26,21 @@ impl Installation {
         Installation { prefix }
     }
 
-    /// The shared library by the name that programs look for at run time.
+    /// The shared library under the name that programs look for at run time.
     pub fn library(&self) -> PathBuf {
         self.prefix.path().join("lib/libfdm.so.1")
     }
 
-    /// The header is a translation unit without warnings.
+    /// Asserts that the header is a translation unit without warnings.
     pub fn accepts_header(&self, compiler: &str, language: &[&str]) {
         let header = self.prefix.path().join("include/fdm.h");
-        // A compiler warns of a header that is compiled by itself: it is included in an empty unit.
+        // Compilers warn of a header that is compiled by itself, so an empty unit includes it.
         let unit = ["-include", header.to_str().unwrap(), "/dev/null"];
         let strict = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"];
         output(compiler, &[language, &strict, &unit].concat());
     }
 
-    /// The names that the header declares: what precedes an argument list or ends an `extern`.
+    /// The names that the header declares: the words before an argument list or at the end of an `extern`.
     pub fn declared(&self) -> Vec<String> {
         let header = std::fs::read_to_string(self.prefix.path().join("include/fdm.h")).unwrap();
         let declarations = header.lines().filter_map(|line| {
@@ -64,7 +64,8 @@ impl Installation {
         program
     }
 
-    /// The flags that pkg-config finds in the installation; those it would, where there is none.
+    /// The flags that pkg-config reports for the installation. Without pkg-config, the flags that it would
+    /// report.
     fn flags(&self, linked: Linked) -> Vec<String> {
         let lib = self.prefix.path().join("lib").display().to_string();
         let flags = if find_program("pkg-config").is_some() {
@@ -87,8 +88,8 @@ impl Installation {
     }
 }
 
-/// How to run a program under valgrind, with every leak an error; `None`, and a line that says so, where
-/// there is no valgrind.
+/// The command that runs a program under valgrind, with every leak an error. Prints a line and returns `None`
+/// if there is no valgrind.
 pub fn under_valgrind(program: &Path) -> Option<(String, Vec<String>)> {
     let Some(valgrind) = find_program("valgrind") else {
         println!("skipped: {} under valgrind: it is not installed", program.display());
@@ -105,7 +106,7 @@ pub fn under_valgrind(program: &Path) -> Option<(String, Vec<String>)> {
     Some((valgrind.to_str().unwrap().to_owned(), arguments.map(str::to_owned).to_vec()))
 }
 
-/// Runs a program to its end, which has to be a success, and returns what it wrote.
+/// Runs a program to its end, asserts success, and returns the program's output.
 pub fn output(program: &str, arguments: &[&str]) -> String {
     let child = Program::new(program).arguments(arguments).start().unwrap();
     let output = child.output(Nanos::from_millis(100), || true).unwrap();
@@ -122,8 +123,8 @@ fn compiler() -> String {
     std::env::var("CC").unwrap_or_else(|_| "cc".to_owned())
 }
 
-/// The static library, which cargo has put beside this test. There may be more, of other sets of features
-/// and older compilers; the newest is built from the present source, because this test's own is.
+/// The static library, which cargo has put beside this test. There may be more, of other sets of features and
+/// older compilers. The newest is built from the present source, because this test's own is.
 fn archive() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let beside = std::fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());

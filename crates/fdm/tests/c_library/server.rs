@@ -1,4 +1,4 @@
-//! `examples/fdm-server.c`, talked to.
+//! Conversations with `examples/fdm-server.c`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ const LONG: Nanos = Nanos::from_secs(60);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const LAST_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// Compiles it, and sees it serve and end; then once more under valgrind.
+/// Compiles the server, and checks that it serves and ends, also under valgrind.
 pub fn serves(installation: &Installation, linked: Linked) {
     let program = installation.compile("examples/fdm-server.c", linked);
     serves_and_ends(&Program::new(&program));
@@ -36,7 +36,7 @@ fn serves_and_ends(program: &Program<'_>) {
     drop(left_open);
 }
 
-/// Where it says that it listens.
+/// The address that the server prints.
 fn address(child: &mut Child) -> SocketAddr {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -45,7 +45,7 @@ fn address(child: &mut Child) -> SocketAddr {
 
 fn replies_are_kept_coming(address: SocketAddr) {
     let mut connection = connect(address);
-    // In pieces, then two at once, then the last.
+    // The requests come in pieces, then two at once, then the last.
     for piece in REQUEST.chunks(5) {
         connection.write_all(piece).unwrap();
     }
@@ -77,7 +77,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     connection
 }
 
-/// Reads one reply, which has to be the right one.
+/// Reads one reply and checks it.
 fn reply(connection: &mut TcpStream) {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n";
     let mut received = vec![0; HEAD.len() + 1024];
