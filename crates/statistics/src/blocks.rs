@@ -1,22 +1,22 @@
-//! Drawing a series again in blocks of neighbours: the moving-block bootstrap.
+//! Resamples a series in blocks of neighbours: the moving-block bootstrap.
 //!
-//! A second in which a queue is long is followed by another one. Single seconds drawn again would lose that and
-//! give intervals that are too narrow; blocks keep it within them.
+//! A second with a long queue is followed by another one. Resampling single seconds would lose that relation
+//! and give intervals that are too narrow; blocks keep the relation within them.
 
 use base::Rng;
 use rand::RngExt;
 
 use crate::bootstrap::{Resampled, drawn};
 
-/// How many neighbours are drawn together: the cube root of the series' length, rounded up, which is the order that
-/// makes the error of an estimated variance least (Künsch 1989; Hall, Horowitz and Jing 1995).
+/// Number of neighbours in a block: the cube root of the series' length, rounded up. This order makes the
+/// error of an estimated variance least (Künsch 1989; Hall, Horowitz and Jing 1995).
 pub fn block_length(count: usize) -> usize {
     (1..).find(|length: &usize| length.saturating_pow(3) >= count).unwrap_or(1)
 }
 
-/// The ratio of a statistic of the second series to that of the first, over independent draws of both. Where both
-/// are 0 the ratio is 1; where only the first is, it is infinite. Draws in which the statistic has no value are
-/// absent.
+/// The ratio of a statistic of the second series to that of the first, over independent draws of both. The
+/// ratio is 1 if both are 0, and infinite if only the first is 0. Draws in which the statistic has no value
+/// are absent.
 pub fn ratio_of_series<T: Copy>(
     first: &[T],
     second: &[T],
@@ -29,7 +29,7 @@ pub fn ratio_of_series<T: Copy>(
     })
 }
 
-/// As many values as there are, in blocks from anywhere in the series; the last block is cut to fit.
+/// A resample of the series' length, in blocks from anywhere in the series. The last block is cut to fit.
 fn in_blocks<T: Copy>(series: &[T], rng: &mut Rng) -> Vec<T> {
     let length = block_length(series.len());
     let mut values = Vec::with_capacity(series.len() + length);
@@ -52,7 +52,7 @@ mod tests {
         (!values.is_empty()).then(|| mean(values))
     }
 
-    /// Values around 100, each as far off as nine tenths of the one before and a little more.
+    /// Values around 100. The deviation of each is nine tenths of the one before, plus a small random step.
     fn wandering(count: usize, rng: &mut base::Rng) -> Vec<f64> {
         let mut off = 0.0;
         let next = || {
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(ratio(&[f64::NAN; 9], &[1.0; 9]), None);
     }
 
-    /// What single draws take for a difference, blocks take for what neighbours have in common.
+    /// Resampling single values ascribes to a difference the variation that neighbours share; blocks do not.
     #[test]
     fn neighbours_that_are_alike_make_the_interval_wide() {
         let mut rng = Seed(5).rng();

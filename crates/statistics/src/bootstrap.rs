@@ -1,49 +1,49 @@
-//! Drawing measurements again, to see how much a statistic of them varies.
+//! Resamples measurements, to estimate the variation of a statistic.
 
 use base::Rng;
 use rand::RngExt;
 
 use crate::{Estimate, Interval, mean, median, quantile};
 
-/// Enough for the ends of a 95 % interval to be stable to a hundredth of its width or so.
+/// Number of resamples: the ends of a 95 % interval are then stable to about a hundredth of its width.
 const RESAMPLES: usize = 2_000;
 
-/// What is left out at each end.
+/// Fraction of the resamples that is left out at each end.
 const TAIL: f64 = 0.025;
 
-/// The mean with its interval, of at least one value.
+/// The mean of at least one value, with its interval.
 pub fn mean_with_interval(values: &[f64], rng: &mut Rng) -> Estimate {
     Estimate { value: mean(values), ci95: interval(rng, |rng| mean(&resample(values, rng))) }
 }
 
-/// The median with its interval, of at least one value.
+/// The median of at least one value, with its interval.
 pub fn median_with_interval(values: &[f64], rng: &mut Rng) -> Estimate {
     Estimate { value: median(values), ci95: interval(rng, |rng| median(&resample(values, rng))) }
 }
 
-/// How likely the true median lies between the least and the largest of so many independent measurements,
-/// at most 0.95: 1 - 2^(1-n), for all of them lie on one side of it as seldom as n coins agree. No interval
-/// within their range can be surer.
+/// The probability that the true median lies between the least and the largest of `count` independent
+/// measurements, at most 0.95. It is 1 - 2^(1-n), because all measurements lie on one side of the median as
+/// rarely as n coins agree. No interval within their range can have a higher confidence.
 pub fn confidence_of_median(count: usize) -> f64 {
     let halvings = i32::try_from(count).unwrap_or(i32::MAX).saturating_sub(1);
     (1.0 - 0.5_f64.powi(halvings)).clamp(0.0, 0.95)
 }
 
-/// What became of a statistic that not every draw has.
+/// The result of resampling a statistic that some draws lack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Resampled {
-    /// The middle 95 % of the draws that had a value; none where no draw had.
+    /// The middle 95 % of the draws with a value; `None` if no draw had one.
     pub ci95: Option<Interval>,
-    /// The share of draws without a value.
+    /// The fraction of draws without a value.
     pub absent: f64,
 }
 
-/// Draws the items again and again, as many as there are, and looks at a statistic of each draw.
+/// Draws as many items as there are, again and again, and computes a statistic of each draw.
 pub fn resampled<T: Copy>(items: &[T], rng: &mut Rng, statistic: impl Fn(&[T]) -> Option<f64>) -> Resampled {
     drawn(|| statistic(&resample(items, rng)))
 }
 
-/// What many draws of a statistic come to.
+/// Collects many draws of a statistic.
 pub(crate) fn drawn(draw: impl FnMut() -> Option<f64>) -> Resampled {
     let mut values: Vec<f64> = std::iter::repeat_with(draw).take(RESAMPLES).flatten().collect();
     values.sort_by(f64::total_cmp);
@@ -53,12 +53,12 @@ pub(crate) fn drawn(draw: impl FnMut() -> Option<f64>) -> Resampled {
     }
 }
 
-/// As many values as there are, each drawn from all.
+/// A resample of the same length: each value is drawn from all.
 pub(crate) fn resample<T: Copy>(values: &[T], rng: &mut Rng) -> Vec<T> {
     (0..values.len()).map(|_| values[rng.random_range(0..values.len())]).collect()
 }
 
-/// The middle 95 % of what a statistic gives.
+/// The middle 95 % of many draws of a statistic.
 pub(crate) fn interval(rng: &mut Rng, mut statistic: impl FnMut(&mut Rng) -> f64) -> Interval {
     let mut values: Vec<f64> = (0..RESAMPLES).map(|_| statistic(rng)).collect();
     values.sort_by(f64::total_cmp);
@@ -82,7 +82,8 @@ mod tests {
         let estimate = mean_with_interval(&values, &mut Seed(3).rng());
         assert_eq!(estimate.value, 4.5);
         assert!(estimate.ci95.low < 4.5 && estimate.ci95.high > 4.5);
-        // The standard error is 2.87 / sqrt(200) = 0.203; the interval about 1.96 of it each way.
+        // The standard error is 2.87 / sqrt(200) = 0.203. The interval reaches about 1.96 times as far each
+        // way.
         assert!((estimate.ci95.high - estimate.ci95.low - 0.796).abs() < 0.08, "{estimate:?}");
         assert_eq!(estimate, mean_with_interval(&values, &mut Seed(3).rng()));
         let same = mean_with_interval(&[1.0; 50], &mut Seed(3).rng());
@@ -101,7 +102,7 @@ mod tests {
     fn draws_without_a_value_are_counted() {
         let largest = |drawn: &[f64]| drawn.iter().copied().filter(|value| *value > 2.0).reduce(f64::max);
         let seen = resampled(&[1.0, 2.0, 3.0, 4.0], &mut Seed(5).rng(), largest);
-        // Half of the values, four draws: one in sixteen has none above 2.
+        // Four draws from values of which half are above 2: one draw in sixteen has none above 2.
         assert!((seen.absent - 0.0625).abs() < 0.02, "{seen:?}");
         assert_eq!(seen.ci95, Some(Interval { low: 3.0, high: 4.0 }));
         let never = resampled(&[1.0], &mut Seed(5).rng(), largest);
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(resampled::<f64>(&[], &mut Seed(5).rng(), largest).absent, 1.0);
     }
 
-    /// Of intervals from 15 uniform draws, about 95 in 100 hold the true median.
+    /// Of the intervals from 15 uniform draws, about 95 in 100 contain the true median.
     #[test]
     fn intervals_cover_what_they_promise() {
         let mut rng = Seed(11).rng();

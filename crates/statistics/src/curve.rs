@@ -1,16 +1,18 @@
-//! Where a curve bends, and where two of them cross.
+//! The bend of a curve, and the crossing of two curves.
 //!
-//! Both look at one curve as it was measured, point by point; how sure the place is comes from finding it
-//! in each repetition and looking at how those vary.
+//! Both functions take a single measurement of a curve, point by point. To estimate the error, find the place
+//! in each repetition and examine the variation.
 
 use crate::median;
 
-/// Where y stops growing in proportion to x: the bend of y = a min(x, knee), for points ascending in x.
+/// The x at which y stops growing in proportion to x: the bend of y = a min(x, knee), for points ascending in
+/// x.
 ///
-/// Each place to part the points is tried: those before it rise with the median of y/x, those after it lie
-/// at the median of y; the bend is where the two meet, kept between the points beside it. The parting with the
-/// least sum of |ln(y / fitted)| wins. None where a point is not positive, with fewer than three points, or
-/// where no parting is better than a rise throughout: then the knee was not reached.
+/// The function tries each place to divide the points. The points before it rise with the median of y/x; the
+/// points after it lie at the median of y. The bend is the meeting point of the two, kept between the
+/// neighbouring points. The division with the least sum of |ln(y / fitted)| wins. Returns `None` if a point
+/// is not positive, with fewer than three points, or if no division is better than a rise throughout: then
+/// the knee was not reached.
 pub fn knee(points: &[(f64, f64)]) -> Option<f64> {
     let is_positive = |(x, y): &(f64, f64)| *x > 0.0 && *y > 0.0 && x.is_finite() && y.is_finite();
     if points.len() < 3 || !points.iter().all(is_positive) {
@@ -32,8 +34,9 @@ pub fn knee(points: &[(f64, f64)]) -> Option<f64> {
     (least < throughout * 0.9).then_some(bend)
 }
 
-/// Where one curve passes the other for good: the last passage either way, linear between points. Both are
-/// (x, y) ascending in x and are compared where both have a point. None where neither passes the other.
+/// The x at which one curve passes the other for good: the last passage either way, linear between points.
+/// Both curves are (x, y) ascending in x, and are compared at the x of points that both have. Returns `None`
+/// if neither passes the other.
 pub fn crossing(first: &[(f64, f64)], second: &[(f64, f64)]) -> Option<f64> {
     let beside = |(x, y): &(f64, f64)| {
         let (_, other) = second.iter().find(|(at, _)| at == x)?;

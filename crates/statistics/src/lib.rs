@@ -1,22 +1,22 @@
-//! What repeated measurements say, and how surely: medians, means, paired ratios, slopes, knees and
-//! crossings.
+//! Statistics of repeated measurements, with their confidence: medians, means, paired ratios, slopes, knees
+//! and crossings.
 //!
-//! Intervals are percentile bootstraps (Efron and Tibshirani, 1993, chapter 13): measurements are drawn
-//! again with replacement, from a seed, and 95 % of the values so found lie inside. Nothing is assumed
-//! of how measurements are distributed, for response times have long tails and wake-ups are often all the
-//! same. A bootstrap knows no value it has not seen, so that few measurements give an interval that is too
-//! narrow: [`confidence_of_median`] says how sure one of so many can be at most.
+//! Intervals are percentile bootstraps (Efron and Tibshirani, 1993, chapter 13). Measurements are drawn again
+//! with replacement, from a seed, and the interval contains 95 % of the resulting values. The method assumes
+//! no distribution, because response times have long tails and wake-ups are often all the same. A bootstrap
+//! knows only the values it has seen, so few measurements give an interval that is too narrow.
+//! [`confidence_of_median`] gives the highest confidence that a number of measurements allows.
 //!
-//! Neighbours in a time series are alike, so that one value more says less than its share; series are drawn
-//! again in blocks (Künsch, 1989, The Annals of Statistics 17).
+//! Neighbours in a time series are alike, so an additional value carries less information than an independent
+//! one. Series are therefore resampled in blocks (Künsch, 1989, The Annals of Statistics 17).
 //!
 //! Owns arithmetic only: it knows nothing of trials and servers, and judges nothing.
 //!
-//! Invariants: the same values and the same seed give the same numbers; no function panics on values from a
+//! Invariants: the same values and the same seed give the same numbers. No function panics on values from a
 //! file, finite or not.
 //!
-//! The modules: `bootstrap` and `blocks` draw measurements again, `paired` compares two of them, `slope` and `curve`
-//! fit a quantity against another, and `spread` is a median with its extremes.
+//! The modules: `bootstrap` and `blocks` resample measurements, and `paired` compares two of them. `slope`
+//! and `curve` fit a quantity against another, and `spread` is a median with its extremes.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -35,7 +35,7 @@ pub use spread::Spread;
 
 use serde::{Deserialize, Serialize};
 
-/// Between these, with 95 % confidence.
+/// An interval with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The lower end.
@@ -44,17 +44,17 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A value and how sure it is.
+/// A value with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The value.
     pub value: f64,
-    /// Its 95 % interval.
+    /// The value's 95 % interval.
     pub ci95: Interval,
 }
 
 impl Estimate {
-    /// The same estimate after a change that keeps the order of values or turns it round, such as a change of unit.
+    /// The same estimate after a monotonic change, such as a change of unit.
     pub fn map(self, change: impl Fn(f64) -> f64) -> Estimate {
         let ends = (change(self.ci95.low), change(self.ci95.high));
         let ci95 = Interval { low: ends.0.min(ends.1), high: ends.0.max(ends.1) };
@@ -62,18 +62,19 @@ impl Estimate {
     }
 }
 
-/// The arithmetic mean; of nothing, NaN.
+/// The arithmetic mean; NaN for no values.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The value with a share of `q` at or below it, of sorted values, at least one (nearest rank).
+/// The value with a fraction `q` of the values at or below it (nearest rank). `sorted` has at least one
+/// value.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// The value in the middle, or the mean of the two in the middle, of values in any order; of nothing, NaN.
+/// The middle value, or the mean of the two middle values. The values may be in any order. NaN for no values.
 pub fn median(values: &[f64]) -> f64 {
     if values.is_empty() {
         return f64::NAN;

@@ -1,4 +1,4 @@
-//! Two things measured side by side, again and again: by how much one exceeds the other.
+//! The ratio of two quantities that were measured side by side, again and again.
 
 use base::Rng;
 
@@ -10,16 +10,16 @@ use crate::bootstrap::median_with_interval;
 pub struct Ratio {
     /// The median of the pairs' ratios, with its interval.
     pub ratio: Estimate,
-    /// How likely chance alone puts so many pairs on one side of 1: the two-sided sign test, pairs that are
-    /// equal left out. 1 where there is nothing to go by.
+    /// Probability that chance alone puts as many pairs on one side of 1: the two-sided sign test without the
+    /// equal pairs. 1 if every pair is equal.
     pub chance: f64,
-    /// How many pairs had a ratio.
+    /// Number of pairs with a ratio.
     pub pairs: usize,
 }
 
-/// The ratio of the first to the second of each pair. Pairs share what drifts in a machine, so the ratio of
-/// a pair is steadier than that of two medians. Pairs without a finite positive ratio are left out; none
-/// without any.
+/// The ratio of the first to the second of each pair. Both halves of a pair share the drift of a machine, so
+/// the ratio of a pair is steadier than that of two medians. Pairs without a finite positive ratio are left
+/// out. Returns `None` if no pair has one.
 pub fn paired_ratio(pairs: &[(f64, f64)], rng: &mut Rng) -> Option<Ratio> {
     let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).filter(|r| r.is_finite() && *r > 0.0).collect();
     if ratios.is_empty() {
@@ -28,12 +28,12 @@ pub fn paired_ratio(pairs: &[(f64, f64)], rng: &mut Rng) -> Option<Ratio> {
     Some(Ratio { ratio: median_with_interval(&ratios, rng), chance: sign_test(&ratios), pairs: ratios.len() })
 }
 
-/// Two-sided, against a median of 1 (Dixon and Mood, 1946).
+/// The two-sided test against a median of 1 (Dixon and Mood, 1946).
 fn sign_test(ratios: &[f64]) -> f64 {
     let above = ratios.iter().filter(|ratio| **ratio > 1.0).count();
     let below = ratios.iter().filter(|ratio| **ratio < 1.0).count();
     let count = above + below;
-    // In logarithms: binomial coefficients of some thousand pairs are beyond a float.
+    // The sum uses logarithms, because binomial coefficients of some thousand pairs exceed a float.
     let log_factorial = |n: usize| (2..=n).map(|k| (k as f64).ln()).sum::<f64>();
     let log_all = count as f64 * 2.0_f64.ln();
     let at_most = above.min(below);
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_drift_that_pairs_share_does_not_widen_the_ratio() {
-        // The machine slows to a half meanwhile; the first is 1.4 times the second throughout.
+        // The machine slows down to a half meanwhile. The first is 1.4 times the second throughout.
         let pairs: Vec<(f64, f64)> =
             (0..8).map(|n| 1_000.0 / (1.0 + f64::from(n) / 8.0)).map(|b| (1.4 * b, b)).collect();
         let ratio = paired_ratio(&pairs, &mut Seed(1).rng()).unwrap();

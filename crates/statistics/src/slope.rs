@@ -1,25 +1,27 @@
-//! How a quantity grows with another: the exponent, from a line through logarithms.
+//! The growth of a quantity with another: the exponent, from a line through logarithms.
 
 use base::Rng;
 
 use crate::bootstrap::{interval, resample, resampled};
 use crate::{Estimate, mean};
 
-/// The slope of ln y over ln x by least squares: 1 where y grows in proportion, 0 where it stays. `y` is
-/// the statistic of each group of samples. None with fewer than two different x, or where a y is not above 0.
+/// The slope of ln y over ln x by least squares: 1 if y grows in proportion, 0 if y is constant. `y` is the
+/// statistic of each group of samples. Returns `None` with fewer than two different x, or if a y is not above
+/// 0.
 pub fn log_slope(groups: &[(f64, &[f64])], statistic: fn(&[f64]) -> f64, rng: &mut Rng) -> Option<Estimate> {
     let points: Vec<(f64, f64)> = groups.iter().map(|(x, samples)| (*x, statistic(samples))).collect();
     let value = slope(&points)?;
     let resampled = |rng: &mut Rng| {
         let point = |(x, samples): &(f64, &[f64])| (*x, statistic(&resample(samples, rng)));
-        // A resample with a zero statistic has no slope; it says nothing against the one there is.
+        // A resample with a zero statistic has no slope and counts as the measured one.
         slope(&groups.iter().map(point).collect::<Vec<_>>()).unwrap_or(value)
     };
     Some(Estimate { value, ci95: interval(rng, resampled) })
 }
 
-/// The slope of ln y over ln x through single measurements (x, y). All of them are drawn again, not those of each
-/// x alone: where they do not lie on a line, the interval says so. None as of [`log_slope`].
+/// The slope of ln y over ln x through single measurements (x, y). All measurements are resampled together,
+/// not those of each x alone, so the interval shows a deviation from a line. Returns `None` when
+/// [`log_slope`] would.
 pub fn log_slope_through(points: &[(f64, f64)], rng: &mut Rng) -> Option<Estimate> {
     let value = slope(points)?;
     let ci95 = resampled(points, rng, slope).ci95?;

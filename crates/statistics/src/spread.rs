@@ -1,4 +1,4 @@
-//! The middle and the ends of a few measurements.
+//! The median and the extremes of a few measurements.
 
 use std::borrow::Borrow;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 /// The median of repeated measurements, with the smallest and the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one, or the mean of the two in the middle.
+    /// The middle value, or the mean of the two middle values.
     pub median: f64,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of what is there and finite; nothing of nothing.
+    /// The spread of the finite values; `None` if there is none.
     pub fn of<T: Borrow<f64>>(values: impl IntoIterator<Item = T>) -> Option<Spread> {
         let values = values.into_iter().map(|value| *value.borrow());
         let mut sorted: Vec<f64> = values.filter(|value| value.is_finite()).collect();
