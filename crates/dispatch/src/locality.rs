@@ -24,6 +24,9 @@
 //!   polls every set, so that no event is slept on.
 //! - A wait that may block polls every set before it ends empty, at its end or at most
 //!   [`Settings::freshness`] earlier. A wait that may not block is one call and polls the sets that are due.
+//!
+//! The modules: `sets` has the members and the rules that move them, `schedule` chooses the next step of a
+//! wait, and `controller` tunes N and the sleep threshold.
 
 mod controller;
 mod schedule;

@@ -16,6 +16,8 @@
 //!
 //! *Bounds.* N stays in [`LIVE_COUNTERS`], the threshold in [`SLEEP_THRESHOLDS`], and every set is polled
 //! once in [`LONGEST`], however rare its events are. Pure: no clock, no system call.
+//!
+//! The modules: `gaps` is the histogram of silences, `model` the cost of a choice.
 
 mod gaps;
 mod model;
