@@ -11,18 +11,27 @@
 //!            helper process n: look up, open, read from the disk      (--helpers)
 //! ```
 //!
-//! SPED that does not stop for a cold file. The main process answers what is in memory; where a name, an inode or
-//! contents are not, the connection waits, a helper reads them, and its notice is one more event of the loop. It
-//! wins over [`sped`](super::sped) with more files than memory, and costs little more where all are in memory; like
-//! SPED it loses where one processor is not enough.
+//! AMPED is SPED that does not stop for a cold file. The main process answers requests from memory. If a
+//! name, an inode or contents are not in memory, the connection waits and a helper reads them. The helper's
+//! notice is one more event of the loop. AMPED beats [`sped`](super::sped) when the files exceed the memory,
+//! and costs little more when they do not. Like SPED it loses if one processor does not suffice.
 //!
-//! A helper that dies is replaced, and what it was to fetch is fetched by another. It never has a connection, so
-//! that none is lost with it.
+//! The main process replaces a helper that dies, and another helper does its fetch. A helper never has a
+//! connection, so no connection is lost with it.
 //!
-//! Deviations: what is in memory is asked of the kernel with each call (RESOLVE_CACHED, RWF_NOWAIT), not by
-//! mincore; there are no mappings, as files leave by sendfile. What a helper has found stays in the kernel's caches,
-//! and it says nothing but that it is done. The number of helpers is fixed. The main process looks at its
-//! directory's own name once a second, and starts a helper in place of a dead one, by itself.
+//! Deviations:
+//!
+//! - Each call asks the kernel about the contents of memory (RESOLVE_CACHED, RWF_NOWAIT), not mincore. There
+//!   are no mappings, because files leave by sendfile.
+//! - The files that a helper has read stay in the kernel's caches. The helper's notice says only that it is
+//!   done.
+//! - The number of helpers is fixed.
+//! - The main process itself checks its directory's own name once a second, and itself starts a helper in
+//!   place of a dead one.
+//!
+//! The modules: `helpers` starts the helpers and hands out errands, `errands` keeps account of them, and
+//! `helper` is the helper process. `need` is the content of an errand and its message, `service` the site of
+//! the main process.
 
 mod errands;
 mod helper;
@@ -49,9 +58,9 @@ pub(crate) use helpers::HelperCounts;
 use helpers::Helpers;
 use service::AmpedSite;
 
-/// Unless told otherwise: enough to keep a disk's queue busy.
+/// Default number of helpers: enough to keep a disk's queue busy.
 const HELPERS: usize = 8;
-/// Of the main process: a pidfd and a control socket for each helper.
+/// Descriptors of the main process per helper: a pidfd and a control socket.
 const DESCRIPTORS_PER_HELPER: usize = 2;
 
 pub const AMPED: Architecture = Architecture {
@@ -88,7 +97,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     Ok(vec![start_thread("amped".to_owned(), &config.cpus, stop, board, addresses, body)?])
 }
 
-/// The main process's loop, and the helpers as long as it.
+/// Runs the main process's loop. The helpers live as long as it does.
 fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<Site>>) -> io::Result<()> {
     let helpers = Rc::new(RefCell::new(Helpers::start(fleet)?));
     let helped = |costly: Costly<Site>| {

@@ -8,19 +8,20 @@
 //!             └──── one kernel thread, one get-events for all, switched where they wait ────┘
 //! ```
 //!
-//! `knot-c` has a fixed number of threads. With accept-limit n a thread takes up to n connections: a would-block
-//! with at least one in hand returns, with none in hand sleeps. It finishes all it took before it
-//! accepts again; n = 1 is the original. `--batch serial` serves them one after another, as the paper does:
-//! large limits then let some wait behind others, and the paper finds an optimum in between on one-packet
-//! loads and a loss on SPECweb. `--batch interleaved` starts a child thread for each.
+//! `knot-c` has a fixed number of threads. With accept-limit n a thread takes up to n connections. When an
+//! accept would block, a thread with at least one connection goes on, and a thread with none sleeps. A thread
+//! finishes all its connections before it accepts again; n = 1 is the original. `--batch serial` serves them
+//! one after another, as the paper does. Large limits then let some connections wait behind others. The paper
+//! finds an optimum in between on one-packet loads and a loss on SPECweb. `--batch interleaved` starts a
+//! child thread for each connection.
 //!
 //! `knot-a` has one thread that accepts, up to n at a time, and a thread for each connection.
 //!
-//! They win where code that blocks is wanted at the price of a few KiB of stack a connection. They lose to
-//! an event loop by the switches, and as it does by a file that has to come from the disk.
+//! They win if blocking code is worth a few KiB of stack per connection. They lose to an event loop by their
+//! switches and, like it, by a file that must come from the disk.
 //!
-//! Deviations: Knot-A's threads are bounded by the connection limit. Of the threads that wait for connections one
-//! is woken at a time, the one that began to wait last.
+//! Deviations: the connection limit bounds Knot-A's threads. Of the threads that wait for connections one
+//! wakes at a time, the one that began to wait last.
 
 use std::io;
 
@@ -34,7 +35,7 @@ use crate::driver::user_threads::{UserThread, run};
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
 
-/// Threads of Knot-C that is not told otherwise [Brecht 2004, 4].
+/// Default number of threads of Knot-C [Brecht 2004, 4].
 const THREADS: usize = 1000;
 
 pub const KNOT_C: Architecture = Architecture {
@@ -83,7 +84,7 @@ fn start(plan: &Plan, form: Form) -> Result<Vec<LoopHandle>, ServeError> {
     Ok(vec![start_thread("knot".to_owned(), &[cpu], stop, board, addresses, body)?])
 }
 
-/// Runs the threads on the mechanism of a name.
+/// Runs the threads on the event mechanism named `dispatch`.
 fn run_on<S: SocketService + 'static>(dispatch: &str, parts: Parts<S>, form: Form) -> io::Result<()> {
     let is_pool = matches!(form, Form::Fixed { .. });
     macro_rules! by_name {
@@ -97,7 +98,7 @@ fn run_on<S: SocketService + 'static>(dispatch: &str, parts: Parts<S>, form: For
     dispatch::for_each_mechanism!(by_name)
 }
 
-/// What the first thread does.
+/// The work of the first thread.
 fn begin<M, S>(first: &mut UserThread<'_, M, S>, form: Form)
 where
     M: Mechanism + 'static,
@@ -113,7 +114,7 @@ where
     }
 }
 
-/// A thread of Knot-C.
+/// The work of a thread of Knot-C.
 fn accept_and_serve<M, S>(thread: &mut UserThread<'_, M, S>, batch: Batch)
 where
     M: Mechanism + 'static,
@@ -126,12 +127,13 @@ where
             Batch::Serial => thread.serve_serially(taken),
             Batch::Interleaved => thread.serve_interleaved(taken),
         }
-        // Connections whose requests are there already would keep the processor from events, timers and the stop.
+        // Connections with waiting requests would otherwise keep the processor from events, timers and the
+        // stop.
         thread.let_others_run();
     }
 }
 
-/// The acceptor of Knot-A.
+/// The work of Knot-A's acceptor.
 fn accept_and_start<M, S>(acceptor: &mut UserThread<'_, M, S>)
 where
     M: Mechanism + 'static,

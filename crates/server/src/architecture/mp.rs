@@ -6,25 +6,25 @@
 //!   (--wake)  └─> worker process n: accept_n, serve                 workers; serves nobody
 //! ```
 //!
-//! Apache's first architecture. All workers wait for the same listeners, which they inherit; the kernel or a mutex
-//! gives a connection to one of them, and nobody else can have it until that one is done. Nothing is shared but
-//! the scoreboard, so a worker that dies takes its own connection with it and no other, and each pays for a cache
-//! of its own. It wins in isolation, and where a request blocks on the disk. It loses with more connections
-//! than workers, idle ones among them: each holds a process while others wait in the queue; and to the cost of
-//! switching between processes.
+//! MP is Apache's first architecture. All workers wait for the same listeners, which they inherit. The kernel
+//! or a mutex gives a connection to one of them, and only that worker serves it. Workers share nothing but
+//! the scoreboard. A worker that dies therefore takes only its own connection with it, and each worker pays
+//! for a cache of its own. MP wins in isolation, and if requests block on the disk. It loses with more
+//! connections than workers: even an idle connection holds a process while others wait in the queue. It also
+//! pays for switching between processes.
 //!
-//! The number of workers is fixed, or follows the load (`--min-spare`, `--max-spare`: see [`spares`]). The mutex of
-//! `--wake mutex` knows who holds it, and the parent unlocks it for a worker that dies with it. The connection
-//! limit bounds the number of workers, and what is left over of it is their share in one accept phase.
+//! The number of workers is fixed, or follows the load (`--min-spare`, `--max-spare`: see [`spares`]). The
+//! mutex of `--wake mutex` records its holder, and the parent unlocks it if the holder dies. The connection
+//! limit bounds the number of workers. The rest of the limit is the workers' share in one accept phase.
 //!
-//! While every worker serves, the parent watches the queue (see `driver/full_pool`): the worker whose connection has been
-//! idle longest is told to close it.
+//! While every worker serves, the parent watches the queue (see `driver/full_pool`). It tells the worker
+//! whose connection has been idle longest to close it.
 //!
-//! At the end the parent takes what waits in the accept queues, refuses who comes later, and passes what it took
-//! to idle workers: nothing that the kernel has accepted for us is lost.
+//! At the end the parent takes the connections in the accept queues, refuses later ones, and passes the taken
+//! ones to idle workers. No connection that the kernel has accepted is lost.
 //!
-//! Deviations: workers sleep in poll(2) or epoll_wait(2), because an accept or a read that blocks ends neither at
-//! a deadline nor at a shutdown. They are started anew and not forked (see `processes`). The paper's numbers
+//! Deviations: workers sleep in poll(2) or epoll_wait(2), because a blocking accept or read ends neither at a
+//! deadline nor at a shutdown. They are started anew and not forked (see `processes`). The paper's numbers
 //! are Apache's: 150 workers.
 
 mod spares;
@@ -59,25 +59,25 @@ use crate::processes::{Control, Event, Fleet, IDLE_FROM, Message, Reclaims, Role
 use crate::service::{Costly, SharedSite};
 use crate::slots::Share;
 
-/// How workers can be woken, the default first. The wait queue of wake-one would not survive a worker that dies
-/// while it queues, and an accept queue of a worker's own would lose its connections with it.
+/// The supported ways to wake workers, the default first. The wait queue of wake-one would not survive a
+/// worker that dies while it queues. A worker's own accept queue would lose its connections with the worker.
 const WAKES: &[Wake] = &[Wake::Exclusive, Wake::Mutex, Wake::All];
-/// Workers that there are at most unless told otherwise: Apache's MaxClients in the paper.
+/// Default maximum of workers: Apache's MaxClients in the paper.
 const WORKERS: usize = 150;
-/// More processes than any machine should be asked for.
+/// Maximum value of --workers, more processes than any machine should run.
 const MOST_WORKERS: usize = 10_000;
-/// Workers that a number which follows the load starts with: Apache's StartServers.
+/// Workers at the start if their number follows the load: Apache's StartServers.
 const START: usize = 5;
-/// How often the number of idle workers is looked at, as Apache does.
+/// Interval of checking the number of idle workers, as in Apache.
 const LOOK_EVERY: Nanos = Nanos::SECOND;
-/// How much longer than their own drain time-out workers may take to end.
+/// Additional time for workers to end after their own drain timeout.
 const PATIENCE: Nanos = Nanos::SECOND;
-/// Of the parent: a pidfd and a control socket for each worker.
+/// Descriptors of the parent per worker: a pidfd and a control socket.
 const DESCRIPTORS_PER_WORKER: usize = 2;
 
-/// The words of a worker in shared memory: since when its connection has been idle ([`IDLE_FROM`]), and when it took what
-/// it serves, in nanoseconds, or [`WAITS`]; connections that it took, and accepts that found the queue empty. Until it
-/// has begun, they are 0.
+/// The words of a worker in shared memory, all 0 before it has begun: the time since which its connection has
+/// been idle ([`IDLE_FROM`]); the time when it took the connection that it serves, in nanoseconds, or
+/// [`WAITS`]; the number of connections that it took; the number of accepts that found the queue empty.
 const SINCE: usize = IDLE_FROM + 1;
 const TAKEN: usize = SINCE + 1;
 const FOUND_EMPTY: usize = TAKEN + 1;
@@ -95,7 +95,7 @@ pub const MP: Architecture = Architecture {
     work: Some(work),
 };
 
-/// The most workers at once: no more than there may be connections.
+/// Maximum workers at once, at most the number of allowed connections.
 fn most_workers(config: &ServeConfig) -> usize {
     config.workers.unwrap_or(WORKERS).min(config.max_connections)
 }
@@ -113,7 +113,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let wake = plan.wake(MP.name, WAKES)?;
     let Queue { listeners, control } = plan.listen_once()?;
     let addresses = addresses(&listeners);
-    let waiters = Waiters::new(wake, most, &listeners).map_err(system("make what workers wait by"))?;
+    let waiters = Waiters::new(wake, most, &listeners).map_err(system("make the waiters"))?;
     let inherited = to_inherit(&waiters, &listeners).map_err(system("share the listeners"))?;
     let service = SharedSite::of_one_thread(&plan.root(), &config.site).counts();
     let role = Role {
@@ -151,25 +151,25 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     Ok(vec![start_thread("mp".to_owned(), &cpus, stop, board, addresses, move || parent.run())?])
 }
 
-/// What workers inherit: the memory that they wait by, and the listeners.
+/// The descriptors that workers inherit: the memory of the waiters, and the listeners.
 fn to_inherit(waiters: &Waiters, listeners: &[Listener]) -> io::Result<Vec<OwnedFd>> {
     let sockets = listeners.iter().map(|listener| listener.socket.try_clone());
     std::iter::once(waiters.memory().try_clone_to_owned()).chain(sockets).collect()
 }
 
-/// The parent's thread: watches over the workers.
+/// The parent's thread, which watches over the workers.
 struct Parent {
     fleet: Fleet,
     waiters: Waiters,
     listeners: Arc<Vec<Listener>>,
-    /// For connections that no worker takes.
+    /// Accepts connections that no worker takes.
     acceptor: Acceptor,
     reclaims: Reclaims,
     control: Option<AcceptControl>,
     board: Board,
     stop: Stop,
     spares: Option<SpareServers>,
-    /// Workers at the start.
+    /// Number of workers at the start.
     first: usize,
     drain_timeout: Nanos,
 }
@@ -209,7 +209,7 @@ impl Parent {
         self.end()
     }
 
-    /// Controls the accept queue by what the workers have taken from it.
+    /// Controls the accept queue by the number of connections that the workers have taken from it.
     fn tick(&mut self, now: Nanos) {
         let Some(control) = &mut self.control else { return };
         let all = |word: usize| {
@@ -219,7 +219,7 @@ impl Parent {
         control.tick(now, &self.listeners);
     }
 
-    /// Takes in what has happened to workers.
+    /// Handles the events of workers.
     fn attend(&mut self) -> io::Result<()> {
         let mut events = Vec::new();
         self.fleet.attend(&mut events)?;
@@ -227,12 +227,13 @@ impl Parent {
         Ok(())
     }
 
-    /// When the worker in a place took what it serves, as far as it has said; at most [`WAITS`] where it serves nobody.
+    /// The time at which a worker took the connection that it serves, as far as it has reported; at most
+    /// [`WAITS`] if it serves none.
     fn since(&self, place: usize) -> u64 {
         if self.fleet.runs(place) { self.fleet.own(place)[SINCE].load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Whether the worker in a place serves nobody, as far as it has said.
+    /// True if a worker serves no connection, as far as it has reported.
     fn idle(&self, place: usize) -> bool {
         self.fleet.runs(place) && self.since(place) <= WAITS
     }
@@ -241,7 +242,7 @@ impl Parent {
         self.board.merge(&Counters { loops, ..Counters::default() });
     }
 
-    /// Starts or ends workers, where their number follows the load.
+    /// Starts or ends workers if their number follows the load.
     fn adjust(&mut self) {
         let Some(mut spares) = self.spares.take() else { return };
         let places = 0..spares.most();
@@ -250,13 +251,13 @@ impl Parent {
         match spares.adjust(idle.len(), vacant.len()) {
             Adjustment::None => {}
             Adjustment::AtLimit => self.publish(LoopCounts { limit_workers: 1, ..LoopCounts::default() }),
-            // The last one, as Apache does, so that those in front stay warm.
+            // Retires the last idle one, as Apache does, so that those in front stay warm.
             Adjustment::End => idle.last().into_iter().for_each(|place| self.fleet.retire(*place)),
             Adjustment::Start(count) => {
                 for place in vacant.into_iter().take(count) {
                     if let Err(error) = self.fleet.start(place) {
                         sys::say!(
-                            "inrush: {error}; the number of workers is looked at again in {LOOK_EVERY}"
+                            "inrush: {error}; the server checks the number of workers again in {LOOK_EVERY}"
                         );
                         break;
                     }
@@ -266,12 +267,13 @@ impl Parent {
         self.spares = Some(spares);
     }
 
-    /// Serves who waits in the queue by idle workers, refuses who comes later, and waits for all to end.
+    /// Lets idle workers serve the connections in the queue, refuses later ones, and waits for all workers to
+    /// end.
     fn end(mut self) -> io::Result<()> {
         self.control.iter().for_each(AcceptControl::withdraw);
         let taken = self.take_the_queue();
         for listener in &*self.listeners {
-            // Workers may be waiting on it, so that closing it would not end it.
+            // Workers may be waiting on the listener, so closing it would not shut it down.
             let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
         }
         self.pass_on(&taken);
@@ -314,7 +316,7 @@ impl Pool for Parent {
         let may_start = self.spares.is_some() && places().count() < self.fleet.places();
         State {
             serves: places().any(|place| since(place) > WAITS),
-            // One that has died is about to be replaced.
+            // A worker that has died is about to be replaced.
             has_free: may_start || places().any(|place| since(place) <= WAITS),
             last_taken: Nanos(places().map(since).max().unwrap_or(0)),
         }
@@ -331,16 +333,16 @@ impl Pool for Parent {
     }
 }
 
-/// Whoever is gone waits no longer.
+/// Removes a worker that is gone from the waiters.
 fn bury(waiters: &Waiters, event: &Event) {
     if let Event::Died(place) | Event::Ended(place) = event {
         waiters.bury(*place);
     }
 }
 
-/// A worker process: takes up to accept-limit connections, serves them in turn, and again.
+/// Runs a worker process: it takes up to accept-limit connections, serves them in turn, and repeats.
 fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
-    // Not the short turns of the parent's thread.
+    // The worker does not keep the short turns of the parent's thread.
     let _ = sys::thread::set_slice(Nanos::ZERO);
     let mut inherited = std::mem::take(&mut worker.inherited).into_iter();
     let waiters = inherited.next().ok_or(ServeError::NoParent)?;
@@ -349,7 +351,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let config = worker.plan.config();
     let share = config.max_connections / most_workers(config);
     let wake = worker.plan.wake(MP.name, WAKES)?;
-    let waiters = Waiters::open(wake, waiters).map_err(system("map what workers wait by"))?;
+    let waiters = Waiters::open(wake, waiters).map_err(system("map the waiters"))?;
     let slot = Arc::clone(&worker.slot);
     let idle = IdleThreads::shown_to(move |from| slot.show_idle(from));
     let share = Share::alone(share);

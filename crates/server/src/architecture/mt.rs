@@ -7,17 +7,20 @@
 //!   (--wake)  └─> thread n: accept_n, serve               └─> a thread each: serve, end
 //! ```
 //!
-//! With accept-limit n a thread of the pool takes up to n connections and serves them one after another before it
-//! accepts again. All threads share one cache (striped, so that a cold file delays few others), which is
-//! what MP cannot do; a thread that blocks on a disk blocks nobody else. It wins with files that are not in
-//! memory and with several processors. It loses with more connections than threads: the pool's idle
-//! ones each hold a thread while others wait in the queue, and an accept-limit above 1 lets one wait
-//! behind them inside a batch; and under `--wake reuseport` one waits in the queue of a busy thread while
-//! others sleep. A thread per connection has no such wait, and pays for each with a start
-//! and, under load, with as many switches as connections.
+//! With accept-limit n a thread of the pool takes up to n connections and serves them one after another
+//! before it accepts again. All threads share one cache, which MP cannot do. The cache is striped, so a cold
+//! file delays few threads, and a thread that waits for a disk blocks no other. MT wins with files that are
+//! not in memory and with several processors. It loses with more connections than threads:
 //!
-//! Deviations: threads sleep in poll(2), because a read that blocks ends neither at a deadline nor
-//! at a shutdown. The paper's numbers are Apache's: 150 threads.
+//! - Each idle connection holds a thread of the pool while others wait in the queue.
+//! - With an accept-limit above 1, a connection may wait behind others of its batch.
+//! - With `--wake reuseport`, a connection waits in the queue of a busy thread while other threads sleep.
+//!
+//! A thread per connection has no such wait. It costs a start per connection and, under load, as many
+//! switches as connections.
+//!
+//! Deviations: threads sleep in poll(2), because a blocking read ends neither at a deadline nor at a
+//! shutdown. The paper's numbers are Apache's: 150 threads.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,11 +44,11 @@ use crate::service::{Costly, SharedSite};
 use crate::settings::LiveSettings;
 use crate::slots::Share;
 
-/// Threads of a pool that is not told otherwise: Apache's MaxClients in the paper.
+/// Default threads of a pool: Apache's MaxClients in the paper.
 const POOL: usize = 150;
-/// What a thread needs at most, several times over; the default of 2 MiB a thread adds up.
+/// Stack of a thread, several times the need. The default of 2 MiB per thread would add up.
 const STACK_BYTES: usize = 256 * 1024;
-/// How its threads can be woken, the default first.
+/// The supported ways to wake threads, the default first.
 const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport];
 
 pub const MT: Architecture = Architecture {
@@ -62,21 +65,21 @@ fn pool(config: &ServeConfig) -> usize {
     config.workers.unwrap_or(POOL)
 }
 
-/// Its interest set or accept queues.
+/// Descriptors of a thread: its interest set, or its accept queues.
 fn descriptors_per_thread(config: &ServeConfig) -> usize {
     if config.wake == Some(Wake::Reuseport) { config.listen.len() } else { 1 }
 }
 
-/// What its threads are made from.
+/// The shared state of the threads.
 struct Crew {
     group: Arc<Group>,
     service: Costly<SharedSite>,
     settings: LiveSettings,
-    /// Like those of all threads.
+    /// The model for the acceptors of all threads.
     acceptor: Acceptor,
     log: Option<LogSender>,
     board: Board,
-    /// Why a thread could not go on.
+    /// The first error that ended a thread.
     failure: Mutex<Option<io::Error>>,
 }
 
@@ -110,7 +113,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let addresses = addresses(&sets[0]);
     let share = Share::alone(config.max_connections);
     let acceptor = plan.acceptor(share.clone());
-    let group = Group::new(sets, share, wake, acceptors).map_err(system("make what its threads wait by"))?;
+    let group = Group::new(sets, share, wake, acceptors).map_err(system("make the waiters"))?;
     let group = Arc::new(group);
     let service =
         Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn, observer: None };
@@ -175,8 +178,8 @@ impl Crew {
         AcceptingThread::new(self.serving(), self.acceptor.another(), index)
     }
 
-    /// Starts the threads that the group begins with, and gives the acceptor for its end. What they need is
-    /// made before the first of them can take a descriptor for a connection.
+    /// Starts the first threads of the group, and returns the acceptor for its end. The descriptors of the
+    /// threads are made before any thread can take one for a connection.
     fn start<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
@@ -197,7 +200,7 @@ impl Crew {
         Ok(last)
     }
 
-    /// Starts a thread that the group cannot do without.
+    /// Starts a thread that the group needs to go on.
     fn start_thread<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
@@ -214,7 +217,8 @@ impl Crew {
         Builder::new().name(name).stack_size(STACK_BYTES).spawn_scoped(scope, body).map(drop)
     }
 
-    /// A thread of the pool: takes up to accept-limit connections, serves them in turn, and again.
+    /// Starts a thread of the pool: it takes up to accept-limit connections, serves them in turn, and
+    /// repeats.
     fn start_worker<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,
@@ -232,7 +236,7 @@ impl Crew {
         })
     }
 
-    /// The thread that accepts for all, and starts a thread for each connection.
+    /// Starts the thread that accepts all connections and starts a thread for each.
     fn start_acceptor<'scope, 'env>(
         &'env self,
         scope: &'scope Scope<'scope, 'env>,

@@ -6,13 +6,13 @@
 //!    (hash)  └─> queue n ──> loop on CPU n
 //! ```
 //!
-//! N times SPED. The kernel spreads connections by a hash of the four-tuple, blind to load: a loop that is
-//! busy keeps getting its share. Each loop has its own cache, so nothing is locked and memory is paid
-//! once a processor.
+//! This is N times SPED. The kernel spreads connections by a hash of the four-tuple, blind to load: a busy
+//! loop keeps getting its share. Each loop has its own cache, so nothing is locked, and each processor pays
+//! for its memory.
 //!
-//! With `--wake steered` a connection goes to the loop on the processor that received it, so that the
-//! kernel's work for it and ours are done in the same caches. The spread is then that of the network card's
-//! queues, which can be worse than a hash: one queue means one loop.
+//! With `--wake steered` a connection goes to the loop on the processor that received it. The kernel and the
+//! loop then work in the same caches. The spread is that of the network card's queues, which can be worse
+//! than a hash: one queue means one loop.
 
 use base::Limit;
 use overload::hook::Routing;
@@ -33,7 +33,8 @@ pub const PER_CORE: Architecture = Architecture {
     work: None,
 };
 
-/// More loops than any machine has processors for: a mistake, which would cost 64 KiB and a cache each.
+/// Maximum number of loops. More than any machine has processors is a mistake, which would cost 64 KiB and a
+/// cache for each loop.
 const MOST_LOOPS: usize = 1024;
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
@@ -46,12 +47,12 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         });
     }
     let wake = plan.wake(PER_CORE.name, &[Wake::Reuseport, Wake::Steered])?;
-    // One loop gets everything in any case.
+    // A single loop gets all connections in any case.
     let routing = if wake == Wake::Steered && loops > 1 { by_cpu(plan, loops)? } else { Routing::Even };
     plan.start_loops::<ByPhases>(plan.listen(loops, routing)?)
 }
 
-/// Has every loop's listeners get what its processor receives.
+/// Assigns the connections that each processor receives to the listeners of its loop.
 fn by_cpu(plan: &Plan, loops: usize) -> Result<Routing, ServeError> {
     let cpus = plan.cpus().get(..loops).ok_or_else(|| ServeError::Setting {
         setting: "--wake",

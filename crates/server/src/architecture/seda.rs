@@ -10,14 +10,14 @@
 //!           └───────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A stage whose queue passes the threshold gets a thread, an idle one loses one. Where the smoothed 90th
-//! percentile of the response time passes its target, fewer requests are let in, and the others get 503
-//! with `Retry-After`. So it wins where load comes in surges and a late answer is worth no more than a
-//! refusal, and where files come from a disk: the file stage's threads wait, nobody else does. It loses
-//! where requests are cheap: each pays for five queues and as many switches, and moves between processors.
+//! A stage whose queue passes the threshold gets a thread, and an idle stage loses one. If the smoothed 90th
+//! percentile of the response time passes its target, fewer requests are admitted, and the others get 503
+//! with `Retry-After`. SEDA wins if load comes in surges and a late answer is worth no more than a refusal.
+//! It also wins if files come from a disk, because only the threads of the file stage wait. It loses if
+//! requests are cheap: each pays for five queues and as many switches, and moves between processors.
 //!
-//! Deviations: read and write stages get their events from one `source` thread, on any event mechanism.
-//! Stages have the five names of SMPED; the page cache of Haboob is the file stage's. Large files leave by
+//! Deviations: the read and write stages get their events from one `source` thread, on any event mechanism.
+//! The stages have the five names of SMPED. The file stage has the page cache of Haboob. Large files leave by
 //! sendfile from the write stage, which then may wait for the disk. The rest is in `driver/stages`.
 
 use std::io;
@@ -79,7 +79,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     Ok(vec![start_thread("seda".to_owned(), &config.cpus, stop, board, addresses, body)?])
 }
 
-/// Runs the stages on the mechanism of a name.
+/// Runs the stages on the event mechanism named `dispatch`.
 fn run_on<S>(dispatch: &str, pipeline: &Pipeline<S>, stop: &Stop, board: &Board) -> io::Result<()>
 where
     S: SocketService + Clone + Send + Sync,

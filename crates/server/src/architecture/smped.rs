@@ -9,21 +9,24 @@
 //!                            replies each period, closed connections at once
 //! ```
 //!
-//! Who gets a connection is the [`scheduler`]'s choice, by what the [`feedback`] handler knows; how many workers there
-//! are is the business of [`resources`]; the [`pool`] is the account that joins the three, and the [`dispatcher`]
-//! the loop around it. The event mechanism is that of the workers.
+//! The [`scheduler`] chooses the worker of a connection, by the data of the [`feedback`] handler.
+//! [`resources`] decides on the number of workers. The [`pool`] is the account that joins the three, and the
+//! [`dispatcher`] is the loop around it. [`handover`] and [`messages`] carry connections to the [`worker`]s.
+//! The workers use the chosen event mechanism.
 //!
-//! It wins where a wait costs by the connection, as with select and poll, because each worker waits for few; where
-//! some connections block a loop, because only those of the same worker wait; and with several processors. It
-//! loses to one loop on mechanisms that do not care how many connections there are: passing a descriptor and
-//! hearing of its end cost some microseconds a connection, and each worker has a cache of its own.
+//! SMPED wins if the cost of a wait grows with the connections, as with select and poll, because each worker
+//! waits for few. It wins if some connections block a loop, because only connections of the same worker wait,
+//! and it wins with several processors. It loses to one loop on mechanisms whose cost does not depend on the
+//! number of connections. Passing a descriptor and learning of its end cost some microseconds per connection,
+//! and each worker has a cache of its own.
 //!
-//! A worker that dies takes its connections with it; what it had not begun is placed anew, and the accept
-//! queue loses nothing. The same becomes of what a worker does not begin within 100 ms, because it is stopped or its
-//! disk is: it gets no new connections until it answers ([`handover`]).
+//! A worker that dies takes its connections with it. Connections that it had not begun are placed anew, and
+//! the accept queue loses nothing. A worker that is stopped or waits for its disk may not begin a connection
+//! within 100 ms. The dispatcher then places that connection anew as well, and gives the worker no new ones
+//! until it answers ([`handover`]).
 //!
-//! Deviations, where the paper is silent: see the modules. When all workers are full (step 6), the longest-idle connection
-//! is closed for the new one, or else the new one turned away.
+//! Deviations, where the paper is silent: see the modules. If all workers are full (step 6), the server
+//! closes the longest-idle connection for the new one. If no connection is idle, it turns the new one away.
 
 mod dispatcher;
 mod feedback;
@@ -49,11 +52,12 @@ use crate::slots::Share;
 use dispatcher::Parts;
 use pool::Pool;
 
-/// Of the dispatcher: a pidfd and a control socket for each worker.
+/// Descriptors of the dispatcher per worker: a pidfd and a control socket.
 const DESCRIPTORS_PER_WORKER: usize = 2;
-/// Of a worker: control socket, mechanism, shared memory, log, root, and headroom for files.
+/// Descriptors of a worker beside its connections: control socket, mechanism, shared memory, log, root, and
+/// headroom for files.
 const WORKERS_OWN: u64 = 24;
-/// What chance draws from: nobody gains by foreseeing it, and a run can be repeated.
+/// Seed of the random choices. No client gains by predicting them, and a run can be repeated.
 const SEED: Seed = Seed(0);
 
 pub const SMPED: Architecture = Architecture {
@@ -70,7 +74,8 @@ fn places(config: &ServeConfig) -> usize {
     config.smped.clone().unwrap_or_default().p_max
 }
 
-/// The connections that a worker has descriptors for: it is given no more, so that it loses none.
+/// Number of connections that a worker has descriptors for. The dispatcher gives it no more, so that it loses
+/// none.
 fn room_of_a_worker() -> u32 {
     let limit = sys::descriptors::limit().unwrap_or(u64::MAX);
     u32::try_from(limit.saturating_sub(WORKERS_OWN).max(1)).unwrap_or(u32::MAX)
@@ -94,7 +99,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let workers = fleet.board();
     let board = Board::with_live(move |counters| {
         let mut of_workers = workers.read();
-        // The dispatcher knows of those under way to a worker as well.
+        // The dispatcher also counts the connections under way to a worker.
         of_workers.connections = 0;
         counters.add(&of_workers);
     });

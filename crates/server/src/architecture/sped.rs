@@ -7,9 +7,9 @@
 //!            └────────────────────────────────────────────┘
 //! ```
 //!
-//! One loop does everything. It wins while requests are served from memory and one processor is enough; a
-//! cold file stops everybody. Deviation: signals and the admin interface have threads of their own,
-//! which sleep unless they are spoken to.
+//! One loop does everything. SPED wins while requests are served from memory and one processor suffices; a
+//! cold file stops every connection. Deviation: signals and the admin interface have threads of their own,
+//! which sleep until they are needed.
 
 use base::Limit;
 

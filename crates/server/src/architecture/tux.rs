@@ -10,14 +10,15 @@
 //!            └───────────────────────────────────────────────────────┘
 //! ```
 //!
-//! An accepted connection is work at once, the latest work is done first, and nothing is accepted before
-//! nothing is pending. So a large accept-limit makes a long list, of which the oldest wait longest: the
-//! paper finds that limit 1 wins here. It wins where connections are short and their requests arrive with
-//! them. It loses where persistent connections keep the list from ever being empty: nobody new gets in.
+//! An accepted connection is work at once, and the latest work is done first. The server accepts connections
+//! only when no work is pending. A large accept-limit therefore makes a long list, in which the oldest
+//! connections wait longest; the paper finds that limit 1 wins here. TUX wins if connections are short and
+//! their requests arrive with them. It loses if persistent connections keep the list from ever being empty,
+//! because then no new client is accepted.
 //!
-//! Deviations: TUX runs in the kernel, which tells it of arrivals as they happen; here a get-events that
-//! does not wait comes between two batches. Deadlines are looked at there too. `--kernel-cache on` serves hot
-//! files from inside the kernel (`kernel_cache.rs`); the discipline is in `driver/readiness/discipline.rs`.
+//! Deviations: TUX runs in the kernel, which reports arrivals as they happen. Here a get-events that does not
+//! wait comes between two batches, and deadlines are checked there too. `--kernel-cache on` serves hot files
+//! from inside the kernel (`kernel_cache.rs`). The discipline is in `driver/readiness/discipline.rs`.
 
 use base::Limit;
 

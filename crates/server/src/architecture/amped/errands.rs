@@ -1,7 +1,7 @@
-//! Who waits for what, and which helper fetches it: bookkeeping without processes.
+//! Keeps account, without processes, of the connections that wait for a fetch and of the helpers that do it.
 //!
-//! Invariants: equal needs are one errand, however many wait for it; an errand is in the queue or with one helper;
-//! one that was with a helper that died comes before all others, so that nothing is lost.
+//! Invariants: equal needs are one errand, however many connections wait for it. An errand is in the queue or
+//! with one helper. An errand of a helper that died comes before all others, so that none is lost.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,35 +9,36 @@ use dispatch::Token;
 
 use super::need::Need;
 
-/// How often something is fetched for those who then find it missing again. Memory may have been taken away
-/// meanwhile, which is worth a second fetch; or this file system cannot tell what it has in memory.
+/// Maximum fetches in a row of the same need for connections that then find it missing again. The kernel may
+/// have reclaimed the memory meanwhile, which is worth a second fetch. Or this file system cannot tell which
+/// contents are in memory.
 const MOST_FETCHES: u32 = 2;
 
-/// What is to be fetched, and for whom.
+/// A need to fetch, and the connections that wait for it.
 #[derive(Debug)]
 struct Errand {
     need: Need,
     waiters: Vec<Token>,
-    /// Which fetch of the same in a row.
+    /// The number of this fetch among fetches of the same need in a row.
     time: u32,
 }
 
-/// All errands that are not done.
+/// All unfinished errands.
 #[derive(Debug)]
 pub struct Errands {
     errands: HashMap<u64, Errand>,
     ids: HashMap<Need, u64>,
     queue: VecDeque<u64>,
-    /// What each helper has been given: one thing, so that nothing waits behind a slow disk while another
-    /// helper has nothing to do.
+    /// The errand of each helper. A helper has one at a time, so that no errand waits behind a slow disk
+    /// while another helper is free.
     given: Vec<Option<u64>>,
     next_id: u64,
-    /// What was fetched just now, and how often in a row.
+    /// The needs that were fetched just now, with the number of fetches in a row.
     fetched: HashMap<Need, u32>,
 }
 
 impl Errands {
-    /// None, for so many helpers.
+    /// An empty account for `helpers` helpers.
     pub fn new(helpers: usize) -> Errands {
         Errands {
             errands: HashMap::new(),
@@ -49,13 +50,13 @@ impl Errands {
         }
     }
 
-    /// Whether there is a point in fetching: what was fetched just now, and is missing again, will be missing
-    /// once more.
+    /// True if a fetch can help. A need that was fetched just now and is missing again will be missing once
+    /// more.
     pub fn has_a_point(&self, need: &Need) -> bool {
         self.fetched.get(need).is_none_or(|times| *times < MOST_FETCHES)
     }
 
-    /// A connection waits for a need to be in memory. Says whether that is a new errand.
+    /// Lets a connection wait for a need. Returns true if that is a new errand.
     pub fn add(&mut self, need: Need, waiter: Token) -> bool {
         if let Some(errand) = self.ids.get(&need).and_then(|id| self.errands.get_mut(id)) {
             if !errand.waiters.contains(&waiter) {
@@ -72,23 +73,23 @@ impl Errands {
         true
     }
 
-    /// Whether a helper has nothing to do.
+    /// True if a helper has no errand.
     pub fn is_free(&self, helper: usize) -> bool {
         self.given[helper].is_none()
     }
 
-    /// What is to be given to a helper next.
+    /// The next errand to give to a helper.
     pub fn first(&self) -> Option<(u64, &Need)> {
         let id = self.queue.front()?;
         Some((*id, &self.errands.get(id)?.need))
     }
 
-    /// The first has been given to a helper that is free.
+    /// Records that a free helper got the first errand.
     pub fn give(&mut self, helper: usize) {
         self.given[helper] = self.queue.pop_front();
     }
 
-    /// A helper has died. Says whether something has to be fetched by another now.
+    /// Records the death of a helper. Returns true if another helper must do its errand.
     pub fn take_back(&mut self, helper: usize) -> bool {
         let given = self.given[helper].take();
         if let Some(id) = given {
@@ -97,12 +98,12 @@ impl Errands {
         given.is_some()
     }
 
-    /// From here on only what is fetched now was fetched just now.
+    /// Forgets all past fetches. From now on only later fetches count as just made.
     pub fn forget_fetched(&mut self) {
         self.fetched.clear();
     }
 
-    /// A helper has fetched what it was given. Gives those who wait for it.
+    /// Records that a helper has finished its errand. Returns the connections that wait for it.
     pub fn finish(&mut self, helper: usize, id: u64) -> Vec<Token> {
         if self.given[helper] != Some(id) {
             return Vec::new();

@@ -1,7 +1,7 @@
-//! A helper process: does what may wait for a disk, so that the main process does not have to.
+//! A helper process: makes the calls that may wait for a disk in place of the main process.
 //!
-//! It answers the request for itself, with a site that keeps nothing, and throws the answer away: what the kernel
-//! has read for it is in memory then, names and contents alike.
+//! It answers the request for itself, with a site that keeps nothing, and drops the answer. The kernel then
+//! has the names and the contents in memory.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use super::need::{Need, TOUCH_BYTES};
 use crate::error::{ServeError, system};
 use crate::processes::{Control, Heard, Message, Sent, Worker, orphaned};
 
-/// Fetches what the parent asks for, until it is told to end. Blocks.
+/// Fetches on the parent's request until the parent tells it to end. Blocks.
 pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     let mut options = worker.plan.config().site.clone();
     options.cache.entries = 0;
@@ -31,7 +31,7 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
             Heard::Changed(text) => reconfigure(&text),
             Heard::Drain => return Ok(()),
             Heard::Nothing => control.wait(),
-            // It has no connections.
+            // A helper has no connections to close.
             Heard::Reclaim => {}
             Heard::Gone => orphaned(),
         }
@@ -45,22 +45,22 @@ struct Helper {
 }
 
 impl Helper {
-    /// Fetches, and gives notice.
+    /// Fetches, and sends the notice.
     fn serve(&mut self, message: Message, control: &Control) -> io::Result<()> {
         let (id, need) = Need::read(message).ok_or(io::ErrorKind::InvalidData)?;
         match need {
             Some(Need::Look { path, encodings }) => self.look(&path, &encodings),
             Some(Need::Touch { file, offset }) => {
-                // What cannot be read, the main process finds out as well.
+                // The main process finds out about a read error itself.
                 let _ = retry_on_intr(|| pread(&*file.0, &mut *self.scratch, offset));
             }
-            // The main process finds it missing once more.
+            // The main process finds the contents missing once more.
             None => {}
         }
         match control.send(&id.to_ne_bytes(), &[])? {
             Sent::Yes => Ok(()),
             Sent::Gone => orphaned(),
-            Sent::Full => Err(io::Error::other("the parent has given more than one thing to do")),
+            Sent::Full => Err(io::Error::other("the parent has sent more than one errand")),
         }
     }
 
@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(read_notice(&notice.bytes), Some(id));
         }
         assert!(helper.site.counts().misses > 0);
-        // Its descriptor has got lost on the way.
+        // The file's descriptor was lost on the way.
         let (bytes, _) = touch.message(9);
         helper.serve(Message { bytes, ..Message::default() }, &control).unwrap();
         assert!(matches!(main.receive().unwrap(), Heard::Message(_)));

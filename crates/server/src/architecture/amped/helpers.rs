@@ -1,6 +1,6 @@
-//! The main process's side of the helpers: starts them, hands out errands, and hears what has been fetched.
+//! The main process's side of the helpers: starts them, hands out errands, and receives notices.
 //!
-//! Nothing here blocks but to start a process, at the beginning and in place of one that died.
+//! Only starting a process blocks, at the beginning and in place of a helper that died.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,36 +12,37 @@ use super::errands::Errands;
 use super::need::{Need, read_notice};
 use crate::processes::{Event, Fleet, Sent};
 
-/// How long helpers may take to end. What they fetch then, nobody waits for.
+/// Time for helpers to end. No connection waits for their last fetches.
 const PATIENCE: Nanos = Nanos::SECOND;
 
 base::counts! {
-    /// What comes of what is not in memory.
+    /// Counters of requests that memory could not answer.
     pub struct HelperCounts {
-        /// Fetches asked of helpers.
+        /// Fetches requested from helpers.
         helper_fetches,
-        /// Fetches given to another helper because the first had died.
+        /// Fetches repeated by another helper because the first had died.
         helper_fetches_repeated,
-        /// Times that a connection waited for a helper; the others went on.
+        /// Times that a connection waited for a helper. Other connections went on.
         helper_waits,
-        /// Times that the main process did what may have waited for a disk, because helpers could not help.
+        /// Times that the main process made a call that may have waited for a disk, because helpers could not
+        /// help.
         main_waits,
     }
 }
 
 /// The helper processes.
 pub struct Helpers {
-    /// What came of it all so far.
+    /// The counters so far.
     pub counts: HelperCounts,
     fleet: Fleet,
     errands: Errands,
 }
 
 impl Helpers {
-    /// Starts one in each place of the fleet. This thread must stay as long as they.
+    /// Starts a helper in each place of the fleet. The calling thread must live as long as they do.
     ///
     /// # Errors
-    /// No process or descriptor left.
+    /// No process or descriptor is left.
     pub fn start(mut fleet: Fleet) -> io::Result<Helpers> {
         for place in 0..fleet.places() {
             fleet.start(place).map_err(io::Error::other)?;
@@ -58,17 +59,17 @@ impl Helpers {
         self.fleet.ready().try_clone_to_owned()
     }
 
-    /// How long until [`Helpers::attend`] is to be called although nothing is ready.
+    /// Time until [`Helpers::attend`] must be called, even if the descriptor is not ready.
     pub fn due_in(&self) -> Option<Nanos> {
         self.fleet.due().map(|due| due.saturating_sub(self.fleet.clock().now()))
     }
 
-    /// Whether helpers can do something about what is missing.
+    /// True if a helper can fetch what is missing.
     pub fn can_help(&self, need: &Need) -> bool {
         self.errands.has_a_point(need)
     }
 
-    /// Has something fetched, for a connection that waits for it.
+    /// Requests a fetch for a connection that waits for it.
     pub fn fetch(&mut self, need: Need, waiter: Token) {
         self.counts.helper_waits += 1;
         if self.errands.add(need, waiter) {
@@ -77,11 +78,11 @@ impl Helpers {
         }
     }
 
-    /// Takes in what helpers have to say: adds the connections for which something has been fetched. Never
-    /// blocks but to start a process.
+    /// Reads the notices of the helpers, and appends the connections whose fetch is done. Blocks only to
+    /// start a process.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// Waiting fails only by a mistake of ours.
     pub fn attend(&mut self, arrived: &mut Vec<Token>) -> io::Result<()> {
         self.errands.forget_fetched();
         let mut events = Vec::new();
@@ -102,7 +103,7 @@ impl Helpers {
         Ok(())
     }
 
-    /// Gives helpers that have nothing to do what is to be fetched.
+    /// Gives queued errands to free helpers.
     fn hand_out(&mut self) {
         for place in 0..self.fleet.places() {
             if !self.fleet.runs(place) || !self.errands.is_free(place) {
@@ -110,17 +111,17 @@ impl Helpers {
             }
             let Some((id, need)) = self.errands.first() else { return };
             let (bytes, file) = need.message(id);
-            // One that is going takes nothing: its death is heard of, and then this goes on.
+            // A helper that is ending takes nothing. Its death is reported, and the errand then continues.
             if matches!(self.fleet.send(place, &bytes, file.as_slice()), Ok(Sent::Yes)) {
                 self.errands.give(place);
             }
         }
     }
 
-    /// Has all helpers end. Blocks.
+    /// Ends all helpers. Blocks.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// Waiting fails only by a mistake of ours.
     pub fn end(&mut self) -> io::Result<()> {
         self.fleet.end(PATIENCE, drop)
     }

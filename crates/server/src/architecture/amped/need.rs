@@ -1,4 +1,4 @@
-//! What the main process needs to be in memory, and how it is said to a helper.
+//! The needs of the main process that are not in memory, and their messages to a helper.
 //!
 //! ```text
 //!   fetch, to a helper:  id (8 bytes) | 'l' | length of the path (4 bytes) | path | Accept-Encoding
@@ -6,7 +6,7 @@
 //!   notice, from it:     id (8 bytes)
 //! ```
 //!
-//! Both ends are the same program, so numbers are as the processor has them.
+//! Both ends are the same program, so numbers are in the processor's byte order.
 
 use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,34 +16,34 @@ use http1::Request;
 
 use crate::processes::Message;
 
-/// So much of a file is touched at once: the kernel's usual read-ahead, and a quarter of what a connection may
-/// send in a turn.
+/// Bytes of a file that one fetch reads: the kernel's usual read-ahead, and a quarter of the bytes that a
+/// connection may send in a turn.
 pub const TOUCH_BYTES: usize = 128 * 1024;
-/// The most text of a fetch: with the rest it fits into a message.
+/// Maximum text of a fetch. With the other fields it fits into a message.
 const MOST_TEXT_BYTES: usize = 15 * 1024;
 const LOOK: u8 = b'l';
 const TOUCH: u8 = b't';
 
-/// Something that is to be in memory.
+/// Data that must be in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Need {
-    /// The names on the way to a file, the file itself opened, and its contents where it is small.
+    /// The names on the way to a file, the file itself opened, and its contents if it is small.
     Look {
-        /// As it was asked for, without the query.
+        /// The requested path, without the query.
         path: Box<str>,
-        /// `Accept-Encoding`, by which one of several stored forms is chosen.
+        /// The `Accept-Encoding`, which selects one of several stored forms.
         encodings: Box<[u8]>,
     },
     /// [`TOUCH_BYTES`] of an open file.
     Touch {
         /// The file.
         file: SameFile,
-        /// Where they begin.
+        /// Offset of the first of these bytes.
         offset: u64,
     },
 }
 
-/// An open file, equal to itself alone.
+/// An open file, equal only to itself.
 #[derive(Clone, Debug)]
 pub struct SameFile(pub Arc<OwnedFd>);
 
@@ -62,7 +62,7 @@ impl Hash for SameFile {
 }
 
 impl Need {
-    /// What a request needs; nothing where that is too long to be said.
+    /// The need of a request; `None` if it is too long for a message.
     pub fn of(request: &Request<'_>) -> Option<Need> {
         let encodings = request.values("accept-encoding").collect::<Vec<_>>().join(&b","[..]);
         let path = request.path();
@@ -70,7 +70,7 @@ impl Need {
             .then(|| Need::Look { path: path.into(), encodings: encodings.into() })
     }
 
-    /// The fetch as it is sent, and the file that goes with it.
+    /// The message of the fetch, and the file that goes with it.
     pub fn message(&self, id: u64) -> (Vec<u8>, Option<BorrowedFd<'_>>) {
         let id = &id.to_ne_bytes()[..];
         match self {
@@ -84,8 +84,8 @@ impl Need {
         }
     }
 
-    /// A fetch as it was received: its id, and what is to be fetched; the latter is nothing where the file did not
-    /// come along, because this process has no descriptor left. Nothing at all is our mistake.
+    /// Parses a received fetch: its id and its need. The need is `None` if its file was lost, because this
+    /// process has no descriptor left. Returns `None` only by a mistake of ours.
     pub fn read(message: Message) -> Option<(u64, Option<Need>)> {
         let (id, rest) = message.bytes.split_first_chunk::<8>()?;
         let (kind, rest) = rest.split_first()?;
@@ -106,7 +106,7 @@ impl Need {
     }
 }
 
-/// The id in a notice.
+/// Parses the id in a notice.
 pub fn read_notice(bytes: &[u8]) -> Option<u64> {
     <[u8; 8]>::try_from(bytes).ok().map(u64::from_ne_bytes)
 }

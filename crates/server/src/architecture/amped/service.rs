@@ -1,11 +1,12 @@
-//! The site as the main process serves it: from memory, or not yet.
+//! The site of the main process: it answers from memory, or not yet.
 //!
-//! Of a small file memory is the site's own cache or the kernel's. Of a large one, which leaves by sendfile, the
-//! next part is looked for each time before it is sent, by reading it without waiting (preadv2, RWF_NOWAIT).
-//! Flash asked mincore of a mapping; today that tells the truth only to who owns the file or may write to it.
+//! For a small file, memory is the site's own cache or the kernel's. A large file leaves by sendfile. Before
+//! each part is sent, the site checks it by reading without waiting (preadv2, RWF_NOWAIT). Flash asked
+//! mincore about a mapping; today mincore tells the truth only to a process that owns the file or may write
+//! to it.
 //!
-//! Invariant: what may wait for a disk is done here only where helpers have tried and could not help, and then
-//! it is counted.
+//! Invariant: the site makes a call that may wait for a disk only after helpers have tried and could not
+//! help. It counts such calls.
 
 use std::cell::RefCell;
 use std::io;
@@ -23,12 +24,12 @@ use super::helpers::Helpers;
 use super::need::{Need, SameFile, TOUCH_BYTES};
 use crate::driver::readiness::SocketService;
 
-/// A site, and helpers for what is not in memory.
+/// A site, with helpers for data that is not in memory.
 pub struct AmpedSite {
     site: Site,
     helpers: Rc<RefCell<Helpers>>,
     notices: OwnedFd,
-    /// What the connection whose turn it is found missing.
+    /// Needs of the connection whose turn it is.
     missing: Vec<Need>,
     scratch: Box<[u8]>,
 }
@@ -44,7 +45,8 @@ impl AmpedSite {
         Ok(AmpedSite { site, helpers, notices, missing: Vec::new(), scratch })
     }
 
-    /// Whether what is missing is to be waited for. Where not, whoever asks does it, and it is counted.
+    /// Returns true if the connection must wait for the need. Otherwise the caller makes the blocking call,
+    /// which is counted.
     fn is_waited_for(&mut self, need: Option<Need>) -> bool {
         let mut helpers = self.helpers.borrow_mut();
         match need.filter(|need| helpers.can_help(need)) {
@@ -86,12 +88,12 @@ impl SocketService for AmpedSite {
             preadv2(&*range.file, &mut [IoSliceMut::new(&mut *part)], range.offset, ReadWriteFlags::NOWAIT)
         });
         match read {
-            // A file system that cannot tell what it has in memory is taken to have nothing.
+            // A file system that cannot tell which contents are in memory counts as having none.
             Err(Errno::AGAIN | Errno::OPNOTSUPP) => {
                 let need = Need::Touch { file: SameFile(range.file.clone()), offset: range.offset };
                 if self.is_waited_for(Some(need)) { 0 } else { length }
             }
-            // Of an error, or that the file has become shorter, sending will tell.
+            // Sending will report an error, or that the file has become shorter.
             Err(_) | Ok(0) => most,
             Ok(count) => count as u64,
         }

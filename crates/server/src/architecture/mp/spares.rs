@@ -1,9 +1,9 @@
-//! How many worker processes there are, where their number follows the load: Apache's spare servers.
+//! The number of worker processes if it follows the load: Apache's spare servers.
 //!
-//! Once a second the idle ones are counted, those that have not begun yet among them. With more than the
-//! maximum one is ended; with fewer than the minimum some are started: one, and twice as many each second
-//! that it still does not suffice, up to [`MOST_AT_ONCE`], so that a surge is met quickly and a trickle
-//! does not start a crowd. That is `perform_idle_server_maintenance` of Apache's prefork module.
+//! Once a second the controller counts the idle workers, including those that have not begun yet. If they
+//! exceed the maximum, it ends one. If they are below the minimum, it starts one, and twice as many in each
+//! further second, up to [`MOST_AT_ONCE`]. It thus meets a surge quickly, and a trickle does not start a
+//! crowd. This is `perform_idle_server_maintenance` of Apache's prefork module.
 //!
 //! Deviation: Apache also ends workers after a number of connections (MaxConnectionsPerChild), against leaks.
 
@@ -12,16 +12,16 @@ use crate::choices::Spares;
 /// Apache's MAX_SPAWN_RATE.
 const MOST_AT_ONCE: usize = 32;
 
-/// What is to be done.
+/// The action to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjustment {
     /// Nothing.
     None,
-    /// End an idle one.
+    /// End an idle worker.
     End,
-    /// Start so many.
+    /// Start this number of workers.
     Start(usize),
-    /// There ought to be more, and there may not.
+    /// More workers are needed, but their number is at its limit.
     AtLimit,
 }
 
@@ -30,22 +30,22 @@ pub enum Adjustment {
 pub struct SpareServers {
     spares: Spares,
     most: usize,
-    /// How many are started if there are too few.
+    /// Number of workers to start next if there are too few.
     rate: usize,
 }
 
 impl SpareServers {
-    /// With so many workers at most.
+    /// A controller of at most `most` workers.
     pub fn new(spares: Spares, most: usize) -> SpareServers {
         SpareServers { spares, most, rate: 1 }
     }
 
-    /// The most workers.
+    /// Maximum number of workers.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// What is to be done with so many idle workers and so many places where there is none.
+    /// The action for `idle` idle workers and `vacant` places without a worker.
     pub fn adjust(&mut self, idle: usize, vacant: usize) -> Adjustment {
         if idle >= self.spares.minimum {
             self.rate = 1;
@@ -74,14 +74,14 @@ mod tests {
         let mut decides = decides(150);
         let mut workers = 5;
         let mut started = Vec::new();
-        // Everybody is busy all the time.
+        // All workers are busy all the time.
         while let Adjustment::Start(count) = decides.adjust(0, 150 - workers) {
             workers += count;
             started.push(count);
         }
         assert_eq!(started, [1, 2, 4, 8, 16, 32, 32, 32, 18]);
         assert_eq!(decides.adjust(0, 0), Adjustment::AtLimit);
-        // After the limit, as after a time without want, it begins with one again.
+        // After the limit, and after a time without need, it begins with one again.
         assert_eq!(decides.adjust(0, 3), Adjustment::Start(1));
         assert_eq!(decides.adjust(4, 3), Adjustment::Start(2));
         assert_eq!(decides.adjust(5, 3), Adjustment::None);

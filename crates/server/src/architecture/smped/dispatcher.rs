@@ -1,19 +1,20 @@
-//! The dispatcher: one loop that accepts, places, passes on, and hears of what became of it.
+//! The dispatcher: one loop that accepts, places and passes on connections, and receives the workers'
+//! reports.
 //!
 //! ```text
 //!   loop:  get_events ─> attend ─> accept ─> pass_on ─> expire
 //! ```
 //!
-//! *attend* hears reports and deaths, and takes back from a worker what it has not begun in time; *accept* takes connections
-//! up to the accept-limit and places them; *pass_on* sends each worker what was placed with it, in one message; *expire*
-//! ends periods and idle workers.
+//! *attend* handles reports and deaths, and takes back connections that a worker has not begun in time.
+//! *accept* takes connections up to the accept-limit and places them. *pass_on* sends each worker its placed
+//! connections in one message. *expire* ends periods and idle workers.
 //!
-//! Connections that were accepted and have no worker, because theirs died or does not answer, are placed before any other is
-//! accepted. Where there is no room for a connection - the connection limit, or all workers full - the worker with the
-//! longest-idle connection closes it, or the new one is turned away.
+//! A worker may die or not answer. The dispatcher places its accepted connections anew before it accepts
+//! others. There is no room for a connection at the connection limit, or if all workers are full. The worker
+//! with the longest-idle connection then closes it. If no connection is idle, the new one is turned away.
 //!
-//! Invariants: the listeners are watched exactly while the gate is open; a connection is in one outbox, or
-//! unplaced, or its worker's; the pool counts those in an outbox as the worker's.
+//! Invariants: the listeners are watched exactly while the gate is open. A connection is in one outbox, or
+//! unplaced, or its worker's. The pool counts the connections in an outbox as the worker's.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,41 +34,42 @@ use crate::driver::readiness::{Arrivals, Listeners, listener_token};
 use crate::error::ServeError;
 use crate::processes::{self, Fleet, Reclaims};
 
-/// The token of the fleet's descriptor, and that of the stop: no listener's, whose generation is 0.
+/// Tokens of the fleet's descriptor and of the stop. No listener has them, because a listener's generation is
+/// 0.
 const FLEET: Token = Token(1 << 32);
 const STOP: Token = Token(2 << 32);
-/// How soon a message is tried again that a worker had no room for.
+/// Delay before another attempt to send a message that a worker had no room for.
 const RETRY: Nanos = Nanos::MILLISECOND;
-/// How much longer than their own drain time-out workers may take to end.
+/// Additional time for workers to end after their own drain timeout.
 const PATIENCE: Nanos = Nanos::SECOND;
 
-/// Whether connections are accepted, and if not, why.
+/// The state of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// There is no room, or nothing to accept with, until then.
+    /// Until a given time there is no room, or no resource to accept with.
     Paused,
-    /// No worker answers, or some connections that were accepted have none.
+    /// No worker answers, or some accepted connections have no worker.
     NoWorker,
 }
 
-/// What a dispatcher is made of.
+/// The parts of a dispatcher.
 pub struct Parts {
-    /// Where connections come from.
+    /// The source of connections.
     pub listeners: Listeners,
-    /// Who is there.
+    /// The account of the workers.
     pub pool: Pool,
-    /// Their processes.
+    /// The workers' processes.
     pub fleet: Fleet,
-    /// Workers at first.
+    /// Number of workers at the start.
     pub initial: usize,
-    /// Connections at once, all workers together.
+    /// Maximum connections at once, over all workers.
     pub max_connections: usize,
-    /// Where counters go.
+    /// The destination of the counters.
     pub board: Board,
-    /// How it is told to end.
+    /// The signal to end.
     pub stop: Stop,
-    /// How long workers may take to end.
+    /// Time for workers to end.
     pub drain_timeout: Nanos,
 }
 
@@ -79,18 +81,18 @@ struct Dispatching {
     now: Nanos,
     events: Vec<Event>,
     happened: Vec<processes::Event>,
-    /// Which listeners are ready in this turn.
+    /// The listeners that are ready in this turn.
     ready: Ready,
-    /// Placed, and not yet claimed, by worker.
+    /// Connections that are placed and not yet claimed, by worker.
     outboxes: Vec<Outbox>,
     reclaims: Reclaims,
-    /// Accepted, and without a worker because theirs died or does not answer.
+    /// Accepted connections without a worker, because theirs died or does not answer.
     unplaced: VecDeque<Handed>,
-    /// When a connection was last placed.
+    /// Time at which a connection was last placed.
     last_placed: Nanos,
     gate: Gate,
     paused_until: Option<Nanos>,
-    /// When outboxes that could not be emptied are tried again.
+    /// Time of the next attempt to empty outboxes that could not be emptied.
     retry_at: Option<Nanos>,
     counts: LoopCounts,
     published: Nanos,
@@ -100,7 +102,7 @@ struct Dispatching {
 /// Runs a dispatcher until it is told to stop and its workers have ended. Blocks.
 ///
 /// # Errors
-/// The loop fails in a way that is our mistake.
+/// The loop fails only by a mistake of ours.
 pub fn run(parts: Parts) -> io::Result<()> {
     let mut this = Dispatching::new(parts)?;
     this.start_workers()?;
@@ -152,7 +154,7 @@ impl Dispatching {
         Ok(())
     }
 
-    /// Waits, and notes which listeners are ready.
+    /// Waits, and records the ready listeners.
     fn get_events(&mut self) -> io::Result<()> {
         self.mind_the_gate();
         self.events.clear();
@@ -173,7 +175,7 @@ impl Dispatching {
         Ok(())
     }
 
-    /// When there is something to do even if nothing happens.
+    /// The time of the next action that needs no event.
     fn next_due(&self) -> Option<Nanos> {
         let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);
         let surplus = self.parts.pool.next_surplus().map(|surplus| surplus.at);
@@ -193,7 +195,7 @@ impl Dispatching {
         due.into_iter().flatten().min()
     }
 
-    /// Opens or closes the gate as things are.
+    /// Opens or closes the gate as the present state requires.
     fn mind_the_gate(&mut self) {
         let gate = self.gate_as_it_should_be();
         if std::mem::replace(&mut self.gate, gate) == gate {
@@ -219,7 +221,7 @@ impl Dispatching {
         self.parts.pool.connections() + self.unplaced.len() as u64
     }
 
-    /// Hears the workers, and of them, and sees which of them answer.
+    /// Handles the workers' reports and events, and checks which workers answer.
     fn attend(&mut self) -> io::Result<()> {
         let due = self.parts.fleet.due().is_some_and(|due| due <= self.now);
         if due || self.events.iter().any(|event| event.token == FLEET) {
@@ -236,7 +238,8 @@ impl Dispatching {
         Ok(())
     }
 
-    /// Lets go of what a worker has claimed, and takes back what it has not claimed in time: others begin it.
+    /// Removes the connections that a worker has claimed. Takes back those that it has not claimed in time,
+    /// so that other workers begin them.
     fn see_whether_it_answers(&mut self, slot: usize) {
         let (outbox, words) = (&mut self.outboxes[slot], self.parts.fleet.own(slot));
         if self.parts.pool.is_silent(slot) && outbox.is_answered(words) {
@@ -266,7 +269,7 @@ impl Dispatching {
                 self.parts.pool.left(slot);
             }
             processes::Event::Died(slot) => {
-                // What it had not begun is not lost with it.
+                // Connections that the worker had not begun are not lost with it.
                 let before = self.unplaced.len();
                 self.unplaced.extend(self.outboxes[slot].take_back(self.parts.fleet.own(slot)));
                 self.parts.pool.died(slot, (self.unplaced.len() - before) as u64);
@@ -277,7 +280,8 @@ impl Dispatching {
     /// Takes connections from the queues, at most accept-limit in all, and places them.
     fn accept(&mut self) {
         self.parts.listeners.tick(self.now);
-        // After a pause, the wait has not asked the listeners yet, and no event says nothing of their queues.
+        // After a pause the wait has not asked the listeners yet, so a missing event says nothing about their
+        // queues.
         if self.gate != Gate::Open || self.gate_as_it_should_be() != Gate::Open {
             return;
         }
@@ -298,7 +302,7 @@ impl Dispatching {
     /// Takes one connection, if there is a worker for it.
     fn look(&mut self, index: usize) -> Look {
         if self.gate_as_it_should_be() != Gate::Open {
-            // One that was taken could not be placed after all, and comes before others.
+            // A connection that was taken could not be placed after all, and comes before others.
             return Look::Stop(PhaseEnd::AtLimit);
         }
         let at_limit = self.connections() >= self.parts.max_connections as u64;
@@ -326,15 +330,15 @@ impl Dispatching {
         }
     }
 
-    /// Leaves connections in the accept queue, whose length overload control bounds, while workers come free: has a worker
-    /// close the longest-idle connection meanwhile.
+    /// Leaves connections in the accept queue, whose length overload control bounds, until workers have room.
+    /// Meanwhile a worker closes the longest-idle connection.
     fn wait_for_room(&mut self) -> Look {
         let Parts { pool, fleet, .. } = &self.parts;
         self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now);
         Look::Stop(PhaseEnd::Pause(self.now + RECLAIM_PAUSE))
     }
 
-    /// Has a worker close the longest-idle connection, or turns the new one away.
+    /// Makes a worker close the longest-idle connection, or turns the new one away.
     fn make_room(&mut self, index: usize, short: Short) -> Look {
         let Parts { pool, fleet, .. } = &self.parts;
         if self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now) {
@@ -343,7 +347,7 @@ impl Dispatching {
         self.parts.listeners.turn_away(index, short, self.now, &mut self.counts)
     }
 
-    /// Puts a connection into the outbox of a worker, which may have to be started for it.
+    /// Puts a connection into the outbox of a worker, and starts the worker if necessary.
     fn place(&mut self, handed: Handed) {
         self.last_placed = self.now;
         match self.parts.pool.place(self.now) {
@@ -360,7 +364,7 @@ impl Dispatching {
         }
     }
 
-    /// A worker that is wanted cannot be started: leaves it alone for a delay.
+    /// Handles a worker that cannot be started: waits for a delay before the next attempt.
     fn could_not_grow(&mut self, error: &ServeError, handed: Handed) {
         let pause = self.parts.listeners.acceptor.next_pause();
         sys::say!("inrush: {error}; tried again in {pause}");
@@ -369,7 +373,7 @@ impl Dispatching {
         self.unplaced.push_back(handed);
     }
 
-    /// Places those whose worker is gone or does not answer, as far as there is room.
+    /// Places connections whose worker is gone or does not answer, as far as there is room.
     fn place_the_unplaced(&mut self) {
         for _ in 0..self.unplaced.len() {
             if self.paused_until.is_some() || !self.parts.pool.has_room() {
@@ -379,7 +383,7 @@ impl Dispatching {
         }
     }
 
-    /// Gives every worker what was placed with it, as far as it takes it.
+    /// Sends every worker its placed connections, as far as it takes them.
     fn pass_on(&mut self) {
         self.place_the_unplaced();
         self.retry_at = None;
@@ -391,7 +395,7 @@ impl Dispatching {
         }
     }
 
-    /// What time brings: the end of a period, workers idle for too long, counters that have become old.
+    /// Handles the passing of time: the end of a period, workers idle for too long, outdated counters.
     fn expire(&mut self) {
         if self.parts.pool.period_ends().is_some_and(|end| end <= self.now) {
             self.parts.pool.end_period(self.now);
@@ -406,7 +410,8 @@ impl Dispatching {
         }
     }
 
-    /// Has workers finish what they have, what waits in the accept queues among it, and waits for them to end.
+    /// Lets workers finish their connections and those in the accept queues, and waits for the workers to
+    /// end.
     fn end(mut self) -> io::Result<()> {
         let until = self.now.saturating_add(self.parts.drain_timeout).saturating_add(PATIENCE);
         self.take_the_queue();
@@ -424,7 +429,7 @@ impl Dispatching {
             if overdue {
                 self.parts.fleet.kill();
             }
-            // A killed one ends soon.
+            // A killed worker ends soon.
             let answer = self.outboxes.iter().filter_map(Outbox::answer_due).min();
             let next =
                 [self.retry_at, self.parts.fleet.due(), answer, Some(until)].into_iter().flatten().min();
@@ -436,15 +441,15 @@ impl Dispatching {
             self.attend()?;
             self.publish();
         }
-        // What was in the outboxes of workers came back when they ended.
+        // The connections in the outboxes came back when their workers ended.
         self.counts.cut_off_at_shutdown += self.unplaced.len() as u64;
         self.unplaced.clear();
         self.publish();
         Ok(())
     }
 
-    /// Accepts what the kernel has accepted for us, beyond the connection limit if need be, and places it as far as there
-    /// is room.
+    /// Accepts the connections that the kernel has accepted, beyond the connection limit if necessary, and
+    /// places them as far as there is room.
     fn take_the_queue(&mut self) {
         let (listeners, mut taken) = (&mut self.parts.listeners, Vec::new());
         listeners.seal();

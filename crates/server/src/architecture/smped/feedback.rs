@@ -1,11 +1,11 @@
 //! The feedback handler: the throughput of each worker, smoothed (SMPED).
 //!
-//! Each period, `T_i <- alpha x T_i(old) + (1 - alpha) x T_i(sample)`. T_i is 0 at the start, and again whenever
-//! the worker's connection count falls to 0: what it did for connections that have ended says nothing about the
-//! next.
+//! Each period, `T_i <- alpha x T_i(old) + (1 - alpha) x T_i(sample)`. T_i is 0 at the start, and again
+//! whenever the worker's connection count falls to 0. Replies on ended connections predict nothing about the
+//! next ones.
 //!
-//! Deviation: the paper's prose has alpha weigh the new sample and its formula the old value. The formula is
-//! followed; 0.8 instead of 0.2 gives the other reading.
+//! Deviation: in the paper's prose alpha weighs the new sample, in its formula the old value. This module
+//! follows the formula; an alpha of 0.8 instead of 0.2 gives the other reading.
 
 use base::Nanos;
 
@@ -18,12 +18,12 @@ pub struct Feedback {
 }
 
 impl Feedback {
-    /// The worker reports replies.
+    /// Adds replies that the worker reports.
     pub fn replied(&mut self, replies: u64) {
         self.replies += replies;
     }
 
-    /// A period of this length has ended; nothing happens where it has none.
+    /// Ends a period of this length. Does nothing for a length of zero.
     pub fn period(&mut self, length: Nanos, alpha: f64) {
         if length == Nanos::ZERO {
             return;
@@ -32,7 +32,7 @@ impl Feedback {
         self.smoothed = alpha * self.smoothed + (1.0 - alpha) * sample;
     }
 
-    /// T_i.
+    /// T_i, in replies per second.
     pub fn throughput(&self) -> f64 {
         self.smoothed
     }

@@ -1,4 +1,4 @@
-//! Connections on their way from the dispatcher to a worker, and whose they are.
+//! Connections on their way from the dispatcher to a worker, and their owners.
 //!
 //! ```text
 //!   placed ──> waiting ──sent──> passed ──claimed by the worker──> the worker's
@@ -6,11 +6,11 @@
 //!                                  └─ not within 100 ms, or the worker has died ──> placed anew
 //! ```
 //!
-//! Connections are numbered in the order in which they are sent. Two words of shared memory say how far the worker is:
-//! [`NEXT`], the first number that nobody has claimed, and [`SEEN`], how many it has received. The worker claims a connection
-//! by moving [`NEXT`] on by one, and the dispatcher takes back all that are left by moving it to the end: one of them
-//! succeeds. Until a connection is claimed the dispatcher keeps its descriptor. A worker that is stopped, or whose disk
-//! is, so loses nothing that it has not begun.
+//! Connections are numbered in the order of sending. Two words of shared memory show the worker's progress:
+//! [`NEXT`], the first unclaimed number, and [`SEEN`], the count of received connections. The worker claims a
+//! connection by incrementing [`NEXT`]. The dispatcher takes back all remaining ones by moving [`NEXT`] to
+//! the end. Only one of the two succeeds. The dispatcher keeps a connection's descriptor until the connection
+//! is claimed. A worker that is stopped or waits for its disk thus loses no connection that it has not begun.
 //!
 //! Invariant: a connection is in one place: waiting, passed, or claimed.
 
@@ -27,16 +27,16 @@ pub const NEXT: usize = IDLE_FROM + 1;
 pub const SEEN: usize = NEXT + 1;
 pub const WORDS: usize = SEEN + 1;
 
-/// How long a worker may take to claim a connection: many turns of a loop, and less than anybody waits.
+/// Time for a worker to claim a connection: many turns of a loop, and too short for a client to notice.
 pub const ANSWER_WITHIN: Nanos = Nanos::from_millis(100);
 
 /// The dispatcher's side of one worker.
 #[derive(Debug, Default)]
 pub struct Outbox {
     waiting: VecDeque<Handed>,
-    /// Sent and not yet known to be claimed, with the time when they were.
+    /// Connections that were sent and are not known to be claimed, with the time of sending.
     passed: VecDeque<(Handed, Nanos)>,
-    /// The number of the first in `passed`.
+    /// The number of the first connection in `passed`.
     first: u64,
 }
 
@@ -46,19 +46,20 @@ impl Outbox {
         self.waiting.push_back(handed);
     }
 
-    /// Whether every connection is the worker's.
+    /// True if the worker has claimed every connection.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.passed.is_empty()
     }
 
-    /// Sends what waits, as far as the worker's socket takes it. Returns whether some is left that it may take later.
+    /// Sends the waiting connections, as far as the worker's socket takes them. Returns true if some are left
+    /// for another attempt.
     pub fn send(&mut self, fleet: &Fleet, slot: usize, now: Nanos) -> bool {
         while !self.waiting.is_empty() {
             let (bytes, sockets) = pack(self.waiting.iter());
             let count = sockets.len();
             match fleet.send(slot, &bytes, &sockets) {
                 Ok(Sent::Yes) => self.passed.extend(self.waiting.drain(..count).map(|handed| (handed, now))),
-                // One that has gone will be reported dead, and what it has not begun placed anew.
+                // A worker that has gone will be reported dead, and its unbegun connections placed anew.
                 Ok(Sent::Gone) => return false,
                 Ok(Sent::Full) | Err(_) => return true,
             }
@@ -66,7 +67,7 @@ impl Outbox {
         false
     }
 
-    /// Lets go of what the worker has claimed.
+    /// Removes the connections that the worker has claimed.
     pub fn settle(&mut self, words: &[AtomicU64]) {
         self.let_go(words[NEXT].load(Ordering::Acquire));
     }
@@ -77,12 +78,12 @@ impl Outbox {
         }
     }
 
-    /// When the worker must have claimed its next connection; nothing while it has claimed all.
+    /// The time by which the worker must claim its next connection; `None` if it has claimed all.
     pub fn answer_due(&self) -> Option<Nanos> {
         self.passed.front().map(|(_, at)| *at + ANSWER_WITHIN)
     }
 
-    /// Takes back everything that the worker has not claimed, and cannot claim from now on.
+    /// Takes back every unclaimed connection. The worker cannot claim them any more.
     pub fn take_back(&mut self, words: &[AtomicU64]) -> impl Iterator<Item = Handed> {
         let end = self.end();
         let claimed = words[NEXT].fetch_max(end, Ordering::AcqRel);
@@ -91,18 +92,18 @@ impl Outbox {
         self.passed.drain(..).map(|(handed, _)| handed).chain(self.waiting.drain(..))
     }
 
-    /// Whether the worker has received everything that was sent.
+    /// True if the worker has received every sent connection.
     pub fn is_answered(&self, words: &[AtomicU64]) -> bool {
         words[SEEN].load(Ordering::Acquire) >= self.end()
     }
 
-    /// The number of the connection that is sent next.
+    /// The number of the next connection to send.
     fn end(&self) -> u64 {
         self.first + self.passed.len() as u64
     }
 }
 
-/// The worker's side: claims the connection of a number. Returns false for one that was taken back.
+/// Claims a connection on the worker's side. Returns false for a connection that was taken back.
 pub fn claim(words: &[AtomicU64], number: u64) -> bool {
     words[NEXT].compare_exchange(number, number + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
@@ -121,7 +122,7 @@ mod tests {
         Handed { socket: File::open("/dev/null").unwrap().into(), peer: None }
     }
 
-    /// As [`Outbox::send`] does, without a worker.
+    /// Passes connections as [`Outbox::send`] does, without a worker.
     fn pass(outbox: &mut Outbox, count: usize, now: Nanos) {
         outbox.passed.extend((0..count).map(|_| (handed(), now)));
     }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order both act, each connection is the worker's or the dispatcher's.
+        /// In every order of their actions, each connection belongs to the worker or to the dispatcher.
         #[test]
         fn each_connection_has_one_owner(steps in prop::collection::vec(0..4, 0..200)) {
             let (mut outbox, words) = (Outbox::default(), words());

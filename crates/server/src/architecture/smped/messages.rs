@@ -8,9 +8,9 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Connections in one message; the kernel takes at most 253 descriptors.
+/// Maximum connections per message; the kernel takes at most 253 descriptors.
 pub const MOST_PER_MESSAGE: usize = 64;
-/// An address as 16 bytes, its port as 2; port 0 stands for no address.
+/// An address has 16 bytes and its port 2; port 0 stands for no address.
 const ADDRESS_BYTES: usize = 18;
 /// Two numbers of 8 bytes.
 const REPORT_BYTES: usize = 16;
@@ -20,11 +20,11 @@ const REPORT_BYTES: usize = 16;
 pub struct Handed {
     /// The socket, non-blocking.
     pub socket: OwnedFd,
-    /// Who it is.
+    /// The client's address.
     pub peer: Option<SocketAddr>,
 }
 
-/// What a worker has done since its last report.
+/// A worker's work since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Responses sent.
@@ -34,7 +34,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// As a message.
+    /// Encodes the report as a message.
     pub fn to_bytes(self) -> [u8; REPORT_BYTES] {
         let mut bytes = [0; REPORT_BYTES];
         bytes[..8].copy_from_slice(&self.replies.to_ne_bytes());
@@ -42,7 +42,7 @@ impl Report {
         bytes
     }
 
-    /// From a message; `None` where it is no report.
+    /// Decodes a message; `None` if it is no report.
     pub fn from_bytes(bytes: &[u8]) -> Option<Report> {
         let (replies, closed) = bytes.split_at_checked(8)?;
         let number = |bytes: &[u8]| Some(u64::from_ne_bytes(bytes.try_into().ok()?));
@@ -50,7 +50,7 @@ impl Report {
     }
 }
 
-/// These connections as a message, at most [`MOST_PER_MESSAGE`] of them.
+/// Encodes connections as a message, at most [`MOST_PER_MESSAGE`] of them.
 pub fn pack<'a>(connections: impl Iterator<Item = &'a Handed>) -> (Vec<u8>, Vec<BorrowedFd<'a>>) {
     let (mut bytes, mut sockets) = (Vec::new(), Vec::new());
     for Handed { socket, peer } in connections.take(MOST_PER_MESSAGE) {
@@ -60,8 +60,8 @@ pub fn pack<'a>(connections: impl Iterator<Item = &'a Handed>) -> (Vec<u8>, Vec<
     (bytes, sockets)
 }
 
-/// The connections of a message in order; nothing for one that was lost on the way, because the receiver had no room for
-/// its descriptor.
+/// Decodes the connections of a message in order. `None` stands for a connection whose descriptor was lost
+/// because the receiver had no room for it.
 pub fn unpack(bytes: &[u8], sockets: Vec<OwnedFd>) -> impl Iterator<Item = Option<Handed>> {
     let mut sockets = sockets.into_iter();
     let addresses = bytes.chunks_exact(ADDRESS_BYTES).map(decode);

@@ -1,4 +1,4 @@
-//! The dispatcher's account of its workers: who is there, with what load, and what follows from it.
+//! The dispatcher's account of its workers: their states, their loads, and the decisions that follow.
 //!
 //! ```text
 //!             started                 told to stop
@@ -9,12 +9,13 @@
 //!     └────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Scheduler, feedback handler and resource controller on one table, without I/O and clock: the dispatcher tells it
-//! what has happened and does what it says, and tests run it without a process.
+//! Joins scheduler, feedback handler and resource controller on one table, without I/O and clock. The
+//! dispatcher reports the events and carries out the decisions. Tests run the table without a process.
 //!
-//! Invariants: C_i counts what was placed with a worker and not yet reported closed, never more than C_max; a
-//! worker that is not running has no connection and is given none, nor is one that does not answer; running, down and leaving together never
-//! exceed P_max, running and down fall below P_min by nothing that is done here.
+//! Invariants: C_i counts the connections placed with a worker and not yet reported closed, and never exceeds
+//! C_max. A worker that is not running has no connection and gets none. A worker that does not answer gets no
+//! new connection. The running, down and leaving workers together never exceed P_max. No decision of this
+//! module reduces the running and down workers below P_min.
 
 use std::borrow::Cow;
 
@@ -34,14 +35,14 @@ enum State {
     Down,
 }
 
-/// Where a connection goes.
+/// The destination of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// To the worker of this slot.
+    /// The worker in this slot.
     To(usize),
-    /// To a worker that has to be started in this slot.
+    /// A new worker in this slot, which has to be started.
     Start(usize),
-    /// Nowhere yet.
+    /// No worker has room yet.
     Full,
 }
 
@@ -52,20 +53,20 @@ pub struct Pool {
     scheduler: Scheduler,
     resources: Resources,
     states: Vec<State>,
-    /// T_i as of the last period, and C_i, of those that run.
+    /// T_i of the last period and C_i, for each running worker.
     loads: Vec<Option<Load>>,
-    /// Which of them do not answer: nothing is placed with them.
+    /// True for each worker that does not answer. It gets no connections.
     silent: Vec<bool>,
     feedback: Vec<Feedback>,
-    /// Since when a worker has had no connection.
+    /// The time since which each worker has had no connection.
     idle_since: Vec<Nanos>,
     period_began: Nanos,
-    /// What was decided so far.
+    /// The decisions so far.
     pub decisions: Decisions,
 }
 
 impl Pool {
-    /// A pool without workers yet.
+    /// A pool without workers.
     pub fn new(settings: &SmpedSettings, schedule: Schedule, seed: Seed, now: Nanos) -> Pool {
         let slots = settings.p_max;
         Pool {
@@ -82,7 +83,7 @@ impl Pool {
         }
     }
 
-    /// A worker runs in this slot: a new one, or one in place of one that died.
+    /// Records a running worker in this slot: a new one, or the replacement of one that died.
     pub fn started(&mut self, slot: usize, now: Nanos) {
         assert!(matches!(self.states[slot], State::Vacant | State::Down), "the slot has a worker");
         self.states[slot] = State::Running;
@@ -92,58 +93,58 @@ impl Pool {
         self.idle_since[slot] = now;
     }
 
-    /// A worker runs in place of one that died.
+    /// Records a worker that replaces one that died.
     pub fn replaced(&mut self, slot: usize, now: Nanos) {
         if self.states[slot] == State::Down {
             self.started(slot, now);
         }
     }
 
-    /// How many workers there may be at most.
+    /// Maximum number of workers.
     pub fn slots(&self) -> usize {
         self.states.len()
     }
 
-    /// A slot that another worker may be started in.
+    /// A slot in which another worker may be started.
     pub fn vacancy(&self) -> Option<usize> {
         let vacant = self.states.iter().position(|state| *state == State::Vacant);
         vacant.filter(|_| self.resources.may_start(self.states.len() - self.count(State::Vacant)))
     }
 
-    /// Whether another connection can be placed.
+    /// True if another connection can be placed.
     pub fn has_room(&self) -> bool {
         let c_max = self.settings.c_max;
         let answering = answering(&self.loads, &self.silent);
         self.vacancy().is_some() || answering.iter().flatten().any(|load| load.connections < c_max)
     }
 
-    /// Whether there is a worker that connections could be placed with, or could be.
+    /// True if a worker answers or could be started.
     pub fn has_answering_worker(&self) -> bool {
         self.vacancy().is_some() || answering(&self.loads, &self.silent).iter().any(Option::is_some)
     }
 
-    /// A worker does not answer. Of the connections placed with it, `taken_back` were taken back.
+    /// Records that a worker does not answer, and that `taken_back` of its connections were taken back.
     pub fn falls_silent(&mut self, slot: usize, taken_back: u64) {
         self.decisions.workers_silent += 1;
         self.silent[slot] = true;
         self.reported(slot, 0, taken_back, self.idle_since[slot]);
     }
 
-    /// A worker that did not answer does again.
+    /// Records that a silent worker answers again.
     pub fn answers(&mut self, slot: usize) {
         self.silent[slot] = false;
     }
 
-    /// Whether a worker does not answer.
+    /// True if a worker does not answer.
     pub fn is_silent(&self, slot: usize) -> bool {
         self.silent[slot]
     }
 
-    /// Places a connection, which counts as the worker's from now on; one that has to be started for it has to be
-    /// said to have [`grown`](Pool::grown) the pool.
+    /// Places a connection, which counts as the worker's from now on. If the result is to start a worker, the
+    /// caller must then report it with [`grown`](Pool::grown).
     pub fn place(&mut self, now: Nanos) -> Placement {
         if self.is_idle() {
-            // Nobody has replied in the meantime, and nobody could have.
+            // No worker has replied since the last period, and none could have.
             self.period_began = now;
         }
         let vacancy = self.vacancy();
@@ -164,7 +165,7 @@ impl Pool {
         Placement::To(slot)
     }
 
-    /// A worker was started in this slot for a connection, which is the worker's from now on.
+    /// Records that a worker was started in this slot for a connection, which is the worker's from now on.
     pub fn grown(&mut self, slot: usize, now: Nanos) {
         self.started(slot, now);
         self.decisions.placed_on_new_worker += 1;
@@ -175,8 +176,8 @@ impl Pool {
         self.loads[slot].as_mut().expect("it runs").connections += 1;
     }
 
-    /// A worker has sent replies and closed connections since it last said so. One that no longer runs is not
-    /// heard.
+    /// Records the replies and the closed connections of a worker's report. Ignores the report of a worker
+    /// that no longer runs.
     pub fn reported(&mut self, slot: usize, replies: u64, closed: u64, now: Nanos) {
         let Some(load) = &mut self.loads[slot] else { return };
         self.feedback[slot].replied(replies);
@@ -191,7 +192,7 @@ impl Pool {
         }
     }
 
-    /// When the throughputs are to be smoothed next; never while no worker has a connection.
+    /// The next time to smooth the throughputs; `None` while no worker has a connection.
     pub fn period_ends(&self) -> Option<Nanos> {
         (!self.is_idle()).then(|| self.period_began.saturating_add(self.settings.period))
     }
@@ -200,7 +201,7 @@ impl Pool {
         self.loads.iter().flatten().all(|load| load.connections == 0)
     }
 
-    /// The end of a period, which may come late: smooths the throughputs.
+    /// Ends a period, perhaps late: smooths the throughputs.
     pub fn end_period(&mut self, now: Nanos) {
         let length = now.saturating_sub(self.period_began);
         self.period_began = now;
@@ -211,7 +212,7 @@ impl Pool {
         }
     }
 
-    /// A worker has died. Of the connections placed with it so many had not been passed on, and are to be placed
+    /// Records the death of a worker. Of its connections, `kept` had not been passed on and will be placed
     /// anew; the others are lost.
     pub fn died(&mut self, slot: usize, kept: u64) {
         self.states[slot] = match self.states[slot] {
@@ -222,13 +223,13 @@ impl Pool {
         self.decisions.connections_lost_with_worker += placed.saturating_sub(kept);
     }
 
-    /// A worker that was told to stop has ended.
+    /// Records the end of a worker that was told to stop.
     pub fn left(&mut self, slot: usize) {
         self.states[slot] = State::Vacant;
         self.loads[slot] = None;
     }
 
-    /// The worker to stop next, and when; nobody places anything with it from then on.
+    /// The worker to stop next, and the time to stop it.
     pub fn next_surplus(&self) -> Option<Surplus> {
         let running = self.loads.iter().zip(&self.idle_since).enumerate();
         let idle = running.filter_map(|(slot, (load, since))| {
@@ -237,7 +238,8 @@ impl Pool {
         self.resources.surplus(self.count(State::Running) + self.count(State::Down), idle)
     }
 
-    /// A worker that has been idle for too long, to be told to stop.
+    /// Takes a worker that has been idle for too long, to be told to stop. It gets no connection from then
+    /// on.
     pub fn take_surplus(&mut self, now: Nanos) -> Option<usize> {
         let surplus = self.next_surplus().filter(|surplus| surplus.at <= now)?;
         self.decisions.workers_stopped_idle += 1;
@@ -246,12 +248,12 @@ impl Pool {
         Some(surplus.slot)
     }
 
-    /// The load of each worker that runs, by slot.
+    /// The load of each running worker, by slot.
     pub fn loads(&self) -> impl Iterator<Item = (usize, Load)> {
         self.loads.iter().enumerate().filter_map(|(slot, load)| load.map(|load| (slot, load)))
     }
 
-    /// Connections placed and not yet reported closed, all workers together.
+    /// Connections placed and not yet reported closed, over all workers.
     pub fn connections(&self) -> u64 {
         self.loads.iter().flatten().map(|load| u64::from(load.connections)).sum()
     }
@@ -261,7 +263,7 @@ impl Pool {
     }
 }
 
-/// The loads of those that answer.
+/// The loads of the workers that answer.
 fn answering<'a>(loads: &'a [Option<Load>], silent: &[bool]) -> Cow<'a, [Option<Load>]> {
     if !silent.contains(&true) {
         return Cow::Borrowed(loads);

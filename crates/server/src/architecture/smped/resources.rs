@@ -1,9 +1,9 @@
-//! The resource controller: how many workers there are (SMPED).
+//! The resource controller: decides on the number of workers (SMPED).
 //!
-//! The pool grows when the scheduler finds the worker that comes first full, up to P_max, and shrinks by a worker
-//! that has been without a connection for a delay, down to P_min.
+//! The pool grows, up to P_max, when the scheduler finds its first choice full. It shrinks, down to P_min, by
+//! a worker that has been without a connection for a delay.
 //!
-//! Deviation, where the paper is silent: of several idle workers the one goes that has been idle longest.
+//! Deviation, where the paper is silent: of several idle workers, the one that has been idle longest ends.
 
 use base::Nanos;
 
@@ -17,27 +17,28 @@ pub struct Resources {
     idle: Nanos,
 }
 
-/// A worker that may be stopped, and from when on.
+/// A worker that may be stopped, and the time from which it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surplus {
-    /// Its slot.
+    /// The worker's slot.
     pub slot: usize,
-    /// When it has been idle for the whole delay.
+    /// The time at which the worker has been idle for the whole delay.
     pub at: Nanos,
 }
 
 impl Resources {
-    /// The bounds that were asked for.
+    /// The bounds of the settings.
     pub fn new(settings: &SmpedSettings) -> Resources {
         Resources { p_min: settings.p_min, p_max: settings.p_max, idle: settings.idle }
     }
 
-    /// Whether another worker may be started beside so many.
+    /// True if another worker may be started beside `workers` others.
     pub fn may_start(&self, workers: usize) -> bool {
         workers < self.p_max
     }
 
-    /// The worker to stop next, of `workers` in all, those idle given by slot with the time since when.
+    /// The worker to stop next, among `workers` workers. `idle` has the idle ones by slot, with the time
+    /// since which they are idle.
     pub fn surplus(&self, workers: usize, idle: impl Iterator<Item = (usize, Nanos)>) -> Option<Surplus> {
         let longest = idle.min_by_key(|(_, since)| *since).filter(|_| workers > self.p_min);
         longest.map(|(slot, since)| Surplus { slot, at: since.saturating_add(self.idle) })

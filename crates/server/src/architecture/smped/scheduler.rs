@@ -1,4 +1,4 @@
-//! The scheduler: which worker gets a new connection (SMPED; steps 1 to 6).
+//! The scheduler: chooses the worker of a new connection (SMPED; steps 1 to 6).
 //!
 //! ```text
 //!   1  some have no connection ───────────────> one of them, at random
@@ -9,15 +9,16 @@
 //!   6  none has ──────────────────────────────> nobody, until one frees
 //! ```
 //!
-//! The paper's schedule ranks by `(T_i / sum T) x (C_i / sum C)`, the least first. Those it is compared with rank
-//! otherwise and leave out step 1; steps 3 to 6 are the same for all.
+//! The paper's schedule ranks by `(T_i / sum T) x (C_i / sum C)`, the least first. The schedules that the
+//! paper compares it with rank otherwise and omit step 1; steps 3 to 6 are the same for all.
 //!
 //! Pure: no clock, no socket; randomness from a seed.
 //!
-//! Invariants: never a worker that has C_max connections; nobody exactly where none has fewer and the pool may
-//! not grow; at most two passes over the workers.
+//! Invariants: the scheduler never chooses a worker that has C_max connections. It chooses none exactly if
+//! all workers have C_max connections and the pool may not grow. It makes at most two passes over the
+//! workers.
 //!
-//! Deviations, where the paper is silent: a share whose sum is 0 is 1/n; ties go to fewer connections, then
+//! Deviations, where the paper is silent: a share whose sum is 0 is 1/n. Ties go to fewer connections, then
 //! to chance.
 
 use std::cmp::Ordering;
@@ -27,34 +28,34 @@ use rand::RngExt;
 
 use crate::choices::Schedule;
 
-/// What is known of a worker when a connection is placed.
+/// A worker's load when a connection is placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// T_i, smoothed, in replies per second; finite and not negative.
     pub throughput: f64,
-    /// C_i.
+    /// C_i, the number of connections.
     pub connections: u32,
 }
 
-/// Where a connection goes.
+/// The scheduler's choice for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// To the worker of this slot.
+    /// The worker in this slot.
     Assign(usize, Reason),
-    /// To a worker that is to be started for it.
+    /// A new worker, which has to be started for the connection.
     Start,
-    /// Nowhere: every worker has C_max connections.
+    /// No worker: every worker has C_max connections.
     Full,
 }
 
-/// Why a worker was chosen.
+/// The reason why a worker was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Step 1: it had no connection.
     Idle,
     /// Step 3: it came first.
     First,
-    /// Step 5: those before it were full.
+    /// Step 5: the workers before it were full.
     Next,
 }
 
@@ -64,7 +65,7 @@ pub struct Scheduler {
     schedule: Schedule,
     c_max: u32,
     rng: Rng,
-    /// The slot behind the one that was chosen last, for round-robin.
+    /// The slot after the last chosen one, for round-robin.
     next: usize,
 }
 
@@ -75,7 +76,7 @@ impl Scheduler {
         Scheduler { schedule, c_max, rng: seed.rng(), next: 0 }
     }
 
-    /// Chooses among the workers there are, by slot; an empty slot has no worker.
+    /// Chooses among the workers in `loads`. An empty slot has no worker.
     pub fn choose(&mut self, loads: &[Option<Load>], may_start: bool) -> Choice {
         let choice = self.look(loads, may_start);
         if let Choice::Assign(slot, _) = choice {
@@ -101,7 +102,7 @@ impl Scheduler {
         }
     }
 
-    /// The first by the schedule among those that qualify.
+    /// The first worker by the schedule among those that qualify.
     fn first(&mut self, loads: &[Option<Load>], qualifies: impl Fn(&Load) -> bool) -> Option<(usize, Load)> {
         let slot = match self.schedule {
             Schedule::Smped => {
@@ -122,7 +123,8 @@ impl Scheduler {
         loads[slot].map(|load| (slot, load))
     }
 
-    /// The slot with the least rank, chosen at random among equals; `None` ranks do not take part.
+    /// The slot with the least rank, chosen at random among equals. Slots with the rank `None` do not take
+    /// part.
     fn least<R: PartialOrd>(
         &mut self,
         loads: &[Option<Load>],
@@ -136,7 +138,7 @@ impl Scheduler {
             match order.expect("ranks are numbers") {
                 Ordering::Greater => continue,
                 Ordering::Less => equals = 1,
-                // Each of k equals stays with a chance of 1 in k.
+                // Each of k equals stays with a probability of 1/k.
                 Ordering::Equal => {
                     equals += 1;
                     if self.rng.random_range(0..equals) > 0 {
@@ -150,7 +152,7 @@ impl Scheduler {
     }
 }
 
-/// The sums that shares are parts of.
+/// The sums for computing shares.
 struct Shares {
     workers: f64,
     throughput: f64,

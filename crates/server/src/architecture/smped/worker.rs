@@ -1,9 +1,9 @@
-//! A worker: a SPED loop that takes connections from the dispatcher and tells it what became of them.
+//! A worker: a SPED loop that gets its connections from the dispatcher and reports on them.
 //!
-//! Owns the [`Arrivals`] of the loop. The loop itself is SPED's. A worker's connection limit is the dispatcher's
-//! business, and so are the counts of connections accepted.
+//! Owns the [`Arrivals`] of the loop. The loop itself is SPED's. The dispatcher enforces the worker's
+//! connection limit, and counts the accepted connections.
 //!
-//! Invariant: every connection that the worker has claimed is reported closed exactly once, also one that was
+//! Invariant: every connection that the worker has claimed is reported closed exactly once, even one that was
 //! lost on the way for want of a descriptor.
 
 use std::collections::VecDeque;
@@ -27,13 +27,13 @@ use crate::plan::run_on;
 use crate::processes::{Control, Heard, Message, Sent, Slot, Worker, orphaned};
 use crate::slots::Share;
 
-/// How soon a report is tried again that the dispatcher had no room for.
+/// Delay before another attempt to send a report that the dispatcher had no room for.
 const RETRY: Nanos = Nanos::MILLISECOND;
 
-/// Is a worker until it is told to end and its connections have. Blocks.
+/// Runs a worker until the dispatcher tells it to end and its connections have ended. Blocks.
 ///
 /// # Errors
-/// [`ServeError::System`]: descriptors; its loop fails in a way that is our mistake.
+/// [`ServeError::System`] for want of descriptors, or if the loop fails by a mistake of ours.
 pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     let log = worker.plan.log();
     let board = worker.board(move |counters| {
@@ -47,34 +47,34 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     run_on::<_, ByPhases, _>(plan.dispatch(), parts).map_err(system("run the event loop of a worker"))
 }
 
-/// Connections that a dispatcher passes.
+/// The connections that a dispatcher passes to this worker.
 pub struct Passed {
     control: Control,
-    /// What it shows the dispatcher.
+    /// The words that the dispatcher reads.
     slot: Arc<Slot>,
-    /// Received and not yet claimed, without those that were lost on the way.
+    /// Connections that were received and are not yet claimed; `None` for one that was lost on the way.
     waiting: VecDeque<Option<Handed>>,
-    /// The number of the first in `waiting`.
+    /// The number of the first connection in `waiting`.
     first: u64,
-    /// Idle connections that the dispatcher wants closed.
+    /// Number of idle connections that the dispatcher wants closed.
     asked: usize,
-    /// Connections were taken back, and the dispatcher has not heard since that the worker answers.
+    /// Connections were taken back, and the dispatcher does not know yet that the worker answers again.
     owes_an_answer: bool,
     share: Share,
-    /// How long replies may go unreported.
+    /// Maximum time that replies go unreported.
     period: Nanos,
-    /// What the dispatcher has heard of, and when.
+    /// The totals that were reported, and the time of the report.
     heard: Report,
     heard_at: Nanos,
-    /// Connections lost on the way.
+    /// Number of connections lost on the way.
     lost: u64,
-    /// The loop's own, for when the dispatcher has no more.
+    /// The stop of this worker's loop, for the end of the dispatcher's connections.
     stop: Stop,
     reconfigure: Box<dyn Fn(&str)>,
 }
 
 impl Passed {
-    /// Connections that come over a control socket; when there will be no more, the loop is told to stop.
+    /// Connections that arrive over a control socket. When no more will come, the loop is told to stop.
     pub fn new(
         control: Control,
         slot: Arc<Slot>,
@@ -99,14 +99,14 @@ impl Passed {
         }
     }
 
-    /// Takes in connections that the dispatcher has sent.
+    /// Receives connections that the dispatcher has sent.
     fn receive(&mut self, message: Message) {
         self.waiting.extend(unpack(&message.bytes, message.descriptors));
         let received = self.first + self.waiting.len() as u64;
         self.slot.own()[SEEN].store(received, Ordering::Release);
     }
 
-    /// Claims the next connection. Those that were taken back meanwhile are somebody else's.
+    /// Claims the next connection. Connections that were taken back meanwhile belong to other workers.
     fn claim(&mut self, counts: &mut LoopCounts) -> Option<Handed> {
         while let Some(handed) = self.waiting.pop_front() {
             self.first += 1;
@@ -129,12 +129,12 @@ impl Arrivals for Passed {
         std::iter::once(self.control.as_fd())
     }
 
-    /// The dispatcher keeps to the accept-limit.
+    /// The dispatcher enforces the accept-limit.
     fn limit(&self) -> Limit {
         Limit::Infinite
     }
 
-    /// The dispatcher counts.
+    /// The dispatcher counts the phases.
     fn count(&self, _phase: &Phase, _counts: &mut LoopCounts) {}
 
     fn accept(&mut self, _index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
@@ -166,7 +166,7 @@ impl Arrivals for Passed {
     }
 
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
-        // It stays open for what is still to be reported.
+        // The socket stays open for the remaining reports.
         dispatcher.deregister(self.control.as_fd());
     }
 
@@ -189,7 +189,7 @@ impl Arrivals for Passed {
                 None
             }
             Ok(Sent::Full) => Some(now + RETRY),
-            // Nobody listens any more; the loop hears of that as its end.
+            // The dispatcher is gone; the loop learns of that as its end.
             Ok(Sent::Gone) | Err(_) => None,
         }
     }
@@ -223,7 +223,7 @@ mod tests {
             Bench { dispatcher, passed, counts: LoopCounts::default() }
         }
 
-        /// Sends a connection as often as there are `descriptors`, and once more without.
+        /// Sends a connection `descriptors` times, and once more without a descriptor.
         fn pass(&self, descriptors: usize) -> TcpStream {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

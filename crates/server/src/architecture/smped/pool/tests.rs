@@ -68,7 +68,7 @@ fn a_worker_that_dies_takes_its_connections_and_comes_back_without() {
     assert_eq!(load(&pool, 0), (0.0, 0));
 }
 
-/// What may happen to a pool. Numbers choose among what is there.
+/// An event of a pool. Numbers choose among the present workers.
 #[derive(Clone, Debug)]
 enum Happening {
     Arrival,
@@ -91,7 +91,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// The pool beside a list of connections by worker, kept the simplest way.
+/// The pool beside the simplest model: a list of connections by worker.
 struct Model {
     pool: Pool,
     now: Nanos,

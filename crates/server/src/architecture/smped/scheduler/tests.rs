@@ -9,7 +9,7 @@ fn loads(of: &[(f64, u32)]) -> Vec<Option<Load>> {
     of.iter().map(|&(throughput, connections)| Some(Load { throughput, connections })).collect()
 }
 
-/// Every choice that so many seeds give.
+/// All choices that many different seeds give.
 fn choices(schedule: Schedule, c_max: u32, loads: &[Option<Load>], may_start: bool) -> Vec<Choice> {
     let mut seen = Vec::new();
     for seed in 0..64 {
