@@ -1,4 +1,4 @@
-//! `inrush capacity`: from flags to a survey of a server, the generator as its target, and the result.
+//! `inrush capacity`: turns flags into a survey of a server, with the load generator as the survey's target.
 //!
 //! `lab::survey` decides on the loads and judges them. A step is a run of the load generator in this process.
 
@@ -15,17 +15,17 @@ use crate::exit::Exit;
 use crate::load::stop_at_signal;
 use crate::output;
 
-/// The intervals of what is watched.
+/// Interval of the observed points of a watched run.
 const WATCH_INTERVAL: Nanos = Nanos::from_millis(100);
-/// What the announced time is rounded to, in seconds: it is no promise.
+/// The announced time is an estimate, rounded up to this number of seconds.
 const ROUND_S: f64 = 5.0;
 
-/// Surveys the server, prints what was found, and says whether it is valid.
+/// Surveys the server and prints the result. Returns an error if the result is not valid.
 pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     let output = flags.output;
     let slo = flags.slo.as_ref().map(Threshold::to_string);
     let mut config = configuration(&flags);
-    // Asked before anything is sent: a step that is refused halfway would have been load already.
+    // The check comes first: a step that is refused halfway would already have been load.
     config.client = s_client(PerSecond(RATE_UNASKED.0 * 2.0));
     let mean_session_length = match ::load::prepare(config.clone()).map_err(exit)?.requests_per_s() {
         Some(requests_per_s) => requests_per_s / (RATE_UNASKED.0 * 2.0),
@@ -84,7 +84,7 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     }
 }
 
-/// Constant arrivals, so that a step differs from the next in its load alone.
+/// A client with constant arrivals, so that two steps differ only in their load.
 fn s_client(rate: PerSecond) -> Client {
     Client::SClient { rate, arrivals: Process::Constant, sockets: Sockets::Auto }
 }
@@ -103,7 +103,7 @@ fn configuration(flags: &CapacityFlags) -> Config {
     }
 }
 
-/// Every setting as text: the generator's, but for those that differ from step to step, and the survey's.
+/// Every setting as text: the survey's and the generator's, without those that differ between steps.
 fn settings(
     config: &Config,
     flags: &CapacityFlags,
@@ -131,7 +131,7 @@ fn print(result: &CapacityResult, form: CapacityOutput) -> Result<(), Exit> {
     }
 }
 
-/// Why a survey ended before its end.
+/// The reason why a survey ended early.
 enum Ended {
     Load(LoadError),
     Interrupted,
@@ -157,20 +157,20 @@ fn exit(error: LoadError) -> Exit {
     }
 }
 
-/// A server, and the generator in front of it.
+/// A server and the generator that loads it.
 struct Server {
     config: Config,
     mean_session_length: f64,
     slo: Option<Threshold>,
     stop: Stop,
-    /// The last run that was watched.
+    /// The result of the last watched run.
     watched: Option<LoadResult>,
-    /// Runs so far: each has draws of its own.
+    /// Number of runs so far. Each run has its own random draws.
     runs: u64,
 }
 
 impl Server {
-    /// One run, which `stop` ends early.
+    /// Makes one run, which `stop` ends early.
     fn load(
         &mut self,
         client: Client,
@@ -188,12 +188,12 @@ impl Server {
         if self.stop.is_requested() { Err(Ended::Interrupted) } else { Ok(result) }
     }
 
-    /// Whether the objective held.
+    /// True if the objective held.
     fn held(&self, result: &LoadResult) -> bool {
         self.slo.as_ref().is_none_or(|slo| slo.is_met_by(result))
     }
 
-    /// The session rate that makes this rate of requests.
+    /// The session rate that gives this rate of requests.
     fn sessions(&self, per_s: f64) -> PerSecond {
         PerSecond(per_s / self.mean_session_length)
     }
@@ -242,7 +242,7 @@ impl Target for Server {
 
     fn slo_held(&self, step: &Step) -> bool {
         let Some(watched) = &self.watched else { return true };
-        // The figures that a part of a run lacks, such as connect times, are those of the whole.
+        // A part of a run lacks some figures, such as connect times, so it takes those of the whole run.
         let part = LoadResult {
             offered_per_s: step.offered_per_s,
             goodput_per_s: step.goodput_per_s,
@@ -258,7 +258,7 @@ fn most_of(levels: &[Level]) -> f64 {
     levels.iter().map(|level| level.per_s).fold(0.0, f64::max)
 }
 
-/// A line a load, for whoever sits in front of it.
+/// Writes one line for each load to a terminal.
 fn tell(offer: Offer) {
     let what = match offer.phase {
         Phase::Probe => "a few requests first",

@@ -1,5 +1,9 @@
-//! Every flag, its default and its help: the one definition.
-// Doc comments here are help texts, where brackets mean what may be left out.
+//! Every flag, its default and its help, defined once.
+//!
+//! The modules: `serve`, `load`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
+//! have the flags of one command each. `address` parses addresses, and `habits` recognises flags of other
+//! programs.
+// Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod address;
@@ -36,7 +40,7 @@ pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunF
 #[derive(Debug, Parser)]
 #[command(name = "inrush", version, subcommand_required = true, arg_required_else_help = false)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }

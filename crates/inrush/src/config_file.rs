@@ -1,12 +1,12 @@
 //! `--config FILE`: the flags of a command as TOML.
 //!
-//! A file is turned into the flags it stands for and put before those of the command line, so that there
-//! is one definition of each setting, one parser, and one wording of each mistake. Flags win: a setting
-//! that the command line gives is left out of the file's. Keys are the long flags without their dashes;
-//! positional arguments go by their name in lower case (`root = "public"`); an array repeats a flag.
+//! The file is turned into flags, which are put before those of the command line. Each setting thus has one
+//! definition, one parser, and one wording of each mistake. Flags win: the file's value of a setting is
+//! dropped if the command line gives one. Keys are the long flags without their dashes. Positional arguments
+//! go by their name in lower case (`root = "public"`). An array repeats a flag.
 //!
-//! The way back gives the effective configuration: what the parser has made of file and flags, as a file.
-//! It is what worker processes are started with.
+//! The reverse direction gives the effective configuration: the parsed settings of file and flags, as a file.
+//! Worker processes are started with it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,10 +17,10 @@ use clap::{ArgAction, ArgMatches, CommandFactory, Parser};
 use crate::cli::{Cli, Command, ServeFlags};
 use crate::exit::Exit;
 
-/// Flags that say what to do with settings and are none.
+/// Flags that act on settings and are no settings themselves.
 const NO_SETTINGS: [&str; 3] = ["config", "print_config", "help"];
 
-/// A config file as it was read.
+/// The content of a config file.
 #[derive(Debug)]
 pub struct ConfigFile {
     path: String,
@@ -28,10 +28,10 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// The file that a command line names; nothing where it names none.
+    /// The file that a command line names; `None` if it names none.
     ///
     /// # Errors
-    /// [`Exit::Usage`]: the file cannot be read.
+    /// [`Exit::Usage`] if the file cannot be read.
     pub fn named_in(arguments: &[OsString]) -> Result<Option<ConfigFile>, Exit> {
         let mut lenient = Cli::command().ignore_errors(true);
         let Ok(matches) = lenient.try_get_matches_from_mut(arguments) else { return Ok(None) };
@@ -42,11 +42,11 @@ impl ConfigFile {
         Ok(Some(ConfigFile { path: path.clone(), text }))
     }
 
-    /// Refuses a file that looks as if somebody were still writing it, although it is valid. The one before counts as
-    /// complete, whatever it looks like.
+    /// Refuses a file that seems to be half written, although it is valid. `before` counts as complete,
+    /// whatever its content.
     ///
     /// # Errors
-    /// [`Exit::Usage`]: its settings are gone, or its last line has no end.
+    /// [`Exit::Usage`] if its settings are gone or its last line has no end.
     pub fn check_complete(&self, before: &ConfigFile) -> Result<(), Exit> {
         let is_empty =
             |file: &ConfigFile| file.text.parse::<toml::Table>().is_ok_and(|table| table.is_empty());
@@ -60,10 +60,10 @@ impl ConfigFile {
         Err(Exit::Usage(format!("--config {}: {wrong}", self.path)))
     }
 
-    /// The command line that named it with its settings in it.
+    /// The command line with the settings of the file that it names.
     ///
     /// # Errors
-    /// [`Exit::Usage`]: the file is no TOML, or has a key that is no setting of the command.
+    /// [`Exit::Usage`] if the file is no TOML, or has a key that is no setting of the command.
     pub fn expand(&self, mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
         let mut lenient = Cli::command().ignore_errors(true);
         let matches = lenient.try_get_matches_from_mut(&arguments)?;
@@ -76,10 +76,10 @@ impl ConfigFile {
     }
 }
 
-/// The command line with its file's settings in it; unchanged where it names no file.
+/// The command line with its file's settings; unchanged if it names no file.
 ///
 /// # Errors
-/// As [`ConfigFile::named_in`] and [`ConfigFile::expand`].
+/// The errors of [`ConfigFile::named_in`] and [`ConfigFile::expand`].
 pub fn expand(arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
     match ConfigFile::named_in(&arguments)? {
         Some(file) => file.expand(arguments),
@@ -87,11 +87,11 @@ pub fn expand(arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
     }
 }
 
-/// The configuration that a command line amounts to, its file's settings expanded: every setting, those
-/// not given and without a default as comments.
+/// The effective configuration of a command line and its file: every setting. Settings without a value or a
+/// default are comments.
 ///
 /// # Errors
-/// [`Exit::Usage`]: the command line is wrong, or a value is not UTF-8 and so cannot stand in a file.
+/// [`Exit::Usage`] if the command line is wrong, or if a value is not UTF-8 and cannot be in a file.
 pub fn effective(arguments: &[OsString]) -> Result<String, Exit> {
     let mut program = Cli::command();
     let matches = program.try_get_matches_from_mut(arguments)?;
@@ -101,10 +101,10 @@ pub fn effective(arguments: &[OsString]) -> Result<String, Exit> {
     lines.collect::<Result<_, _>>().map_err(Exit::Usage)
 }
 
-/// The flags of `serve` that an effective configuration stands for.
+/// Parses an effective configuration into the flags of `serve`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A description of the mistake in the text.
 pub fn serve_flags(text: &str) -> Result<ServeFlags, String> {
     let mut program = Cli::command();
     let bare = ["inrush", "serve"];
@@ -118,19 +118,19 @@ pub fn serve_flags(text: &str) -> Result<ServeFlags, String> {
     }
 }
 
-/// What a newer effective configuration changes in the one that is in force.
+/// The differences between the effective configuration in force and a newer one.
 #[derive(Debug, PartialEq)]
 pub struct Change {
-    /// What is in force from now on.
+    /// The configuration in force from now on.
     pub text: String,
-    /// The settings that are different from now on.
+    /// The settings that change now.
     pub applied: Vec<String>,
-    /// Those that would be, had the server been started anew.
+    /// The settings that would change only if the server were restarted.
     pub needs_restart: Vec<String>,
 }
 
 impl Change {
-    /// With settings of these names free to change.
+    /// Compares two configurations. The settings in `live` may change without a restart.
     pub fn between(in_force: &str, newest: &str, live: &[String]) -> Change {
         let table = |text: &str| text.parse::<toml::Table>().expect("an effective configuration is TOML");
         let (mut merged, newest) = (table(in_force), table(newest));
@@ -166,7 +166,7 @@ fn line_for(setting: &clap::Arg, matches: &ArgMatches) -> Result<String, String>
     }
 }
 
-/// A number where that is the same text, as a person would write it.
+/// A number if it prints as the same text, as a person would write it.
 fn value_of(text: &str) -> toml::Value {
     match text.parse::<i64>() {
         Ok(number) if number.to_string() == text => toml::Value::Integer(number),
@@ -182,7 +182,7 @@ fn name_of(setting: &clap::Arg) -> String {
     setting.get_long().unwrap_or(setting.get_id().as_str()).to_owned()
 }
 
-/// The flags that the text of a file stands for, without those that the command line gives.
+/// The flags for the text of a file, without those that the command line gives.
 fn flags_of(command: &clap::Command, matches: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
     let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| {
         let line = cause.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
@@ -329,7 +329,7 @@ mod tests {
             ("# nothing yet\n", "\n", true),
             ("a = 10\n", "a = 1", false),
             ("a = 10", "a = 1", true),
-            // What is no TOML is refused as that.
+            // A text that is no TOML gets the TOML parser's error.
             ("a = 1\n", "a = \n", true),
         ] {
             let checked = file(now).check_complete(&file(before));

@@ -1,4 +1,4 @@
-//! `inrush demo`: the lab's demonstration, told on the terminal.
+//! `inrush demo`: the lab's demonstration, reported on the terminal.
 
 use base::RealClock;
 use lab::demo::{self, DemoOptions};
@@ -8,7 +8,7 @@ use crate::cli::DemoFlags;
 use crate::exit::Exit;
 use crate::output;
 
-/// Runs it and prints the table and where the report is.
+/// Runs the demonstration, and prints the table and the path of the report.
 pub fn run(flags: DemoFlags) -> Result<(), Exit> {
     let options = DemoOptions { dir: flags.dir, quick: flags.quick, out: flags.out, seed: flags.seed };
     let progress = Progress::on_stderr();

@@ -1,4 +1,4 @@
-//! `inrush doctor`: what this machine can do, as text or JSON.
+//! `inrush doctor`: the capabilities of this machine, as text or JSON.
 
 use std::fmt::Display;
 

@@ -1,15 +1,15 @@
-//! How the program ends: one clear line on stderr where something is wrong, and the contract's exit codes.
+//! The end of the program: one clear line on stderr for an error, and the exit codes of the contract.
 
 use std::process::ExitCode;
 
 use crate::cli;
 
-/// Every way to end but well.
+/// Every end of the program but success.
 #[derive(Debug)]
 pub enum Exit {
-    /// Help or version was asked for: printed to stdout, code 0.
+    /// The user asked for help or the version: printed to stdout, code 0.
     Shown(clap::Error),
-    /// 1: it was tried and failed.
+    /// 1: the command failed.
     Failed(String),
     /// 2: the command line or a config file is wrong.
     Usage(String),
@@ -19,12 +19,12 @@ pub enum Exit {
     Threshold(String),
     /// 5: the generator was the limit, so the result is not valid.
     GeneratorLimited(String),
-    /// The code of a command that was run for the user, who has heard from it.
+    /// The exit code of the user's own command, which has reported its error itself.
     OfCommand(u8),
 }
 
 impl Exit {
-    /// What there is to say, where that does not end the program.
+    /// The message for an error that does not end the program.
     pub fn into_message(self) -> String {
         match self {
             Exit::Shown(help) => help.to_string(),
@@ -49,7 +49,7 @@ impl From<clap::Error> for Exit {
     }
 }
 
-/// What clap says before it comes to the usage, on one line.
+/// The part of clap's message before the usage, on one line.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let told: Vec<&str> =
@@ -57,12 +57,12 @@ fn one_line(text: &str) -> String {
     told.join("; ").trim_start_matches("error: ").replace(":; ", ": ")
 }
 
-/// Prints what there is to say and gives the exit code.
+/// Prints the message and returns the exit code.
 pub fn report(outcome: Result<(), Exit>) -> ExitCode {
     let (code, message) = match outcome {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Exit::Shown(help)) => {
-            // Nobody may be left to read it.
+            // The reader may be gone.
             let _ = help.print();
             return ExitCode::SUCCESS;
         }

@@ -1,6 +1,6 @@
-//! `inrush fileset`: the lab's generated files, in a folder of the user's.
+//! `inrush fileset`: writes the lab's generated files into a folder of the user's.
 //!
-//! Invariant: nothing is written over that is not part of such a set.
+//! Invariant: the command overwrites only files of such a set.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::cli::FilesetFlags;
 use crate::exit::Exit;
 use crate::output;
 
-/// Writes the set, says what it is and how it is used.
+/// Writes the set, and prints its size and its use.
 pub fn run(flags: FilesetFlags) -> Result<(), Exit> {
     let FilesetFlags { dir, directories, seed } = flags;
     let shown = dir.display();
@@ -39,10 +39,10 @@ pub fn run(flags: FilesetFlags) -> Result<(), Exit> {
          To ask for it: inrush load URL --workload specweb99:{directories}\n",
         written.0
     );
-    output::text("what was written", &told)
+    output::text("the description of the files", &told)
 }
 
-/// An entry of the folder that a set of so many directories does not have. An absent folder has none.
+/// An entry of the folder that a set of `directories` directories does not have. An absent folder has none.
 fn stranger(dir: &Path, directories: u32) -> io::Result<Option<OsString>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,4 +1,4 @@
-//! `inrush herd`: flags to an experiment, and its points as text, JSON and plots.
+//! `inrush herd`: turns flags into a measurement, and prints its points as text, JSON and plots (`plot`).
 
 mod plot;
 
@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::load::stop_at_signal;
 use crate::output;
 
-/// Measures, and prints the points that were finished.
+/// Measures, and prints the finished points.
 pub fn run(flags: HerdFlags) -> Result<(), Exit> {
     let (output, plot) = (flags.output, flags.plot.clone());
     let config = configuration(flags)?;
@@ -21,7 +21,9 @@ pub fn run(flags: HerdFlags) -> Result<(), Exit> {
     let asked = config.waits.len() * config.waiters.len();
     let outcome = ::herd::run(&config, tell, &|| stop.is_requested()).map_err(exit)?;
     if let Some(why) = &outcome.no_trace_points {
-        say!("inrush: counting by voluntary context switches, for trace points cannot be used here: {why}");
+        say!(
+            "inrush: counting by voluntary context switches, because trace points cannot be used here: {why}"
+        );
     }
     if outcome.points.len() < asked {
         say!("inrush: stopped after {} of {asked} points", outcome.points.len());
@@ -34,7 +36,7 @@ pub fn run(flags: HerdFlags) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Is one waiter of a herd of processes.
+/// Runs one waiter of a herd of processes.
 pub fn run_waiter(arguments: &HerdWaiterArguments) -> Result<(), Exit> {
     ::herd::run_in_this_process(&arguments.words).map_err(|error| Exit::Failed(error.to_string()))
 }
@@ -68,7 +70,7 @@ fn configuration(flags: HerdFlags) -> Result<Config, Exit> {
     })
 }
 
-/// A line a point, for whoever sits in front of it.
+/// Writes one line for each point to a terminal.
 fn tell(progress: Progress) {
     if io::stderr().is_terminal() {
         let Progress { done, of, wait, waiters } = progress;

@@ -1,4 +1,4 @@
-//! `inrush lab`: experiments by file or by name, told on the terminal.
+//! `inrush lab`: experiments by file or by name, reported on the terminal; `compare` sets two runs side by side.
 
 mod compare;
 
@@ -20,7 +20,7 @@ use crate::cli::{Cli, LabCommand, LabFlags, LabRunFlags};
 use crate::exit::Exit;
 use crate::output::out;
 
-/// Does what was asked for.
+/// Carries out a command of the lab.
 pub fn run(flags: LabFlags) -> Result<(), Exit> {
     match flags.command {
         LabCommand::List => list(),
@@ -32,7 +32,7 @@ pub fn run(flags: LabFlags) -> Result<(), Exit> {
         LabCommand::Paper { flags } => {
             let all: Vec<Found> = library::ALL.iter().map(Found::from).collect();
             let outcome = carry_out(&all, &flags);
-            // What there is is reported, though some of it failed or somebody broke it off.
+            // The finished experiments are reported, even if some failed or the user interrupted the run.
             let names: Vec<String> = all.iter().map(|found| found.name.clone()).collect();
             let written = report::paper::write(&flags.out, &names).map_err(failed);
             outcome.and(written.and_then(|()| out!("{}", where_the_report_is(&flags.out))))
@@ -58,7 +58,7 @@ impl From<&Known> for Found {
     }
 }
 
-/// The file at a path, or the experiment of that name.
+/// The file at a path, or the experiment with that name.
 fn find(path: &Path) -> Result<Found, Exit> {
     if let Some(known) = path.to_str().and_then(library::by_name) {
         return Ok(Found::from(known));
@@ -88,7 +88,7 @@ fn list() -> Result<(), Exit> {
     out!("{:longest$}  {full:>8}  {quick:>8} quick", "all of them")
 }
 
-/// `40 s`, `14 min`.
+/// A time such as `40 s` or `14 min`.
 fn in_minutes(time: Nanos) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
@@ -160,7 +160,7 @@ fn warn_of_undecidable(experiment: &Experiment, form: &str) -> Result<(), Exit> 
     )
 }
 
-/// What `inrush serve`, `load` and `herd` would say of the flags that an experiment gives them.
+/// The errors of `inrush serve`, `load` and `herd` for the flags that an experiment gives them.
 fn wrong_flags(experiment: &Experiment) -> Vec<String> {
     let lines = run::command_lines::command_lines(experiment);
     let wrong = lines.into_iter().filter_map(|(whose, words)| {
@@ -186,7 +186,7 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
             out: flags.out.join(&found.name),
         })
         .collect();
-    // A mistake in the last file is not to be found after an hour.
+    // Checks all files first, so that a mistake in the last one does not show after an hour.
     for options in &all {
         run::experiment(options).map_err(|wrong| Exit::Usage(format!("{wrong:#}")))?;
     }
@@ -197,7 +197,7 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
         stop.get()
     };
     let cpus = sys::cpu::allowed()
-        .map_err(|error| Exit::Failed(format!("cannot find out which CPUs there are: {error}")))?;
+        .map_err(|error| Exit::Failed(format!("cannot read the list of CPUs: {error}")))?;
     let surroundings =
         Surroundings { clock: &clock, cpus: &cpus, progress: &progress, interrupted: &interrupted };
     let mut failures = Vec::new();
@@ -221,7 +221,7 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
     if failures.is_empty() { Ok(()) } else { Err(Exit::Failed(failures.join("; "))) }
 }
 
-/// Writes an experiment's report, and returns the score of its claims and where the report is.
+/// Writes an experiment's report. Returns the score of its claims and the path of the report.
 fn report_on(out: &Path) -> anyhow::Result<String> {
     report::experiment::write(out)?;
     let analysed = analysis::Analysed::read(out)?;
@@ -235,7 +235,7 @@ fn report_on(out: &Path) -> anyhow::Result<String> {
     })
 }
 
-/// Names the report, and adds that this build draws no PNG.
+/// Names the report, and notes if this build draws no PNG.
 fn where_the_report_is(folder: &Path) -> String {
     let png = if report::DRAWS_PNG { "" } else { " (figures as SVG; PNG needs a build with --features png)" };
     format!("report: {}{png}", folder.join("report.html").display())

@@ -1,4 +1,8 @@
-//! `inrush load`: flags to configuration, the run, and its output.
+//! `inrush load`: turns flags into a configuration, carries out the run, and prints its output.
+//!
+//! The modules: `summary`, `csv`, `hdr_log` and `meters` write results. `live`, `view` and `keys` are the
+//! live view, and `watch` hands each interval to all outputs. `dry_run`, `calibrate` and `compare` are tasks
+//! beside a run.
 
 mod calibrate;
 mod compare;
@@ -30,14 +34,14 @@ use crate::exit::Exit;
 use crate::output;
 use watch::{Line, Watcher};
 
-/// Clients of a closed loop that is not told how many: what wrk users are used to.
+/// Default number of clients of a closed loop, as wrk users expect.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 
-/// Sessions a second where neither a rate nor arrivals with their own are given.
+/// Default sessions per second, if neither --rate nor the arrivals give a rate.
 const RATE: PerSecond = PerSecond(100.0);
 
-/// What the flags ask for: a run, only its plan, a calibration, or two results beside each other. The command line
-/// is for other processes of a run.
+/// Carries out the task of the flags: a run, a dry run, a calibration, or a comparison of two results. Other
+/// processes of a run are started with `arguments`.
 pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if let Some(LoadCommand::Compare(flags)) = flags.command {
         return compare::run(&flags);
@@ -61,7 +65,7 @@ fn plan(flags: LoadFlags) -> Result<(), Exit> {
 }
 
 fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
-    // It was measured with one loop over kernel sockets.
+    // The clean rate was measured with one loop over kernel sockets.
     let calibrated = (flags.client == Client::Open && flags.stack == Stack::Kernel)
         .then(|| calibrate::kept(flags.threads.get()))
         .flatten();
@@ -82,7 +86,7 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if let Some((shown, expected)) = plan.hurst() {
         say!("inrush: {}", hurst_line(shown, expected));
     }
-    // Before any thread: what they do not block, they would die of.
+    // This comes before any thread starts: a signal that a thread does not block would kill the process.
     let stop = stop_at_signal()?;
     let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), &stop, watching)?;
     let mut result = carry_out(&plan, arguments, &mut watcher, &stop)?;
@@ -94,7 +98,7 @@ fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     judge(&result)
 }
 
-/// Is one of the processes of a run.
+/// Runs one of the processes of a run.
 fn run_part(flags: LoadFlags, part: Part) -> Result<(), Exit> {
     let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
     // A handler ends with its establisher, or by the signal.
@@ -102,7 +106,7 @@ fn run_part(flags: LoadFlags, part: Part) -> Result<(), Exit> {
     ::load::run_part(&plan, part, &mut io::stdout().lock(), &stop).map_err(exit)
 }
 
-/// Carries out a run in this process, or in as many as it needs.
+/// Carries out a run in this process, or in as many processes as it needs.
 fn carry_out(
     plan: &Plan,
     arguments: &[OsString],
@@ -121,12 +125,12 @@ fn carry_out(
     ::load::run_in_processes(plan, &command, observer, stop).map_err(exit)
 }
 
-/// Where the arrivals do not come at a rate that can be given, none is.
+/// Refuses --rate if the arrivals or the client have no use for it.
 fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
     let Some(rate) = flags.rate else { return Ok(()) };
     let why = match flags.client {
         Client::Closed => {
-            "a closed loop has no rate, it waits for the server; accepted is --sockets".to_owned()
+            "a closed loop has no rate, because it waits for the server; use --sockets".to_owned()
         }
         Client::Open | Client::Pair if flags.arrivals.has_own_rate() => {
             format!("{} has rates of its own; leave --rate out", flags.arrivals)
@@ -136,7 +140,7 @@ fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
     Err(Exit::Usage(format!("--rate {rate}: {why}")))
 }
 
-/// Settings of one TCP are not silently left out by the other.
+/// Refuses settings of one TCP stack that the other would silently ignore.
 fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
     let only_user = "is for TCP in user space; add --stack user";
     match (flags.stack, &flags.link, &flags.source_net) {
@@ -149,7 +153,7 @@ fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
     }
 }
 
-/// A pair is two processes, whatever else is asked for.
+/// Refuses --processes with a pair, which always has two processes.
 fn check_processes(flags: &LoadFlags) -> Result<(), Exit> {
     match (flags.client, flags.processes) {
         (Client::Pair, processes @ Processes::Count(_)) => Err(Exit::Usage(format!(
@@ -170,7 +174,7 @@ fn hurst_line(shown: Option<f64>, expected: f64) -> String {
     }
 }
 
-/// What the run is, for the head of the live view.
+/// The title of the live view: the target and the load.
 fn title(flags: &LoadFlags) -> String {
     let more =
         if flags.urls.len() > 1 { format!(" and {} more", flags.urls.len() - 1) } else { String::new() };
@@ -236,7 +240,7 @@ fn configuration(flags: LoadFlags) -> Config {
     }
 }
 
-/// Ctrl-C and SIGTERM end the run early; what there is by then is a complete result.
+/// Makes Ctrl-C and SIGTERM end the run early. The result until then is complete.
 pub fn stop_at_signal() -> Result<Stop, Exit> {
     let failed = |error: io::Error| Exit::Failed(format!("cannot wait for signals: {error}"));
     sys::signal::block().map_err(failed)?;

@@ -1,7 +1,11 @@
 //! Inrush: a web server that keeps its head when connections rush in, and the instruments that prove it.
 //!
-//! The command line and nothing else: each command turns flags into a checked configuration, calls the
-//! crate that does the work, and turns what comes back into output and an exit code.
+//! This crate is only the command line. Each command turns flags into a checked configuration, calls the
+//! crate that does the work, and turns the result into output and an exit code.
+//!
+//! The modules: `serve`, `load`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
+//! command each, and `manual` is completions and manual pages. `cli` defines the flags and `config_file`
+//! reads them from a file. `output` writes data to stdout, and `exit` ends the program.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 

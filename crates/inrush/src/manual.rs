@@ -1,4 +1,5 @@
-//! `inrush completions` and `inrush man`: shell completions and manual pages, from the one definition of the flags.
+//! `inrush completions` and `inrush man`: shell completions and manual pages, from the only definition of the
+//! flags.
 
 use std::fs;
 use std::io;
@@ -41,7 +42,7 @@ fn manual() -> Vec<u8> {
     text
 }
 
-/// A page for the program and for every command below it; hidden commands have none.
+/// Pages for the program and for every command below it, except hidden ones.
 fn all_pages() -> Vec<Man> {
     fn push(command: &Command, pages: &mut Vec<Man>) {
         pages.push(Man::new(command.clone()));

@@ -1,7 +1,7 @@
-//! Data on standard output: one way for every command.
+//! Data on standard output, written in the same way by every command.
 //!
-//! A reader that has gone away has read all it wanted (`inrush lab list | head -1`). The command finishes in silence, and
-//! its exit code says what it would have said otherwise. Any other failure to write is an error.
+//! A reader that is gone has read enough (`inrush lab list | head -1`). The command then finishes silently,
+//! with the same exit code as otherwise. Any other failure to write is an error.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 
-/// Writes a formatted line, as [`text`].
+/// Writes a formatted line, as [`text`] does.
 macro_rules! out {
     ($($part:tt)*) => {
         $crate::output::text("the output", &::std::format!("{}\n", ::std::format_args!($($part)*)))
@@ -17,18 +17,18 @@ macro_rules! out {
 }
 pub(crate) use out;
 
-/// Writes `what` as text.
+/// Writes text; `what` names it in an error.
 ///
 /// # Errors
-/// [`Exit::Failed`]: it cannot be written, and not because its reader has gone.
+/// [`Exit::Failed`] if the text cannot be written, unless its reader is gone.
 pub fn text(what: &str, text: &str) -> Result<(), Exit> {
     write(what, |out| out.write_all(text.as_bytes()))
 }
 
-/// Writes `what` as a JSON value on lines of its own.
+/// Writes a JSON value on lines of its own; `what` names it in an error.
 ///
 /// # Errors
-/// As [`text`].
+/// The errors of [`text`].
 pub fn json(what: &str, value: &impl Serialize) -> Result<(), Exit> {
     write(what, |out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
@@ -36,10 +36,10 @@ pub fn json(what: &str, value: &impl Serialize) -> Result<(), Exit> {
     })
 }
 
-/// Hands standard output to a function that writes `what`.
+/// Lends standard output to `fill`, which writes the data; `what` names it in an error.
 ///
 /// # Errors
-/// As [`text`].
+/// The errors of [`text`].
 pub fn write(what: &str, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Exit> {
     let mut out = io::stdout().lock();
     match fill(&mut out).and_then(|()| out.flush()) {

@@ -1,4 +1,5 @@
-//! `inrush serve`: flags to configuration, start, and the lines that scripts wait for.
+//! `inrush serve`: turns flags into a configuration, starts the server, and prints the lines that scripts
+//! wait for.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +16,7 @@ use crate::output;
 /// Descriptors beside connections: listeners, mechanism, log, standard streams, and headroom.
 const OTHER_DESCRIPTORS: usize = 64;
 
-/// Serves until a signal; `arguments` are what the flags were parsed from.
+/// Serves until a signal. The flags were parsed from `arguments`.
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
     check_spares(&flags)?;
@@ -43,19 +44,19 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let drained = server.wait(|| in_force.reread()).map_err(exit)?;
     if drained.cut_off > 0 {
         let count = drained.cut_off;
-        say!("inrush: {count} connections had not finished within the drain time-out");
+        say!("inrush: {count} connections had not finished within the drain timeout");
     }
     Ok(())
 }
 
-/// The token that clients of the admin interface have to show. Worker processes have no use for it.
+/// Reads the token that clients of the admin interface must send. Worker processes do not need it.
 fn read_token(path: &Path) -> Result<Token, Exit> {
     let wrong = |what: String| Exit::Usage(format!("--admin-token-file {}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot read it: {cause}")))?;
     Token::parse(&text).map_err(|accepted| wrong(accepted.to_owned()))
 }
 
-/// Says that the server is ready, in lines that scripts wait for, and where a browser finds it.
+/// Announces, in lines that scripts wait for, that the server is ready, and prints its URLs.
 fn announce(server: &Server, root: &Path, index: &str) {
     for address in server.addresses() {
         say!("listening on {address}");
@@ -82,7 +83,7 @@ fn announce(server: &Server, root: &Path, index: &str) {
     }
 }
 
-/// What to type into a browser on this machine.
+/// The URL for a browser on this machine.
 fn url(address: &SocketAddr) -> String {
     let mut address = *address;
     if address.ip().is_unspecified() {
@@ -94,16 +95,16 @@ fn url(address: &SocketAddr) -> String {
     format!("http://{address}/")
 }
 
-/// The configuration that the server goes by.
+/// The configuration in force.
 struct InForce {
-    /// The config file when it was last accepted.
+    /// The config file in its last accepted state.
     file: Option<ConfigFile>,
-    /// All settings, as [`config_file::effective`] gives them.
+    /// All settings, in the form of [`config_file::effective`].
     text: String,
 }
 
 impl InForce {
-    /// Reads the config file again, and says what comes of it. A broken or incomplete one changes nothing.
+    /// Reads the config file again and reports the result. A broken or incomplete file changes nothing.
     fn reread(&mut self) -> Reread {
         if let Err(error) = self.take_newest() {
             say!("inrush: the configuration stays as it was: {}", error.into_message());
@@ -131,7 +132,7 @@ impl InForce {
     }
 }
 
-/// Is a worker process of a server.
+/// Runs a worker process of a server.
 pub fn run_worker() -> Result<(), Exit> {
     server::processes::run(|text| {
         let flags = config_file::serve_flags(text)?;
@@ -144,7 +145,7 @@ fn print(text: &str) -> Result<(), Exit> {
     output::text("the configuration", text)
 }
 
-/// Refuses settings that the event mechanism has no use for.
+/// Refuses settings that have no effect with the chosen event mechanism.
 fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
     let given = [
         ("rt-fetch", flags.rt_fetch.is_some()),
@@ -161,7 +162,7 @@ fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
     let Some((setting, _)) = useless.next() else { return Ok(()) };
     let users: Vec<&str> = table.iter().map(|known| known.name).filter(|name| takes(name, setting)).collect();
     Err(Exit::Usage(format!(
-        "--{setting}: --dispatch {chosen} has no use for it; it is for {}",
+        "--{setting} has no effect with --dispatch {chosen}; it is for {}",
         users.join(", ")
     )))
 }
@@ -184,7 +185,7 @@ fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
     settings
 }
 
-/// Apache's numbers where only one is given, and a little more or less where that would make no sense.
+/// The numbers of spares. A missing one is Apache's, adjusted so that the minimum is below the maximum.
 fn spares(minimum: Option<u32>, maximum: Option<u32>) -> Option<Spares> {
     const APACHE: Spares = Spares { minimum: 5, maximum: 10 };
     let (minimum, maximum) = (minimum.map(|number| number as usize), maximum.map(|number| number as usize));
@@ -193,7 +194,7 @@ fn spares(minimum: Option<u32>, maximum: Option<u32>) -> Option<Spares> {
     Some(Spares { minimum: lower, maximum: maximum.unwrap_or(APACHE.maximum.max(lower + 1)) })
 }
 
-/// Refuses a reserve that would be both started and ended.
+/// Refuses spares that the server would both start and end.
 fn check_spares(flags: &ServeFlags) -> Result<(), Exit> {
     match spares(flags.min_spare, flags.max_spare) {
         Some(Spares { minimum, maximum }) if maximum <= minimum => Err(Exit::Usage(format!(
@@ -213,8 +214,8 @@ fn exit(error: ServeError) -> Exit {
     }
 }
 
-/// Gets the descriptors that are needed, as far as is allowed, and says where that is not far enough: the server
-/// then turns connections away instead of failing.
+/// Raises the limit of descriptors to `needed`, if the hard limit allows. Otherwise returns a warning: the
+/// server will turn connections away instead of failing.
 fn provide_descriptors(needed: u64) -> Option<String> {
     let limit = descriptors::raise_limit(needed).filter(|limit| *limit < needed);
     descriptors::make_room(needed);

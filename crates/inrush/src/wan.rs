@@ -1,7 +1,7 @@
-//! `inrush wan`: flags to a path, and what it did as text or JSON.
+//! `inrush wan`: turns flags into a path, and prints the path's report as text or JSON.
 //!
-//! The command's own streams are left to it: the path's account goes where it does not mix with what the
-//! command writes.
+//! The command keeps its own streams. The path's report goes to a place where it does not mix with the
+//! command's output.
 
 use std::io::{self, IsTerminal};
 
@@ -35,10 +35,10 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     };
     match (flags.report, flags.output) {
         (Some(file), _) => std::fs::write(&file, text).map_err(|error| {
-            Exit::Failed(format!("--report {}: cannot write what the path did: {error}", file.display()))
+            Exit::Failed(format!("--report {}: cannot write the path's report: {error}", file.display()))
         })?,
         (None, WanOutput::Text) => say!("{}", text.trim_end()),
-        (None, WanOutput::Json) => output::text("what the path did", &text)?,
+        (None, WanOutput::Json) => output::text("the path's report", &text)?,
     }
     match report.exit_code {
         None | Some(0) => Ok(()),
@@ -81,7 +81,7 @@ fn conditions(direction: &str, own: &Changes, both: &Changes) -> Result<Conditio
     own.over(both).check().map_err(|error| Exit::Usage(format!("{direction}: {error}")))
 }
 
-/// For whoever sits in front of it: where the sides are, and a way to the server's.
+/// Prints the addresses of both sides and a command for the server's side to a terminal.
 fn tell(network: &Network) {
     if io::stderr().is_terminal() {
         say!(

@@ -1,5 +1,5 @@
-//! `inrush capacity` end to end: the real program against the real server, for its structure. How fast the
-//! machine is, and whether the generator keeps up on it, is not asked.
+//! `inrush capacity` end to end: the real program against the real server. The tests check its structure, not
+//! the machine's speed, nor whether the generator keeps up.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -9,9 +9,9 @@ use serde_json::Value;
 use sys::process::{Child, Program};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
-/// When a test gives up.
+/// Timeout of a test.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
-/// As short as can be: the figures do not matter.
+/// The shortest possible survey: the figures do not matter.
 const SHORT: [&str; 4] = ["--step-time=400ms", "--trials=1", "--past=2x", "--seed=7"];
 
 /// A running server, killed when dropped.
@@ -21,12 +21,12 @@ struct Server {
     url: String,
 }
 
-/// A server that needs 2 ms of processor time for each request, so that its capacity is found quickly.
+/// A server that needs 2 ms of CPU time per request, so that its capacity is found quickly.
 fn server() -> Server {
     server_with(&["--burn=2ms"])
 }
 
-/// One loop with these flags.
+/// A server of one loop with these flags.
 fn server_with(flags: &[&str]) -> Server {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("index.html"), "hello").unwrap();
@@ -40,7 +40,7 @@ fn server_with(flags: &[&str]) -> Server {
     Server { url: format!("http://{address}/"), _child: child, _root: root }
 }
 
-/// Runs `inrush capacity`: exit code, standard output, standard error.
+/// Runs `inrush capacity`. Returns exit code, standard output, and standard error.
 fn capacity(arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(PROGRAM).arg("capacity").args(arguments).timeout(PATIENCE).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -86,7 +86,8 @@ fn the_text_is_a_table_and_a_paragraph() {
     assert!(out.lines().last().unwrap().starts_with("The "), "{out}");
 }
 
-/// Five times its capacity is offered to a server that serves 50 requests a second and queues all others.
+/// The survey offers five times the capacity to a server that serves 50 requests per second and queues all
+/// others.
 #[test]
 fn a_slow_server_with_a_long_queue_does_not_hold() {
     let server = server_with(&["--burn=20ms", "--backlog=4096"]);
@@ -175,7 +176,7 @@ fn interrupted_it_has_what_it_found_until_then() {
     let mut child = Program::new(PROGRAM).arguments(arguments).start().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    // The probe is over when it says how long the rest takes.
+    // The probe is over when the program announces the remaining time.
     said.read_line(&mut line).unwrap();
     assert!(line.starts_with("inrush: this takes about "), "{line}");
     let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();

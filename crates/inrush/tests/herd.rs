@@ -1,4 +1,4 @@
-//! `inrush herd` as its users meet it. Structure only: nothing here depends on how fast the machine is.
+//! `inrush herd` as users see it. The tests check structure only and do not depend on the machine's speed.
 
 use std::process::Output;
 
@@ -33,12 +33,12 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// What holds of every herd, however it waits.
+/// Checks the properties of every herd, whatever its way to wait.
 fn check(point: &Value) {
     let wakeups = number(&point["wakeups_per_connection"]);
     let waiters = number(&point["waiters"]);
     match point["wait"].as_str().unwrap() {
-        // Everybody was asleep, so every one of them wakes.
+        // All waiters were asleep, so all of them wake.
         "wake-all" | "poll" | "epoll" => assert!(wakeups >= waiters, "{point}"),
         "wake-one" => assert!((1.0..2.0).contains(&wakeups), "{point}"),
         _ => assert!(wakeups >= 1.0, "{point}"),

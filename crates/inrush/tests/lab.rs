@@ -1,5 +1,5 @@
-//! `inrush lab` as its users meet it: right and wrong files, a whole run, one that is broken off, what is left
-//! behind. Nothing here depends on how fast the machine is.
+//! `inrush lab` as users see it: right and wrong files, a whole run, an interrupted run, and the remains of a
+//! killed one. The tests do not depend on the machine's speed.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use assert_cmd::Command;
 use serde_json::Value;
 
-/// Small enough for a test, and without privileges.
+/// An experiment that is small enough for a test and needs no privileges.
 const TINY: &str = r#"
 title = "tiny"
 
@@ -243,7 +243,7 @@ fn a_herd_is_a_trial_too() {
 #[test]
 fn what_a_killed_laboratory_left_behind_is_taken_away() {
     let folder = tempfile::tempdir().unwrap();
-    // No process has the largest number there is.
+    // No process has the largest possible number.
     let orphan = folder.path().join(format!("inrush-lab-{}-files", i32::MAX));
     fs::create_dir(&orphan).unwrap();
     let mut clean = Command::new(env!("CARGO_BIN_EXE_inrush"));

@@ -1,5 +1,5 @@
-//! Readers of standard output and standard error that have gone away (EPIPE) end no command with a panic, and none that
-//! still has something to do.
+//! Readers of standard output and standard error that are gone (EPIPE). No command panics because of them,
+//! and none ends before its work is done.
 
 #[allow(dead_code, unused_imports, reason = "shared with the tests of the server, which need more of it")]
 #[path = "common/mod.rs"]
@@ -13,7 +13,7 @@ use common::{Client, Files, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use sys::process::Program;
 
-/// The end of a pipe that nobody reads.
+/// The end of a pipe without a reader.
 fn unread() -> Stdio {
     let (_, writer) = pipe().unwrap();
     Stdio::from(writer)
@@ -26,7 +26,8 @@ fn inrush(arguments: &[&str], out: Stdio, err: Stdio) -> Output {
     command.args(arguments).stdout(out).stderr(err).output().unwrap()
 }
 
-/// Each command ends as it does with readers: with the same exit code, and without a word about them.
+/// Asserts that each command ends as it does with readers: with the same exit code and without a message
+/// about them.
 #[track_caller]
 fn check(arguments: &[&str]) {
     let read = inrush(arguments, Stdio::piped(), Stdio::piped());
@@ -36,7 +37,7 @@ fn check(arguments: &[&str]) {
         let output = inrush(arguments, out, err);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!said.contains("panicked") && !said.contains("Broken pipe"), "{arguments:?}: {said}");
-        // A machine that is too busy for a run of load is told by another code.
+        // A machine too busy for a run of load gives another exit code.
         assert!(
             matches!(output.status.code(), Some(ended) if ended == code || [0, 5].contains(&ended)),
             "{output:?}"
@@ -77,7 +78,7 @@ fn runs_of_load_end_quietly_without_readers() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = format!("http://{closed}/");
     for output in ["text", "json", "ndjson", "csv", "html"] {
-        // The port that Prometheus reads is told on standard error before the run.
+        // Before the run, standard error has the port that Prometheus reads.
         let flags =
             ["--rate=20", "--warmup=0s", "--duration=300ms", "--prometheus=127.0.0.1:0", "--output", output];
         check(&[&["load", &url][..], &flags].concat());
@@ -111,7 +112,7 @@ fn a_server_goes_on_when_nobody_reads_its_messages() {
     stderr.read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("listening on ").unwrap().parse().unwrap();
     drop(stderr);
-    // Each signal makes it complain of the broken file.
+    // After each signal the server reports the broken file.
     std::fs::write(&config, "listen = [").unwrap();
     let pid = Pid::from_raw(child.id() as i32).unwrap();
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! `inrush wan` as its users meet it. What needs root or TUN is skipped without, and says so. Nothing here
-//! depends on how fast the machine is: a path is never faster than it was asked to be.
+//! `inrush wan` as users see it. Tests that need root or TUN print a skip without it. They do not depend on
+//! the machine's speed, because a path is never faster than its conditions.
 
 use std::io::{BufRead, BufReader};
 use std::process::Output;
@@ -20,7 +20,7 @@ fn wan(arguments: &[&str]) -> Output {
     inrush(&[&["wan"], arguments].concat())
 }
 
-/// Whether there can be such networks here; says why not.
+/// Returns true if such networks are possible here, and prints the reason if not.
 fn possible() -> bool {
     let output = wan(&["check", "--probes=1"]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -42,20 +42,20 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Whether a process runs: one that is dead and not yet reaped does not.
+/// True if a process runs. A process that is dead and not yet reaped does not run.
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Whether this process was started with a signal ignored, which its children inherit.
+/// True if this process was started with a signal ignored. Its children inherit that.
 fn is_ignored(signal: rustix::process::Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
 }
 
-/// Every packet has become of something.
+/// Asserts that every packet of a direction has an outcome.
 fn balanced(direction: &Value) {
     let count = |name: &str| direction["packets"][name].as_u64().unwrap();
     let sum = ["forwarded", "lost", "queue_full", "too_many", "on_their_way"].map(count).iter().sum::<u64>();
@@ -79,7 +79,7 @@ fn probes_take_at_least_the_time_that_was_asked_for_and_losses_repeat_with_the_s
     }
     let lost = |check: &Value| check["path"]["up"]["packets"]["lost"].as_u64().unwrap();
     assert_eq!(lost(&first), lost(&second));
-    // 25 of 500 are expected: five standard deviations to either side.
+    // 25 of 500 losses are expected, with five standard deviations to either side.
     assert!((1..=49).contains(&lost(&first)), "{first}");
     assert_eq!(number(&first["sent"]) - number(&first["returned"]), lost(&first) as f64);
 }
@@ -110,7 +110,7 @@ fn a_server_is_reached_over_the_path_and_the_code_of_the_command_is_ours() {
         "--output=json",
     ]);
     let said = String::from_utf8_lossy(&output.stderr);
-    // On a machine that is busy the generator may call itself the limit.
+    // On a busy machine the generator may be the limit.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{said}");
     let load: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(number(&load["outcomes"]["ok"]) > 0.0, "{load}");

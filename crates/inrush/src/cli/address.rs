@@ -1,4 +1,4 @@
-//! Addresses to listen on, in the spellings that people use.
+//! Addresses to listen on, in the usual spellings.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use server::AdminAddress;
 const ACCEPTED: &str = "accepted are ADDR:PORT such as 127.0.0.1:8090 or [::1]:8090; for short 8090 or localhost:8090 \
                         (this machine only) and :8090 (every IPv4 address)";
 
-/// An address to listen on. The port alone stands for 127.0.0.1, which only this machine reaches; nothing or `*` before
-/// the colon stands for every IPv4 address.
+/// Parses an address to listen on. A port alone stands for 127.0.0.1, which only this machine reaches. An
+/// empty host or `*` before the colon stands for every IPv4 address.
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -24,7 +24,8 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     Ok(SocketAddr::from((address, port)))
 }
 
-/// An address of the admin interface: one to listen on, or `unix:` and the path of a socket file.
+/// Parses an address of the admin interface: an address to listen on, or `unix:` and the path of a socket
+/// file.
 pub fn admin_address(text: &str) -> Result<AdminAddress, String> {
     match text.strip_prefix("unix:") {
         Some("") => Err("accepted is unix:PATH, such as unix:/run/inrush.sock".to_owned()),
@@ -36,7 +37,7 @@ pub fn admin_address(text: &str) -> Result<AdminAddress, String> {
     }
 }
 
-/// A name by which the admin interface may be addressed.
+/// Parses a host name that clients of the admin interface may use.
 pub fn host_name(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(fits) {

@@ -8,19 +8,20 @@ use clap::{Args, ValueEnum};
 
 use super::load::positive_time;
 
-/// Steps shorter than this have too few tenths of a second, and measure the scheduler and not the server.
+/// Shortest step: a shorter one has too few tenths of a second, and measures the scheduler and not the
+/// server.
 const SHORTEST_STEP: Nanos = Nanos::from_millis(400);
-/// More than this is a flood, and shows nothing that less does not.
+/// Largest multiple of the capacity: a larger load is a flood and shows nothing new.
 const MOST_PAST: f64 = 20.0;
 
-/// What is written to stdout.
+/// Formats of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CapacityOutput {
-    /// A table, and what it means in plain words
+    /// A table and an explanation in plain words
     Text,
     /// One object: the result
     Json,
-    /// A page that needs no network: the survey in figures and tables
+    /// A self-contained page with figures and tables
     Html,
 }
 
@@ -39,67 +40,67 @@ fn step_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// Find out how much a server takes, what it does past that, and how it comes back. The server is overloaded
-/// on purpose; a target that is neither this machine nor on a private network needs --i-own-this-server.
+/// Find a server's capacity, its behaviour past it, and its recovery. The load overloads the server on
+/// purpose. A target outside this machine and private networks needs --i-own-this-server.
 #[derive(Args, Debug)]
 pub struct CapacityFlags {
-    /// What to ask for: one or more URLs of one server, chosen uniformly
+    /// URLs to request, all of one server; each request takes one at random
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Url>,
 
-    /// What must hold for a load to count as served, such as 'p99<100ms'; the names are those of load --fail-if
+    /// Objective that a served load must meet, such as 'p99<100ms', with the names of load --fail-if
     #[arg(long, value_name = "OBJECTIVE")]
     pub slo: Option<Threshold>,
 
-    /// The largest load, as a multiple of the capacity
+    /// Largest load, as a multiple of the capacity
     #[arg(long, value_name = "MULTIPLE", default_value = "3x", value_parser = multiple)]
     pub past: f64,
 
-    /// How long each load is offered; the search offers them for a quarter of it
+    /// Time to offer each load; the search takes a quarter of it per load
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = step_time)]
     pub step_time: Nanos,
 
-    /// How often each load around the capacity is offered
+    /// Number of times to offer each load around the capacity
     #[arg(long, value_name = "N", default_value = "3")]
     pub trials: NonZeroUsize,
 
-    /// When a connect is abandoned; above the round trip
+    /// Time after which a connect is abandoned; must exceed the round-trip time
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_time)]
     pub connect_timeout: Nanos,
 
-    /// When a request without a complete reply is abandoned
+    /// Time after which a request without a complete reply is abandoned
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
     pub request_timeout: Nanos,
 
-    /// What sessions ask for: one-packet (the URLs) or specweb99[:DIRECTORIES] (its files under the URL)
+    /// Workload: one-packet (the URLs) or specweb99[:DIRECTORIES] (its files under the URL)
     #[arg(long, value_name = "WORKLOAD", default_value = "one-packet")]
     pub workload: Spec,
 
-    /// Requests a session: 1, N or LO..HI; the workload's if not given
+    /// Requests of a session: 1, N or LO..HI [default: the workload's]
     #[arg(long, value_name = "N|LO..HI")]
     pub requests_per_connection: Option<Length>,
 
-    /// Engine threads, each with its share of the load
+    /// Number of engine threads; each offers its share of the load
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroU32,
 
-    /// Addresses to connect from: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
+    /// Source addresses: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
     #[arg(long, value_name = "RANGE")]
     pub source_ip: Option<SourceRange>,
 
-    /// What all random draws come from, the order of the loads among them
+    /// Seed of all random choices, such as the order of the loads
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: Seed,
 
-    /// The target is mine: overload it although its address is public
+    /// Allow overloading a public address
     #[arg(long)]
     pub i_own_this_server: bool,
 
-    /// What to write to stdout
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: CapacityOutput,
 
-    /// The same settings as TOML; flags win
+    /// Read settings from a TOML file; flags override it
     #[arg(long, value_name = "FILE")]
     pub config: Option<String>,
 }

@@ -2,23 +2,23 @@
 
 use clap::{Args, ValueEnum};
 
-/// What is written to stdout.
+/// Formats of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DoctorOutput {
-    /// To read
+    /// A list to read
     Text,
-    /// An array
+    /// A JSON array
     Json,
 }
 
-/// What this machine and kernel can do, and which limits will bite.
+/// Show the capabilities of this machine and kernel, and the limits that will bite.
 #[derive(Args, Debug)]
 pub struct DoctorFlags {
-    /// The event mechanisms instead: what each can do, and whether it works here
+    /// Show the event mechanisms instead: their properties, and which of them work here
     #[arg(long)]
     pub mechanisms: bool,
 
-    /// What to write to stdout
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: DoctorOutput,
 }

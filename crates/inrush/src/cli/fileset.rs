@@ -8,14 +8,14 @@ use clap::Args;
 /// Write a SPECweb99-like set of files to serve.
 #[derive(Args, Debug)]
 pub struct FilesetFlags {
-    /// Where: a folder that is absent, empty, or holds such a set, which is written anew
+    /// Folder to write to: absent, empty, or with such a set, which is written anew
     pub dir: PathBuf,
 
-    /// Directories of 36 files, 5,119,484 bytes each
+    /// Number of directories, each with 36 files of 5,119,484 bytes in all
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub directories: u32,
 
-    /// What the contents come from: the same seed gives the same files
+    /// Seed of the contents; the same seed gives the same files
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: Seed,
 }

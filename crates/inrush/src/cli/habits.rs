@@ -1,19 +1,19 @@
-//! Flags that users of wrk, hey and oha are used to, and what they are called here.
+//! Flags of wrk, hey and oha, with their equivalents here.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Flags that `inrush load` does not have, and the ones that it has for them.
+/// Flags that `inrush load` does not have, with the flags to use instead.
 const HABITS: [(&str, &str); 7] = [
     ("-c", "a fixed number of connections is --client closed --sockets N; an open loop has --rate"),
     ("-n", "a run has a length and no number of requests: --duration TIME, with --rate"),
     ("-H", "a header field is --header 'Name: value'"),
     ("-z", "the length of a run is --duration TIME"),
     ("-q", "the rate is --rate"),
-    ("-t", "threads are --threads, a time-out is --request-timeout"),
+    ("-t", "threads are --threads, a timeout is --request-timeout"),
     ("-m", "the method is --method"),
 ];
 
-/// The message for an error of such a habit; nothing for any other.
+/// The message for the use of such a flag; `None` for any other error.
 pub fn habit(error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -25,7 +25,7 @@ pub fn habit(error: &clap::Error) -> Option<String> {
             let (_, instead) = HABITS.iter().find(|(flag, _)| *flag == argument)?;
             Some(format!("unexpected argument '{argument}': {instead}"))
         }
-        // With hey and oha it is the body.
+        // With hey and oha, -d is the body.
         ErrorKind::ValueValidation if argument.starts_with("--duration ") => {
             let value = text(ContextKind::InvalidValue)?;
             let is_no_time = !value.starts_with(|first: char| first.is_ascii_digit());

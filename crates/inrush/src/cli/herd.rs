@@ -8,10 +8,10 @@ use ::herd::Wait;
 use base::Seed;
 use clap::{Args, ValueEnum};
 
-/// More waiters than this are more than the default limits of any system let start.
+/// Maximum number of waiters. More than that exceed the default limits of any system.
 const MOST_WAITERS: usize = 10_000;
 
-/// What waiters run in.
+/// Kinds of waiting tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HerdTasks {
     /// Threads of one process
@@ -20,10 +20,10 @@ pub enum HerdTasks {
     Processes,
 }
 
-/// What wake-ups are counted by.
+/// Ways to count wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CountBy {
-    /// Trace points where they can be had (root), context switches otherwise
+    /// Trace points if available (root), context switches otherwise
     Auto,
     /// The scheduler's sched_wakeup and sched_switch
     TracePoints,
@@ -31,12 +31,12 @@ pub enum CountBy {
     ContextSwitches,
 }
 
-/// What is written to stdout.
+/// Formats of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HerdOutput {
     /// A table to read, with the paper's numbers
     Text,
-    /// An array of points
+    /// A JSON array of points
     Json,
 }
 
@@ -55,47 +55,48 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// How many tasks wake for one connection, and for how long: N waiters on one listener, one connection at
-/// a time, until all of them sleep again.
+/// Measure the thundering herd: how many tasks wake for one connection, and for how long. N waiters wait on
+/// one listener. A sample is one connection and ends when all waiters sleep again.
 #[derive(Args, Debug)]
 pub struct HerdFlags {
-    /// How many wait: a point for each
+    /// Numbers of waiters; each gives a point
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "100,1000", value_parser = waiters)]
     pub waiters: Vec<usize>,
 
-    /// How they wait: accept, poll, epoll, epoll-exclusive, epoll-shared, reuseport, steered, wake-all, wake-one or mutex; all of them if not given
+    /// Ways to wait: accept, poll, epoll, epoll-exclusive, epoll-shared, reuseport, steered, wake-all,
+    /// wake-one or mutex [default: all]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     pub wait: Vec<Wait>,
 
-    /// What they run in
+    /// Kind of the waiting tasks
     #[arg(long = "as", value_name = "TASKS", default_value = "threads")]
     pub tasks: HerdTasks,
 
-    /// Connections a point
+    /// Number of connections per point
     #[arg(long, value_name = "N", default_value = "200")]
     pub samples: NonZeroUsize,
 
-    /// What wake-ups are counted by
+    /// Way to count wake-ups
     #[arg(long, value_name = "WHAT", default_value = "auto")]
     pub count_by: CountBy,
 
-    /// What the order of points and the confidence intervals come from
+    /// Seed of the order of the points and of the confidence intervals
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: Seed,
 
-    /// What to write to stdout
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: HerdOutput,
 
-    /// Also write a page with plots beside the paper's numbers
+    /// Write a page with plots beside the paper's numbers
     #[arg(long, value_name = "FILE.html", value_parser = plot_file)]
     pub plot: Option<PathBuf>,
 }
 
-/// What `inrush herd` hands to a waiter that is a process.
+/// Arguments that `inrush herd` gives to a waiter process.
 #[derive(Args, Debug)]
 pub struct HerdWaiterArguments {
-    /// As the herd writes them
+    /// Arguments as the herd writes them
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     pub words: Vec<OsString>,
 }

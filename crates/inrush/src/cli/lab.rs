@@ -8,23 +8,23 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Controlled experiments: servers under loads, repeated, with records and a report.
 #[derive(Args, Debug)]
 pub struct LabFlags {
-    /// What to do.
+    /// The command of the lab.
     #[command(subcommand)]
     pub command: LabCommand,
 }
 
-/// What to do with experiments.
+/// Commands of the lab.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// The experiments that come with this program, and how long each takes
+    /// List the experiments that come with this program, with the time of each
     List,
-    /// Say what is wrong with experiment files, and how long they take
+    /// Check experiment files, and estimate their times
     Check {
         /// A file, or the name of an experiment that comes with this program
         #[arg(required = true, value_name = "FILE|NAME")]
         experiments: Vec<PathBuf>,
     },
-    /// Carry out experiments; one that was broken off goes on
+    /// Carry out experiments, or continue interrupted ones
     Run {
         /// A file, or the name of an experiment that comes with this program
         #[arg(required = true, value_name = "FILE|NAME")]
@@ -37,59 +37,59 @@ pub enum LabCommand {
         #[command(flatten)]
         flags: LabRunFlags,
     },
-    /// Make the report of a folder again, from its records: of one experiment, or of all in it
+    /// Write the report of a folder again from its records: of one experiment, or of all in the folder
     Report {
-        /// What lab run or lab paper wrote
+        /// Folder that lab run or lab paper wrote
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
-    /// Set a second run beside a first one: two builds of a server, two kernels; ends with 4 where something got worse
+    /// Compare two runs, such as of two builds of a server or two kernels; exit with 4 if a measure got worse
     Compare(CompareFlags),
-    /// Take away what a laboratory that was killed left behind
+    /// Remove the remains of a killed laboratory
     Clean,
 }
 
-/// How experiments are carried out.
+/// Flags of a run of experiments.
 #[derive(Args, Debug)]
 pub struct LabRunFlags {
-    /// The reduced form: fewer points and trials
+    /// Run the reduced form: fewer points and trials
     #[arg(long)]
     pub quick: bool,
 
-    /// Repetitions of each point, instead of the experiment's own
+    /// Number of repetitions of each point [default: the experiment's]
     #[arg(long, value_name = "N")]
     pub trials: Option<NonZeroU32>,
 
-    /// Where records go: a folder for each experiment
+    /// Folder for the records, with a folder for each experiment
     #[arg(long, value_name = "FOLDER", default_value = "inrush-lab")]
     pub out: PathBuf,
 }
 
-/// What is compared.
+/// Flags of a comparison.
 #[derive(Args, Debug)]
 pub struct CompareFlags {
-    /// What lab run or lab paper wrote: the run that is compared with
+    /// Folder of the first run, which lab run or lab paper wrote
     #[arg(value_name = "FIRST")]
     pub first: PathBuf,
 
-    /// The run that may be better or worse
+    /// Folder of the second run, which may be better or worse
     #[arg(value_name = "SECOND")]
     pub second: PathBuf,
 
-    /// Changes below this share count as none
+    /// Smallest change that counts, as a share
     #[arg(long, value_name = "SHARE", default_value = "2%")]
     pub matters: ::wan::Share,
 
-    /// What is written to stdout
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     pub output: CompareOutput,
 }
 
-/// What is written to stdout.
+/// Formats of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompareOutput {
     /// A table to read
     Text,
-    /// An array with an object for each experiment
+    /// A JSON array with an object for each experiment
     Json,
 }

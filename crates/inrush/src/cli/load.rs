@@ -205,7 +205,7 @@ pub struct LoadFlags {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time, help_heading = REQUESTS, hide_short_help = true)]
     pub request_timeout: Nanos,
 
-    /// How to close connections
+    /// Way to close connections
     #[arg(long, value_name = "HOW", default_value = "fin", help_heading = REQUESTS, hide_short_help = true)]
     pub close: Close,
 
@@ -288,8 +288,8 @@ pub struct LoadFlags {
 
     /// Measure and keep the clean rate of this machine, with --threads; no URL
     ///
-    /// The clean rate is the highest rate at which the generator sends everything on time with CPU time to spare, and
-    /// at which a second process adds nothing. inrush load measures it against its own listener on 127.0.0.1 in about
+    /// The clean rate is the highest rate at which the generator sends everything on time with CPU time to spare. At
+    /// that rate a second process adds nothing. inrush load measures it against its own listener on 127.0.0.1 in about
     /// 20 s, and keeps it in $XDG_STATE_HOME/inrush/clean-rate.json. Later runs above the clean rate are reported as
     /// generator-limited.
     #[arg(long, conflicts_with = "urls", help_heading = GENERATOR)]

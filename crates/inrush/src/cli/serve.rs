@@ -14,7 +14,7 @@ macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
 }
 
-/// The names of all event mechanisms.
+/// All event mechanisms, by name.
 pub const MECHANISMS: &[&str] = dispatch::for_each_mechanism!(mechanism_names);
 
 fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
@@ -47,7 +47,7 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
-/// A time that leaves a peer a chance.
+/// Parses a time above 0, so that a peer has a chance.
 fn some_time(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
         Nanos::ZERO => Err("0 would end every request; accepted are times above 0, such as 10s".to_owned()),
@@ -55,7 +55,7 @@ fn some_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// A size that lets a request pass, and whose offsets fit 32 bits.
+/// Parses a size that lets a request pass, with offsets that fit 32 bits.
 fn some_bytes(text: &str) -> Result<Bytes, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
         Bytes(0) => {
@@ -66,7 +66,7 @@ fn some_bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// A target delay that a loop can keep.
+/// Parses a target delay that a loop can keep.
 fn queue_target(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
         target if target < Nanos::MILLISECOND => {
@@ -103,11 +103,11 @@ fn tunable(text: &str) -> Result<Tunable, String> {
     }
 }
 
-/// Processors by number.
+/// A list of CPU numbers.
 #[derive(Clone, Debug)]
 pub struct CpuList(pub Vec<usize>);
 
-/// How access log lines are written.
+/// Formats of the access log.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum LogFormat {
     /// The combined log format
@@ -252,7 +252,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub cpus: Option<CpuList>,
 
-    /// Which waiting tasks wake for a connection
+    /// Tasks to wake for a connection
     ///
     /// mt: exclusive (default), one, mutex, all or reuseport. mp: exclusive (default), mutex or all. per-core: reuseport
     /// (default), or steered: the loop on the CPU that received the connection.
@@ -317,7 +317,7 @@ pub struct ServeFlags {
     pub seda: Option<SedaSettings>,
 }
 
-/// The settings that may change while the server runs: in the config file, followed by SIGHUP.
+/// The settings that SIGHUP re-reads from the config file while the server runs.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Timeouts and limits, re-read from --config at SIGHUP")]
 pub struct LiveFlags {
@@ -369,7 +369,7 @@ pub struct LiveFlags {
 }
 
 impl LiveFlags {
-    /// Their names.
+    /// The names of these settings.
     pub fn names() -> Vec<String> {
         let command = LiveFlags::augment_args(clap::Command::new("serve"));
         command.get_arguments().filter_map(|flag| flag.get_long().map(str::to_owned)).collect()

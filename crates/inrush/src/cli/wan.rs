@@ -7,78 +7,80 @@ use ::wan::{BitRate, Changes, Engine, Share};
 use base::{Bytes, Nanos, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
-/// A second's worth of probes fits through any path worth checking.
+/// Maximum number of probes. The probes of a second fit through any path that is worth a check.
 const MOST_PROBES: i64 = 1_000_000;
 
-/// What is written.
+/// Formats of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WanOutput {
     /// A table to read
     Text,
-    /// One object, on one line
+    /// One JSON object, on one line
     Json,
 }
 
-/// A wide-area network on this machine: two networks of their own, and between them a path with delay, jitter,
-/// loss, a rate, and reordering. The client is at 10.79.0.2, the server at 10.79.0.1. Needs root.
+/// Simulate a wide-area network on this machine: two networks of their own with a path of delay, jitter,
+/// loss, a rate, and reordering between them. The client is at 10.79.0.2, the server at 10.79.0.1. Needs
+/// root.
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = false)]
 pub struct WanFlags {
-    /// What to do with it
+    /// The command of the network
     #[command(subcommand)]
     pub command: WanCommand,
 }
 
-/// What can be done with such a network.
+/// Commands of the network.
 #[derive(Debug, Subcommand)]
 pub enum WanCommand {
     /// Run a command on the client's side, and a server on the other
     Run(WanRunFlags),
-    /// Measure with probes what such a path really does here
+    /// Measure with probes how such a path behaves on this machine
     Check(WanCheckFlags),
 }
 
-/// What the path is like. Times are one way: a round trip has those of both directions.
+/// Conditions of the path. Times are one way: a round trip takes those of both directions.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The path, in both directions")]
 pub struct PathFlags {
-    /// How long a packet is on its way
+    /// Time that a packet is under way
     #[arg(long, value_name = "TIME")]
     pub delay: Option<Nanos>,
 
-    /// How far the delay varies, to both sides, uniformly; by itself it changes no order
+    /// Deviation of the delay, uniform to both sides; jitter alone does not change the order
     #[arg(long, value_name = "TIME")]
     pub jitter: Option<Nanos>,
 
-    /// The share of packets that is lost, independently of each other
+    /// Share of lost packets, each lost independently
     #[arg(long, value_name = "PERCENT")]
     pub loss: Option<Share>,
 
-    /// The share of packets that goes ahead, without the delay
+    /// Share of packets that go ahead without the delay
     #[arg(long, value_name = "PERCENT")]
     pub reorder: Option<Share>,
 
-    /// How fast the path sends, such as 100Mbit; IP headers count
+    /// Rate at which the path sends, such as 100Mbit; IP headers count
     #[arg(long, value_name = "RATE")]
     pub rate: Option<BitRate>,
 
-    /// How much may wait to be sent at that rate; more is dropped [default: what it sends in 100ms, at least 15KiB]
+    /// Maximum size of the path's send queue; more is dropped [default: what the rate sends in 100ms, at
+    /// least 15KiB]
     #[arg(long, value_name = "SIZE")]
     pub queue: Option<Bytes>,
 
-    /// What differs from client to server, such as delay=10ms,loss=0%
+    /// Different conditions from client to server, such as delay=10ms,loss=0%
     #[arg(long, value_name = "NAME=VALUE,...", default_value = "", hide_default_value = true, value_parser = changes)]
     pub up: Changes,
 
-    /// What differs from server to client
+    /// Different conditions from server to client
     #[arg(long, value_name = "NAME=VALUE,...", default_value = "", hide_default_value = true, value_parser = changes)]
     pub down: Changes,
 
-    /// What makes the path: router (in user space) or netem (in the kernel, where it has it)
+    /// Engine of the path: router (in user space) or netem (in the kernel, if it has it)
     #[arg(long, default_value = "router", help_heading = "How it is made")]
     pub engine: Engine,
 
-    /// What losses, jitter and reordering are drawn from
+    /// Seed of losses, jitter and reordering
     #[arg(long, value_name = "N", default_value = "1", help_heading = "How it is made")]
     pub seed: Seed,
 
@@ -87,27 +89,28 @@ pub struct PathFlags {
     pub cpu: Option<usize>,
 }
 
-/// Nothing at all is what a flag that is not given changes.
+/// Parses changes. The empty text of an absent flag changes nothing.
 fn changes(text: &str) -> Result<Changes, String> {
     if text.is_empty() { Ok(Changes::default()) } else { text.parse().map_err(|error| format!("{error}")) }
 }
 
-/// Run a command on the client's side of a path. Its input, output and exit code are its own; what the path did
-/// is told on stderr when it has ended. Everything that was started on either side ends with it.
+/// Run a command on the client's side of a path. The command keeps its input, output and exit code. After its
+/// end the path's report goes to stderr. Every process that was started on either side ends with the command.
 #[derive(Args, Debug)]
 pub struct WanRunFlags {
     #[command(flatten)]
     pub path: PathFlags,
 
-    /// What the shell runs on the server's side first; the command begins when somebody listens there
+    /// Shell command to run first on the server's side; the client's command begins once a process listens
+    /// there
     #[arg(long, value_name = "COMMAND", help_heading = "Both sides")]
     pub server: Option<String>,
 
-    /// How the path's account is written: text goes to stderr, json to stdout after what the command wrote
+    /// Format of the path's report: text goes to stderr, json to stdout after the command's output
     #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
     pub output: WanOutput,
 
-    /// Write the account to this file instead
+    /// Write the path's report to this file instead
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub report: Option<PathBuf>,
 
@@ -116,21 +119,21 @@ pub struct WanRunFlags {
     pub command: Vec<OsString>,
 }
 
-/// Send probes over a path and back, and compare what was asked for with what came of it.
+/// Send probes over a path and back, and compare the results with the conditions.
 #[derive(Args, Debug)]
 pub struct WanCheckFlags {
     #[command(flatten)]
     pub path: PathFlags,
 
-    /// How many probes
+    /// Number of probes
     #[arg(long, value_name = "N", default_value = "500", value_parser = clap::value_parser!(u32).range(1..=MOST_PROBES), help_heading = "Probes")]
     pub probes: u32,
 
-    /// The time from one to the next
+    /// Time between two probes
     #[arg(long, value_name = "TIME", default_value = "4ms", help_heading = "Probes")]
     pub every: Nanos,
 
-    /// What to write to stdout
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
     pub output: WanOutput,
 }

@@ -6,7 +6,7 @@ use report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit};
 
 const SIZE: (f64, f64) = (840.0, 430.0);
 
-/// The page.
+/// The page with all charts.
 pub fn page(points: &[Point]) -> String {
     let settle = chart("settle", "settle time", Unit::Time, points, settle_mark, &PAPER);
     let wakeups = chart("wake-ups", "wake-ups for one connection", Unit::Count, points, wakeups_mark, &[]);

@@ -6,7 +6,7 @@ use crate::cli::{CompareFlags, CompareOutput};
 use crate::exit::Exit;
 use crate::output;
 
-/// Compares, prints, and ends with 4 where something got worse.
+/// Compares two runs and prints the result. Returns exit code 4 if a measure got worse.
 pub fn run(flags: &CompareFlags) -> Result<(), Exit> {
     let matters = flags.matters.probability();
     let comparisons = of_folders(&flags.first, &flags.second, matters)

@@ -1,7 +1,7 @@
 //! `inrush load --calibrate`: measures the clean rate of this machine, prints it and keeps it.
 //!
-//! The other side is a listener of our own that accepts nobody: what arrives there is counted by the kernel,
-//! as the connections that it had no room for, and costs no other process anything.
+//! The target is a listener of this process that accepts no connection. The kernel counts the arrivals as
+//! connections for which it had no room, at no cost to another process.
 
 use std::fmt::Write as _;
 use std::io;
@@ -22,14 +22,14 @@ use crate::cli::{Cli, Command, LoadFlags, Output};
 use crate::exit::Exit;
 use crate::output;
 
-/// A step's measured time and what goes before, in seconds.
+/// Measured time of a step, and its warm-up, in seconds.
 const STEP_S: f64 = 1.0;
 const WARMUP_S: f64 = 0.3;
 
-/// When a connect is abandoned, in seconds.
+/// Time after which a connect is abandoned, in seconds.
 const CONNECT_TIMEOUT_S: f64 = 0.05;
 
-/// Measures, prints and keeps.
+/// Measures, prints and stores the clean rate.
 pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
     let listener =
         listener().map_err(|error| Exit::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
@@ -47,7 +47,7 @@ pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
     keep(&found)
 }
 
-/// What was kept of an earlier calibration, if it holds for so many threads on this machine.
+/// The stored result of an earlier calibration, if it holds for `threads` threads on this machine.
 pub fn kept(threads: u32) -> Option<CleanRate> {
     let path = path()?;
     let found: CleanRate = record::file::read(&path).ok()?;
@@ -55,14 +55,14 @@ pub fn kept(threads: u32) -> Option<CleanRate> {
     found.holds_for(threads, &here).then_some(found)
 }
 
-/// A listener whose queue has room for two, and from which nobody accepts.
+/// A listener whose queue has room for two connections and is never emptied.
 fn listener() -> io::Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     rustix::net::listen(&listener, 1)?;
     Ok(listener)
 }
 
-/// Offers a rate for a moment, by the flags that a user would give, and counts what arrives.
+/// Offers a rate for a moment, with the flags of a user, and counts the arrivals.
 fn step(
     listener: &TcpListener,
     threads: u32,
@@ -93,8 +93,8 @@ fn arguments(address: SocketAddr, threads: u32, per_s: f64, processes: u32) -> V
         format!("--rate={per_s}"),
         format!("--duration={}ms", STEP_S * 1e3),
         format!("--warmup={}ms", WARMUP_S * 1e3),
-        // Nobody answers: a short time-out keeps D, and with it the descriptors, small. Half as much again is for
-        // stalls as long as lateness may be.
+        // The listener answers nothing, so a short timeout keeps D small, and the number of descriptors with
+        // it. Half as much again covers stalls as long as lateness may be.
         format!("--connect-timeout={}ms", CONNECT_TIMEOUT_S * 1e3),
         format!("--sockets={}", (per_s * CONNECT_TIMEOUT_S * 1.5).ceil() as u64 + 64),
         format!("--threads={threads}"),
@@ -102,7 +102,7 @@ fn arguments(address: SocketAddr, threads: u32, per_s: f64, processes: u32) -> V
     ]
 }
 
-/// Connections that the kernel had no room for since the listener was made.
+/// Connections for which the kernel had no room, since the listener was made.
 fn dropped(listener: &TcpListener) -> Result<u32, Exit> {
     let queue = sys::socket::accept_queue(listener.as_fd())
         .map_err(|error| Exit::Failed(format!("cannot ask for the accept queue: {error}")))?;
@@ -131,7 +131,7 @@ fn text(found: &CleanRate) -> String {
         "sessions", "processes", "arrived", "lateness p99", "cores"
     );
     for trial in &found.trials {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             out,
             "{:<12} {:>9} {:>12} {:>13} {:>7.2}{}",
@@ -149,7 +149,7 @@ fn text(found: &CleanRate) -> String {
     out
 }
 
-/// Where it is kept: with the user's other state (XDG base directories).
+/// The file of the stored result, with the user's other state (XDG base directories).
 fn path() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;

@@ -10,10 +10,10 @@ use crate::cli::{LoadCompareFlags, LoadCompareOutput};
 use crate::exit::Exit;
 use crate::output;
 
-/// What blocks are drawn by: the same two files give the same comparison.
+/// Seed of the drawn blocks: the same two files give the same comparison.
 const SEED: Seed = Seed(1);
 
-/// Reads both, compares them, and prints it.
+/// Reads two results, compares them, and prints the comparison.
 pub fn run(flags: &LoadCompareFlags) -> Result<(), Exit> {
     let (first, second) = (read(&flags.first)?, read(&flags.second)?);
     let names = [&flags.first, &flags.second].map(|path| path.display().to_string());

@@ -1,4 +1,4 @@
-//! A result as CSV: the time series, a row an interval, for a spreadsheet or a plot.
+//! A result as CSV: the time series with one row per interval, for a spreadsheet or a plot.
 
 use std::io::{self, Write};
 
@@ -28,8 +28,9 @@ fn cells(point: &Point) -> impl Iterator<Item = String> + '_ {
         .chain([point.sockets, point.latency_intended_ns.unanswered].map(|count| count.to_string()))
 }
 
-/// The mean of the answers and the percentiles of all; empty cells where nothing was recorded, because 0 would be a
-/// time, and `inf` for a percentile that falls among the unanswered.
+/// The mean over the answered requests and the percentiles over all requests. A cell is empty if nothing was
+/// recorded, because 0 would be a time. It is `inf` for a percentile that falls among the unanswered
+/// requests.
 fn quantiles(latency: &Latency) -> [String; 7] {
     let Latency { answered: Distribution { count, mean, .. }, p50, p90, p95, p99, p999, max, .. } = *latency;
     let mean = if count > 0 { format!("{mean:.0}") } else { String::new() };

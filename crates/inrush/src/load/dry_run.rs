@@ -1,4 +1,4 @@
-//! `inrush load --dry-run`: what the run would do and need, without sending anything.
+//! `inrush load --dry-run`: describes the run and its needs without sending anything.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::cli::Output;
 use crate::exit::Exit;
 use crate::output;
 
-/// Refuses formats that only a run can fill.
+/// Refuses output formats that only a run can fill.
 pub fn check(output: Output) -> Result<(), Exit> {
     match output {
         Output::Text | Output::Json => Ok(()),
@@ -20,7 +20,7 @@ pub fn check(output: Output) -> Result<(), Exit> {
     }
 }
 
-/// Prints what the plan comes to.
+/// Prints the plan of the run.
 pub fn print(plan: &Plan, form: Output) -> Result<(), Exit> {
     let outline = plan.outline();
     match form {
@@ -43,7 +43,7 @@ fn describe(out: &mut String, outline: &Outline) -> std::fmt::Result {
         (Some(rates), Some(arrivals)) => schedule(out, outline, rates, arrivals)?,
         _ => {
             let clients = outline.descriptors.pending_max;
-            writeln!(out, "arrivals     closed loop, {clients} clients: as many as the server lets them")?;
+            writeln!(out, "arrivals     closed loop, {clients} clients at the server's pace")?;
         }
     }
     for population in &outline.populations {
@@ -91,7 +91,7 @@ fn descriptors(out: &mut String, needed: &Descriptors) -> std::fmt::Result {
     let limit = needed.limit.map_or("no limit".to_owned(), |limit| format!("a limit of {limit}"));
     writeln!(
         out,
-        "descriptors  {} against {limit}: {} connects pending at once (D), {} clients of populations, {} aside",
+        "descriptors  {} against {limit}: {} connects pending at once (D), {} clients of populations, {} others",
         needed.needed, needed.pending_max, needed.populations, needed.aside
     )?;
     match needed.unanswered_max {

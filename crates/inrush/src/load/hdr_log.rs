@@ -1,9 +1,10 @@
-//! `--hdr FILE`: an interval log in the format of HdrHistogram (version 1.3), which its own tools and
-//! others plot and merge.
+//! `--hdr FILE`: an interval log in the format of HdrHistogram (version 1.3), which its own and other tools
+//! plot and merge.
 //!
-//! For each interval, warm-up included, a line of the latencies from the intended time and one tagged
-//! `lateness` of how late the generator was. Values are nanoseconds, two digits. The format has no infinity: a request
-//! without a correct reply has the longest value, 600 s, so that percentiles of the log are those of all requests.
+//! Each interval, warm-up included, has a line of latencies from the intended time, and a line with the tag
+//! `lateness` of the generator's own delay. Values are nanoseconds with two significant digits. The format
+//! has no infinity, so a request without a correct reply has the longest value, 600 s. Percentiles of the log
+//! are thus those of all requests.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,7 +18,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use crate::exit::Exit;
 
-/// The second kind of lines in the log.
+/// The tag of the second kind of lines.
 const LATENESS: &str = "lateness";
 
 /// A log that is being written.
@@ -29,7 +30,7 @@ pub struct HdrLog<W: Write = BufWriter<File>> {
 }
 
 impl HdrLog {
-    /// Begins a file, in place of one that may be there.
+    /// Begins a file, in place of an existing one.
     pub fn create(path: &Path, now: WallTime) -> Result<HdrLog, Exit> {
         let refused = |cause| Exit::Usage(format!("--hdr {}: cannot write it: {cause}", path.display()));
         let file = BufWriter::new(File::create(path).map_err(refused)?);
@@ -54,7 +55,7 @@ impl<W: Write> HdrLog<W> {
         Ok(HdrLog { path, out, serializer, failure: None })
     }
 
-    /// Adds an interval. What cannot be written is told at the end: the run goes on.
+    /// Adds an interval. A write error is reported at the end, so that the run goes on.
     pub fn interval(&mut self, snapshot: &Snapshot<'_>) {
         if self.failure.is_none() {
             self.failure = self.lines(snapshot).err();
@@ -67,7 +68,7 @@ impl<W: Write> HdrLog<W> {
             (Duration::from(snapshot.elapsed.saturating_sub(length)), Duration::from(length));
         let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
         let mut latency = snapshot.latency_intended.clone();
-        // Some four billion requests in an interval would be more than a count can hold.
+        // A count cannot hold more than four billion requests of an interval.
         let unanswered = u32::try_from(snapshot.point.latency_intended_ns.unanswered).unwrap_or(u32::MAX);
         latency.saturating_record_n(LONGEST.0, unanswered);
         let kinds = [(&latency, None), (snapshot.lateness, Tag::new(LATENESS))];
@@ -80,7 +81,7 @@ impl<W: Write> HdrLog<W> {
     /// Ends the log.
     ///
     /// # Errors
-    /// The first thing that could not be written.
+    /// The first write error.
     pub fn end(mut self) -> Result<(), Exit> {
         let flushed = self.failure.map_or_else(|| self.out.flush(), Err);
         flushed

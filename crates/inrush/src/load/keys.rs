@@ -1,9 +1,11 @@
-//! The keys of the live view: they end a run, change its rate and explain themselves.
+//! The keys of the live view: they end a run, change its rate, and show the help.
 //!
-//! They are read from the terminal as they are pressed, without the line discipline's editing and echo; it keeps its
-//! signals, so that Ctrl-C ends the run as ever. Dropping [`Keys`] gives the terminal back as it was.
+//! The keys are read from the terminal as they are pressed, without the line discipline's editing and echo.
+//! The line discipline keeps its signals, so that Ctrl-C still ends the run. Dropping [`Keys`] restores the
+//! terminal.
 //!
-//! Invariant: nobody but the terminal library reads the terminal, for its answers to the live view come the same way.
+//! Invariant: only the terminal library reads the terminal, because the terminal's answers to the live view
+//! arrive there too.
 
 use std::time::Duration;
 
@@ -13,41 +15,41 @@ use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr};
 
-/// A step up or down is this factor.
+/// Factor of a step up or down.
 const STEP: f64 = 1.1;
 
-/// The shares of the asked rate that can be reached.
+/// The shares of the requested rate that the keys can reach.
 const SHARES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 
-/// For so long the terminal is waited for at a time: the live view may have a question meanwhile.
+/// Maximum wait for a key, because the live view may have a question for the terminal meanwhile.
 const TURN: Duration = Duration::from_millis(50);
 
-/// The terminal, as it was.
+/// The terminal's settings before the keys.
 pub struct Keys(Termios);
 
-/// A key that means something.
+/// A key with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressed {
-    /// The run is to end.
+    /// The user ends the run.
     End,
-    /// The keys are to be explained, or no longer.
+    /// The user switches the help on or off.
     Help,
     /// The rate has changed.
     Rate,
 }
 
-/// The rate that the keys have asked for.
+/// The rate that the user has chosen with the keys.
 struct Wanted {
     share: f64,
     paused: bool,
 }
 
 impl Keys {
-    /// Has keys change a rate, where it can be changed, and tells of every key that means something. `None` where there
-    /// is no terminal to press them on, or it is another's.
+    /// Lets keys change the rate, if it can be changed, and reports every key with a meaning to `tell`.
+    /// Returns `None` without a terminal, or if another process group has the terminal.
     pub fn listen(tempo: Option<Tempo>, tell: impl FnMut(Pressed) + Send + 'static) -> Option<Keys> {
         let terminal = stdin();
-        // In the background, setting the terminal would stop us.
+        // In the background, changing the terminal's settings would stop this process.
         if !isatty(terminal) || tcgetpgrp(terminal).ok()? != getpgrp() {
             return None;
         }
@@ -56,7 +58,7 @@ impl Keys {
         modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
         tcsetattr(terminal, OptionalActions::Now, &modes).ok()?;
         let keys = Keys(before);
-        // It waits for keys until the process ends.
+        // The thread waits for keys until the process ends.
         std::thread::Builder::new().name("keys".into()).spawn(move || read(tempo.as_ref(), tell)).ok()?;
         Some(keys)
     }
@@ -64,14 +66,14 @@ impl Keys {
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // No code is left to handle an error.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0);
     }
 }
 
 fn read(tempo: Option<&Tempo>, mut tell: impl FnMut(Pressed)) {
     let mut wanted = Wanted { share: 1.0, paused: false };
-    // A terminal that has gone away has no more keys.
+    // A terminal that is gone has no more keys.
     while let Ok(something) = event::poll(TURN) {
         if !something {
             continue;
@@ -91,11 +93,11 @@ fn read(tempo: Option<&Tempo>, mut tell: impl FnMut(Pressed)) {
 }
 
 impl Wanted {
-    /// Says whether the key means something.
+    /// Applies a key. Returns true if it has a meaning.
     fn press(&mut self, key: char) -> bool {
         match key {
             ' ' => self.paused = !self.paused,
-            // The plus sign without its shift key, too.
+            // Without the shift key, the plus sign is an equals sign on most keyboards.
             '+' | '=' => self.share *= STEP,
             '-' => self.share /= STEP,
             _ => return false,

@@ -1,7 +1,8 @@
-//! The live view of a run: a few lines on the terminal, redrawn each interval and at each key, gone when the run ends.
+//! The live view of a run: a few lines on the terminal, redrawn at each interval and each key, and removed
+//! when the run ends.
 //!
-//! [`super::view`] has the layout, [`super::keys`] the keys. This module owns the terminal. A terminal that goes away
-//! ends nothing.
+//! [`super::view`] has the layout, [`super::keys`] the keys. This module owns the terminal. The loss of the
+//! terminal does not end the run.
 
 use std::io::{Stderr, stderr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,19 +18,19 @@ use super::view::View;
 struct Screen {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     view: View,
-    /// Nothing is drawn after the end.
+    /// The view has ended and is not drawn again.
     is_over: bool,
 }
 
-/// The view and, where there are any, its keys, which are let go of with it.
+/// The view, with its keys if there are any. Dropping it releases the keys.
 pub struct Live {
     screen: Arc<Mutex<Screen>>,
     _keys: Option<Keys>,
 }
 
 impl Live {
-    /// A view on standard error with keys that end the run and change its rate, if it can be changed. `None` where the
-    /// terminal cannot be drawn on.
+    /// A view on standard error. Its keys end the run and change its rate, if that can be changed. `None` if
+    /// the view cannot be drawn on the terminal.
     pub fn new(title: &str, populations: usize, tempo: Option<Tempo>, stop: &Stop) -> Option<Live> {
         if !can_move_its_cursor() {
             return None;
@@ -60,7 +61,7 @@ impl Live {
         screen.draw();
     }
 
-    /// Takes the view off the terminal.
+    /// Removes the view from the terminal.
     pub fn end(self) {
         let mut screen = lock(&self.screen);
         screen.is_over = true;
@@ -84,7 +85,7 @@ fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
     screen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A dumb terminal shows control sequences as text; one without a name is no better.
+/// True if the terminal has a name and is not dumb. Other terminals show control sequences as text.
 fn can_move_its_cursor() -> bool {
     std::env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb")
 }

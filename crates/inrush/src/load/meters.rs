@@ -1,9 +1,11 @@
-//! What a run counts while it goes on, for those who watch from elsewhere: a Prometheus server that comes and
-//! reads, or an OpenTelemetry collector that is told.
+//! The counters of a run in progress, for remote observers: a Prometheus server that reads them, or an
+//! OpenTelemetry collector that receives them.
 //!
-//! Everything is counted from the run's start, warm-up included, as both systems want it: they take the
-//! differences themselves. Times are in seconds, in buckets. A request without a correct reply is in the last bucket,
-//! which has no end, and adds nothing to the sum.
+//! All counters begin at the run's start, warm-up included, because both systems compute differences
+//! themselves. Times are in seconds, in buckets. A request without a correct reply is in the last bucket,
+//! which has no upper end, and adds nothing to the sum.
+//!
+//! The modules: `prometheus` and `otlp` have the two formats.
 
 mod otlp;
 mod prometheus;
@@ -15,8 +17,8 @@ use ::load::Snapshot;
 use hdrhistogram::Histogram;
 use record::{Outcome, Statuses};
 
-/// The upper ends of the buckets, in microseconds: 1, 2, 5 and so on, from where a kernel's own delays lie to
-/// where clients have given up.
+/// Upper ends of the buckets in microseconds: 1, 2, 5 and so on, from the kernel's own delays to the clients'
+/// timeouts.
 const BUCKETS_US: [u64; 17] = [
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000,
     2_000_000, 5_000_000, 10_000_000,
@@ -25,13 +27,13 @@ const BUCKETS_US: [u64; 17] = [
 /// Times, counted by bucket.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Times {
-    /// One more than there are upper ends: the last is for what is above.
+    /// Counts by bucket. The last one is for values above all upper ends.
     counts: [u64; BUCKETS_US.len() + 1],
     sum_s: f64,
 }
 
 impl Times {
-    /// Adds an interval's, in nanoseconds.
+    /// Adds the times of an interval, in nanoseconds.
     fn add(&mut self, histogram: &Histogram<u32>) {
         for value in histogram.iter_recorded() {
             let (nanos, count) = (value.value_iterated_to(), value.count_since_last_iteration());
@@ -81,7 +83,7 @@ impl Meters {
         self.lateness.add(snapshot.lateness);
     }
 
-    /// What only grows: name, meaning, count.
+    /// The counters: name, meaning, count.
     fn counters(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("offered", "Requests scheduled", self.offered),
@@ -91,7 +93,7 @@ impl Meters {
         ]
     }
 
-    /// Times: name, meaning, buckets.
+    /// The histograms: name, meaning, buckets.
     fn times(&self) -> [(&'static str, &'static str, &Times); 2] {
         [
             (
@@ -110,7 +112,7 @@ mod tests {
     use base::Nanos;
     use record::{Latency, Outcomes, Point};
 
-    /// Meters after one interval with two replies, one of 1 ms and one of 20 s, and a request without.
+    /// Meters after one interval with two replies, of 1 ms and 20 s, and a request without a reply.
     pub(super) fn after_an_interval() -> Meters {
         let mut latency = Histogram::new_with_bounds(1_000, 600_000_000_000, 2).unwrap();
         latency.record(1_000_000).unwrap();
@@ -149,7 +151,7 @@ mod tests {
         let latency = &meters.latency;
         assert_eq!(latency.count(), 3);
         assert_eq!(latency.counts[BUCKETS_US.len()], 2, "above all ends, and without an answer");
-        // A value is as good as its histogram's two digits: 1 ms may be a little above 1 ms.
+        // A value has only the two digits of its histogram: 1 ms may be a little above 1 ms.
         assert_eq!(latency.counts[4] + latency.counts[5], 1);
         assert!((20.0..20.2).contains(&latency.sum_s), "{}", latency.sum_s);
     }

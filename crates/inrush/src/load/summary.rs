@@ -1,4 +1,4 @@
-//! A result as a person reads it.
+//! A result as text for a person.
 
 use std::fmt::Write;
 
@@ -6,7 +6,8 @@ use base::Nanos;
 use record::load::Judged;
 use record::{Latency, LoadResult, Outcomes, Population, Statuses, Verdict};
 
-/// A percentile of all: `8.65 ms`, `> 4 s` where it falls among the unanswered, `-` where there are none.
+/// A percentile of all requests: `8.65 ms`, `> 4 s` if it falls among the unanswered, `-` if there are no
+/// requests.
 pub fn quantile(of: &Latency, value: Option<u64>) -> String {
     match value {
         Some(ns) => Nanos(ns).approximate(),
@@ -15,16 +16,16 @@ pub fn quantile(of: &Latency, value: Option<u64>) -> String {
     }
 }
 
-/// A rate a second: whole from 100 up.
+/// A rate per second, whole from 100 up.
 pub fn rate(per_s: f64) -> String {
     let digits = usize::from(per_s < 100.0);
     format!("{per_s:.digits$}/s")
 }
 
-/// A further line beside a name at the left.
+/// The beginning of a further line beside a name at the left.
 const INDENT: &str = "\n           ";
 
-/// The whole summary, several lines.
+/// The whole summary.
 pub fn text(result: &LoadResult) -> String {
     let mut out = String::new();
     summary(&mut out, result).expect("writing to a string");
@@ -76,7 +77,7 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
             Nanos(latency.beyond_ns).approximate()
         )?;
     }
-    writeln!(out, "\n{} requests offered, and what became of them", result.offered)?;
+    writeln!(out, "\n{} requests offered, by outcome", result.offered)?;
     ledger(out, result.offered, &result.outcomes, result.in_flight_at_end)?;
     if result.not_due_at_end > 0 {
         writeln!(out, "  {} of those in flight were not due yet", result.not_due_at_end)?;
@@ -111,7 +112,7 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     verdict(out, result)
 }
 
-/// The verdict with its reasons, and beside a valid one what else there is to say.
+/// The verdict with its reasons; a valid result may have remarks too.
 fn verdict(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     let verdict = match result.verdict {
         Verdict::GeneratorLimited => "generator-limited, the figures say nothing about the server",
@@ -125,7 +126,7 @@ fn verdict(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(out, "verdict    {verdict}{gap}{}", result.reasons.join(INDENT))
 }
 
-/// The replies by status code, a line each.
+/// The replies by status code, one line each.
 fn statuses(out: &mut String, statuses: &Statuses) -> std::fmt::Result {
     let all = statuses.total();
     if all > 0 {
@@ -136,7 +137,7 @@ fn statuses(out: &mut String, statuses: &Statuses) -> std::fmt::Result {
     })
 }
 
-/// What became of what was offered, a line each.
+/// The offered requests by outcome, one line each.
 fn ledger(out: &mut String, offered: u64, outcomes: &Outcomes, in_flight: u64) -> std::fmt::Result {
     let ended = outcomes.iter().map(|(outcome, count)| (outcome.name(), count));
     for (name, count) in ended.chain([("in flight at the end", in_flight)]).filter(|(_, count)| *count > 0) {

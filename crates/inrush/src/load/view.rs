@@ -1,4 +1,4 @@
-//! The live view's figures and how they are laid out, without a terminal.
+//! The figures of the live view and their layout, without a terminal.
 //!
 //! ```text
 //! http://127.0.0.1:8080/  2000/s poisson                   ██████████   5 of 8 s
@@ -12,9 +12,9 @@
 //! 1.10 x the rate   q: end   ?: keys
 //! ```
 //!
-//! The columns shrink with the terminal: first the curves go, below [`WIDE`] cells, then the latencies, below
-//! [`NARROW`]. Rates and outcomes stay. The outcomes are those of the warm-up while it lasts, and those of the measured
-//! time from then on.
+//! The columns shrink with the terminal. Below [`WIDE`] cells the curves disappear, below [`NARROW`] the
+//! latencies too. Rates and outcomes stay. The outcomes are those of the warm-up while it lasts, and then
+//! those of the measured time.
 
 use std::collections::VecDeque;
 
@@ -33,30 +33,30 @@ use super::summary::quantile;
 const BODY: u16 = 7;
 /// Lines above and below the body: title, a gap, status codes, keys.
 const AROUND: u16 = 4;
-/// Populations that are shown; a terminal has little more than two dozen lines.
+/// Maximum populations shown, because a terminal has little more than two dozen lines.
 const POPULATIONS_MAX: u16 = 8;
-/// Intervals that the curves remember.
+/// Number of intervals in a curve.
 const HISTORY: usize = 240;
 
 /// Widths of the columns, and of the gaps between them.
 const RATES: u16 = 16;
 const LATENCIES: u16 = 20;
 const OUTCOMES: u16 = 25;
-/// An outcome's name and a count of six digits.
+/// Width of an outcome's name and a count of six digits.
 const OUTCOMES_MIN: u16 = 22;
 const GAP: u16 = 2;
-/// Curves of fewer cells show nothing.
+/// Minimum cells of a curve.
 const CURVE_MIN: u16 = 5;
 /// The narrowest terminal with curves.
 const WIDE: u16 = RATES + CURVE_MIN + LATENCIES + OUTCOMES + 2 * GAP;
-/// The narrowest with latencies.
+/// The narrowest terminal with latencies.
 const NARROW: u16 = RATES + LATENCIES + OUTCOMES_MIN + GAP;
 
-/// The curves: what is drawn for each.
+/// The name and the colour of each curve.
 const CURVES: [(&str, Color); 3] =
     [("offered", Color::Blue), ("replies", Color::Cyan), ("goodput", Color::Green)];
 
-/// The keys and what they do, where the rate can be changed and where it cannot.
+/// The keys and their effects. The last lines apply only if the rate can be changed.
 const HELP: [&str; 5] = [
     "q        end the run; the result so far is printed",
     "?        back to the figures",
@@ -72,11 +72,11 @@ pub struct View {
     populations: u16,
     colour: bool,
     curves: [VecDeque<u64>; 3],
-    /// The rate by hand, where it can be changed.
+    /// The rate that the keys change; `None` if it cannot be changed.
     tempo: Option<Tempo>,
-    /// Whether there are keys to press.
+    /// True if the keys are active.
     pub has_keys: bool,
-    /// Whether the keys are explained in place of the figures.
+    /// True if the help replaces the figures.
     pub helps: bool,
     shown: Option<Shown>,
     outcomes: Outcomes,
@@ -94,7 +94,7 @@ struct Shown {
 }
 
 impl View {
-    /// A view of nothing yet.
+    /// An empty view.
     pub fn new(title: &str, populations: usize, tempo: Option<Tempo>, colour: bool) -> View {
         View {
             title: title.to_owned(),
@@ -111,12 +111,12 @@ impl View {
         }
     }
 
-    /// Lines that it takes.
+    /// Height of the view in lines.
     pub fn height(&self) -> u16 {
         AROUND + BODY + self.populations
     }
 
-    /// Takes an interval.
+    /// Adds an interval.
     pub fn add(&mut self, snapshot: &Snapshot<'_>) {
         let point = snapshot.point;
         let per_s = |count: u64| (count as f64 / point.interval_s.max(1e-9)).round() as u64;
@@ -142,7 +142,7 @@ impl View {
         });
     }
 
-    /// Draws it.
+    /// Draws the view.
     pub fn render(&self, frame: &mut Frame<'_>) {
         let Some(shown) = &self.shown else { return };
         let [head, _, body, codes, others, foot] = Layout::vertical([
@@ -200,7 +200,7 @@ impl View {
         frame.render_widget(Paragraph::new(self.outcomes(shown, right.width)), right);
     }
 
-    /// The rates, and beside each its curve as far as there is room.
+    /// Draws the rates, with a curve beside each if there is room.
     fn render_rates(&self, frame: &mut Frame<'_>, area: Rect) {
         let top = self.curves.iter().flatten().copied().max().unwrap_or(1).max(1);
         let rows: [Rect; 3] = Layout::vertical([Constraint::Length(2); 3]).areas(area);
@@ -236,7 +236,7 @@ impl View {
         rows
     }
 
-    /// The outcomes, the most frequent first where there are more than lines.
+    /// The outcomes. If there are more than lines, the most frequent come first.
     fn outcomes(&self, shown: &Shown, width: u16) -> Vec<Line<'static>> {
         let heading = if shown.warming_up { "in the warm-up" } else { "measured" };
         let mut seen: Vec<_> =
@@ -268,7 +268,7 @@ impl View {
         Line::from(if codes.is_empty() { String::new() } else { format!("status  {}", codes.join("   ")) })
     }
 
-    /// What the keys have made of the rate, and which keys there are.
+    /// The rate that the keys have set, and the keys themselves.
     fn foot(&self) -> Line<'static> {
         if !self.has_keys {
             return Line::default();
@@ -352,7 +352,7 @@ mod tests {
         });
     }
 
-    /// What a terminal of that width shows after a second of warm-up and two measured ones.
+    /// The screen of a terminal of that width after a second of warm-up and two measured ones.
     fn shown(width: u16, helps: bool) -> Vec<String> {
         let mut view = View::new("http://127.0.0.1:8080/  2000/s poisson", 1, Some(Tempo::default()), false);
         view.has_keys = true;

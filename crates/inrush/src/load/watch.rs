@@ -1,7 +1,8 @@
-//! What becomes of each interval while a run goes on.
+//! Distributes each interval of a run in progress.
 //!
-//! A live view on a terminal, a line on stdout for a program, an entry of a log, a state for Prometheus and for
-//! a collector. None of them can end the run: what went wrong is told when it is over.
+//! An interval goes to a live view on a terminal, to a line on stdout for a program, and to an entry of a
+//! log. It also updates the states for Prometheus and a collector. None of these outputs can end the run:
+//! their errors are reported afterwards.
 
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
@@ -36,19 +37,19 @@ pub fn line(out: &mut (impl Write + ?Sized), line: &Line<'_>) -> io::Result<()> 
     out.write_all(b"\n")
 }
 
-/// All who watch a run.
+/// All outputs of a run in progress.
 pub struct Watcher {
     output: Output,
     live: Option<Live>,
     hdr: Option<HdrLog>,
     meters: Arc<Mutex<Meters>>,
-    /// Shows the meters until it is dropped.
+    /// Serves the meters until it is dropped.
     page: Option<Page>,
     exporter: Option<Exporter>,
 }
 
 impl Watcher {
-    /// Opens what was asked for.
+    /// Opens the outputs that the user requested.
     pub fn new(
         output: Output,
         title: &str,
@@ -66,10 +67,10 @@ impl Watcher {
         Ok(Watcher { output, live, hdr, meters, page, exporter })
     }
 
-    /// Closes everything.
+    /// Closes all outputs.
     ///
     /// # Errors
-    /// The log is not whole. A collector that was not told is only named: the result is.
+    /// The log is incomplete. A failure to reach a collector is only reported, because the result exists.
     pub fn end(self) -> Result<(), Exit> {
         if let Some(live) = self.live {
             live.end();
@@ -81,7 +82,7 @@ impl Watcher {
     }
 }
 
-/// The page that Prometheus reads.
+/// Opens the page that Prometheus reads.
 fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, Exit> {
     let shown = Arc::clone(meters);
     let read = move || meters::page(&lock(&shown));
@@ -100,7 +101,7 @@ fn lock(meters: &Mutex<Meters>) -> MutexGuard<'_, Meters> {
 impl Observer for Watcher {
     fn interval(&mut self, snapshot: &Snapshot<'_>) {
         if self.output == Output::Ndjson {
-            // A reader that has gone away does not end the run, and the result goes the same way.
+            // A reader that is gone does not end the run; writing the result meets the same reader.
             let _ = line(&mut io::stdout().lock(), &Line::Point(snapshot.point));
         }
         if let Some(live) = &mut self.live {

@@ -1,4 +1,4 @@
-//! A client that sends whatever bytes it is given and reads responses one by one.
+//! A client that sends any bytes and reads responses one by one.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ pub struct Client {
     received: Vec<u8>,
 }
 
-/// One response, its content taken out of whatever framed it.
+/// A response, with its content free of any framing.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -43,7 +43,7 @@ impl Client {
         Client::over(TcpStream::connect(address).unwrap())
     }
 
-    /// A client that has connected.
+    /// A client on an established connection.
     pub fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -69,7 +69,7 @@ impl Client {
         self.get_with(path, "")
     }
 
-    /// Says that nothing more will be sent.
+    /// Shuts down the sending side.
     pub fn end(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
@@ -85,7 +85,7 @@ impl Client {
         response
     }
 
-    /// The next response, to a HEAD.
+    /// The next response, to a HEAD request.
     pub fn response_to_head(&mut self) -> Response {
         let (status, head) = self.head();
         Response { status, head, body: Vec::new() }
@@ -103,7 +103,7 @@ impl Client {
         (status, head)
     }
 
-    /// The next bytes of this number.
+    /// The next `length` bytes.
     pub fn take(&mut self, length: usize) -> Vec<u8> {
         while self.received.len() < length {
             assert!(self.receive() > 0, "the connection ended {} bytes short", length - self.received.len());
@@ -111,18 +111,18 @@ impl Client {
         self.received.drain(..length).collect()
     }
 
-    /// Everything to the end of the connection, be it orderly or a reset.
+    /// All bytes up to the end of the connection, by FIN or by reset.
     pub fn rest(&mut self) -> Vec<u8> {
         while self.receive() > 0 {}
         std::mem::take(&mut self.received)
     }
 
-    /// Waits for the end and says whether nothing came before it.
+    /// Waits for the end. Returns true if no byte came before it.
     pub fn ends(&mut self) -> bool {
         self.rest().is_empty()
     }
 
-    /// Reads once; 0 at the end.
+    /// Reads once. Returns 0 at the end.
     pub fn receive(&mut self) -> usize {
         let mut chunk = [0; 64 * 1024];
         loop {
@@ -131,7 +131,7 @@ impl Client {
                     self.received.extend_from_slice(&chunk[..count]);
                     return count;
                 }
-                // A read with a time-out is not restarted after a signal, such as a child's that was stopped.
+                // A read with a timeout is not restarted after a signal, such as that of a stopped child.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return 0,
                 Err(error) => panic!("{error}, after {}", self.so_far()),

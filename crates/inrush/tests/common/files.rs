@@ -3,13 +3,14 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// A folder `root` in a temporary place. [`Files::SMALL`] is copied behind its head, [`Files::MEDIUM`] is sent from
-/// memory, [`Files::LARGE`] by sendfile; all three have the content of [`pattern`].
+/// A folder `root` in a temporary place. The server copies [`Files::SMALL`] behind its head, sends
+/// [`Files::MEDIUM`] from memory, and [`Files::LARGE`] by sendfile. All three have the content of
+/// [`pattern`].
 pub struct Files {
     place: tempfile::TempDir,
 }
 
-/// So many bytes in which neighbouring pages differ.
+/// `length` bytes in which neighbouring pages differ.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index ^ (index >> 8) ^ (index >> 15)) as u8).collect()
 }
@@ -31,17 +32,17 @@ impl Files {
         files
     }
 
-    /// The directory that is served.
+    /// The served directory.
     pub fn root(&self) -> PathBuf {
         self.place.path().join("root")
     }
 
-    /// A file beside it.
+    /// The path of a file beside the root.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
     }
 
-    /// Where the file of a path is.
+    /// The file of a request path.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root().join(path.trim_start_matches('/'))
     }
@@ -50,7 +51,7 @@ impl Files {
         fs::write(self.path(path), contents).unwrap();
     }
 
-    /// A file of zeros that takes no space, longer than what all socket buffers hold.
+    /// Writes a file of zeros that takes no space and is longer than the capacity of all socket buffers.
     pub fn write_endless(&self, path: &str) -> u64 {
         const LENGTH: u64 = 64 << 20;
         set_length(&self.path(path), LENGTH);
@@ -58,7 +59,7 @@ impl Files {
     }
 }
 
-/// Makes a file shorter, or longer by zeros.
+/// Makes a file shorter, or longer with zeros.
 pub fn set_length(path: &Path, length: u64) {
     let file = File::options().write(true).create(true).truncate(false).open(path).unwrap();
     file.set_len(length).unwrap();

@@ -1,8 +1,11 @@
-//! The program as its users meet it: a child process, its lines on stderr, its sockets, its exit code.
+//! The program as users see it: a child process, its lines on stderr, its sockets, its exit code.
 //!
-//! Nothing here waits for luck. What the server does by itself is waited for by asking `/status` until it
-//! shows ([`Server::eventually`]); everything else is a blocking read whose time-out, [`PATIENCE`],
+//! No test here depends on luck. A test awaits the server's own actions by polling `/status` until it shows
+//! them ([`Server::eventually`]). Every other wait is a blocking read with the timeout [`PATIENCE`], which
 //! only a failing test reaches.
+//!
+//! The modules: `server` and `client` are the two ends, `files` the served directory, and `prometheus` checks
+//! metrics.
 
 mod client;
 mod files;
@@ -16,14 +19,14 @@ pub use server::{Server, Status, has_ended, sockets};
 
 use std::time::Duration;
 
-/// When a test gives up.
+/// Timeout of a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 macro_rules! names {
     ($($name:literal => $mechanism:ty,)*) => { [$($name),*] };
 }
 
-/// Runs a test on every event mechanism; its output names the one that failed.
+/// Runs a test on every event mechanism. The output names the one that failed.
 pub fn on_every_mechanism(test: impl Fn(&str)) {
     for name in dispatch::for_each_mechanism!(names) {
         println!("--dispatch {name}");

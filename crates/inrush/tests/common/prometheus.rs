@@ -1,4 +1,4 @@
-//! Pages in Prometheus' text format, checked by its rules and by its own tool.
+//! Pages in Prometheus's text format, checked by its rules and by its own tool.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use assert_cmd::Command;
 
 use super::PATIENCE;
 
-/// The samples of a page by series, each family checked to begin with its help and its type.
+/// The samples of a page by series. Asserts that each family begins with its help and its type.
 pub fn samples(page: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let mut lines = page.lines().peekable();
@@ -29,7 +29,7 @@ pub fn samples(page: &str) -> BTreeMap<String, f64> {
     samples
 }
 
-/// Has Prometheus' own tool look at a page.
+/// Checks a page with Prometheus's own tool.
 pub fn check_metrics(page: &str) {
     if sys::process::find_program("promtool").is_none() {
         println!("skipped: promtool is not installed (Debian package prometheus)");

@@ -14,18 +14,18 @@ use sys::process::{Child, Program};
 use super::{Client, PATIENCE};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
-/// Between two looks at `/status`: half of how old its figures may be.
+/// Time between two readings of `/status`, half of the maximum age of its figures.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 
-/// A server that runs; killed when dropped.
+/// A running server, killed when dropped.
 pub struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
-    /// What it wrote to stderr before it was ready.
+    /// The lines that the server wrote to stderr before it was ready.
     pub said: String,
-    /// Where it serves.
+    /// The address that it serves.
     pub address: SocketAddr,
-    /// A connection to its admin interface, made at the start: it stays when descriptors run out.
+    /// A connection to the admin interface, made at the start. It stays when descriptors run out.
     pub admin: Client,
     pub admin_address: SocketAddr,
 }
@@ -53,7 +53,7 @@ fn arguments(root: &Path, flags: &[&str]) -> Vec<OsString> {
 }
 
 impl Server {
-    /// Serves `root` from one loop on a mechanism.
+    /// Serves `root` from one loop on `mechanism`.
     pub fn sped(root: &Path, mechanism: &str, flags: &[&str]) -> Server {
         let flags = [&["--arch=sped", "--dispatch", mechanism], flags].concat();
         Server::start(root, &flags)
@@ -64,14 +64,14 @@ impl Server {
         Server::from(Program::new(PROGRAM).arguments(arguments(root, flags)))
     }
 
-    /// The same with at most so many descriptors.
+    /// Serves `root` with at most `most` descriptors.
     pub fn start_with_descriptors(most: u32, root: &Path, flags: &[&str]) -> Server {
         let script = format!("ulimit -n {most}; exec \"$0\" \"$@\"");
         let program = Program::new("sh").arguments(["-c", &script, PROGRAM]);
         Server::from(program.arguments(arguments(root, flags)))
     }
 
-    /// The same without any capability.
+    /// Serves `root` without any capability.
     pub fn start_without_capabilities(root: &Path, flags: &[&str]) -> Server {
         let none = ["--bounding-set=-all", "--inh-caps=-all", PROGRAM].map(OsString::from);
         Server::from(Program::new("setpriv").arguments(none.into_iter().chain(arguments(root, flags))))
@@ -92,7 +92,7 @@ impl Server {
         let (address, admin_address) = (address.unwrap(), admin.unwrap());
         let admin = Client::connect(admin_address);
         let mut server = Server { child, stderr, said, address, admin, admin_address };
-        // From here on the connection is accepted, not only queued, and the loops have begun.
+        // From here on the server has accepted the connection, not only queued it, and the loops have begun.
         server.eventually("listening", |status| status.0["queue"]["limit"] != 0);
         server
     }
@@ -101,19 +101,19 @@ impl Server {
         Client::connect(self.address)
     }
 
-    /// Its standard output; once.
+    /// The server's standard output; may be called once.
     pub fn stdout(&mut self) -> BufReader<ChildStdout> {
         BufReader::new(self.child.stdout.take().unwrap())
     }
 
-    /// What it tells about itself now: figures at most 10 ms old.
+    /// The server's status, with figures at most 10 ms old.
     pub fn status(&mut self) -> Status {
         let response = self.admin.get("/status");
         assert_eq!(response.status, 200);
         Status(serde_json::from_slice(&response.body).unwrap())
     }
 
-    /// Looks at `/status` until it shows something, and gives it.
+    /// Reads `/status` until `shows` returns true, and returns the status.
     pub fn eventually(&mut self, what: &str, shows: impl Fn(&Status) -> bool) -> Status {
         let mut last = None;
         for _ in 0..PATIENCE.as_nanos() / u128::from(LOOK_EVERY.0) {
@@ -127,7 +127,7 @@ impl Server {
         panic!("never {what}: {last:#?}");
     }
 
-    /// Looks at it until it shows something that `/status` does not.
+    /// Waits until `shows` returns true, for facts that `/status` does not have.
     pub fn eventually_of(&mut self, what: &str, mut shows: impl FnMut(&mut Server) -> bool) {
         for _ in 0..PATIENCE.as_nanos() / u128::from(LOOK_EVERY.0) {
             if shows(self) {
@@ -138,17 +138,17 @@ impl Server {
         panic!("never {what}");
     }
 
-    /// How many sockets it and its processes have open.
+    /// Number of open sockets of the server and its processes.
     pub fn sockets(&self) -> usize {
         self.children().into_iter().chain([self.child.id()]).map(sockets).sum()
     }
 
-    /// The descriptors that it has open, without its processes.
+    /// Number of open descriptors of the server, without its processes.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
     }
 
-    /// The processes that it has started.
+    /// The processes that the server has started.
     pub fn children(&self) -> Vec<u32> {
         let stat = |process: u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok();
         let parent = |stat: String| stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok();
@@ -157,18 +157,18 @@ impl Server {
         all.filter(|process| stat(*process).and_then(parent) == Some(self.child.id())).collect()
     }
 
-    /// Its process id.
+    /// The server's process id.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Does something while every thread of the server is stopped: what the kernel does meanwhile, such as
-    /// completing connections, is all there when it goes on.
+    /// Runs `then` while every thread of the server is stopped. The results of the kernel's work meanwhile,
+    /// such as completed connections, are all there when the server continues.
     pub fn while_stopped<T>(&self, then: impl FnOnce() -> T) -> T {
         self.signal(Signal::STOP);
         let waited = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().expect("a change of state");
@@ -178,20 +178,21 @@ impl Server {
         result
     }
 
-    /// The next line that it writes to stderr.
+    /// The next line that the server writes to stderr.
     pub fn says(&mut self) -> String {
         let mut line = String::new();
         assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended");
         line
     }
 
-    /// Asks it to end, waits, and gives its exit code and what it wrote to stderr since it was ready.
+    /// Asks the server to end and waits. Returns its exit code and the lines that it wrote to stderr since it
+    /// was ready.
     pub fn stop(mut self) -> (Option<i32>, String) {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// Waits for its end, which must have been asked for.
+    /// Waits for the server's end, which the test must have caused.
     pub fn wait(&mut self) -> (Option<i32>, String) {
         let exit = self.child.wait(Nanos(PATIENCE.as_nanos() as u64)).unwrap().expect("it ends");
         let mut said = String::new();
@@ -199,14 +200,14 @@ impl Server {
         (exit.status.code(), said)
     }
 
-    /// Waits until it has stopped listening, as one that drains has.
+    /// Waits until the server has stopped listening, as a draining one does.
     pub fn refuses_connections(&self) {
         while std::net::TcpStream::connect(self.address).is_ok() {
             pause(Nanos::MILLISECOND);
         }
     }
 
-    /// Asks it to end and expects nothing but that.
+    /// Asks the server to end, and asserts that it ends without a message.
     pub fn stop_well(self) {
         assert_eq!(self.stop(), (Some(0), String::new()));
     }
@@ -216,7 +217,7 @@ impl Server {
     }
 }
 
-/// The sockets that a process has open.
+/// Number of sockets that a process has open.
 pub fn sockets(process: u32) -> usize {
     let folder = std::fs::read_dir(format!("/proc/{process}/fd"));
     folder.map_or(0, |folder| folder.filter_map(Result::ok).filter(is_socket).count())
@@ -226,13 +227,13 @@ fn is_socket(entry: &std::fs::DirEntry) -> bool {
     std::fs::read_link(entry.path()).is_ok_and(|link| link.to_string_lossy().starts_with("socket:"))
 }
 
-/// Whether a process is gone, or only waits to be reaped by whoever adopted it.
+/// True if a process is gone or waits to be reaped by its new parent.
 pub fn has_ended(process: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
     stat.rsplit(')').next().unwrap().trim_start().starts_with('Z')
 }
 
-/// Lets others work for a moment.
+/// Lets other processes work for a moment.
 pub fn pause(time: Nanos) {
     let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: time.0 as i64 };
     rustix::event::poll(&mut [], Some(&time)).unwrap();

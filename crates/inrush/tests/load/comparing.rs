@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::common::{Files, Server};
 use super::{inrush, refused, said, written};
 
-/// A short run, as a file.
+/// Stores the result of a short run in a file.
 fn run(server: &Server, path: &Path, flags: &[&str]) {
     let url = format!("http://{}/index.html", server.address);
     let fixed = ["load", &url, "--rate=50", "--duration=2s", "--warmup=0s", "--output=json"];

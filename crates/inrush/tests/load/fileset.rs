@@ -1,4 +1,4 @@
-//! `inrush fileset` writes what it says, and over nothing else.
+//! `inrush fileset` writes the announced set, and overwrites nothing else.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a run is judged by: thresholds, and what is said of a server that does not answer.
+//! The judgement of a run: thresholds, and the report on a server that does not answer.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use sys::process::Program;
 use super::common::{Files, Server};
 use super::{inrush, said, written};
 
-/// A server that never accepts: the kernel completes the connections, and nobody reads the requests.
+/// A server that never accepts: the kernel completes the connections, and no process reads the requests.
 fn hung() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -113,7 +113,8 @@ fn replies_are_told_by_status_code() {
     }
 }
 
-/// Runs `load` until a moment of the run, then Ctrl-C. Returns its exit code, output and messages.
+/// Runs `load` until `seconds` of the run have passed, then presses Ctrl-C. Returns exit code, output and
+/// messages.
 fn interrupted(flags: &[&str], seconds: f64) -> (Option<i32>, String, String) {
     let files = Files::new();
     let server = server(&files);
@@ -126,7 +127,7 @@ fn interrupted(flags: &[&str], seconds: f64) -> (Option<i32>, String, String) {
     let metrics =
         line.trim().strip_prefix("inrush: metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
     let mut reader = super::common::Client::connect(metrics.parse().unwrap());
-    // The page counts what was offered in the intervals that are over.
+    // The page counts the offered requests of past intervals.
     loop {
         let page = reader.get("/metrics");
         let offered = page.text().lines().find_map(|line| line.strip_prefix("inrush_load_offered_total "));
@@ -153,7 +154,7 @@ fn a_run_that_is_ended_in_its_warm_up_has_measured_nothing() {
 #[test]
 fn a_run_that_is_ended_early_is_degraded() {
     let (code, out, said) = interrupted(&["--warmup=0s", "--duration=1h"], 2.0);
-    // A machine that is too busy for 50/s makes another code, and the same remark.
+    // On a machine too busy for 50/s the exit code differs, but not the remark.
     assert!(matches!(code, Some(0 | 5)), "{said}");
     assert!(out.contains("of 3600 s; let it run to its end."), "{out}");
     assert!(code == Some(5) || out.contains("verdict    degraded: "), "{out}");

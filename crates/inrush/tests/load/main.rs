@@ -1,4 +1,5 @@
-//! `inrush load` and `inrush fileset` from the command line: mistakes are one clear line with the right exit code.
+//! `inrush load` and `inrush fileset` from the command line: a mistake gives one clear line and the right
+//! exit code.
 
 #[allow(dead_code, unused_imports, reason = "shared with the tests of the server, which need more of it")]
 #[path = "../common/mod.rs"]
@@ -19,25 +20,26 @@ use std::time::Duration;
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
 
-/// When a test gives up.
+/// Timeout of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs `inrush` and asks for an exit code.
+/// Runs `inrush` and asserts its exit code.
 fn inrush(arguments: &[&str], code: i32) -> Assert {
     Command::new(env!("CARGO_BIN_EXE_inrush")).args(arguments).timeout(PATIENCE).assert().code(code)
 }
 
-/// What `inrush` writes to stdout, whether or not this machine keeps up.
+/// The output of `inrush` on stdout, whether this machine keeps up or not.
 fn written(arguments: &[&str]) -> Vec<u8> {
     Command::new(env!("CARGO_BIN_EXE_inrush")).args(arguments).timeout(PATIENCE).output().unwrap().stdout
 }
 
-/// What it said on stderr.
+/// The program's messages on stderr.
 fn said(assert: &Assert) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-/// Arguments that cannot work: one line on stderr with all these parts, nothing on stdout.
+/// Runs `inrush` with impossible arguments. Asserts one line on stderr with all these parts, and nothing on
+/// stdout.
 fn refused(arguments: &[&str], code: i32, expected: &[&str]) {
     let assert = inrush(arguments, code);
     let said = said(&assert);

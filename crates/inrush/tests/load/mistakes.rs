@@ -1,4 +1,4 @@
-//! Settings of `inrush load` that cannot be meant.
+//! Settings of `inrush load` that make no sense.
 
 use super::refused;
 

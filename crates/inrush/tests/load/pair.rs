@@ -1,4 +1,4 @@
-//! An establisher and a handler: one result, whatever ends the run.
+//! An establisher and a handler give one result, whatever ends the run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -28,7 +28,7 @@ fn their_books_are_one() {
     let more = ["--duration=500ms", "--warmup=300ms", "--population=idle:5", "--connect-timeout=5s"];
     let mut program = Command::new(env!("CARGO_BIN_EXE_inrush"));
     program.args(["load", &url, "--output=json"]).args(PAIR).args(more).timeout(PATIENCE);
-    // A busy machine makes the generator late, which is another exit code and the same books.
+    // On a busy machine the generator is late, which changes the exit code but not the ledger.
     let result = serde_json::from_slice(&program.assert().code(&[0, 5][..]).get_output().stdout).unwrap();
     assert_balanced(&result);
     assert_eq!((&result["offered"], &result["lateness_ns"]["count"]), (&200.into(), &200.into()));
@@ -39,7 +39,7 @@ fn their_books_are_one() {
     assert_eq!(points.map(|point| point["offered"].as_u64().unwrap()).sum::<u64>(), 320);
 }
 
-/// A run of an hour that is under way, what it has still to say, and its handler's number.
+/// A run of an hour in progress, with its remaining output and its handler's process number.
 fn long_run() -> (Child, BufReader<ChildStdout>, Pid) {
     let url = format!("http://{}/", server());
     let arguments = ["load", &url, "--output=ndjson", "--duration=1h", "--warmup=0"];
@@ -54,7 +54,7 @@ fn long_run() -> (Child, BufReader<ChildStdout>, Pid) {
     (child, stdout, Pid::from_raw(handler).unwrap())
 }
 
-/// Its exit code, the result if it has one, and what it said on its standard error.
+/// Ends a run. Returns its exit code, its result if there is one, and its messages on standard error.
 fn end(mut child: Child, stdout: BufReader<ChildStdout>) -> (Option<i32>, Option<Value>, String) {
     let lines = stdout.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     let result = lines.filter(|line| line["type"] == "result").last();

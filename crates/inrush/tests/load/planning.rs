@@ -1,10 +1,10 @@
-//! `inrush load --dry-run`: what a run would do, with nobody there who could be asked.
+//! `inrush load --dry-run`: a description of the run, made without a server.
 
 use serde_json::Value;
 
 use super::{inrush, refused, said};
 
-/// Nobody listens on the discard port of this machine: a request would be refused and told.
+/// No process listens on the discard port of this machine, so a request would be refused and reported.
 const URL: &str = "http://127.0.0.1:9/";
 
 fn plan(flags: &[&str]) -> (String, String) {

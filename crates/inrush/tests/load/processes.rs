@@ -1,4 +1,4 @@
-//! A run in several processes: one result, as if it were one.
+//! A run in several processes gives one result, as in a single process.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{PATIENCE, inrush, refused, said};
 
-/// Answers every request with 200, a thread a connection; ends with the test process.
+/// Answers every request with 200, in a thread per connection. The server ends with the test process.
 pub fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -30,7 +30,7 @@ pub fn server() -> SocketAddr {
 fn result(flags: &[&str]) -> Value {
     let url = format!("http://{}/", server());
     let short = ["load", &url, "--rate=400", "--duration=500ms", "--warmup=300ms", "--output=json"];
-    // A busy machine makes the generator late, which is another exit code and the same books.
+    // On a busy machine the generator is late, which changes the exit code but not the ledger.
     let program =
         Command::new(env!("CARGO_BIN_EXE_inrush")).args(short).args(flags).timeout(PATIENCE).assert();
     let assert = program.code(&[0, 5][..]);

@@ -1,5 +1,5 @@
-//! `inrush load --stack user` against `inrush serve`, in a network namespace. Where this machine allows no namespace or
-//! no TUN device, the tests say so on stdout and pass.
+//! `inrush load --stack user` against `inrush serve`, in a network namespace. If this machine allows no
+//! namespace or no TUN device, the tests print so and pass.
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use sys::process::find_program;
 use super::common::{Files, Server};
 use super::{PATIENCE, refused};
 
-/// Runs a test in a namespace with its loopback link up; children of the test start there too.
+/// Runs a test in a namespace with its loopback link up. Children of the test start there too.
 fn in_namespace(test: impl FnOnce() + Send) {
     let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
@@ -23,7 +23,7 @@ fn in_namespace(test: impl FnOnce() + Send) {
     entered.unwrap();
 }
 
-/// The result of a run; `None`, and printed, where this machine has no TUN device.
+/// The result of a run. Prints the reason and returns `None` if this machine has no TUN device.
 fn result(url: &str, flags: &[&str]) -> Option<Value> {
     let always = ["load", url, "--warmup=0", "--connect-timeout=5s", "--output=json"];
     let run = Command::new(env!("CARGO_BIN_EXE_inrush")).args(always).args(flags).timeout(PATIENCE).assert();
@@ -32,7 +32,7 @@ fn result(url: &str, flags: &[&str]) -> Option<Value> {
         println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
         return None;
     }
-    // A busy machine makes the generator late, which is another exit code and the same books.
+    // On a busy machine the generator is late, which changes the exit code but not the ledger.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{output:?}");
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
@@ -64,7 +64,7 @@ fn the_ledger_equals_the_counters_of_the_server() {
 
 #[test]
 fn the_ledger_of_sessions_and_threads_equals_the_counters_of_the_server() {
-    // All sessions begin long before the run ends, so that none is broken off by its end.
+    // All sessions begin long before the run ends, so that the run's end interrupts none.
     let arrivals = "--arrivals=steps:400x200ms,0x1h";
     check_against_the_server(&[arrivals, "--duration=1s", "--requests-per-connection=1..9", "--threads=3"]);
 }

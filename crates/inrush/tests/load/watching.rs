@@ -1,4 +1,4 @@
-//! Who watches a run from elsewhere: a histogram log, Prometheus, a collector.
+//! Remote observers of a run: a histogram log, Prometheus, a collector.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,8 @@ fn server(files: &Files) -> Server {
     Server::start(&files.root(), &["--arch=sped"])
 }
 
-/// A short run that has a result: on a machine too busy for it, one of the generator (5).
+/// A short run with a result. On a machine too busy for it, the exit code is that of a generator-limited run
+/// (5).
 fn measured(more: &[&str]) -> Assert {
     let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
     let run = command.args(["load", "--rate=20", "--duration=1s", "--warmup=0s"]).args(more);
@@ -41,7 +42,7 @@ fn prometheus_reads_the_counts_while_the_run_goes_on() {
     let address =
         line.trim().strip_prefix("inrush: metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
     let mut reader = Client::connect(address.parse().unwrap());
-    // An interval is a second; asking is what there is to wait for.
+    // An interval takes a second, so the test polls the page.
     loop {
         let page = reader.get("/metrics");
         assert!(page.text().contains("# TYPE inrush_load_latency_seconds histogram"), "{}", page.text());
@@ -64,10 +65,10 @@ fn a_collector_is_told_up_to_the_last_interval() {
     let server = server(&files);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let collector = format!("--otlp=http://{}", listener.local_addr().unwrap());
-    // It ends with the test: nobody connects any more then.
+    // The thread ends with the test, when no more connections come.
     std::thread::spawn(move || listener.incoming().for_each(|stream| collect(stream.unwrap())));
     let run = measured(&[&url(&server), &collector, "--output=json"]);
-    assert!(!said(&run).contains("could not be told"), "{}", said(&run));
+    assert!(!said(&run).contains("could not be sent"), "{}", said(&run));
     let told = TOLD.lock().unwrap().pop().unwrap();
     let metrics = told["resourceMetrics"][0]["scopeMetrics"][0]["metrics"].as_array().unwrap();
     let offered = metrics.iter().find(|metric| metric["name"] == "inrush.load.offered").unwrap();
@@ -75,7 +76,7 @@ fn a_collector_is_told_up_to_the_last_interval() {
     assert_eq!(offered["sum"]["dataPoints"][0]["asInt"], result["offered"].to_string());
 }
 
-/// What the collector of the test was told.
+/// The requests that the test's collector has received.
 static TOLD: std::sync::Mutex<Vec<Value>> = std::sync::Mutex::new(Vec::new());
 
 fn collect(stream: TcpStream) {
@@ -106,14 +107,14 @@ fn collect(stream: TcpStream) {
 fn a_collector_that_is_gone_is_named_and_the_result_stands() {
     let files = Files::new();
     let server = server(&files);
-    // A port that nobody listens on any more.
+    // A port on which no process listens any more.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let collector = format!("--otlp=http://{gone}");
     let run = measured(&[&url(&server), &collector]);
     assert!(!run.get_output().stdout.is_empty());
     let said = said(&run);
     assert!(
-        said.contains(&format!("--otlp http://{gone}/v1/metrics: ")) && said.contains("could not be told"),
+        said.contains(&format!("--otlp http://{gone}/v1/metrics: ")) && said.contains("could not be sent"),
         "{said}"
     );
 }

@@ -1,4 +1,4 @@
-//! How many are accepted at once, and who is served when (Brecht 2004, section 3).
+//! The number of connections accepted at once, and the order of serving them (Brecht 2004, section 3).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,8 @@ use crate::common::{Client, Files, Server, Status, on_every_mechanism};
 
 const QUEUED: u64 = 25;
 
-/// Lets connections queue up while the server is stopped, and gives how many accept phases it then took.
+/// Lets connections queue up while the server is stopped. Returns the number of accept phases that the server
+/// then takes.
 fn phases_for_a_full_queue(server: &mut Server) -> u64 {
     let before = server.status();
     let address = server.address;
@@ -35,7 +36,7 @@ fn set_limit(server: &mut Server, limit: &str) {
 fn a_phase_accepts_as_many_as_the_limit_says() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
-        // Overload control bounds a phase by time as well.
+        // Overload control would also limit a phase by time.
         let flags = ["--accept-limit=1", "--overload=off"];
         let mut server = Server::sped(&files.root(), mechanism, &flags);
         for (limit, phases) in [("1", 25), ("10", 3), ("24", 2), ("7", 4), ("inf", 1), ("1", 25)] {
@@ -65,7 +66,7 @@ fn a_small_limit_is_shared_by_all_addresses() {
     });
 }
 
-/// Accepts a queue of connections whose requests have arrived already, and gives the events reported.
+/// Accepts a queue of connections whose requests have arrived already. Returns the number of reported events.
 fn events_for_waiting_requests(server: &mut Server) -> u64 {
     let before = server.status();
     let address = server.address;
@@ -88,7 +89,7 @@ fn events_for_waiting_requests(server: &mut Server) -> u64 {
 fn only_what_this_wait_reported_is_served() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
-        // Each connection needs an event of its own, although its request was there when it was accepted.
+        // Each connection needs an event of its own, although its request was there before it was accepted.
         let mut server = Server::sped(&files.root(), mechanism, &["--accept-limit=inf"]);
         assert!(events_for_waiting_requests(&mut server) > QUEUED);
         server.stop_well();
@@ -108,7 +109,7 @@ fn every_mechanism_makes_room_at_the_connection_limit() {
         for client in &mut served {
             assert_eq!(client.get(Files::SMALL.0).status, 200);
         }
-        // Several come at once, and the longest idle leave.
+        // Several connections arrive at once, and the connections that were idle longest leave.
         let mut new: Vec<Client> = (0..3).map(|_| server.client()).collect();
         for client in &mut new {
             assert_eq!(client.get(Files::SMALL.0).status, 200);
@@ -117,7 +118,7 @@ fn every_mechanism_makes_room_at_the_connection_limit() {
         assert_eq!(served[0].get(Files::SMALL.0).status, 200);
         let status = server.eventually("three have left", |status| status.count("reclaimed") == 3);
         assert_eq!((status.connections(), status.count("accepts"), status.count("turned_away")), (4, 7, 0));
-        // With none idle those that come are told.
+        // If no connection is idle, new connections are answered 503.
         let inside = new.iter_mut().chain(&mut served);
         inside.for_each(|client| client.send("GET / HTTP/1.1\r\n"));
         let received = status.count("received_bytes") + 4 * 16;
@@ -134,7 +135,7 @@ fn every_mechanism_makes_room_at_the_connection_limit() {
     });
 }
 
-/// Sends a SYN and does not wait for what becomes of it.
+/// Sends a SYN and does not wait for an answer.
 fn knock(address: SocketAddr) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket =

@@ -1,4 +1,4 @@
-//! The admin interface: what it tells, what it refuses, and to whom.
+//! The admin interface: its answers, its refusals, and its clients.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -120,13 +120,13 @@ fn other_methods_and_paths_are_refused() {
         let response = server.admin.response();
         assert_eq!((response.status, response.field("allow")), (status, allow), "{method} {path}");
     }
-    // What is served and what is told do not mix.
+    // The site and the admin interface do not mix.
     assert_eq!(server.client().get("/status").status, 404);
     assert_eq!(server.eventually("counted", |status| status.count("closed") == 1).count("requests"), 1);
     server.stop_well();
 }
 
-/// A request with these lines, and the status and first line of its answer.
+/// Sends a request with these lines. Returns the status and the first line of the answer.
 fn ask(client: &mut Client, request: &str, lines: &str) -> (u16, String) {
     client.send(format!("{request} HTTP/1.1\r\n{lines}Content-Length: 0\r\n\r\n"));
     let response = client.response();
@@ -144,7 +144,7 @@ fn a_web_page_cannot_use_it() {
         (own.as_str(), 400, "accept-limit: "),
         ("Host: localhost:1\r\n", 400, "accept-limit: "),
         ("Host: admin.example\r\nSec-Fetch-Site: same-origin\r\n", 400, "accept-limit: "),
-        // What DNS rebinding looks like, and what a form of another page does.
+        // The first looks like DNS rebinding, the second like a form of another page.
         (
             "Host: evil.example\r\n",
             403,
@@ -161,7 +161,7 @@ fn a_web_page_cannot_use_it() {
         let (found, _) = ask(&mut server.admin, "GET /status", lines);
         assert_eq!(found, if status == 403 { 403 } else { 200 }, "{lines:?}");
     }
-    // Refused before its content is asked for.
+    // The server refuses the request before it asks for the content.
     server.admin.send("PUT /accept-limit HTTP/1.1\r\nHost: evil.example\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n");
     let refused = server.admin.response();
     assert_eq!((refused.status, refused.says_close()), (403, true));
@@ -231,10 +231,10 @@ fn a_socket_file_is_an_alternative_that_no_browser_reaches() {
     let mut first = Unix::start(&files, &socket, &[]);
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
-    // Whatever a program calls it.
+    // The request may use any host name.
     let answer = first.ask("GET /accept-limit HTTP/1.1\r\nHost: anything\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n10\n"), "{answer}");
-    // A second one leaves it alone.
+    // A second server does not touch the socket file.
     let root = files.root().display().to_string();
     let admin = format!("--admin=unix:{}", socket.display());
     let mut second = assert_cmd::Command::new(env!("CARGO_BIN_EXE_inrush"));
@@ -245,7 +245,8 @@ fn a_socket_file_is_an_alternative_that_no_browser_reaches() {
         format!("inrush: cannot listen on unix:{}: Address already in use (os error 98)\n", socket.display())
     );
     assert!(first.ask("GET /status HTTP/1.1\r\nHost: x\r\n").starts_with("HTTP/1.1 200 "));
-    // One that was killed leaves its file behind, which the next one replaces; one that ends removes it.
+    // A killed server leaves its file behind, and the next one replaces it. A server that ends removes its
+    // file.
     first.child.kill().unwrap();
     first.child.wait(base::Nanos::from_secs(30)).unwrap().expect("it ends");
     assert!(socket.exists());
@@ -259,7 +260,7 @@ fn a_socket_file_is_an_alternative_that_no_browser_reaches() {
 #[test]
 fn silent_connections_make_room_for_newcomers() {
     const SILENT: usize = 100;
-    /// As many as the interface holds.
+    /// Maximum connections of the interface.
     const HELD: usize = 64;
     let files = Files::new();
     let mut server = Server::start(&files.root(), &[]);
@@ -267,7 +268,8 @@ fn silent_connections_make_room_for_newcomers() {
     let mut newcomer = Client::connect(server.admin_address);
     let status = newcomer.get("/status");
     assert_eq!(status.status, 200);
-    // Beside the newcomer and the test's own connection, which was silent longest, the last ones are still there.
+    // The newcomer has replaced the longest-silent connections, the test's own first. The last silent ones
+    // remain.
     let gone = SILENT + 2 - HELD;
     for client in &mut silent[..gone - 1] {
         assert!(client.ends());

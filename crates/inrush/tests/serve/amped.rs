@@ -1,4 +1,4 @@
-//! `--arch amped`: what is not in memory is fetched by helper processes, and the main process waits for nothing.
+//! `--arch amped`: helper processes fetch cold files, and the main process waits for none.
 
 use std::fs::File;
 
@@ -12,8 +12,8 @@ fn amped(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=amped"], flags].concat())
 }
 
-/// Has the kernel forget the contents of files that nobody has been sent yet; says, and prints, where it does not
-/// do so. To look whether a file has been forgotten makes the kernel read it: another one has to show it.
+/// Makes the kernel forget the contents of files that no client has received yet. Prints and returns false if
+/// the kernel does not. Checking a file would make the kernel read it, so another file shows the effect.
 fn forget(files: &Files, paths: &[&str]) -> bool {
     files.write("/shown.bin", pattern(Files::SMALL.1));
     for path in paths.iter().chain(&["/shown.bin"]) {
@@ -34,7 +34,7 @@ fn kill(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// The main process has not waited for a disk.
+/// Asserts that the main process has not waited for a disk.
 fn never_waited(status: &Status) {
     assert_eq!(status.count("main_waits"), 0, "{status:?}");
 }
@@ -62,7 +62,7 @@ fn what_is_in_memory_is_answered_without_helpers() {
 fn cold_files_are_fetched_by_helpers_and_the_main_process_waits_for_none() {
     let all = [Files::SMALL, Files::MEDIUM, Files::LARGE];
     on_every_mechanism(|mechanism| {
-        // New ones, of which the kernel does not know yet either which others there are not beside them.
+        // The files are new, so the kernel does not know yet which siblings are absent.
         let files = Files::new();
         let dispatch = format!("--dispatch={mechanism}");
         let mut server = amped(&files, &["--helpers=2", &dispatch]);
@@ -78,7 +78,7 @@ fn cold_files_are_fetched_by_helpers_and_the_main_process_waits_for_none() {
         }
         let status = server.eventually("counted", |status| status.count("requests") == 12);
         never_waited(&status);
-        // Each is looked for, and the large one is read besides.
+        // Each file is looked up, and the large one is also read.
         assert!(status.count("helper_fetches") >= 4, "{status:?}");
         assert!(status.count("helper_waits") >= status.count("helper_fetches"));
         drop(clients);
@@ -115,7 +115,7 @@ fn those_who_ask_for_what_is_in_memory_do_not_wait_for_those_who_do_not() {
     if !forget(&files, &[Files::MEDIUM.0]) {
         return server.stop_well();
     }
-    // A helper that does not run is a disk that takes for ever.
+    // A stopped helper acts like a disk that takes forever.
     let helper = server.children()[0];
     kill(helper, Signal::STOP);
     let mut cold: Vec<Client> = (0..5).map(|_| server.client()).collect();
@@ -126,7 +126,7 @@ fn those_who_ask_for_what_is_in_memory_do_not_wait_for_those_who_do_not() {
     for _ in 0..100 {
         assert!(hot.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
     }
-    // One that gives up while it waits is noticed.
+    // The server notices a client that leaves while it waits.
     drop(cold.pop());
     kill(helper, Signal::CONT);
     for client in &mut cold {

@@ -1,4 +1,5 @@
-//! One suite over every architecture, from outside: what may not depend on who accepts and who serves.
+//! One suite over every architecture, from outside: properties that do not depend on the accepting and
+//! serving processes.
 
 use rustix::process::Signal;
 use server::architecture::ALL;
@@ -6,13 +7,13 @@ use server::architecture::ALL;
 use super::serving::many_at_once;
 use crate::common::{Client, Files, Server, Status, has_ended, pattern};
 
-/// Runs a test on every architecture; its output names the one that failed.
+/// Runs a test on every architecture. The output names the one that failed.
 fn on_every_architecture(test: impl Fn(&[&str])) {
     for known in ALL {
         println!("--arch {}", known.name);
         let arch = format!("--arch={}", known.name);
-        // Fewer than by default, so that they start quickly and each serves more than one. More than there are clients,
-        // because a full pool closes idle connections.
+        // The tests start fewer workers than the default, so that they start quickly and each serves several
+        // connections. They start more workers than clients, because a full pool closes idle connections.
         let workers = match known.name {
             "per-core" => "--workers=2",
             "mp" | "mt" | "knot-c" => "--workers=24",
@@ -27,14 +28,14 @@ fn on_every_architecture(test: impl Fn(&[&str])) {
     }
 }
 
-/// Stops a server and sees that none of its processes is left.
+/// Stops a server, and asserts that none of its processes is left.
 fn stop(server: Server) {
     let children = server.children();
     server.stop_well();
     assert!(children.into_iter().all(has_ended), "a process is left");
 }
 
-/// Waits until every worker process has its name. A worker has received its descriptors by then, and opens no
+/// Waits until every worker process has its name. A worker has then received its descriptors and opens no
 /// other sockets.
 fn all_workers_have_begun(server: &mut Server, processes: usize) {
     let named = |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
@@ -126,7 +127,7 @@ fn going_down_finishes_what_has_begun() {
     });
 }
 
-/// A server with at most four connections, all of which are open.
+/// A server with at most four connections, and clients that hold all of them.
 fn full(files: &Files, flags: &[&str]) -> (Server, Vec<Client>) {
     let server = Server::start(&files.root(), &[flags, &["--max-connections=4"]].concat());
     let clients = (0..4).map(|_| server.client()).collect();
@@ -146,7 +147,7 @@ fn idle_connections_lock_nobody_out() {
             assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
         }
         assert!(idle.iter_mut().all(Client::ends));
-        // Where a worker process is slow to give way, another is told as well.
+        // If a worker process is slow to give way, the server asks another one too.
         let counted = |status: &Status| status.count("closed") >= 4 && status.count("reclaimed") >= 4;
         let status = server.eventually("all counted", counted);
         assert_eq!(status.count("turned_away"), 0, "{status:?}");
@@ -164,7 +165,7 @@ fn with_nobody_idle_a_new_connection_is_told_to_come_back() {
         server.eventually("all inside", |status| {
             status.connections() == 4 && status.count("received_bytes") == 4 * 25
         });
-        // Its question comes when the answer is ready already.
+        // The client sends its request after the answer is ready.
         let mut new = server.client();
         server.eventually("turned away", |status| status.count("turned_away") == 1);
         let refused = new.get(Files::SMALL.0);

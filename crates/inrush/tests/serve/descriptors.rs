@@ -1,17 +1,17 @@
-//! Running out of descriptors: those who are in are served, those who come are told or take the place of somebody idle,
-//! nothing spins.
+//! Running out of descriptors. The server keeps its connections. It answers new ones 503, or lets them
+//! replace an idle connection, and does not spin.
 
 use crate::common::{Client, Files, Server, on_every_mechanism, pattern};
 
-/// Room for the program itself and for some twenty connections.
+/// Descriptors for the program itself and for some twenty connections.
 const DESCRIPTORS: u32 = 50;
-/// What is still to come of a question.
+/// The rest of a request.
 const REST: &str = "Host: x\r\n\r\n";
 
-/// Connects, with half a question each, until there is no descriptor left. Returns those who got in once the
-/// descriptor of the one that was turned away is in reserve again.
+/// Connects, with half a request each, until no descriptor is left. Returns the admitted clients once the
+/// reserve descriptor, which turned the last client away, is free again.
 fn fill(server: &mut Server) -> Vec<Client> {
-    // What is cached needs no descriptor later.
+    // A cached file needs no descriptor later.
     assert_eq!(server.client().get(Files::SMALL.0).status, 200);
     server.eventually("gone", |status| status.count("closed") == 1);
     let sockets = server.sockets();
@@ -44,14 +44,15 @@ fn fill(server: &mut Server) -> Vec<Client> {
 fn without_descriptors_those_inside_are_served_and_the_others_told() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
-        // Half a question must last until the others were turned away, on a busy machine too.
+        // The half requests must last until the server has turned the other clients away, even on a busy
+        // machine.
         let flags = ["--arch=sped", "--header-timeout=1h", "--dispatch", mechanism];
         let mut server = Server::start_with_descriptors(DESCRIPTORS, &files.root(), &flags);
         assert!(server.said.contains("50 descriptors are fewer than the "), "{}", server.said);
         let mut inside = fill(&mut server);
         let at_first = server.eventually("it shows", |status| status.connections() == inside.len() as u64);
 
-        // Each is turned away in its turn, however many come at once.
+        // The server turns each client away in its turn, however many come at once.
         let mut outside: Vec<Client> = (0..20).map(|_| server.client()).collect();
         outside.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
         for client in &mut outside {
@@ -62,7 +63,8 @@ fn without_descriptors_those_inside_are_served_and_the_others_told() {
         let status = server.eventually("all turned away", |status| status.count("turned_away") == 21);
         let more = |name: &str| status.count(name) - at_first.count(name);
         assert!(more("no_descriptor") >= 20);
-        // Each costs a wait that finds it, some that find the reserve in use, and one to publish.
+        // Each client costs a wait that finds it, some that find the reserve in use, and one to publish the
+        // counts.
         assert!(more("waits") <= 20 * 10, "it spins: {} waits for 20 events", more("waits"));
 
         for client in &mut inside {
@@ -70,7 +72,7 @@ fn without_descriptors_those_inside_are_served_and_the_others_told() {
             let response = client.response();
             assert!(response.body == pattern(Files::SMALL.1), "{response:?}");
         }
-        // Descriptors that become free are used again.
+        // The server uses freed descriptors again.
         inside.truncate(inside.len() - 5);
         server.eventually("five left", |status| status.count("closed") == 6);
         assert!(server.client().get(Files::MEDIUM.0).body == pattern(Files::MEDIUM.1));
@@ -129,7 +131,7 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_503_and_the_connectio
     let mut inside = fill(&mut server);
     inside[0].send(REST);
     assert_eq!(inside[0].response().status, 200);
-    // The descriptors that are left are in reserve for those that are turned away.
+    // The remaining descriptors are reserved for clients that are turned away.
     let response = inside[0].get(Files::LARGE.0);
     assert_eq!((response.status, response.field("retry-after")), (503, Some("1")));
     server.eventually("it shows", |status| status.count("descriptors_exhausted") == 1);

@@ -1,4 +1,4 @@
-//! Peers and disks that misbehave: each is counted, nobody else notices.
+//! Peers and disks that misbehave: the server counts each, and no other client notices.
 
 use std::fs;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 
 use crate::common::{Client, Files, PATIENCE, Server, on_every_mechanism, pattern, set_length};
 
-/// A client that goes on like everybody else.
+/// A client with ordinary requests.
 struct Bystander(Client);
 
 impl Bystander {
@@ -38,7 +38,7 @@ fn a_head_that_never_ends_is_answered_408() {
     on_every_mechanism(|mechanism| {
         let mut server = Server::sped(&files.root(), mechanism, &["--header-timeout=200ms"]);
         let address = server.address;
-        // The first bytes are there when the connections are accepted, however busy this machine is.
+        // The first bytes are there when the connections are accepted, even on a busy machine.
         let (mut bystander, mut slow) = server.while_stopped(|| {
             let (mut bystander, mut slow) = (Bystander::of(&server), Client::connect(address));
             bystander.0.send_get(Files::SMALL.0, "");
@@ -50,7 +50,7 @@ fn a_head_that_never_ends_is_answered_408() {
         let response = slow.response();
         assert_eq!((response.status, response.says_close()), (408, true));
         drop(slow);
-        // A connection on which nothing comes is closed without a word.
+        // A connection without any byte is closed without a response.
         assert!(server.client().ends());
         bystander.is_served();
         server.eventually("both counted", |status| status.count("timeouts_header") == 2);
@@ -69,7 +69,7 @@ fn content_that_never_ends_is_answered_408_and_an_idle_connection_closed() {
         slow.send("not all of it");
         assert_eq!(slow.response().status, 408);
         assert!(slow.ends());
-        // Its own end never comes: the server gives up waiting for it.
+        // The client's end never comes, so the server stops waiting for it.
         server.eventually("given up", |status| status.count("timeouts_linger") == 1);
         let mut idle = server.client();
         assert_eq!(idle.get(Files::SMALL.0).status, 200);
@@ -114,7 +114,7 @@ fn a_reset_in_the_middle_ends_one_connection() {
             sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
             drop(client);
         };
-        // In a response, in a request, and between two.
+        // A reset in a response, in a request, and between two requests.
         let mut client = server.client();
         client.send_get("/endless.bin", "");
         client.take(100_000);
@@ -188,7 +188,7 @@ fn a_root_that_vanishes_is_served_again_when_it_returns() {
     let mut client = server.client();
     let mut until = |status: u16| {
         let asks = std::iter::repeat_with(|| client.get(Files::SMALL.0));
-        // It is looked at once a second; a request takes some 50 us.
+        // The server checks the root once a second, and a request takes some 50 us.
         asks.take(200_000).find(|answer| answer.status == status).expect("it is noticed")
     };
     assert!(until(200).body == pattern(Files::SMALL.1));
@@ -196,7 +196,7 @@ fn a_root_that_vanishes_is_served_again_when_it_returns() {
     assert_eq!(until(503).field("retry-after"), Some("1"));
     fs::rename(files.beside("away"), files.root()).unwrap();
     assert!(until(200).body == pattern(Files::SMALL.1));
-    // Another directory in its place: a deployment.
+    // Another directory takes its place, as in a deployment.
     fs::rename(files.root(), files.beside("old")).unwrap();
     fs::create_dir(files.root()).unwrap();
     until(404);

@@ -1,6 +1,7 @@
-//! `--kernel-cache on`: answers from inside the kernel, and the way back to the server.
+//! `--kernel-cache on`: answers from inside the kernel, and connections that return to the server.
 //!
-//! Each test has a network namespace of its own, so that no other test's programs are on its loopback device.
+//! Each test has a network namespace of its own, so that the programs of other tests are not on its loopback
+//! device.
 
 use std::fs;
 
@@ -15,7 +16,7 @@ use crate::common::{Client, Files, Response, Server};
 const ON: &str = "--kernel-cache=on";
 const HOT: &str = Files::SMALL.0;
 
-/// Runs a test in an empty namespace, or prints why it cannot.
+/// Runs a test in an empty namespace, or prints the reason why it cannot.
 fn isolated(test: impl FnOnce() + Send) {
     let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
@@ -26,7 +27,7 @@ fn isolated(test: impl FnOnce() + Send) {
     namespace.enter(test).unwrap();
 }
 
-/// A server with the kernel cache, or the printed reason why there is none.
+/// A server with the kernel cache. Prints the reason if there is none.
 fn start(files: &Files, flags: &[&str]) -> Option<Server> {
     let server = Server::start(&files.root(), &[&[ON], flags].concat());
     match server.said.lines().find(|line| line.contains("--kernel-cache on:")) {
@@ -38,7 +39,7 @@ fn start(files: &Files, flags: &[&str]) -> Option<Server> {
     }
 }
 
-/// Asks until the kernel answers. Returns the number of requests that this took.
+/// Requests a file until the kernel answers. Returns the number of requests that this took.
 fn warm(server: &mut Server, path: &str) -> usize {
     let (before, mut asked) = (answers(server), 0);
     server.eventually_of("kept", |server| {
@@ -53,7 +54,7 @@ fn answers(server: &mut Server) -> u64 {
     server.status().count("kernel_cache_answers")
 }
 
-/// Status line, fields and content, without the date.
+/// Status line, fields and content of a response, without the date.
 fn undated(response: &Response) -> (String, Vec<u8>) {
     let lines = response.head.split_inclusive("\r\n").filter(|line| !line.starts_with("Date: "));
     (lines.collect(), response.body.clone())
@@ -68,7 +69,7 @@ fn hot_files_are_answered_by_the_kernel_on_each_architecture() {
             let expected = undated(&server.client().get(HOT));
             warm(&mut server, HOT);
             let mut client = server.client();
-            // A keeper that gets no processor for a second lets its objects expire.
+            // The cache's objects expire if their keeper gets no CPU for a second.
             server.eventually_of("a connection of the kernel's alone", |server| {
                 let before = answers(server);
                 client = server.client();
@@ -81,7 +82,7 @@ fn hot_files_are_answered_by_the_kernel_on_each_architecture() {
             });
             let metric = format!("\ninrush_kernel_cache_answers_total {}\n", answers(&mut server));
             assert!(server.admin.get("/metrics").text().contains(&metric));
-            // The same connection goes on with the server.
+            // The server continues the same connection.
             assert_eq!(client.get("/folder/large.bin").body.len(), Files::LARGE.1);
             assert_eq!(client.get(HOT).body.len(), Files::SMALL.1);
             drop(client);
@@ -158,7 +159,7 @@ fn a_killed_server_leaves_no_program_behind() {
         assert!(links.iter().all(|link| exists(link).unwrap()));
         server.signal(Signal::KILL);
         server.wait();
-        // The kernel frees a link soon after its last descriptor is closed.
+        // The kernel frees a link shortly after its last descriptor is closed.
         while links.iter().any(|link| exists(link).unwrap()) {}
     });
 }
@@ -175,7 +176,7 @@ fn without_privileges_the_server_says_so_and_serves() {
     server.stop_well();
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014).
+/// Random numbers by SplitMix64 (Steele, Lea and Flood 2014).
 struct Random(u64);
 
 impl Random {
@@ -191,9 +192,9 @@ impl Random {
     }
 }
 
-/// One request, and whether it is a HEAD.
+/// A request, and true for a HEAD.
 fn request(random: &mut Random) -> (String, bool) {
-    // Most of them are such as are answered by the kernel, so that others come in the middle of a connection.
+    // The kernel can answer most of the requests, so that others come in the middle of a connection.
     if random.below(3) > 0 {
         let path = random.of(&[HOT, "/", "/page.txt"]);
         let lines = random.of(&["", "Accept-Encoding: gzip\r\n", "Connection: keep-alive\r\n"]);
@@ -225,7 +226,8 @@ fn request(random: &mut Random) -> (String, bool) {
     (format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n"), method == "HEAD")
 }
 
-/// Sends requests, each in one or two pieces and now and then two at once. Returns the responses without their dates.
+/// Sends requests, each in one or two pieces, and sometimes two at once. Returns the responses without their
+/// dates.
 fn converse(client: &mut Client, seed: u64) -> Vec<(String, Vec<u8>)> {
     let mut random = Random(seed);
     let mut responses = Vec::new();

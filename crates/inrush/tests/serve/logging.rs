@@ -1,4 +1,4 @@
-//! The access log: what is in it, a full disk, a rotation.
+//! The access log: its lines, a full disk, a rotation.
 
 use std::fs;
 use std::io::BufRead;
@@ -58,7 +58,7 @@ fn a_full_disk_costs_lines_and_nothing_else() {
     assert_eq!(client.get(Files::SMALL.0).status, 200);
     let (code, said) = server.stop();
     assert_eq!(code, Some(0));
-    // It complains, but not about every line.
+    // The server reports the error once, not for every line.
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.starts_with("inrush: access log: No space left on device"), "{said}");
 }

@@ -1,10 +1,11 @@
-//! Mistakes on the command line, in the config file, and of the machine: one clear line, the right exit code.
+//! Mistakes on the command line and in the config file, and failures of the machine: one clear line, the
+//! right exit code.
 
 use assert_cmd::Command;
 
 use crate::common::{Files, PATIENCE, Server};
 
-/// Runs `inrush` with arguments that cannot work, and gives its one line.
+/// Runs `inrush` with impossible arguments, and returns its only line.
 fn refused(arguments: &[&str], code: i32) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
     let assert = command.args(arguments).timeout(PATIENCE).assert().code(code);

@@ -1,4 +1,5 @@
-//! Overload control: a flood is refused, those admitted are answered, and below the capacity nobody is refused.
+//! Overload control: the server refuses a flood and answers the admitted clients. Below the capacity it
+//! refuses no client.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -8,19 +9,19 @@ use serde_json::Value;
 
 use crate::common::{Client, Files, Server, Status, samples};
 
-/// CPU time of a request, so that a flood of some thousand connections a second is many times the capacity.
+/// CPU time of a request, so that a flood of some thousand connections per second is many times the capacity.
 const SLOW: &str = "--burn=1ms";
-/// Connections tried between two looks at the server.
+/// Connections tried between two readings of the status.
 const AT_A_TIME: usize = 20;
-/// Connections without an answer to their SYN that are kept.
+/// Maximum connections kept without an answer to their SYN.
 const MOST_PENDING: usize = 500;
 
-/// Clients that connect all the time and ask for one file each.
+/// Clients that connect all the time and request one file each.
 struct Flood {
     address: SocketAddr,
-    /// Without an answer to their SYN.
+    /// Connections without an answer to their SYN.
     pending: Vec<OwnedFd>,
-    /// Established, with a request on its way.
+    /// Established connections with a request under way.
     asked: Vec<OwnedFd>,
 }
 
@@ -30,7 +31,7 @@ impl Flood {
         Flood { address, pending: Vec::new(), asked: Vec::new() }
     }
 
-    /// Tries some more connections, and gives up the oldest that have no answer.
+    /// Tries some more connections, and drops the oldest that have no answer.
     fn go_on(&mut self) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         for _ in 0..AT_A_TIME {
@@ -47,7 +48,7 @@ impl Flood {
         self.pending.drain(..self.pending.len().saturating_sub(MOST_PENDING));
     }
 
-    /// Goes on until the server shows something.
+    /// Continues until `shows` returns true for the server's status.
     fn until(&mut self, server: &mut Server, what: &str, shows: impl Fn(&Status) -> bool) -> Status {
         for _ in 0..20_000 {
             self.go_on();
@@ -59,7 +60,7 @@ impl Flood {
         panic!("never {what}: {:#?}", server.status());
     }
 
-    /// Ends. Gives the clients that were admitted.
+    /// Ends the flood. Returns the admitted clients.
     fn end(self) -> impl Iterator<Item = Client> {
         self.asked.into_iter().map(|socket| {
             let stream = TcpStream::from(socket);
@@ -158,7 +159,7 @@ fn without_overload_control_nothing_is_attached_and_nothing_said() {
     let files = Files::new();
     let start = |flags: &[&str]| Server::start(&files.root(), &[&["--arch=sped", SLOW], flags].concat());
     let (mut with, mut without) = (start(&[]), start(&["--overload=off"]));
-    // The sink.
+    // The difference is the sink.
     assert_eq!(with.sockets(), without.sockets() + 1);
     assert!(!without.said.contains("overload"), "{}", without.said);
     assert!(!without.admin.get("/metrics").text().contains("inrush_overload"));

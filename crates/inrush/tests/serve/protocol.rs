@@ -1,4 +1,4 @@
-//! HTTP/1.1 over a real socket: methods, versions, content that is thrown away, and input nobody should send.
+//! HTTP/1.1 over a real socket: methods, versions, dropped content, and hostile input.
 
 use crate::common::{Files, Server, on_every_mechanism, pattern};
 
@@ -13,7 +13,7 @@ fn a_head_has_the_fields_of_a_get_and_no_content() {
             let head = client.response_to_head();
             assert_eq!(head.status, 200);
             assert_eq!(head.field("content-length"), Some(&*length.to_string()));
-            // On the same connection: nothing followed the head.
+            // The GET uses the same connection, which shows that no content followed the head.
             let get = client.get(name);
             assert_eq!(get.field("etag"), head.field("etag"));
             assert_eq!(get.body.len(), length);
@@ -47,7 +47,7 @@ fn content_is_read_and_thrown_away() {
     on_every_mechanism(|mechanism| {
         let mut server = Server::sped(&files.root(), mechanism, &["--max-body=300KiB"]);
         let mut client = server.client();
-        // Larger than one read, with the next request behind it.
+        // The content is larger than one read, and the next request follows it.
         client.send("PUT /new.bin HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n");
         client.send(vec![b'\n'; 200_000]);
         client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -80,7 +80,7 @@ fn a_method_is_refused_before_its_content_arrives() {
         assert_eq!((refused.status, refused.says_close()), (405, false));
         client.send("data");
         assert_eq!(client.get(Files::SMALL.0).status, 200);
-        // No 100 (Continue), and the connection ends: the content may come or not.
+        // The server sends no 100 (Continue) and ends the connection, because the content may come or not.
         client.send("PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
         let refused = client.response();
         assert_eq!((refused.status, refused.says_close()), (405, true));
@@ -108,7 +108,7 @@ fn other_protocols_are_refused_at_once() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let mut server = Server::sped(&files.root(), mechanism, &[]);
-        // None of these ends a line: what is refused is refused without one.
+        // None of these ends a line: the server refuses them before a line ends.
         for (hello, status) in [
             (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], 400),
             (b"SSH-2.0-OpenSSH_9.2p1 Debian-2", 400),
@@ -156,7 +156,7 @@ fn targets_in_every_form() {
     server.stop_well();
 }
 
-/// Input that is refused, and with what.
+/// Input that the server refuses, with the status of the refusal.
 fn hostile() -> Vec<(Vec<u8>, u16)> {
     let get = |lines: &str| format!("GET / HTTP/1.1\r\n{lines}\r\n").into_bytes();
     let post = |lines: &str| format!("POST / HTTP/1.1\r\nHost: x\r\n{lines}").into_bytes();

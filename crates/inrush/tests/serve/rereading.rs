@@ -1,4 +1,4 @@
-//! SIGHUP: the config file is read again, and what can change does.
+//! SIGHUP: the server reads the config file again and applies the changes that it can.
 
 use std::path::Path;
 
@@ -25,13 +25,13 @@ impl Reread {
     }
 
     fn hang_up_with(&mut self, text: &str) {
-        // At once: a signal before may have the server read the file just now.
+        // The file changes atomically, because an earlier signal may make the server read it at this moment.
         std::fs::write(self.files.beside("newest.toml"), text).unwrap();
         std::fs::rename(self.files.beside("newest.toml"), self.config()).unwrap();
         self.server.signal(Signal::HUP);
     }
 
-    /// A request with so many fields is answered so, sooner or later.
+    /// Waits until a request with `fields` fields gets the status `expected`.
     fn answers(&mut self, fields: usize, expected: u16) {
         let lines = "X: y\r\n".repeat(fields);
         self.server.eventually_of("the new limit", |server| {
@@ -40,7 +40,7 @@ impl Reread {
     }
 }
 
-/// Every way in which limits reach whoever serves.
+/// Every way in which limits reach the serving threads and processes.
 const ARCHITECTURES: [&[&str]; 5] = [
     &["--arch=sped"],
     &["--arch=mt", "--workers=3"],
@@ -71,7 +71,7 @@ fn a_broken_file_changes_nothing() {
     for broken in ["max-fields = 'many'\n", "max-fields = \n", "max-feelds = 9\n"] {
         reread.hang_up_with(broken);
     }
-    // Signals of a kind that wait together are one: the last is seen in any case, and so is this.
+    // Several pending signals of one kind become one. The last is always seen, and so is this change.
     reread.hang_up_with("max-fields = 6\n");
     reread.answers(4, 200);
     reread.answers(7, 431);
@@ -128,7 +128,7 @@ fn one_broken_file_is_named_with_what_is_wrong() {
     assert_eq!(status(&mut reread.server), "1");
     let (code, said) = reread.server.stop();
     assert_eq!(code, Some(0));
-    // The end may have been asked for before the file was read.
+    // The server may have been asked to end before it read the file.
     if !said.is_empty() {
         assert!(said.starts_with("inrush: the configuration stays as it was: "), "{said}");
         assert!(said.contains("--max-fields") && said.contains("'many'"), "{said}");

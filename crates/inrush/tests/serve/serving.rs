@@ -1,13 +1,13 @@
-//! The right bytes, to many at once and in every form they can be asked for.
+//! The right bytes, to many clients at once and in every form of request.
 
 use crate::common::{Client, Files, Server, Status, on_every_mechanism, pattern};
 
 const ALL: [(&str, usize); 3] = [Files::SMALL, Files::MEDIUM, Files::LARGE];
 const CLIENTS: usize = 8;
-/// Requests a client sends, most of them for the small file.
+/// Number of requests per client, most of them for the small file.
 const REQUESTS: usize = 60;
 
-/// Many clients at once; half of them keep their connection, the others make one for each request.
+/// Serves many clients at once. Half of them keep their connection; the others make one for each request.
 pub fn many_at_once(server: &mut Server) {
     let expected: Vec<Vec<u8>> = ALL.iter().map(|(_, length)| pattern(*length)).collect();
     let address = server.address;
@@ -31,7 +31,7 @@ pub fn many_at_once(server: &mut Server) {
     });
     let total = (CLIENTS * REQUESTS) as u64;
     let connections = (CLIENTS / 2 + CLIENTS / 2 * (REQUESTS + 1)) as u64;
-    // A dispatcher and its workers each tell at times of their own.
+    // A dispatcher and its workers publish their figures at different times.
     let closed = |status: &Status| status.count("closed") == connections && status.connections() == 0;
     let status = server.eventually("all closed", closed);
     assert_eq!(status.count("accepts"), connections);
@@ -116,7 +116,7 @@ fn pipelined_answers_wait_for_a_client_that_reads_late() {
     on_every_mechanism(|mechanism| {
         let mut server = Server::sped(&files.root(), mechanism, &[]);
         let mut client = server.client();
-        // 40 MB of answers: far more than the sockets hold, so that the server has to stop and go on.
+        // 40 MB of answers exceed the socket buffers by far, so the server has to stop and continue.
         client.send(one.repeat(1000));
         server.eventually("busy sending", |status| status.count("sent_bytes") > 64 * 1024);
         assert_eq!(server.client().get(Files::SMALL.0).status, 200);
@@ -134,7 +134,7 @@ fn a_client_that_has_said_all_it_wants_gets_its_answers_and_the_end() {
         let mut server = Server::sped(&files.root(), mechanism, &[]);
         let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
         server.eventually("all accepted", |status| status.connections() == 3);
-        // What is asked and the end of the stream arrive at once, in one event.
+        // The request and the end of the stream arrive at once, in one event.
         server.while_stopped(|| {
             clients[0].send_get(Files::SMALL.0, "");
             clients[1].send_get(Files::LARGE.0, "");
@@ -178,7 +178,7 @@ fn ranges_of_a_large_file() {
     });
 }
 
-/// Parts sent by sendfile, with delimiters between them.
+/// Checks parts that sendfile sends with delimiters between them.
 fn several_ranges(client: &mut Client, name: &str, all: &[u8]) {
     let response = client.get_with(name, "Range: bytes=5-9,200000-899999,-100000\r\n");
     assert_eq!(response.status, 206);

@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT: nobody new, everybody who is in is served to the end, within a time.
+//! SIGTERM and SIGINT: the server accepts no new client, and serves its present ones to the end, within a
+//! time limit.
 
 use rustix::process::Signal;
 
@@ -21,7 +22,7 @@ fn what_is_under_way_is_finished() {
         half.send("GET /small.bin HTTP/1.1\r\n");
         server.eventually("all in", |status| status.connections() == 4);
         server.signal(Signal::INT);
-        // Those who wait for nothing are sent away first; from then on nobody comes in.
+        // The server closes its idle connections first. From then on it accepts no client.
         assert!(idle.ends() && silent.ends());
         assert!(std::net::TcpStream::connect(server.address).is_err());
         assert_eq!(download.take(length).len(), length);
@@ -66,7 +67,7 @@ fn who_asks_twice_does_not_want_to_wait() {
     let mut server = Server::sped(&files.root(), "epoll", &["--drain-timeout=1h"]);
     let mut client = server.client();
     client.send("GET / HT");
-    // The half request keeps it draining: for an hour, if need be.
+    // The half request keeps the server draining, for an hour if need be.
     server.signal(Signal::TERM);
     server.refuses_connections();
     server.signal(Signal::TERM);
@@ -87,7 +88,7 @@ fn who_has_not_finished_in_time_is_cut_off_and_counted() {
             client.take(1000);
         }
         server.signal(Signal::TERM);
-        let expected = "inrush: 2 connections had not finished within the drain time-out\n";
+        let expected = "inrush: 2 connections had not finished within the drain timeout\n";
         assert_eq!(server.wait(), (Some(0), expected.to_owned()));
         assert!(deaf.iter_mut().all(|client| (client.rest().len() as u64) < length - 1000));
     }

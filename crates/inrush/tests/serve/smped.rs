@@ -1,4 +1,4 @@
-//! A dispatcher and its workers: where connections go, what is counted of it, and what becomes of both.
+//! A dispatcher and its workers: the placement of connections, its counters, and the loss of workers.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -14,7 +14,7 @@ fn loads(status: &Status) -> Vec<u64> {
     workers.iter().map(|worker| worker["connections"].as_u64().unwrap()).collect()
 }
 
-/// Clients that have each had a reply.
+/// Clients that have each received a response.
 fn served(server: &Server, count: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for client in &mut clients {
@@ -46,7 +46,7 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
             .eventually("full", |status| status.count("reclaimed") >= 1 && status.count("accepts") == 5);
         assert!(status.count("limit_connections") > 0);
         assert_eq!(status.count("accepts"), status.count("accept_phases"));
-        // Whoever waits in the queue when the end comes is served.
+        // The server serves clients in the queue before it ends.
         drop((clients, fifth));
         server.eventually("empty", |status| status.connections() == 0 && status.count("closed") == 5);
         let address = server.address;
@@ -123,7 +123,7 @@ fn a_worker_that_dies_takes_its_connections_and_no_others() {
     assert_eq!((status.count("worker_deaths"), status.count("connections_lost_with_worker")), (1, 1));
     let status = server.eventually("reset", |status| loads(status).len() == 2);
     assert_eq!(status.connections(), 1);
-    // One of them has lost its connection, the other has not noticed.
+    // One client has lost its connection; the other has not noticed anything.
     clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
     let one_left = server.eventually("served", |status| status.count("requests") >= 2);
     assert_eq!(one_left.connections(), 1);
@@ -144,7 +144,8 @@ fn a_worker_that_is_stopped_gets_no_new_connections_and_loses_none_that_it_has_n
     server.eventually("idle", |status| status.count("accepts") == 2 && loads(status) == [0, 0]);
     let stopped = server.children()[0];
     kill_process(Pid::from_raw(stopped as i32).unwrap(), Signal::STOP).unwrap();
-    // Every second one would be its own; the first of them are passed to it before that shows.
+    // Half of the connections would go to the stopped worker. The dispatcher passes it the first ones before
+    // it notices the silence.
     let clients = served(&server, 20);
     let status = server.eventually("it shows", |status| status.count("workers_silent") == 1);
     assert_eq!(status.connections(), 20);
@@ -152,7 +153,7 @@ fn a_worker_that_is_stopped_gets_no_new_connections_and_loses_none_that_it_has_n
     kill_process(Pid::from_raw(stopped as i32).unwrap(), Signal::CONT).unwrap();
     drop(clients);
     server.eventually("idle again", |status| loads(status) == [0, 0]);
-    // It answers again, and has its share.
+    // The worker answers again, and gets its share.
     let both = |status: &Status| loads(status).iter().all(|load| *load > 0);
     let mut clients = Vec::new();
     server.eventually_of("both at work", |server| {
@@ -206,7 +207,7 @@ fn who_takes_too_long_at_the_end_is_cut_off() {
     });
     let (code, said) = server.stop();
     assert!(half.ends());
-    let expected = "inrush: 1 connections had not finished within the drain time-out\n";
+    let expected = "inrush: 1 connections had not finished within the drain timeout\n";
     assert_eq!((code, &*said), (Some(0), expected));
 }
 

@@ -1,4 +1,4 @@
-//! `--arch seda`: its stages as `/status` shows them, refusing what would be late, and many who are idle.
+//! `--arch seda`: its stages in `/status`, the refusal of requests that would be late, and many idle clients.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -41,7 +41,7 @@ fn status_and_metrics_tell_of_each_stage_and_of_admission() {
 #[test]
 fn what_would_be_late_is_refused_and_counted() {
     let files = Files::new();
-    // No answer can come in time, whatever this machine does besides.
+    // No answer can be in time, on any machine.
     let mut server = Server::start(&files.root(), &["--arch=seda", "--seda=target=1ms", "--burn=2ms"]);
     let mut client = server.client();
     let mut served = 0;

@@ -1,4 +1,4 @@
-//! What the server says when it starts, and how it takes the addresses that people type.
+//! The server's messages at the start, and the spellings of addresses that it takes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ fn a_root_without_an_index_is_said_to_have_none() {
 #[test]
 fn addresses_may_be_short() {
     let files = Files::new();
-    // The harness listens on an address of its own first.
+    // The harness adds an address of its own before this one.
     for (given, host) in
         [("0", "127.0.0.1"), ("localhost:0", "127.0.0.1"), (":0", "0.0.0.0"), ("*:0", "0.0.0.0")]
     {

@@ -1,4 +1,4 @@
-//! Worker processes: named, replaced when they die, gone when their parent is, and counted throughout.
+//! Worker processes: they have names, are replaced when they die, end with their parent, and stay counted.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,7 +12,7 @@ fn kill(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// Waits until every worker has begun: until then it has not changed its name.
+/// Waits until every worker has begun, because a worker then changes its name.
 fn names(server: &mut Server, count: usize) -> Vec<(u32, String)> {
     let named = |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     let mut names = Vec::new();
@@ -46,7 +46,7 @@ fn a_worker_keeps_no_socket_but_its_control_socket_and_the_listener() {
     let server = mp(&files, &["--workers=1"]);
     let mut client = server.client();
     assert_eq!(client.get(Files::SMALL.0).status, 200);
-    // The control socket as standard input and once more, the listener, and the connection.
+    // The control socket as standard input and as another descriptor, the listener, and the connection.
     assert_eq!(sockets(server.children()[0]), 4);
     drop(client);
     server.stop_well();
@@ -59,7 +59,8 @@ fn one_that_dies_is_counted_named_and_replaced_and_no_other_connection_notices()
     let before = names(&mut server, 3);
     let mut client = server.client();
     assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
-    // Two of the three serve nobody: kills those, which are the ones without the socket.
+    // Two of the three workers are idle. The test kills them: they are the ones without the connection's
+    // socket.
     let mut other = server.client();
     assert_eq!(other.get(Files::SMALL.0).status, 200);
     let serving = |process: u32| {
@@ -77,7 +78,7 @@ fn one_that_dies_is_counted_named_and_replaced_and_no_other_connection_notices()
     }
     let after = names(&mut server, 3);
     assert!(after.iter().all(|(process, _)| *process != idle));
-    // What the dead one had counted stays counted.
+    // The counts of the dead worker stay in the totals.
     let status = server.eventually("counted", |status| status.count("requests") == 4);
     assert_eq!(status.count("accepts"), 2);
     drop((client, other));
@@ -120,7 +121,7 @@ fn they_do_not_outlive_a_parent_that_is_killed() {
         server.signal(Signal::KILL);
         assert!(client.ends());
         server.wait();
-        // They were killed by the kernel when their parent was; whoever adopted them reaps them.
+        // The kernel kills the workers with their parent. The process that adopted them reaps them.
         for (process, _) in workers {
             server.eventually_of("gone", |_| has_ended(process));
         }
@@ -173,12 +174,12 @@ fn those_in_the_queue_are_served_before_the_end_though_every_worker_is_busy() {
 fn their_number_follows_the_load() {
     let files = Files::new();
     let mut server = mp(&files, &["--workers=8", "--min-spare=2", "--max-spare=3"]);
-    // Five to begin with, of which two are too many.
+    // Five workers begin, and two of them are too many.
     let mut clients: Vec<Client> = (0..8).map(|_| server.client()).collect();
     for client in &mut clients {
         client.send_get(Files::SMALL.0, "");
     }
-    // Everybody is served, which takes eight of them, and then there may be no more.
+    // The server serves all clients, which takes eight workers, the maximum.
     assert!(clients.iter_mut().all(|client| client.response().status == 200));
     let status = server.eventually("at the limit", |status| status.count("limit_workers") > 0);
     assert_eq!(status.connections(), 8);

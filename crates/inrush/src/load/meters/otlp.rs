@@ -1,7 +1,7 @@
 //! The meters for an OpenTelemetry collector: OTLP over HTTP, JSON encoding, `POST /v1/metrics`.
 //!
-//! A thread of its own sends the newest state after each interval, and the last one at the end: a collector
-//! that is slow or gone costs the run nothing but the metrics, and is named once.
+//! A thread of its own sends the newest state after each interval, and the last state at the end. A slow or
+//! absent collector costs the run only the metrics, and is reported once.
 
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::{BUCKETS_US, Meters, Times};
 
-/// For how long a collector may take over one state.
+/// Timeout of sending one state to the collector.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Sums count from the run's start.
+/// Value of `aggregationTemporality`: sums count from the run's start.
 const CUMULATIVE: u32 = 2;
 
-/// Where a collector listens.
+/// The URL of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector(String);
 
@@ -38,30 +38,30 @@ impl FromStr for Collector {
     }
 }
 
-/// Tells a collector.
+/// Sends states to a collector.
 pub struct Exporter {
     states: Sender<Meters>,
     thread: JoinHandle<Option<String>>,
 }
 
 impl Exporter {
-    /// Begins; nothing is sent yet.
+    /// Starts the thread. It sends nothing yet.
     ///
     /// # Errors
-    /// No thread.
+    /// The error of starting a thread.
     pub fn start(collector: Collector) -> std::io::Result<Exporter> {
         let (states, received) = channel();
         let body = move || export(&collector, &received);
         Ok(Exporter { states, thread: std::thread::Builder::new().name("otlp".to_owned()).spawn(body)? })
     }
 
-    /// Hands a state over; does not wait.
+    /// Hands a state to the thread without waiting.
     pub fn tell(&self, meters: &Meters) {
-        // A thread that has given up wants no more.
+        // A thread that has ended needs no state.
         let _ = self.states.send(meters.clone());
     }
 
-    /// Waits until the last state is sent, and says what went wrong first.
+    /// Waits until the last state is sent, and returns the first error.
     pub fn end(self) -> Option<String> {
         drop(self.states);
         self.thread.join().unwrap_or_else(|_| Some("the OTLP exporter panicked".to_owned()))
@@ -85,7 +85,7 @@ fn export(collector: &Collector, states: &Receiver<Meters>) -> Option<String> {
         }
     }
     failure.map(|first| {
-        format!("--otlp {}: {failed} states could not be told, first because: {first}", collector.0)
+        format!("--otlp {}: {failed} states could not be sent; first error: {first}", collector.0)
     })
 }
 
@@ -111,7 +111,7 @@ fn request(meters: &Meters, began: Nanos, now: Nanos) -> Value {
         .outcomes
         .iter()
         .map(|(outcome, count)| named("outcome", json!({ "stringValue": outcome.name() }), *count));
-    // As the semantic conventions for HTTP name it.
+    // The attribute's name comes from the semantic conventions for HTTP.
     let statuses = meters.statuses.iter().map(|(code, count)| {
         named("http.response.status_code", json!({ "intValue": code.to_string() }), count)
     });

@@ -1,10 +1,10 @@
-//! The meters in Prometheus' text format 0.0.4.
+//! The meters in Prometheus's text format 0.0.4.
 
 use std::fmt::Write;
 
 use super::{BUCKETS_US, Meters, Times};
 
-/// The page that is read.
+/// The page that Prometheus reads.
 pub fn page(meters: &Meters) -> String {
     let mut out = String::new();
     for (name, meaning, count) in meters.counters() {
