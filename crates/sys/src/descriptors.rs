@@ -1,8 +1,8 @@
 //! The limit on this process's descriptors, and the kernel's table of them.
 //!
 //! The table begins with 64 places and doubles when it is full. In a process of several threads, the thread
-//! that needs the next place then waits until every CPU has gone through its scheduler (an RCU grace period,
-//! some 20 ms). That happens eight times on the way to 16,000 connections, just while they rush in.
+//! that needs the next place must then wait. It waits until every CPU has gone through its scheduler (an RCU
+//! grace period, some 20 ms). That happens eight times on the way to 16,000 connections, just while they rush in.
 //! [`make_room`] grows the table beforehand.
 
 use rustix::event::{EventfdFlags, eventfd};

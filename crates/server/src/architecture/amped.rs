@@ -79,7 +79,7 @@ fn helpers(config: &ServeConfig) -> usize {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    plan.no_workers("amped is one loop; --helpers is how many processes wait for the disk")?;
+    plan.no_workers("amped is one loop; --helpers sets the number of helper processes")?;
     let role = Role {
         architecture: AMPED.name,
         noun: "helper",

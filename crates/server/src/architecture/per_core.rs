@@ -57,7 +57,7 @@ fn by_cpu(plan: &Plan, loops: usize) -> Result<Routing, ServeError> {
     let cpus = plan.cpus().get(..loops).ok_or_else(|| ServeError::Setting {
         setting: "--wake",
         given: Wake::Steered.to_string(),
-        accepted: format!("it has one loop a processor, and {loops} loops are more than those"),
+        accepted: format!("it needs a processor for each loop, and {loops} loops exceed the processors"),
     })?;
     Ok(Routing::ByCpu(cpus.to_vec()))
 }

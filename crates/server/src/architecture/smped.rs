@@ -83,7 +83,7 @@ fn room_of_a_worker() -> u32 {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    plan.no_workers("smped has as many as it needs; --smped initial=N,p-min=N,p-max=N bounds them")?;
+    plan.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
     let mut settings = config.smped.clone().unwrap_or_default();
     settings.c_max = settings.c_max.min(room_of_a_worker());
     let queue = plan.listen_once()?;
