@@ -1,19 +1,19 @@
-//! The accept mutex of Apache and nginx, between threads or processes, by futex (after Drepper, *Futexes are
-//! tricky*, 2011: one bit says that somebody may be asleep).
+//! The accept mutex of Apache and nginx, between threads or processes, by futex. As in Drepper, *Futexes are
+//! tricky* (2011), one bit says that a waiter may be asleep.
 //!
-//! It does not hand over: whoever unlocks wakes one waiter, and a third may be quicker. That is how a
-//! pthread mutex behaves. Unlike that one it knows who holds it, so that it can be taken from a process that
-//! has died with it.
+//! The mutex is not handed over: unlocking wakes one waiter, and a third task may lock first. A pthread mutex
+//! behaves in the same way. Unlike a pthread mutex this one records its holder, so that it can be taken from
+//! a dead process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex::{self, Flags};
 
 const FREE: u32 = 0;
-/// Beside the holder's number: somebody may be asleep.
+/// Set beside the holder's number while a waiter may be asleep.
 const WANTED: u32 = 1;
 
-/// A mutex in a word that is shared with whoever locks it. Zero is free.
+/// A mutex in a word that all its users share. Zero is free.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutex<'a>(&'a AtomicU32);
 
@@ -23,10 +23,10 @@ impl<'a> Mutex<'a> {
         Mutex(word)
     }
 
-    /// Locks it for a holder, a number below 2^30 that nobody else uses, and calls `about_to_sleep` each time
-    /// before it sleeps. Blocks.
+    /// Locks the mutex for a holder, a number below 2^30 that no other task uses. Calls `about_to_sleep`
+    /// before each sleep. Blocks.
     pub fn lock(&self, holder: usize, about_to_sleep: impl Fn()) {
-        // After a sleep there may be others who have slept as long.
+        // After a sleep there may be other sleeping waiters.
         let mut wanted = 0;
         loop {
             let locked = holds(holder) | wanted;
@@ -38,22 +38,23 @@ impl<'a> Mutex<'a> {
             let said = self.0.compare_exchange(held, asleep, Ordering::Relaxed, Ordering::Relaxed);
             if said.is_ok() {
                 about_to_sleep();
-                // Unlocked since, or interrupted: both are seen above.
+                // A return without a sleep: the word has changed, or a signal came. The loop checks the word
+                // again.
                 let _ = futex::wait(self.0, Flags::empty(), asleep, None);
                 wanted = WANTED;
             }
         }
     }
 
-    /// Unlocks what this caller has locked, and wakes one who waits.
+    /// Unlocks the caller's lock and wakes one waiter.
     pub fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) & WANTED != 0 {
-            // There is nothing to do where nobody sleeps.
+            // The wake fails only if no waiter sleeps.
             let _ = futex::wake(self.0, Flags::empty(), 1);
         }
     }
 
-    /// Unlocks it if this holder, who has died, had it locked.
+    /// Unlocks the mutex if this dead holder had locked it.
     pub fn unlock_for_the_dead(&self, holder: usize) {
         if self.0.load(Ordering::Relaxed) & !WANTED == holds(holder) {
             self.unlock();
@@ -61,7 +62,7 @@ impl<'a> Mutex<'a> {
     }
 }
 
-/// The word while this holder has the mutex and nobody wants it.
+/// The value of the word while this holder has the mutex and no waiter wants it.
 fn holds(holder: usize) -> u32 {
     u32::try_from((holder + 1) << 1).expect("fewer than 2^30 holders")
 }

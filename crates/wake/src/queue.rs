@@ -1,23 +1,25 @@
 //! A wait queue with the semantics of Molloy's two patches (2000), task-exclusive and wake-one, between
 //! threads or processes, by futex.
 //!
-//! Waiters queue as *ordinary* or *exclusive*. An event wakes every ordinary waiter; if it is a state
-//! change, data ready or write space, it wakes the first exclusive one as well and stops there; a close or
-//! an error wakes all. Ordinary waiters come before the first exclusive one, whatever the order in which
-//! they came; among equals, first come, first woken.
+//! Waiters queue as *ordinary* or *exclusive*. An event wakes every ordinary waiter. A state change, data
+//! ready or write space then wakes the first exclusive waiter and stops there; a close or an error wakes all.
+//! Ordinary waiters come before exclusive ones, in any order of arrival. Among equals, the first to come is
+//! the first to wake.
 //!
-//! The kernel keeps one list with the ordinary waiters in front. Here they are two, one behind the other,
-//! which gives the same order without a pointer to where the one kind ends.
+//! The kernel keeps one list with the ordinary waiters in front. Here there are two lists, one behind the
+//! other. They give the same order without a pointer to the boundary.
 //!
-//! A waiter uses it as the kernel's do: [`Queue::enqueue`], look whether there is something to do, and then
-//! either [`Queue::withdraw`] or [`Queue::sleep`]. No wake-up is lost: an event that comes after `enqueue`
-//! marks the waiter, and `sleep` returns at once for one that is marked.
+//! A waiter uses the queue as the kernel's waiters do: it calls [`Queue::enqueue`], then looks for work. Then
+//! it calls either [`Queue::withdraw`] or [`Queue::sleep`]. No wake-up is lost: an event after `enqueue`
+//! marks the waiter, and `sleep` returns at once for a marked waiter.
 //!
-//! Invariants: all links are read and written under the lock, which is never held across a system call; a
-//! marked waiter is in no list. The lock spins and yields and never sleeps, so it adds no voluntary context
-//! switch to those that are counted. A process killed while it holds the lock stops the queue for all:
-//! those who share one live and die together. A wake-up may find its waiter already gone round and asleep
-//! again; that one looks, finds no mark, and sleeps on.
+//! Invariants: all links are read and written under the lock, which is never held across a system call. A
+//! marked waiter is in no list. The lock spins and yields but never sleeps, so it adds no voluntary context
+//! switch to the measured ones.
+//!
+//! A process killed while it holds the lock stops the queue for all, so processes that share a queue live and
+//! die together. A wake-up may reach a waiter that has already queued again and sleeps. That waiter finds no
+//! mark and sleeps on.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,23 +27,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex::{self, Flags};
 use rustix::thread::sched_yield;
 
-/// How a waiter queues.
+/// The kind of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Every event wakes it.
+    /// Every event wakes the waiter.
     Ordinary,
-    /// One event wakes one of its kind.
+    /// An event that needs one waiter wakes only the first of this kind.
     Exclusive,
 }
 
-/// What has happened.
+/// An event that wakes waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The socket changed its state.
     StateChange,
-    /// There is something to read or to accept.
+    /// The socket has data to read or a connection to accept.
     DataReady,
-    /// There is room to write.
+    /// The socket has room to write.
     WriteSpace,
     /// The socket was closed.
     Close,
@@ -53,12 +55,12 @@ const EVENTS: [Event; 5] =
     [Event::StateChange, Event::DataReady, Event::WriteSpace, Event::Close, Event::Error];
 
 impl Event {
-    /// Whether one exclusive waiter is enough for it.
+    /// Returns true if one exclusive waiter is enough for the event.
     pub fn wakes_one(self) -> bool {
         matches!(self, Event::StateChange | Event::DataReady | Event::WriteSpace)
     }
 
-    /// What marks a waiter as woken by it; never [`UNMARKED`].
+    /// The mark of a waiter that the event woke; never [`UNMARKED`].
     fn mark(self) -> u32 {
         EVENTS.iter().position(|event| *event == self).expect("every event is listed") as u32 + 1
     }
@@ -68,40 +70,39 @@ impl Event {
     }
 }
 
-/// Whom an event woke.
+/// The numbers of waiters that an event woke.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
-    /// So many ordinary waiters.
+    /// Ordinary waiters.
     pub ordinary: usize,
-    /// So many exclusive ones.
+    /// Exclusive waiters.
     pub exclusive: usize,
 }
 
-/// Words a waiter has: a cache line of its own.
+/// The words of one waiter: a cache line.
 const LINE: usize = 16;
-/// The queue's own words.
+/// The indices of the queue's own words.
 const LOCK: usize = 0;
 const HEADS: [usize; 2] = [1, 3];
 const TAILS: [usize; 2] = [2, 4];
-/// A waiter's words.
+/// The indices within a waiter's words.
 const MARK: usize = 0;
 const PLACE: usize = 1;
 const NEXT: usize = 2;
 const PREVIOUS: usize = 3;
 
 const UNMARKED: u32 = 0;
-/// No waiter, and no list; so that zeroed memory is an empty queue.
+/// No waiter and no list. The value is 0, so that zeroed memory is an empty queue.
 const NONE: u32 = 0;
 
-/// The lists, in the order in which they are woken; a waiter's place is the list's number plus one.
+/// The lists in the order in which they are woken. A waiter's place is its list's number plus one.
 const ORDINARY: usize = 0;
 const EXCLUSIVE: usize = 1;
 
-/// How often a waiter for the lock looks before it yields: longer than the few loads and stores for which
-/// it is held.
+/// The number of spins before a yield: longer than the few loads and stores under the lock.
 const SPINS: u32 = 64;
 
-/// A wait queue in words that are shared with whoever waits in it or wakes it.
+/// A wait queue in words that all its waiters and wakers share.
 #[derive(Clone, Copy)]
 pub struct Queue<'a> {
     words: &'a [AtomicU32],
@@ -114,18 +115,18 @@ impl fmt::Debug for Queue<'_> {
 }
 
 impl<'a> Queue<'a> {
-    /// How many words a queue for so many waiters takes. Zeros are an empty queue.
+    /// The number of words of a queue for `waiters` waiters. Zeros are an empty queue.
     pub const fn words(waiters: usize) -> usize {
         (waiters + 1) * LINE
     }
 
-    /// The queue in these words; everyone who shares them shares the queue.
+    /// The queue in these words; tasks that share the words share the queue.
     pub fn new(words: &'a [AtomicU32]) -> Queue<'a> {
         assert!(words.len() >= Queue::words(1) && words.len().is_multiple_of(LINE), "whole lines");
         Queue { words }
     }
 
-    /// Puts a waiter at the end of its kind. From here on every event finds it.
+    /// Appends a waiter to the list of its kind. From here on every event finds it.
     pub fn enqueue(&self, waiter: usize, kind: Kind) {
         let list = match kind {
             Kind::Ordinary => ORDINARY,
@@ -146,8 +147,8 @@ impl<'a> Queue<'a> {
         self.words[TAILS[list]].store(me, Ordering::Relaxed);
     }
 
-    /// Leaves the queue without sleeping. Some event, where one has woken this waiter meanwhile: it counts
-    /// as taken, so whoever leaves looks once more at what he waited for before he waits again.
+    /// Removes a waiter from the queue without sleeping. Returns the event that woke it meanwhile, if any.
+    /// The waiter has then consumed that wake-up, so it must look for work once more before it waits again.
     pub fn withdraw(&self, waiter: usize) -> Option<Event> {
         let _locked = self.lock();
         if self.load(waiter, PLACE) != NONE {
@@ -156,20 +157,20 @@ impl<'a> Queue<'a> {
         Event::of_mark(self.word(waiter, MARK).load(Ordering::Relaxed))
     }
 
-    /// Sleeps until an event wakes this waiter, who has queued before; afterwards he is in the queue no
-    /// more. Blocks.
+    /// Sleeps until an event wakes this waiter, which must have called [`Queue::enqueue`]. Afterwards it is
+    /// no longer in the queue. Blocks.
     pub fn sleep(&self, waiter: usize) -> Event {
         let mark = self.word(waiter, MARK);
         loop {
             if let Some(event) = Event::of_mark(mark.load(Ordering::Acquire)) {
                 return event;
             }
-            // Marked since, or interrupted: both are seen above.
+            // The mark has been set, or a signal came. The loop checks the mark.
             let _ = futex::wait(mark, Flags::empty(), UNMARKED, None);
         }
     }
 
-    /// Wakes whom the event is for.
+    /// Wakes the waiters that the event is for.
     pub fn wake(&self, event: Event) -> Woken {
         let mut chosen = Vec::with_capacity(self.words.len() / LINE);
         let mut woken = Woken::default();
@@ -188,13 +189,13 @@ impl<'a> Queue<'a> {
             }
         }
         for waiter in chosen {
-            // A waiter who is not asleep yet sees the mark instead.
+            // A waiter that is not asleep yet sees the mark instead.
             let _ = futex::wake(self.word(waiter, MARK), Flags::empty(), 1);
         }
         woken
     }
 
-    /// Takes the first of a list out and marks it.
+    /// Removes and marks the first waiter of a list.
     fn take_first(&self, list: usize, event: Event) -> Option<usize> {
         let waiter = waiter_of(self.words[HEADS[list]].load(Ordering::Relaxed))?;
         self.unlink(waiter);
@@ -222,7 +223,7 @@ impl<'a> Queue<'a> {
         while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             spins += 1;
             if spins % SPINS == 0 {
-                // Its holder has been taken off the processor.
+                // The scheduler has preempted the holder.
                 sched_yield();
             } else {
                 std::hint::spin_loop();
@@ -235,7 +236,7 @@ impl<'a> Queue<'a> {
         &self.words[(waiter + 1) * LINE + word]
     }
 
-    /// Under the lock, which orders what is loaded and stored.
+    /// Requires the lock, which orders these loads and stores.
     fn load(&self, waiter: usize, word: usize) -> u32 {
         self.word(waiter, word).load(Ordering::Relaxed)
     }

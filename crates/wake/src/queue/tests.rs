@@ -12,7 +12,7 @@ fn memory(waiters: usize) -> Vec<AtomicU32> {
     (0..Queue::words(waiters)).map(|_| AtomicU32::new(0)).collect()
 }
 
-/// Who was marked, by looking without sleeping.
+/// The event that marked a waiter, read without sleeping.
 fn marked(queue: &Queue<'_>, waiter: usize) -> Option<Event> {
     Event::of_mark(queue.word(waiter, MARK).load(Ordering::Acquire))
 }
@@ -22,7 +22,7 @@ fn an_event_for_one_wakes_all_ordinary_waiters_and_the_first_exclusive_one() {
     for event in [Event::StateChange, Event::DataReady, Event::WriteSpace] {
         let memory = memory(5);
         let queue = Queue::new(&memory);
-        // The exclusive ones came first, and still the ordinary ones are in front.
+        // The ordinary waiters are woken first although the exclusive ones came first.
         queue.enqueue(3, Kind::Exclusive);
         queue.enqueue(1, Kind::Exclusive);
         queue.enqueue(0, Kind::Ordinary);
@@ -81,7 +81,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Against the paper's rules said with two plain lists.
+    /// Compares the queue with the paper's rules on two plain lists.
     #[test]
     fn it_does_what_two_plain_lists_would(steps in steps()) {
         let memory = memory(6);
@@ -117,8 +117,8 @@ proptest! {
     }
 }
 
-/// Units of work are made one by one and announced as data ready; as many waiters of both kinds take
-/// them. If a wake-up were lost, a unit would stay behind with everyone asleep, and the test would hang.
+/// The waker makes units of work one by one and announces each as data ready. Waiters of both kinds take
+/// them. After a lost wake-up one unit would remain while every waiter sleeps, and the test would hang.
 fn all_work_is_taken(seed: Seed, ordinary: usize, exclusive: usize) {
     const UNITS: u32 = 2_000;
     println!("seed {seed}");
@@ -154,7 +154,7 @@ fn all_work_is_taken(seed: Seed, ordinary: usize, exclusive: usize) {
         for unit in 1..=UNITS {
             ready.fetch_add(1, Ordering::AcqRel);
             queue.wake(Event::DataReady);
-            // Now and then everyone falls asleep before the next.
+            // From time to time every waiter falls asleep before the next unit.
             if rng.random_range(0..8) == 0 {
                 while taken.load(Ordering::Acquire) < unit {
                     sched_yield();
