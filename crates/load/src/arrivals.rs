@@ -1,13 +1,16 @@
-//! Arrival processes: *when* sessions are meant to begin, before anything is known about the server.
+//! Arrival processes: the times at which sessions should begin, independent of the server.
 //!
-//! A process is an endless, never decreasing sequence of times since the run's start, drawn from a
-//! seed: the same seed gives the same schedule whatever the server does (SYSTEMS.md, section 4). With
-//! several threads each thread is a *lane*, and the lanes' sequences together are the process.
+//! A process is an endless sequence of times since the run's start that never decreases. It is drawn from a
+//! seed: the same seed gives the same schedule whatever the server does (SYSTEMS.md, section 4). Each thread
+//! has a *lane*; the sequences of all lanes together are the process.
 //!
-//! Some processes have a plan of rates or times of their own: ramp, steps and trace; they leave the rate
-//! they are given unused.
+//! Ramp, steps and trace have rates or times of their own and ignore the given rate.
 //!
-//! To add one: a file here, a variant of [`Process`] and a line in each `match` on it.
+//! To add a process: a file here, a variant of [`Process`] and a line in each `match` on it.
+//!
+//! The modules: `constant`, `poisson`, `on_off`, `pareto`, `ramp`, `steps` and `trace` are the processes.
+//! `profile` turns planned rates into times, `hurst` estimates self-similarity, and `error` reports text that
+//! names no process.
 
 mod constant;
 mod error;
@@ -34,27 +37,27 @@ pub use ramp::Ramp;
 pub use steps::Steps;
 pub use trace::Trace;
 
-/// Intended times since the start of the run; never decreasing, and endless unless the process ends.
+/// Intended times since the run's start, never decreasing; endless unless the process ends.
 pub type Arrivals = Box<dyn Iterator<Item = Nanos> + Send>;
 
-/// Arrivals that an estimate of the Hurst parameter looks at, so that it takes about a second.
+/// Arrivals that an estimate of the Hurst parameter reads at most, so that it takes about a second.
 const HURST_ARRIVALS_MAX: f64 = 1e7;
 
-/// An arrival process. Those without rates of their own go with a mean rate.
+/// An arrival process. Processes without rates of their own need a mean rate.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub enum Process {
     /// Evenly spaced.
     #[default]
     Constant,
-    /// Independent: exponentially distributed gaps.
+    /// Independent arrivals: exponentially distributed gaps.
     Poisson,
-    /// Periodic bursts, evenly spaced within and between them.
+    /// Periodic bursts; arrivals are evenly spaced within and between them.
     OnOff(OnOff),
-    /// Self-similar.
+    /// Self-similar arrivals from Pareto on/off sources.
     Pareto(Pareto),
     /// A rate that changes linearly over the run.
     Ramp(Ramp),
-    /// One rate after the other.
+    /// Several rates, one after the other.
     Steps(Steps),
     /// Recorded times.
     Trace(Trace),
@@ -63,20 +66,20 @@ pub enum Process {
 /// One thread's part of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// Which: from 0.
+    /// The lane's number, from 0.
     pub index: u32,
-    /// Of how many: 1 or more.
+    /// The number of lanes: 1 or more.
     pub count: u32,
 }
 
 impl Process {
-    /// Whether it has rates or times of its own and leaves a given rate unused.
+    /// Returns true for a process that has rates or times of its own and ignores a given rate.
     pub fn has_own_rate(&self) -> bool {
         matches!(self, Process::Ramp(_) | Process::Steps(_) | Process::Trace(_))
     }
 
-    /// The lane's arrivals in a run of that length, warm-up included, where all lanes together have the
-    /// given rate.
+    /// The lane's arrivals in a run of length `run`, warm-up included. `rate` is the rate of all lanes
+    /// together.
     pub fn arrivals(&self, rate: PerSecond, run: Nanos, lane: Lane, seed: Seed) -> Arrivals {
         match self {
             Process::Constant => Box::new(constant::Constant::new(rate, lane)),
@@ -89,7 +92,7 @@ impl Process {
         }
     }
 
-    /// The mean rate in a part of the run.
+    /// The mean rate in a window of the run.
     pub fn mean(&self, rate: PerSecond, window: Window) -> PerSecond {
         match (self, self.profile(rate, window.until)) {
             (_, Some(profile)) => profile.mean(window),
@@ -98,7 +101,7 @@ impl Process {
         }
     }
 
-    /// The highest rate over any span of that length in a run, apart from what [`Process::excess`] tells.
+    /// The highest rate over any span of length `span` in a run, without the excess of [`Process::excess`].
     pub fn peak(&self, rate: PerSecond, run: Nanos, span: Nanos) -> PerSecond {
         match (self, self.profile(rate, run)) {
             (_, Some(profile)) => profile.peak(),
@@ -108,8 +111,8 @@ impl Process {
         }
     }
 
-    /// How far the number of arrivals in a span may stray above its mean at the peak rate, at five
-    /// standard deviations: once in millions of such spans.
+    /// The most arrivals above `mean` that a span at the peak rate may have: five standard deviations,
+    /// exceeded once in millions of spans.
     pub fn excess(&self, mean: f64) -> f64 {
         match self {
             Process::Poisson | Process::Pareto(_) => 5.0 * mean.sqrt(),
@@ -121,7 +124,7 @@ impl Process {
         }
     }
 
-    /// What this window does not show of the process, in a sentence; nothing where they fit.
+    /// One sentence on the part of the process that this window does not show; `None` when they match.
     pub fn remark(&self, window: Window) -> Option<String> {
         match self {
             Process::OnOff(on_off) => on_off.remark(window.length()),
@@ -131,8 +134,9 @@ impl Process {
         }
     }
 
-    /// The Hurst parameter of a self-similar process: what the very schedule of this run shows, where it
-    /// is long enough to, and what the process has in theory.
+    /// The Hurst parameter of a self-similar process: the estimate for the schedule of this run, then the
+    /// value in theory. The estimate is `None` for a run that is too short; the whole is `None` for other
+    /// processes.
     pub fn hurst(&self, rate: PerSecond, run: Nanos, seed: Seed) -> Option<(Option<f64>, f64)> {
         let Process::Pareto(pareto) = self else { return None };
         let until = run.min(Nanos::from_secs_f64(HURST_ARRIVALS_MAX / rate.0));
@@ -141,7 +145,7 @@ impl Process {
         Some((shown, pareto.hurst()))
     }
 
-    /// The plan of rates, where there is one.
+    /// The planned rates, if the process has any.
     fn profile(&self, rate: PerSecond, run: Nanos) -> Option<Profile> {
         match self {
             Process::OnOff(on_off) => Some(on_off.profile(rate)),
@@ -152,7 +156,7 @@ impl Process {
     }
 }
 
-/// A rate, or 0.
+/// Parses a rate; accepts 0.
 fn parse_rate(text: &str) -> Option<PerSecond> {
     if text == "0" { Some(PerSecond(0.0)) } else { text.parse().ok() }
 }
@@ -160,7 +164,7 @@ fn parse_rate(text: &str) -> Option<PerSecond> {
 impl FromStr for Process {
     type Err = NotAProcess;
 
-    /// Reads the process from its text; for a trace also the file it names.
+    /// Parses a process; for a trace, also reads the file that the text names.
     fn from_str(text: &str) -> Result<Process, NotAProcess> {
         match text.split_once(':') {
             None if text == "constant" => Ok(Process::Constant),

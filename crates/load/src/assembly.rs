@@ -1,8 +1,8 @@
-//! Intervals of several threads, put together in order.
+//! Assembles the intervals of several threads, in order.
 //!
-//! Each thread hands over its intervals in order and with the same boundaries, but not at the same
-//! time. An interval is complete when every thread has told of it; when the threads have ended, what is
-//! incomplete is taken as it is: a run that was stopped ends in the middle of one.
+//! Each thread delivers its intervals in order and with the same boundaries, but not at the same time. An
+//! interval is complete when every thread has delivered it. When the threads have ended, incomplete intervals
+//! count too: a stopped run ends in the middle of one.
 
 use std::collections::VecDeque;
 
@@ -16,26 +16,26 @@ use crate::recorder::Interval;
 use crate::series::{Series, point};
 use crate::verdict;
 
-/// What is known of a run while it goes on.
+/// The figures of a run in progress.
 pub(crate) struct Assembly {
     window: Window,
-    /// How many intervals each thread has told of.
+    /// The number of intervals that each thread has delivered.
     told: Vec<usize>,
-    /// The intervals that not all have told of, the oldest first.
+    /// The intervals that some thread has not delivered yet, oldest first.
     open: VecDeque<Interval>,
-    /// How many intervals are complete.
+    /// The number of complete intervals.
     complete: usize,
     series: Series,
     outcomes: [u64; Outcome::ALL.len()],
     established: u64,
     reached: Nanos,
     populations: Vec<Standing>,
-    /// The sockets that each process last had for each population.
+    /// The sockets of each population at its last interval, per process.
     population_sockets: Vec<Vec<u64>>,
 }
 
 impl Assembly {
-    /// Of so many threads in so many processes, beside these populations.
+    /// An assembly for `threads` threads in `processes` processes, beside these populations.
     pub(crate) fn new(threads: u32, processes: u32, window: Window, populations: &[Population]) -> Assembly {
         let standing =
             |population: &Population| Standing { name: population.to_string(), ..Standing::default() };
@@ -53,7 +53,8 @@ impl Assembly {
         }
     }
 
-    /// Takes the next interval of a process's share of a population; it is shown with the next of the measured traffic.
+    /// Takes the next interval of a process's share of a population. The observer sees it with the next
+    /// interval of the measured traffic.
     pub(crate) fn add_population(&mut self, number: usize, process: u32, interval: &Interval) {
         let standing = &mut self.populations[number];
         let sockets = &mut self.population_sockets[number];
@@ -63,7 +64,7 @@ impl Assembly {
         standing.outcomes.merge(&ledger::named(&interval.outcomes));
     }
 
-    /// Takes the next interval of a thread, and tells the observer of every one that is complete by it.
+    /// Takes the next interval of a thread and shows the observer each interval that is now complete.
     pub(crate) fn add(&mut self, thread: u32, interval: Interval, observer: &mut dyn Observer) {
         let number = self.told[thread as usize];
         self.told[thread as usize] += 1;
@@ -90,18 +91,18 @@ impl Assembly {
         }
     }
 
-    /// Up to when intervals are complete.
+    /// The end of the last complete interval.
     pub(crate) fn reached(&self) -> Nanos {
         self.reached
     }
 
-    /// Whether the target has refused everything so far.
+    /// Returns true while the target has refused every connection.
     pub(crate) fn nobody_is_there(&self) -> bool {
         verdict::unreachable(&ledger::named(&self.outcomes), self.established).is_some()
     }
 
-    /// How requests ended in the whole run, and how many connections were established. Asked for when
-    /// the threads have ended.
+    /// The outcomes of the whole run and the number of established connections. Call it after the threads
+    /// have ended.
     pub(crate) fn totals(&self) -> (Outcomes, u64) {
         let (mut outcomes, mut established) = (self.outcomes, self.established);
         for interval in &self.open {
@@ -111,7 +112,7 @@ impl Assembly {
         (ledger::named(&outcomes), established)
     }
 
-    /// The time series, when the threads have ended.
+    /// The time series. Call it after the threads have ended.
     pub(crate) fn into_points(mut self) -> Vec<Point> {
         for interval in std::mem::take(&mut self.open) {
             self.count(&interval);

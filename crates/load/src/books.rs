@@ -1,7 +1,7 @@
-//! What a thread of the generator writes down, and hands over interval by interval and at the end.
+//! The figures that one thread of the generator keeps and delivers, interval by interval and at the end.
 //!
-//! Every engine keeps the same books, whatever its clients do: the ledger, the recorder, its connections,
-//! its CPU time. They are closed once, and then they are the thread's report.
+//! Every engine keeps the same books, whatever its clients do: the ledger, the recorder, its connections and
+//! its CPU time. [`Books::close`] closes them once and turns them into the thread's report.
 
 use base::Nanos;
 use record::Outcome;
@@ -10,24 +10,24 @@ use record::load::Connections;
 use crate::ledger::{Account, Ledger, Window};
 use crate::recorder::{Interval, Recorder, Totals};
 
-/// What an engine has to say when its run is over, or several of them together.
+/// The figures of one engine after its run, or the sum of several.
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Report {
     pub ledger: Ledger,
     pub totals: Totals,
     pub connections: Connections,
-    /// Requests that were to be retried and were not.
+    /// Failed requests that the retry policy wanted to retry and could not.
     pub given_up: u64,
     /// Established connections when the measured window began, and when the run ended.
     pub open: [u64; 2],
-    /// When it ended.
+    /// The time at which the engine ended its schedule.
     pub ended: Nanos,
-    /// CPU time of its thread in the measured window.
+    /// CPU time of the thread in the measured window.
     pub cpu: Nanos,
 }
 
 impl Report {
-    /// Adds another thread's.
+    /// Adds the report of another thread.
     pub fn merge(&mut self, other: &Report) {
         self.ledger.merge(&other.ledger);
         self.totals.merge(&other.totals);
@@ -41,12 +41,12 @@ impl Report {
     }
 }
 
-/// The sockets that an engine has at a moment.
+/// The sockets that an engine has open at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     /// All of them.
     pub sockets: u64,
-    /// Those that are connected.
+    /// Connected sockets.
     pub established: u64,
 }
 
@@ -56,12 +56,12 @@ pub(crate) struct Books {
     pub ledger: Ledger,
     pub recorder: Recorder,
     pub connections: Connections,
-    /// The thread's CPU time, and the connections that are open, at the beginning of the measured window.
+    /// The thread's CPU time and its open connections at the beginning of the measured window.
     at_window: Option<(Nanos, u64)>,
 }
 
 impl Books {
-    /// Empty books of a run with that window.
+    /// Empty books for a run with this measured window.
     pub fn new(measured: Window, interval: Nanos) -> Books {
         Books {
             measured,
@@ -72,41 +72,41 @@ impl Books {
         }
     }
 
-    /// A session is over; what it had left shares the outcome.
+    /// Ends a session: its unfinished requests all get this outcome.
     pub fn end(&mut self, account: Account, outcome: Outcome) {
         let requests = self.ledger.end_rest(account, outcome);
         self.recorder.ended(outcome, requests);
     }
 
-    /// A connect was attempted for a session.
+    /// Counts a connect that was attempted for a session.
     pub fn attempted(&mut self, measured: bool) {
         self.connections.attempted += u64::from(measured);
     }
 
-    /// The attempt became a connection.
+    /// Counts a connection that was established after `connect`.
     pub fn established(&mut self, connect: Nanos, measured: bool) {
         self.connections.established += u64::from(measured);
         self.recorder.established(connect, measured);
     }
 
-    /// The schedule has ended, perhaps earlier than planned. The interval in progress is the last one, and is closed
-    /// with the books.
+    /// Ends the schedule at `at`, perhaps earlier than planned. The current interval is the last;
+    /// [`Books::close`] closes it.
     pub fn end_schedule(&mut self, at: Nanos) {
         self.measured.until = at;
         self.recorder.end_schedule(at);
     }
 
-    /// When a page is to be turned, before the schedule's end.
+    /// The end of the current interval; `None` when the schedule ends first.
     pub fn next_page(&self) -> Option<Nanos> {
         Some(self.recorder.interval_end()).filter(|end| *end < self.measured.until)
     }
 
-    /// A socket was opened; now there are so many.
+    /// Counts an opened socket: `sockets` are open now.
     pub fn opened(&mut self, sockets: usize) {
         self.connections.sockets_peak = self.connections.sockets_peak.max(sockets as u64);
     }
 
-    /// Closes the intervals that are over, and notes what there is when the window begins.
+    /// Closes the intervals that are over. Notes CPU time and open connections when the window begins.
     pub fn turn_page(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
         if self.at_window.is_none() && now >= self.measured.from {
             self.at_window = Some((sys::cpu::thread_time(), held.established));
@@ -117,7 +117,7 @@ impl Books {
         }
     }
 
-    /// Closes the books, when every account is in the ledger.
+    /// Closes the books. Every account must be in the ledger by then.
     pub fn close(mut self, end: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) -> Report {
         tell(self.recorder.close_interval(end, held.sockets));
         let (cpu_before, open_at_start) = self.at_window.unwrap_or((sys::cpu::thread_time(), 0));

@@ -1,7 +1,7 @@
-//! Histograms between the processes of a run.
+//! Serialises histograms between the processes of a run.
 //!
-//! A histogram is its buckets: each with a value in it and its count. Both ends make theirs with the same
-//! bounds, so what arrives is what was sent, bucket for bucket, and merging it is exact.
+//! A histogram travels as its buckets: for each, one value inside it and its count. Both processes create
+//! histograms with the same bounds, so each count arrives in its own bucket and merging stays exact.
 
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,13 +1,16 @@
 //! The clean rate of this machine (Banga 1997, section 4.1).
 //!
-//! Past some rate a client machine bends the result: it is late, or sends less than it was asked to. The paper
-//! finds that rate by comparing one machine's curve with that of two which share the same D. Here the rate is
-//! first sought by what the generator knows of itself - everything offered, on time, with a tenth of the
-//! processor time to spare - and then one process is compared with two that share it, by the connects that
-//! *arrive*: as long as two bring more than one, the rate is lowered. A rate that is not clean is tried once
-//! more, because a moment in which the machine did something else says nothing about it.
+//! Above some rate a client machine distorts the result: it is late, or it sends less than the schedule asks
+//! for. The paper finds that rate by comparing one machine's curve with the curve of two machines that share
+//! the same D.
 //!
-//! Owns the search; who offers and who counts arrivals is the caller's affair. Deviation from the paper: one
+//! Here the search has two steps. The first uses the figures of the generator itself: everything offered, on
+//! time, with a tenth of the processor time to spare. The second compares one process with two that share the
+//! rate, by the connects that *arrive*. While two processes deliver more than one, the rate is lowered. A
+//! rate that is not clean is tried once more, because other work on the machine may have disturbed the first
+//! trial.
+//!
+//! Owns the search. The caller offers the load and counts arrivals. Deviation from the paper: there is one
 //! machine, so the two processes share its processors and its network.
 
 use record::clean_rate::Trial;
@@ -15,39 +18,41 @@ use record::clean_rate::Trial;
 /// The first rate tried, in sessions a second.
 const FIRST_PER_S: f64 = 2_000.0;
 
-/// No rate above this is tried.
+/// The highest rate tried, in sessions a second.
 const MOST_PER_S: f64 = 1_000_000.0;
 
-/// The search ends when the rates that are clean and those that are not are so close.
+/// The search ends when the ratio of the lowest unclean rate to the highest clean one is at most this.
 const CLOSE: f64 = 1.1;
 
-/// The part of the processor time of its threads that a clean generator may use.
+/// The fraction of the processor time of its threads that a clean generator may use.
 const CPU_PART_MAX: f64 = 0.9;
 
-/// By what part the connects of two processes may exceed those of one and still be the same.
+/// The fraction by which the connects of two processes may exceed the connects of one and still count as
+/// equal.
 const SAME: f64 = 0.02;
 
-/// What is left of a rate at which two processes bring more than one.
+/// The factor that lowers a rate at which two processes deliver more than one.
 const LOWERED: f64 = 0.9;
 
-/// What came of one offer.
+/// The result of one offer.
 #[derive(Clone, Copy, Debug)]
 pub struct Offered {
     /// Connects a second that arrived.
     pub arrived_per_s: f64,
-    /// How late sessions began, at the 99th percentile, in nanoseconds.
+    /// The 99th percentile of the sessions' lateness, in nanoseconds.
     pub lateness_p99_ns: u64,
     /// CPU time of the generator, in cores.
     pub generator_cpu: f64,
-    /// Whether the generator's own verdict is that it kept up.
+    /// True when the generator's own verdict is that it kept up.
     pub kept_up: bool,
 }
 
-/// Finds the clean rate of so many threads. `offer` offers a rate for a moment from so many processes. The rate
-/// is 0 where even the lowest is not clean.
+/// Finds the clean rate of `threads` threads, in sessions a second, and returns it with all trials. `offer`
+/// offers a rate for a moment from the given number of processes. The rate is 0 when even the lowest is not
+/// clean.
 ///
 /// # Errors
-/// Those of `offer`.
+/// The errors of `offer`.
 pub fn clean_rate<E>(
     threads: u32,
     mut offer: impl FnMut(f64, u32) -> Result<Offered, E>,
@@ -92,8 +97,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A machine whose one process can send so much at full use of its processor, and which loses a part of what
-    /// it sends above another rate without noticing.
+    /// A machine whose one process reaches `limit` at full use of its processor. Above `loses_above` a
+    /// process loses the excess of what it sends without noticing.
     fn machine(limit: f64, loses_above: f64) -> impl FnMut(f64, u32) -> Result<Offered, ()> {
         move |per_s, processes| {
             let each = per_s / f64::from(processes);

@@ -1,12 +1,13 @@
-//! The one line that a run comes down to: what was offered, what came back in time, what failed.
+//! The summary of a run in one line: the offered load, the replies in time, the failures.
 
 use base::{Nanos, PerSecond};
 use record::{Latency, LoadResult, Outcome, Verdict};
 
-/// Outcomes that are named; the rest are summed up.
+/// The most outcomes that the line names; the others are one sum.
 const NAMED_MOST: usize = 3;
 
-/// The line. A run that was not valid is said to be so first; the remark on the replies' status codes comes last.
+/// The summary line. It says first when a run was not valid, and ends with the remark on the replies' status
+/// codes.
 pub(crate) fn of(result: &LoadResult, remark: Option<&str>) -> String {
     let figures = || remark.map_or_else(|| figures(result), |remark| format!("{} {remark}", figures(result)));
     let first_reason = || result.reasons.first().map_or("", String::as_str);
@@ -37,7 +38,8 @@ fn shown(latency: &Latency, value: Option<u64>) -> String {
     }
 }
 
-/// How many requests failed, and how: `12 of 2000 failed: 10 status_error (404), 2 in flight at the end`.
+/// The number of failed requests and their outcomes, such as
+/// `12 of 2000 failed: 10 status_error (404), 2 in flight at the end`.
 fn failed(result: &LoadResult) -> String {
     if result.failed() == 0 {
         return "none failed".to_owned();
@@ -58,7 +60,7 @@ fn failed(result: &LoadResult) -> String {
     format!("{} of {} failed: {}", result.failed(), result.due(), named.join(", "))
 }
 
-/// An outcome's name; of a wrong status, with the code that most replies had.
+/// The name of an outcome; for a wrong status also the most frequent code.
 fn with_status(result: &LoadResult, outcome: Outcome) -> String {
     let errors = result.statuses.iter().filter(|(code, _)| !(200..400).contains(code) && *code != 503);
     match errors.max_by_key(|(_, count)| *count) {

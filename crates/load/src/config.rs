@@ -1,4 +1,4 @@
-//! The configuration of a run, in types that leave little to check; [`crate::prepare`] does the rest.
+//! The configuration of a run, in types that leave few checks to [`crate::prepare`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,33 +18,34 @@ use crate::target::Url;
 use crate::tls::{TlsOptions, Trust};
 use crate::workload::{Field, Form, Length, Spec, Think};
 
-/// How long a connect may take: above any round trip, below the kernel's first retransmission (1 s), so
-/// that an attempt is one SYN (Banga 1997, section 3.1).
+/// The default connect timeout: above any round trip, below the kernel's first retransmission (1 s), so that
+/// an attempt is one SYN (Banga 1997, section 3.1).
 pub const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
 
-/// How long a reply may take before the client gives up (SYSTEMS.md, section 1).
+/// The default timeout of a request: the client gives up without a complete reply by then (SYSTEMS.md,
+/// section 1).
 pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(10);
 
-/// The most processes of one generator: more than a machine has use for.
+/// The most processes of one generator: more than any machine needs.
 pub const PROCESSES_MAX: u32 = 64;
 
-/// How many connects may be pending at once: D of Banga 1997, section 3.
+/// The most connects pending at once: D of Banga 1997, section 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Sockets {
-    /// As many as the rate and the connect time-out need.
+    /// The bound follows from the rate and the connect timeout.
     #[default]
     Auto,
-    /// So many; a session that is due while all are pending ends as `no_descriptor`.
+    /// A fixed bound; a session that is due while all are pending ends as `no_descriptor`.
     AtMost(NonZeroU32),
 }
 
-/// How the client ends a connection.
+/// The way the client ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Close {
-    /// In order (FIN): the side that closes first keeps the port for a minute.
+    /// Orderly close (FIN); the side that closes first keeps the port for a minute.
     #[default]
     Fin,
-    /// With a reset (RST): the port is free at once, and what the server was still sending is lost.
+    /// Reset (RST): the port is free at once, and data on its way from the server is lost.
     Reset,
 }
 
@@ -54,22 +55,22 @@ pub enum Stack {
     /// The kernel's sockets.
     #[default]
     Kernel,
-    /// TCP in user space, over a link of its own for each thread.
+    /// TCP in user space; each thread has its own link.
     User {
-        /// The way for its packets.
+        /// The link for its packets.
         link: Link,
-        /// The addresses that connections come from; [`SOURCE_NET`] or [`SOURCE_NET_V6`] where none are given.
+        /// The addresses that connections come from; `None` selects [`SOURCE_NET`] or [`SOURCE_NET_V6`].
         net: Option<SourceNet>,
     },
 }
 
-/// The way for packets of TCP in user space.
+/// The link that carries the packets of TCP in user space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Link {
     /// A TUN device, to a server in this network namespace.
     #[default]
     Tun,
-    /// AF_XDP sockets on that interface, to a server behind it.
+    /// AF_XDP sockets on this interface, to a server behind it.
     AfXdp(String),
 }
 
@@ -79,9 +80,9 @@ pub const SOURCE_NET: &str = "10.94.0.0/16";
 /// The source net for an IPv6 target.
 pub const SOURCE_NET_V6: &str = "fd94::/64";
 
-/// Text that names no link.
+/// The text names no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a link: tun, or af-xdp:INTERFACE")]
+#[error("'{0}' is not a link: accepted are tun and af-xdp:INTERFACE")]
 pub struct NotALink(String);
 
 impl FromStr for Link {
@@ -105,40 +106,40 @@ impl fmt::Display for Link {
     }
 }
 
-/// How many processes the generator is.
+/// The number of generator processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Processes {
-    /// As many as the descriptors need that it may open at once.
+    /// Enough processes for the descriptors that the run may open at once.
     #[default]
     Auto,
-    /// So many.
+    /// A fixed number.
     Count(NonZeroU32),
-    /// The paper's pair: an establisher and a handler, of a thread each (Banga 1997, section 3). For the S-client in
-    /// plain HTTP with a request a connection and no retries.
+    /// The paper's pair: an establisher and a handler with one thread each (Banga 1997, section 3). Requires
+    /// the S-client, plain HTTP, one request per connection and no retries.
     Pair,
 }
 
-/// What decides when sessions begin.
+/// The rule that begins sessions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Client {
-    /// The S-client: sessions begin when the arrival process says, whatever the server does.
+    /// The S-client (open loop): the arrival process begins sessions, whatever the server does.
     SClient {
-        /// Sessions a second, all threads together; unused where the process has rates of its own.
+        /// Sessions per second of all threads together; ignored by processes with rates of their own.
         rate: PerSecond,
-        /// When they begin.
+        /// The arrival process of the sessions.
         arrivals: Process,
         /// The bound on pending connects, all threads together.
         sockets: Sockets,
     },
-    /// The simple client: each begins a session when its last one has ended.
+    /// The simple client (closed loop): each begins a session when its last one has ended.
     Closed {
-        /// How many there are, all threads together.
+        /// The number of clients of all threads together.
         clients: NonZeroU32,
     },
 }
 
 impl Client {
-    /// Its settings as text.
+    /// The settings as text.
     fn describe(&self) -> Vec<(&'static str, String)> {
         match self {
             Client::SClient { rate, arrivals, sockets } => {
@@ -157,62 +158,64 @@ impl Client {
     }
 }
 
-/// One run.
+/// The configuration of one run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is asked for: at least one URL, all of one server ([`crate::prepare`] checks both).
+    /// The URLs to request: at least one, all of one server ([`crate::prepare`] checks both).
     pub urls: Vec<Url>,
-    /// When sessions begin.
+    /// The rule that begins sessions.
     pub client: Client,
-    /// Engine threads; each has its share of the rate or of the clients.
+    /// Engine threads; each has an equal share of the rate or of the clients.
     pub threads: NonZeroU32,
-    /// Processes that share the threads, at least one each, where [`crate::run_in_processes`] carries it out.
+    /// Processes that share the threads, at least one thread each; only [`crate::run_in_processes`] reads
+    /// this.
     pub processes: Processes,
-    /// The measured time. The run takes this and the warm-up.
+    /// The measured time. A run takes `warmup` plus `duration`.
     pub duration: Nanos,
-    /// What goes before and is not measured.
+    /// The time before the measured window.
     pub warmup: Nanos,
-    /// A connect that is still pending after this is abandoned; not zero.
+    /// Timeout of a connect, after which it is abandoned; not zero.
     pub connect_timeout: Nanos,
-    /// A request without a complete reply after this is abandoned, with its connection; not zero.
+    /// Timeout of a request; the client abandons request and connection without a complete reply by then; not
+    /// zero.
     pub request_timeout: Nanos,
-    /// What sessions ask for.
+    /// The requests that sessions make.
     pub workload: Spec,
-    /// Requests a session, where not as the workload has it.
+    /// Requests per session; `None` leaves them to the workload.
     pub requests_per_connection: Option<Length>,
-    /// The time from a reply to the session's next request, of a closed client also to its next session,
-    /// where not as the workload has it.
+    /// The time from a reply to the session's next request; a closed client also waits before its next
+    /// session. `None` leaves it to the workload.
     pub think: Option<Think>,
-    /// Method, header fields and content of all requests.
+    /// Method, header fields and content of every request.
     pub form: Form,
-    /// What a client does about a request that failed; closed-loop clients and populations of them too.
+    /// The retry policy for failed requests; applies to closed-loop clients and populations too.
     pub retry: Retry,
-    /// Which replies are correct and in time; a deadline is not zero.
+    /// The replies that count as correct and in time; a deadline is not zero.
     pub expected: Expected,
-    /// Clients beside the measured traffic, each population once.
+    /// Clients beside the measured traffic; each population at most once.
     pub populations: Vec<Population>,
-    /// How to speak TLS, where the URLs are https.
+    /// TLS settings for https URLs.
     pub tls: TlsOptions,
-    /// What all draws of the run come from.
+    /// The seed of every random draw in the run.
     pub seed: Seed,
-    /// The addresses to connect from; by default the kernel's choice, or enough of 127.0.0.0/8.
+    /// The addresses to connect from; `None` selects the kernel's choice, or enough addresses of 127.0.0.0/8.
     pub source: Option<SourceRange>,
     /// The TCP that carries the connections.
     pub stack: Stack,
-    /// How connections are ended.
+    /// The way the client ends connections.
     pub close: Close,
-    /// The length of an interval of the time series; not zero.
+    /// The interval of the time series; not zero.
     pub interval: Nanos,
-    /// The clean rate of this machine with so many threads, where it was measured: a run that asks for more
-    /// sessions a second is generator-limited.
+    /// The measured clean rate of this machine with this many threads. A run that asks for more sessions per
+    /// second is generator-limited.
     pub clean_rate: Option<PerSecond>,
-    /// The user's word that the target is theirs, which is asked for above
-    /// [`RATE_UNASKED`](crate::preflight::RATE_UNASKED) to a public address.
+    /// The user's statement that the target server is theirs. Loads above
+    /// [`RATE_UNASKED`](crate::preflight::RATE_UNASKED) on a public address require it.
     pub own_this_server: bool,
 }
 
 impl Config {
-    /// A run with the defaults: one thread, 30 s after 5 s of warm-up, intervals of 1 s, one request a
+    /// A run with the defaults: one thread, 30 s after 5 s of warm-up, intervals of 1 s, one request per
     /// session, seed 1.
     pub fn new(urls: Vec<Url>, client: Client) -> Config {
         Config {
@@ -317,9 +320,9 @@ impl Config {
     }
 }
 
-/// Not a number of sockets.
+/// The text is not a number of sockets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a number of sockets from 1 up, or auto")]
+#[error("'{0}' is not a number of sockets: accepted are 1 or more, and auto")]
 pub struct NotSockets(String);
 
 impl FromStr for Sockets {
@@ -332,9 +335,9 @@ impl FromStr for Sockets {
     }
 }
 
-/// Not a number of processes.
+/// The text is not a number of processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a number of processes from 1 to {PROCESSES_MAX}, or auto")]
+#[error("'{0}' is not a number of processes: accepted are 1 to {PROCESSES_MAX}, and auto")]
 pub struct NotProcesses(String);
 
 impl FromStr for Processes {
@@ -390,11 +393,11 @@ mod tests {
         }
         assert_eq!(
             "65".parse::<Processes>().unwrap_err().to_string(),
-            "'65' is not a number of processes from 1 to 64, or auto"
+            "'65' is not a number of processes: accepted are 1 to 64, and auto"
         );
         assert_eq!(
             "0".parse::<Sockets>().unwrap_err().to_string(),
-            "'0' is not a number of sockets from 1 up, or auto"
+            "'0' is not a number of sockets: accepted are 1 or more, and auto"
         );
     }
 
@@ -405,7 +408,7 @@ mod tests {
         }
         for text in ["", "tun:x", "af-xdp", "af-xdp:"] {
             let told = text.parse::<Link>().unwrap_err().to_string();
-            assert_eq!(told, format!("'{text}' is not a link: tun, or af-xdp:INTERFACE"));
+            assert_eq!(told, format!("'{text}' is not a link: accepted are tun and af-xdp:INTERFACE"));
         }
     }
 

@@ -1,23 +1,23 @@
-//! Whether the content of a reply is the expected one: its length, and its SHA-256 digest.
+//! Checks the content of a reply against the expected length and SHA-256 digest.
 //!
-//! A server under pressure can answer in time and with 200, and cut its content short or send somebody
-//! else's. The content is hashed as it is read and never kept.
+//! A server under pressure can answer in time and with 200, and still cut its content short or send the
+//! content of another client. The content is hashed as it is read and never kept.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ring::digest::{Context, SHA256};
 
-/// What a SHA-256 digest is written with in front of its 64 hexadecimal digits.
+/// The prefix of a SHA-256 digest, before its 64 hexadecimal digits.
 const NAME: &str = "sha256:";
 
-/// The digest of some content.
+/// The SHA-256 digest of some content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest([u8; 32]);
 
-/// Not a digest.
+/// The text is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a digest: sha256: and 64 hexadecimal digits, as sha256sum prints them")]
+#[error("'{0}' is not a digest: accepted is sha256: and 64 hexadecimal digits, as sha256sum prints them")]
 pub struct NotADigest(String);
 
 impl FromStr for Digest {
@@ -47,24 +47,24 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The content of one reply, as far as it has come; only where its digest is asked for.
+/// Hashes the content of one reply as it arrives; does nothing unless a digest is expected.
 #[derive(Clone, Default)]
 pub(crate) struct Hasher(Option<Box<Context>>);
 
 impl Hasher {
-    /// One that works, or one that does nothing.
+    /// A hasher that works, or one that does nothing.
     pub fn new(works: bool) -> Hasher {
         Hasher(works.then(|| Box::new(Context::new(&SHA256))))
     }
 
-    /// Takes the next piece.
+    /// Hashes the next piece of content.
     pub fn update(&mut self, content: &[u8]) {
         if let Some(hash) = &mut self.0 {
             hash.update(content);
         }
     }
 
-    /// The digest of all since the last one; nothing where it does nothing.
+    /// The digest of the content since the last call; `None` from a hasher that does nothing.
     pub fn finish(&mut self) -> Option<Digest> {
         let hash = std::mem::replace(self.0.as_deref_mut()?, Context::new(&SHA256));
         Some(Digest(hash.finish().as_ref().try_into().expect("SHA-256 gives 32 bytes")))
@@ -75,7 +75,7 @@ impl Hasher {
 mod tests {
     use super::*;
 
-    /// Of "abc": FIPS 180-2, appendix B.1.
+    /// The digest of "abc": FIPS 180-2, appendix B.1.
     const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
             ["", "sha256:", &ABC[..70], &ABC[7..], &ABC.replace('a', "g"), &ABC.replace("sha256", "md5")]
         {
             let told = text.parse::<Digest>().unwrap_err().to_string();
-            assert!(told.starts_with(&format!("'{text}' is not a digest: sha256:")), "{told}");
+            assert!(told.starts_with(&format!("'{text}' is not a digest: accepted is sha256:")), "{told}");
         }
     }
 }

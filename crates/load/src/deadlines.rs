@@ -1,21 +1,22 @@
-//! Deadlines that all lie equally far ahead when they are set: exact, and constant time for everything.
+//! A queue of deadlines that all lie equally far ahead when they are set. It is exact, and every operation
+//! takes constant time.
 //!
-//! Every connect has the same time-out, and so has every request; the clock does not run backwards.
-//! Whoever is set last is therefore due last, and a queue is all it takes: no wheel, no heap, no slack.
-//! The queue is a doubly linked list through arrays indexed like the connections' slab, so that a
-//! deadline that was met leaves at once and its memory is the connection's, not the request's.
+//! Every connect has the same timeout, and so has every request; the clock does not run backwards. The
+//! deadline that is set last is therefore due last, so a plain queue suffices: no wheel, no heap, no slack.
+//! The queue is a doubly linked list through arrays that have the indices of the connections' slab. A
+//! deadline that was met leaves at once, and its memory belongs to the connection, not to the request.
 //!
-//! Invariant: the deadlines from first to last never decrease; a key is in a queue at most once.
+//! Invariants: the deadlines from first to last never decrease; a key is in the queue at most once.
 
 use base::{Key, Nanos};
 
-/// No neighbour.
+/// The index of no neighbour.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
     deadline: Nanos,
-    /// The generation of the key that is in the queue; 0, which no living key has, where none is.
+    /// The generation of the queued key; 0, which no living key has, for an unlinked place.
     generation: u32,
     previous: u32,
     next: u32,
@@ -23,7 +24,7 @@ struct Link {
 
 const UNLINKED: Link = Link { deadline: Nanos::ZERO, generation: 0, previous: NONE, next: NONE };
 
-/// The queue.
+/// The queue of deadlines.
 #[derive(Debug)]
 pub struct Deadlines {
     links: Vec<Link>,
@@ -39,12 +40,12 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// How many are set.
+    /// The number of deadlines that are set.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Sets the deadline of a key that has none here; it is not earlier than any that was set before.
+    /// Sets the deadline of a key that has none in this queue. No earlier call may have set a later deadline.
     pub fn push(&mut self, key: Key, deadline: Nanos) {
         let index = key.index as usize;
         if index >= self.links.len() {
@@ -61,7 +62,7 @@ impl Deadlines {
         self.count += 1;
     }
 
-    /// Takes the key's deadline back; does nothing where it has none.
+    /// Removes the key's deadline; does nothing for a key without one.
     pub fn remove(&mut self, key: Key) {
         let Some(link) = self.links.get_mut(key.index as usize) else { return };
         if link.generation != key.generation {
@@ -79,13 +80,13 @@ impl Deadlines {
         self.count -= 1;
     }
 
-    /// The earliest deadline, and whose it is.
+    /// The earliest deadline and its key.
     pub fn first(&self) -> Option<(Nanos, Key)> {
         let link = self.links.get(self.first as usize)?;
         Some((link.deadline, Key { index: self.first, generation: link.generation }))
     }
 
-    /// Takes the first key out if its deadline has come.
+    /// Removes and returns the first key if its deadline has passed.
     pub fn pop_due(&mut self, now: Nanos) -> Option<Key> {
         let (deadline, key) = self.first()?;
         if deadline > now {
@@ -109,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list, with keys of many lives on few places.
+        /// Compares the queue with a plain list, for keys of many lives on few places.
         #[test]
         fn like_a_list(steps in prop::collection::vec(prop_oneof![
             (0u32..20).prop_map(Step::Push), (0u32..20).prop_map(Step::Remove), (0u64..5).prop_map(Step::Advance),
@@ -125,7 +126,7 @@ mod tests {
                         list.push((now + Nanos(10), key));
                     }
                     Step::Push(index) | Step::Remove(index) => {
-                        // A key of a past life finds nothing.
+                        // A key of a past life finds no deadline.
                         deadlines.remove(Key { index, generation: 1 });
                         if let Some(at) = list.iter().position(|(_, key)| key.index == index) {
                             deadlines.remove(list.remove(at).1);

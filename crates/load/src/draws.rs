@@ -1,10 +1,10 @@
-//! The draws of one session: how many requests, which, and how long it thinks between them.
+//! The random draws of one session: its number of requests, the requests themselves, and the think times.
 //!
-//! Each session has a generator of its own, eight bytes large and seeded when the session is
-//! *scheduled*. What a session asks for therefore follows from the run's seed alone, not from the order
-//! in which the server happens to answer.
+//! Each session has its own generator, eight bytes large, which is seeded when the session is *scheduled*.
+//! The requests of a session therefore follow from the run's seed alone, not from the order of the server's
+//! replies.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): one word of state, every seed a good one.
+/// SplitMix64 (Steele, Lea, Flood 2014): one word of state; every seed is a good one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draws(u64);
 
@@ -22,7 +22,7 @@ impl Draws {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform in 0..1, 1 left out.
+    /// A uniform draw from 0 up to 1, without 1.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

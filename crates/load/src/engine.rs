@@ -3,26 +3,29 @@
 //! ```text
 //!   schedule --due--> connecting --established, request sent--> awaiting a reply --reply--> next request,
 //!                         |                                           |                    or the end
-//!                         +-- T is over, refused: closed              +-- time-out, reset
+//!                         +-- T is over, refused: closed              +-- timeout, reset
 //! ```
 //!
-//! The paper has two processes, an establisher and a handler, so that neither waits for the other. Here
-//! they are one loop, or the paper's two processes where they are asked for ([`pair`]). Each turn does a bounded
-//! amount of work: begin at most [`STARTS_PER_TURN`] sessions, handle one batch of connects, handle one batch of
-//! replies. Connections are those of a [`Transport`]: kernel sockets or TCP in user space. A session that is
-//! due takes over the socket of a connect whose time is over: over kernel sockets an abandoned attempt costs two
-//! system calls (an improvement on the paper, which closes the socket and makes another).
+//! The paper has two processes, an establisher and a handler, so that neither waits for the other. Here both
+//! are one loop; [`pair`] has the paper's two processes. Each turn does a bounded amount of work: it begins
+//! at most [`STARTS_PER_TURN`] sessions, then handles one batch of connects and one batch of replies. A
+//! [`Transport`] provides the connections: kernel sockets or TCP in user space.
 //!
-//! The loop catches up with the schedule by the intended times and never waits for the server: what it
-//! cannot begin ends as a limit of the client. It wakes for each session while the server answers, and
-//! for several together, at most [`TOGETHER_MAX`] late, while it is silent.
+//! A session that is due takes over the socket of a connect that timed out. Over kernel sockets an abandoned
+//! attempt then costs two system calls. (This improves on the paper, which closes the socket and opens
+//! another.)
 //!
-//! What failed and is to be retried waits in a queue of its own and is begun like a session ([`retries`]). At the end of
-//! the schedule the replies that are on their way are waited for ([`ending`]).
+//! The loop catches up with the schedule by the intended times and never waits for the server. A session that
+//! it cannot begin ends as a limit of the client. While the server answers, the loop wakes for each session.
+//! While the server is silent, it wakes for several together, at most [`TOGETHER_MAX`] late.
 //!
-//! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, in
-//! `reply_deadlines` exactly while it awaits a reply; every session that was offered ends in the ledger.
-//! All times are since the run's start.
+//! Failed requests that will be retried wait in a queue of their own and begin like sessions ([`retries`]).
+//! After the schedule's end the engine waits for the replies on their way ([`ending`]). `connect`, `exchange`
+//! and `session` hold the connects, the replies and the state of a session.
+//!
+//! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, and in
+//! `reply_deadlines` exactly while it awaits a reply. Every session that was offered ends in the ledger. All
+//! times are since the run's start.
 
 mod connect;
 mod ending;
@@ -54,71 +57,71 @@ use ending::Ending;
 use pair::Role;
 use session::Connection;
 
-/// Sessions begun in one turn: a millisecond's work, so that replies are read in between.
+/// Sessions begun in one turn: about a millisecond's work, so that the engine reads replies in between.
 const STARTS_PER_TURN: usize = 256;
 
-/// A session that is due for so long is not begun any more: after a suspended process or machine, the
-/// missed sessions in one burst would be a load that nobody asked for.
+/// A session that is overdue by more is not begun. After a suspended process or machine, the burst of missed
+/// sessions would be a load that the schedule never asked for.
 pub const TOO_LATE: Nanos = Nanos::SECOND;
 
-/// How late a request's time-out may be noticed, so that it need not wake the loop by itself.
+/// The slack of a request's timeout, so that the timeout need not wake the loop by itself.
 const REPLY_SLACK: Nanos = Nanos::MILLISECOND;
 
-/// The part of the connect time-out for which an overdue connect's socket stays open for a session to
-/// take it over; it adds at most as much, 3 %, to the sockets open at once.
+/// An overdue connect's socket stays open for the connect timeout divided by this, so that a session can take
+/// it over. At most this part, 3 %, is added to the sockets open at once.
 const TAKEOVER_PART: u64 = 32;
 
-/// A server that has said nothing for so long - no connection, no refusal, no reply - is silent.
+/// A server is silent after this time without a connection, a refusal or a reply.
 const SILENCE: Nanos = Nanos::from_millis(20);
 
-/// How late sessions may begin together while the server is silent, half the lateness a valid run may
-/// have at its 99th percentile. Waking for each costs several times what the attempt itself does, and
-/// with nobody answering there is no latency that the precision would serve.
+/// The most that sessions may begin late together while the server is silent. It is half the lateness that a
+/// valid run may have at its 99th percentile. A wake for each session costs several times the attempt itself.
+/// A server that does not answer has no latency to measure precisely.
 const TOGETHER_MAX: Nanos = Nanos::from_millis(5);
 
-/// Sessions that have to be due in that time for it to be worth while.
+/// The sessions due within that time that make waiting worth while.
 const TOGETHER_MIN: f64 = 4.0;
 
-/// How long the loop sleeps at most: a request to stop is noticed then.
+/// The longest sleep of the loop; a request to stop is noticed after it.
 const SLEEP_MAX: Nanos = Nanos::from_millis(50);
 
-/// Replies are read in pieces of this size; one read takes most of them whole.
+/// The size of the read buffer; one read takes most replies whole.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// What an engine does, as far as it is the same in all threads.
+/// The settings that all engine threads share.
 #[derive(Clone)]
 pub(crate) struct Settings<'a> {
-    /// Where it speaks TLS.
+    /// TLS state; `None` for plain HTTP.
     pub tls: Option<&'a Tls>,
     pub workload: &'a Workload,
     pub connect_timeout: Nanos,
     pub request_timeout: Nanos,
     pub expected: &'a Expected,
     pub retry: Retry,
-    /// The most connects pending at once in this thread.
+    /// The most pending connects of this thread.
     pub pending_max: u32,
-    /// Whether that was worked out from the rate, and grows with it.
+    /// True when `pending_max` was derived from the rate and grows with it.
     pub pending_follows_rate: bool,
-    /// The most sessions a second in this thread, where they have a rate.
+    /// The highest rate of sessions per second in this thread; `None` for sessions without a rate.
     pub rate_peak: Option<PerSecond>,
     /// The measured window.
     pub window: Window,
-    /// Sessions scheduled in it are in the ledger, and requests in the latencies: the measured window, or for a
-    /// population the whole run.
+    /// Sessions scheduled in this window count in the ledger, and their requests in the latencies. It is the
+    /// measured window; for a population it is the whole run.
     pub counted: Window,
     pub interval: Nanos,
 }
 
-/// One thread's generator.
+/// The generator of one thread.
 pub(crate) struct Engine<'a, C, T: Transport> {
     clock: C,
     /// The run's start on the clock.
     origin: Nanos,
     settings: Settings<'a>,
     schedule: Schedule,
-    /// Each session's own draws are seeded from here, in the order of the schedule.
+    /// The source of each session's seed, drawn in the order of the schedule.
     session_seeds: Rng,
-    /// Requests that failed and are to be offered again, and what their delays are drawn from.
+    /// Failed requests that will be offered again, and the source of their delays.
     retries: Queue,
     retry_draws: Draws,
     transport: T,
@@ -127,12 +130,12 @@ pub(crate) struct Engine<'a, C, T: Transport> {
     reply_deadlines: Deadlines,
     /// Sessions between a reply and their next request, by the time it is due.
     thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
-    /// When the server last said something.
+    /// The time of the last sign of life from the server.
     heard: Nanos,
-    /// Until when the connects pending at once may be more than the schedule makes, because the engine stood still.
+    /// Until this time, more connects may be pending than the schedule makes, because the engine stood still.
     crowded_until: Nanos,
     role: Role,
-    /// From the schedule's end on.
+    /// The state of the run's end; set from the schedule's end on.
     ending: Option<Ending>,
     books: Books,
     scratch: Box<[u8]>,
@@ -171,11 +174,11 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         }
     }
 
-    /// Runs to the window's end or until it should stop, a handler until its establisher has ended, and on until the
-    /// last replies are there. Tells of every interval.
+    /// Runs to the window's end or until `should_stop`, and on until the last replies have arrived. A handler
+    /// runs until its establisher has ended. Tells of every interval.
     ///
     /// # Errors
-    /// A wait that fails for a reason no peer can cause; the other half of a pair has ended.
+    /// A wait that fails for a reason that no peer can cause; the end of the other half of a pair.
     pub(crate) fn run(
         mut self,
         should_stop: &dyn Fn() -> bool,
@@ -202,8 +205,8 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         }
     }
 
-    /// Whether the schedule ends. A handler has none: it goes on until its establisher has ended, so that every
-    /// account ends in one ledger.
+    /// Returns true when the schedule ends. A handler has no schedule: it goes on until its establisher has
+    /// ended, so that every account ends in one ledger.
     fn is_over(&self, now: Nanos, should_stop: &dyn Fn() -> bool) -> bool {
         match &self.role {
             Role::Handler(inbox) => inbox.is_over(),
@@ -225,16 +228,16 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         }
     }
 
-    /// Handles one batch of connects that have completed or failed; does not wait.
+    /// Handles one batch of connects that have completed or failed; does not block.
     fn handle_connects(&mut self) -> Result<(), LoadError> {
-        // Once, unless connections were given away: those are forgotten by another look, and closed.
+        // One look, unless connections were given away: the next look forgets and closes those.
         while self.transport.look(self.now()).map_err(LoadError::system("waiting for connections"))? {
             self.handle_events()?;
         }
         Ok(())
     }
 
-    /// Waits for replies, connects or the timeout, and handles one batch of events.
+    /// Waits for replies, connects or the timeout, then handles one batch of events.
     fn handle_replies(&mut self, timeout: Nanos) -> Result<(), LoadError> {
         let now = self.now();
         self.transport.wait(now, timeout).map_err(LoadError::system("waiting for replies"))?;
@@ -257,7 +260,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         Ok(())
     }
 
-    /// How long nothing is due.
+    /// The time until something is due.
     fn sleep_time(&mut self) -> Nanos {
         let now = self.now();
         let takeover_time = self.takeover_time();
@@ -273,7 +276,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         due.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
     }
 
-    /// When something is to be begun, or the schedule ends; nothing after that.
+    /// The time of the next beginning or of the schedule's end; `None` after that end.
     fn next_beginning(&mut self, now: Nanos) -> Option<Nanos> {
         if self.ending.is_some() {
             return None;
@@ -288,7 +291,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         due.into_iter().flatten().min()
     }
 
-    /// For how long a due session may wait for others to be begun together with it.
+    /// The time for which a due session may wait so that others begin together with it.
     fn together(&self, now: Nanos) -> Nanos {
         let together = TOGETHER_MAX.min(self.takeover_time());
         let worth_while = self.settings.rate_peak.is_some_and(|rate| rate.times(together) >= TOGETHER_MIN);
@@ -296,7 +299,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         if worth_while && silent { together } else { Nanos::ZERO }
     }
 
-    /// How long an overdue connect's socket waits for a session to take it over.
+    /// The time for which an overdue connect's socket waits for a session to take it over.
     fn takeover_time(&self) -> Nanos {
         self.settings.connect_timeout / TAKEOVER_PART
     }

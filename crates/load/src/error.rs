@@ -1,41 +1,41 @@
-//! What can keep a run from starting or from going on. What the *target* does is never an error: it is
-//! an outcome in the ledger.
+//! The errors that keep a run from starting or from continuing. A failure of the *target* is never an error:
+//! it is an outcome in the ledger.
 
 use std::io;
 
 use base::PerSecond;
 use usertcp::LinkError;
 
-/// Why there is no result.
+/// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A URL that cannot be spoken to.
+    /// A URL that the generator cannot request.
     #[error("URL '{given}': {why}; accepted is http[s]://HOST[:PORT][/PATH]")]
     Url {
-        /// As it was given.
+        /// The URL as given.
         given: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// No URL at all.
     #[error("no URL given; accepted is http[s]://HOST[:PORT][/PATH]")]
     NoUrl,
-    /// A span of time that the run divides by, or would wait for without end.
+    /// A time of zero that the run divides by, or that would end every wait.
     #[error("--{setting} is 0; accepted is a time above 0 such as 500ms or 10s")]
     Zero {
         /// The setting's name on the command line.
         setting: &'static str,
     },
-    /// One run speaks to one server.
+    /// The URLs name several servers; one run measures one server.
     #[error("URLs '{first}' and '{other}' name different servers; one run measures one server")]
     TwoServers {
         /// The first URL's host and port.
         first: String,
-        /// The one that differs.
+        /// The host and port of the first URL that differs.
         other: String,
     },
-    /// A workload with paths of its own, and more than one place for them.
-    #[error("--workload {workload} names its paths below one URL; give one")]
+    /// The workload has paths of its own, and the URLs name more than one root for them.
+    #[error("--workload {workload} has its own paths below one URL, and several URLs are given; give one")]
     TwoRoots {
         /// The workload.
         workload: String,
@@ -45,48 +45,42 @@ pub enum LoadError {
     Resolve {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// Overload is for one's own servers.
-    #[error(
-        "{target} is not a private address, and more than {allowed} there needs the word of its owner: \
-         add --i-own-this-server if you are"
-    )]
+    /// The load is high and the target may belong to others.
+    #[error("{target} is not a private address: more than {allowed} requires --i-own-this-server")]
     NotYours {
         /// The address.
         target: String,
-        /// The most that is offered unasked.
+        /// The highest rate without that flag.
         allowed: PerSecond,
     },
-    /// Two populations that would share a name.
+    /// The same population twice.
     #[error("--population {population} is given twice; give their sum")]
     TwoPopulations {
         /// The population.
         population: String,
     },
-    /// Clients that hold on to a server without asking much are for one's own.
-    #[error(
-        "{target} is not a private address, and populations there need the word of its owner: add \
-         --i-own-this-server if you are"
-    )]
+    /// Populations hold connections of the target, which may belong to others.
+    #[error("{target} is not a private address: --population requires --i-own-this-server")]
     PopulationNotYours {
         /// The address.
         target: String,
     },
-    /// Content is expected of replies that have none.
-    #[error("--{setting} asks for content, and replies to HEAD have none")]
+    /// The run expects content of replies that have none.
+    #[error("--{setting} expects content, but replies to HEAD have none")]
     NoContent {
         /// The setting's name on the command line.
         setting: &'static str,
     },
-    /// Something that a pair of establisher and handler is not made for.
+    /// A setting that a pair of establisher and handler does not support.
     #[error("--client s-client-pair: {why}")]
     Pair {
-        /// What, and what is accepted.
+        /// The setting and the accepted value.
         why: String,
     },
-    /// A source address of the wrong family.
+    /// A source address of the wrong address family.
     #[error("--source-ip {source_ip} cannot reach {target}: one is IPv4, the other IPv6")]
     SourceFamily {
         /// The first source address.
@@ -94,35 +88,35 @@ pub enum LoadError {
         /// The target's address.
         target: String,
     },
-    /// Something that one of the two TCPs cannot do, or that only the other has.
+    /// A setting that the chosen stack does not support.
     #[error("--stack {stack}: {why}")]
     Stack {
-        /// The TCP that was asked for.
+        /// The chosen stack.
         stack: &'static str,
-        /// What is in the way, and what is accepted.
+        /// The reason and the accepted value.
         why: String,
     },
     /// The link of TCP in user space cannot be opened.
     #[error("--stack user: {0}")]
     Link(#[from] LinkError),
-    /// TLS cannot be spoken as it was asked for.
+    /// The TLS settings cannot be used.
     #[error("TLS: {why}")]
     Tls {
-        /// What is wrong, and what is accepted.
+        /// The reason and the accepted value.
         why: String,
     },
-    /// The machine refused something that the generator itself needs.
+    /// The kernel refused an operation that the generator needs.
     #[error("{operation}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation.
         operation: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl LoadError {
-    /// For `map_err` on a system call.
+    /// Wraps the error of a system call, for `map_err`.
     pub(crate) fn system(operation: &'static str) -> impl FnOnce(io::Error) -> LoadError {
         move |source| LoadError::System { operation, source }
     }

@@ -1,4 +1,4 @@
-//! Which replies count as correct and in time.
+//! The replies that count as correct and in time.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,22 +10,23 @@ use record::Outcome;
 
 use crate::content::{Digest, Hasher};
 
-/// What is expected of replies.
+/// The properties that a reply must have.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Expected {
-    /// Their status.
+    /// The accepted statuses.
     pub status: Statuses,
-    /// The length of their content, in bytes; any where there is none.
+    /// The length of the content in bytes; `None` accepts any.
     pub length: Option<u64>,
-    /// The digest of their content; any where there is none.
+    /// The digest of the content; `None` accepts any.
     pub digest: Option<Digest>,
-    /// When they are complete, from the time that the request was meant to be sent. A correct reply after
-    /// it is one, and its latency counts, but it is no goodput. Any time where there is none.
+    /// The time from the intended time to the complete reply; `None` accepts any. A correct reply after the
+    /// deadline counts in the outcomes and the latencies, but not in the goodput.
     pub deadline: Option<Nanos>,
 }
 
 impl Expected {
-    /// How a request with a complete reply has ended; the digest is that of its content, where one is expected.
+    /// The outcome of a request with a complete reply. `digest` is the digest of its content, if one is
+    /// expected.
     pub(crate) fn outcome(&self, reply: &Reply, digest: Option<Digest>) -> Outcome {
         match reply.status {
             status if self.status.contains(status) => {
@@ -38,12 +39,12 @@ impl Expected {
         }
     }
 
-    /// What a connection's replies are hashed with.
+    /// The hasher for the replies of a connection.
     pub(crate) fn hasher(&self) -> Hasher {
         Hasher::new(self.digest.is_some())
     }
 
-    /// The setting that asks for content, if one does.
+    /// The name of a setting that requires content, if there is one.
     pub(crate) fn content_setting(&self) -> Option<&'static str> {
         match (self.length, self.digest) {
             (Some(1..), _) => Some("expect-length"),
@@ -52,7 +53,7 @@ impl Expected {
         }
     }
 
-    /// Whether a latency from the intended time is in time.
+    /// Returns true for a latency from the intended time that is within the deadline.
     pub(crate) fn in_time(&self, latency: Nanos) -> bool {
         self.deadline.is_none_or(|deadline| latency <= deadline)
     }
@@ -74,9 +75,9 @@ impl Default for Statuses {
     }
 }
 
-/// Not a set of statuses.
+/// The text is not a set of statuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a list of final statuses such as 200, 2xx or 200,301,4xx")]
+#[error("'{0}' is not a list of final statuses: accepted are 200, 2xx, 200,301,4xx and the like")]
 pub struct NotStatuses(String);
 
 impl FromStr for Statuses {

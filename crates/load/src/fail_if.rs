@@ -2,13 +2,13 @@
 //!
 //! A name, one of `> >= < <=`, and a value in the unit of the name:
 //!
-//! - `p50 p90 p95 p99 p99.9 max mean`: latency from the intended time (a time), of all requests that were due: one
-//!   without a correct reply took longer than any bound. With `sent-`, `connect-` or `lateness-` before it, of those
-//!   distributions;
-//! - `offered retries sent replies goodput`: requests a second (a rate);
-//! - `errors`: requests that were due and had no correct reply when the run ended, whether they ended otherwise or not at
-//!   all ([`LoadResult::failed`]); or the name of one outcome, such as `connect_timeout` (a count, or with `%` the share
-//!   of the requests that were due).
+//! - `p50 p90 p95 p99 p99.9 max mean`: latency from the intended time (a time), of all requests that were
+//!   due. A request without a correct reply counts as longer than any bound. The prefixes `sent-`, `connect-`
+//!   and `lateness-` select other distributions.
+//! - `offered retries sent replies goodput`: requests per second (a rate).
+//! - `errors`: requests that were due and had no correct reply when the run ended ([`LoadResult::failed`]).
+//!   The value is a count, or with `%` a share of the requests that were due.
+//! - The name of one outcome, such as `connect_timeout`, in the same units.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,7 +26,7 @@ enum Comparison {
 }
 
 const COMPARISONS: [(&str, Comparison); 4] = [
-    // The longer ones first: `>=` begins with `>`.
+    // Longer signs first: `>=` begins with `>`.
     (">=", Comparison::AtLeast),
     ("<=", Comparison::AtMost),
     (">", Comparison::Above),
@@ -45,7 +45,7 @@ enum Quantile {
 }
 
 impl Quantile {
-    /// Values of which one lies beyond the quantile.
+    /// The fewest values that have at least one beyond the quantile.
     fn samples_least(self) -> u64 {
         match self {
             Quantile::P50 => 2,
@@ -101,17 +101,17 @@ const RATES: [(&str, Rate); 5] = [
     ("goodput", Rate::Goodput),
 ];
 
-/// What is compared, with the value it is compared with.
+/// A measured quantity and the value of its bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bound {
     Time(Times, Quantile, Nanos),
     Rate(Rate, PerSecond),
-    /// Of one outcome, or of all but `ok`.
+    /// The count of one outcome; `None` for all failures.
     Count(Option<Outcome>, u64),
     Share(Option<Outcome>, f64),
 }
 
-/// A checked threshold.
+/// A parsed threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     given: String,
@@ -119,7 +119,7 @@ pub struct Threshold {
     comparison: Comparison,
 }
 
-/// Not a threshold.
+/// The text is not a threshold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not a threshold: {why}")]
 pub struct NotAThreshold {
@@ -127,7 +127,7 @@ pub struct NotAThreshold {
     why: String,
 }
 
-/// Judges a result by thresholds. A percentile of too few requests degrades it.
+/// Judges a result by thresholds. A percentile of too few requests degrades the verdict.
 pub fn judge_all(thresholds: &[Threshold], result: &mut LoadResult) {
     result.thresholds = thresholds.iter().map(|threshold| threshold.judge(result)).collect();
     let too_few: Vec<String> = thresholds.iter().filter_map(|threshold| threshold.too_few(result)).collect();
@@ -137,14 +137,14 @@ pub fn judge_all(thresholds: &[Threshold], result: &mut LoadResult) {
     result.reasons.extend(too_few);
 }
 
-/// A measured figure beside a threshold, as a number and as it is shown.
+/// A measured figure, as a number and as text.
 struct Measured {
     value: f64,
     shown: String,
 }
 
 impl Threshold {
-    /// Measures a result against the threshold. A figure that nothing was measured for crosses every threshold.
+    /// Compares a result with the threshold. A figure without any measurement crosses every threshold.
     pub fn judge(&self, result: &LoadResult) -> Judged {
         let measured = self.measure(result);
         Judged {
@@ -154,19 +154,20 @@ impl Threshold {
         }
     }
 
-    /// Whether a result has what the threshold says: for an objective, which is written in the same way.
+    /// Returns true for a result that satisfies the comparison. An objective has the same syntax as a
+    /// threshold.
     pub fn is_met_by(&self, result: &LoadResult) -> bool {
         self.measure(result).is_some_and(|measured| self.compares(measured.value))
     }
 
-    /// What to say of a percentile that no request lies beyond: it is the slowest request.
+    /// A remark on a percentile that no request lies beyond, so that it is the slowest request.
     fn too_few(&self, result: &LoadResult) -> Option<String> {
         let Bound::Time(times, quantile, _) = self.bound else { return None };
         let least = quantile.samples_least();
         let all = latency_of(result, times).all();
         (0 < all && all < least).then(|| {
             format!(
-                "{}: of {all} values this percentile is the largest; {least} are needed, so raise --rate or --duration.",
+                "{}: this percentile is the largest of only {all} values, and {least} are needed; raise --rate or --duration.",
                 self.given
             )
         })
@@ -187,7 +188,7 @@ impl Threshold {
         }
     }
 
-    /// `None` where there is nothing to measure.
+    /// The measured figure; `None` without any measurement.
     fn measure(&self, result: &LoadResult) -> Option<Measured> {
         match self.bound {
             Bound::Time(times, quantile, _) => of_latency(&latency_of(result, times), quantile),
@@ -208,8 +209,9 @@ impl Threshold {
 }
 
 impl Threshold {
-    /// The longest latency of a single reply under this objective. Only an upper bound on a high percentile of the
-    /// latency from the intended time is one: a bound on the median allows half of the replies to be later.
+    /// The longest latency of a single reply under this objective. Only an upper bound on a high percentile
+    /// of the latency from the intended time limits it. A bound on the median allows half of the replies to
+    /// be later.
     pub fn latency_bound(&self) -> Option<Nanos> {
         let is_upper = matches!(self.comparison, Comparison::Below | Comparison::AtMost);
         match self.bound {
@@ -232,7 +234,7 @@ fn latency_of(result: &LoadResult, times: Times) -> Latency {
     }
 }
 
-/// A percentile of all requests. One that falls among the unanswered is longer than any bound.
+/// A percentile of all requests; infinite when it falls among the unanswered ones.
 fn of_latency(latency: &Latency, quantile: Quantile) -> Option<Measured> {
     let value = match quantile {
         Quantile::P50 => latency.p50,
@@ -412,7 +414,7 @@ mod tests {
         check(&hung, "p50>1s", "> 4 s (800 of 800 without an answer)", true);
         check(&hung, "mean>3s", "at least 4000.000ms", true);
         check(&hung, "ok<1", "0", true);
-        // A session's requests behind the one in progress were nobody's to answer yet.
+        // The session's requests after the one in progress were not due yet.
         hung.not_due_at_end = 700;
         check(&hung, "errors>100", "100", false);
     }
@@ -443,7 +445,7 @@ mod tests {
         let mut some = some();
         judge_all(&thresholds, &mut some);
         assert_eq!((some.thresholds.len(), some.verdict), (4, Verdict::Degraded));
-        let told = "p99.9>1h: of 100 values this percentile is the largest; 1000 are needed";
+        let told = "p99.9>1h: this percentile is the largest of only 100 values, and 1000 are needed";
         assert!(some.reasons.len() == 1 && some.reasons[0].starts_with(told), "{:?}", some.reasons);
         let mut limited = LoadResult { verdict: Verdict::GeneratorLimited, ..some };
         judge_all(&thresholds, &mut limited);

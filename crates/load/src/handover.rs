@@ -1,16 +1,16 @@
-//! The socket between the two processes of an S-client pair: each message is a connection whose request
-//! went out, with what the handler has to know of it.
+//! The socket between the two processes of an S-client pair. Each message is a connection whose request was
+//! sent, with the data that the handler needs.
 //!
 //! ```text
 //!   0        8     16        20       24         25
 //!   | intended | sent | request | unsent | measured |   and beside it the descriptor (SCM_RIGHTS)
 //! ```
 //!
-//! A Unix SEQPACKET pair keeps messages apart and in order, and tells each side when the other has ended.
-//! Both processes are the same program on the same machine with the same plan: numbers are in its own byte
-//! order, times are since the run's start, and a request is its number in the workload's table.
+//! A Unix SEQPACKET pair keeps messages separate and in order, and tells each side when the other has ended.
+//! Both processes run the same program on the same machine with the same plan. Numbers are therefore in its
+//! byte order, times are since the run's start, and a request is its number in the workload's table.
 //!
-//! Nothing here waits. A socket that takes no more is reported; who sends keeps what is left.
+//! Nothing here blocks. [`send`] reports a full socket, and the sender keeps the connection.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,41 +28,41 @@ use crate::workload::RequestId;
 
 const BYTES: usize = 25;
 
-/// What goes with a descriptor.
+/// The data beside a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handover {
-    /// When the request was meant to be sent.
+    /// The time at which the request should be sent.
     pub intended: Nanos,
-    /// When it was.
+    /// The time at which it was sent.
     pub sent: Nanos,
     pub request: RequestId,
-    /// How many of its bytes the socket did not take yet.
+    /// The bytes of the request that the socket has not taken yet.
     pub unsent: u32,
-    /// Whether its session was scheduled in the measured window.
+    /// True for a session scheduled in the measured window.
     pub measured: bool,
 }
 
-/// What became of a message.
+/// The result of [`send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// It is on its way.
+    /// The message was sent.
     Yes,
-    /// The socket takes no more now.
+    /// The socket is full.
     Full,
 }
 
-/// What the socket had.
+/// The result of [`receive`].
 #[derive(Debug)]
 pub(crate) enum Taken {
-    /// Nothing now.
+    /// No message at the moment.
     Nothing,
     /// The establisher has ended.
     End,
-    /// A connection; without its descriptor where this process may open no more.
+    /// A connection; without its descriptor when this process has reached its descriptor limit.
     One(Handover, Option<OwnedFd>),
 }
 
-/// Both ends, neither of which blocks.
+/// Both ends of the socket; both are non-blocking.
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM.
@@ -74,7 +74,7 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sends a connection. One system call.
 ///
 /// # Errors
-/// EPIPE or ECONNRESET: the handler has ended.
+/// EPIPE or ECONNRESET when the handler has ended.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     handover: Handover,
@@ -90,7 +90,7 @@ pub(crate) fn send(
         return match sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL) {
             Ok(_) => Ok(Passed::Yes),
             Err(Errno::INTR) => continue,
-            // The last: more descriptors are under way than this user may have there.
+            // ETOOMANYREFS: the user's limit of descriptors in flight is reached.
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Ok(Passed::Full),
             Err(errno) => Err(errno.into()),
         };
@@ -100,7 +100,7 @@ pub(crate) fn send(
 /// Receives a connection. One system call.
 ///
 /// # Errors
-/// A message that is none of ours.
+/// A message of another program.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Taken> {
     let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut room);

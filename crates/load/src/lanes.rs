@@ -1,4 +1,4 @@
-//! The threads of a run: a lane of the measured traffic, or a share of a population.
+//! The threads of a run: each carries out a lane of the measured traffic, or a share of a population.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -23,14 +23,14 @@ use crate::recorder::Interval;
 use crate::schedule::Schedule;
 use crate::transport::{AnyLink, KernelSockets, Transport, UserTcp};
 
-/// When a run begins, on which clock.
+/// The clock of a run and its start on that clock.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     pub clock: RealClock,
     pub origin: Nanos,
 }
 
-/// One engine, in its own thread; where there is a socket, only the establisher of a pair.
+/// Runs one engine in its own thread. With a `handler` socket it is the establisher of a pair.
 pub(crate) fn run_lane(
     plan: &Plan,
     lane: Lane,
@@ -62,14 +62,14 @@ pub(crate) fn run_lane(
     over(plan, lane.index, link, None, start, work)
 }
 
-/// The work of one thread, over the transport that it is given.
+/// The work of one thread, over the transport that it gets.
 trait Work {
-    /// Does it.
+    /// Carries out the work.
     fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError>;
 }
 
-/// Does the work of a thread over kernel sockets, or over its link. `slow_bytes` is the receive buffer of clients that
-/// read slowly.
+/// Carries out a thread's work over kernel sockets, or over its link. `slow_bytes` is the receive buffer of
+/// clients that read slowly.
 fn over(
     plan: &Plan,
     thread: u32,
@@ -84,7 +84,7 @@ fn over(
         return work.carry_out(KernelSockets::new(plan.target, sources)?);
     };
     let epoch = start.origin;
-    // Names of its own for each run: a server may still have connections of one that was killed.
+    // Each run has its own names: a server may still have connections of a run that was killed.
     let seed = plan.config.seed.child(&format!("TCP {thread} {}", epoch.0));
     let config = usertcp::Config { server: plan.target, net, seed, epoch };
     match link {
@@ -93,7 +93,7 @@ fn over(
     }
 }
 
-/// An engine's work.
+/// The work of an engine.
 struct Engines<'a, 'b> {
     start: Start,
     settings: Settings<'a>,
@@ -135,7 +135,7 @@ impl Work for Holding<'_, '_> {
     }
 }
 
-/// The handler of a pair, whose establisher is behind the socket.
+/// Runs the handler of a pair; `establisher` is the socket to the other half.
 pub(crate) fn run_handler(
     plan: &Plan,
     start: Start,
@@ -150,7 +150,7 @@ pub(crate) fn run_handler(
         .run(&|| false, tell)
 }
 
-/// What is the same in all lanes.
+/// The settings that all lanes share.
 pub(crate) fn settings(plan: &Plan) -> Settings<'_> {
     let config = &plan.config;
     Settings {
@@ -169,13 +169,13 @@ pub(crate) fn settings(plan: &Plan) -> Settings<'_> {
     }
 }
 
-/// By default the kernel rounds a sleep of this thread by 50 us, to save wake-ups: here they are wanted.
+/// By default the kernel rounds a sleep of this thread by 50 us to save wake-ups; this run needs them.
 fn sleep_precisely() -> Result<(), LoadError> {
     set_current_timer_slack(NonZeroU64::new(1))
         .map_err(|error| LoadError::System { operation: "asking for precise timers", source: error.into() })
 }
 
-/// A process's share of a population, in its own thread.
+/// Runs a process's share of a population in its own thread.
 pub(crate) fn run_population(
     plan: &Plan,
     number: usize,

@@ -1,16 +1,16 @@
 //! The ledger: every offered request ends in exactly one outcome.
 //!
-//! A session offers all its requests at the moment it is scheduled. The measured window decides by that
-//! moment which requests belong to the ledger; they belong to it whenever they end. A request that ends
-//! takes one off its session's [`Account`]; where a session breaks off, what is left on its account
-//! shares the outcome that ended it; what is left when the run ends was in flight. Of that, a session's requests behind
-//! the one in progress were not due yet, and nobody has failed to answer them.
+//! A session offers all its requests at the moment it is scheduled. A request belongs to the ledger if that
+//! moment lies in the measured window, whenever the request ends. A request that ends takes one off its
+//! session's [`Account`]. If a session breaks off, the rest of its account gets the outcome that ended it. At
+//! the end of the run, the rest of an account was in flight. The session's requests after the one in progress
+//! were not due yet, so no server failed to answer them.
 //!
-//! A request that is retried is offered again and gets an account again ([`crate::retry`]): it is in the
-//! counts of all requests like any other, and once more in those of the retries.
+//! A retried request is offered again and gets a new account ([`crate::retry`]). It counts among all requests
+//! like any other, and also among the retries.
 //!
-//! Invariant: `offered = sum of outcomes + in flight`, once every account has been closed, of all requests and
-//! of the retries. The three are counted apart, so that the check means something.
+//! Invariant: `offered = sum of outcomes + in flight`, once every account has been closed, of all requests
+//! and of the retries. The three are counted separately, so that the check can fail.
 
 use base::Nanos;
 use record::{Outcome, Outcomes, Statuses};
@@ -19,26 +19,26 @@ use serde::{Deserialize, Serialize};
 /// The measured part of a run, as times since the run's start: from the end of the warm-up to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The first moment that counts.
+    /// The first moment inside.
     pub from: Nanos,
-    /// The first that no longer does.
+    /// The first moment after.
     pub until: Nanos,
 }
 
 impl Window {
-    /// Whether a moment counts.
+    /// Returns true for a moment inside the window.
     pub fn contains(self, at: Nanos) -> bool {
         self.from <= at && at < self.until
     }
 
-    /// Its length.
+    /// The length of the window.
     pub fn length(self) -> Nanos {
         self.until.saturating_sub(self.from)
     }
 }
 
-/// What one session still owes the ledger. Neither copied nor forgotten: it ends in
-/// [`Ledger::end_rest`] or [`Ledger::in_flight`].
+/// The requests that one session has not ended yet. An account cannot be copied and must not be dropped: it
+/// ends in [`Ledger::end_rest`] or [`Ledger::in_flight`].
 #[derive(Debug)]
 pub struct Account {
     left: u32,
@@ -47,8 +47,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account of a session of one request that the ledger of another process has offered, and that this one
-    /// has to end. The other forgets its own.
+    /// The account of a session of one request that another process has offered and this one has to end. The
+    /// other process drops its account.
     pub fn taken_on(measured: bool) -> Account {
         Account { left: 1, measured, retry: false }
     }
@@ -58,13 +58,13 @@ impl Account {
         self.left
     }
 
-    /// Whether it was scheduled in the measured window.
+    /// Returns true for a session scheduled in the measured window.
     pub fn measured(&self) -> bool {
         self.measured
     }
 }
 
-/// The three counts.
+/// Offered requests, outcomes, and requests in flight.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     offered: u64,
@@ -75,27 +75,27 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Requests of the sessions scheduled in the window.
+    /// Requests offered by the sessions scheduled in the window.
     pub fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// Requests that had not ended when the run did.
+    /// Requests that had not ended when the run ended.
     pub fn in_flight_at_end(&self) -> u64 {
         self.in_flight_at_end
     }
 
-    /// Of these, the requests that were not due yet.
+    /// The requests among [`Counts::in_flight_at_end`] that were not due yet.
     pub fn not_due_at_end(&self) -> u64 {
         self.not_due_at_end
     }
 
-    /// How the others ended.
+    /// The outcomes of the requests that ended.
     pub fn outcomes(&self) -> Outcomes {
         named(&self.outcomes)
     }
 
-    /// The replies among them by status code.
+    /// The replies among the outcomes, by status code.
     pub fn statuses(&self) -> &Statuses {
         &self.statuses
     }
@@ -111,7 +111,7 @@ impl Counts {
     }
 }
 
-/// The counts of all requests, and once more those of the retries among them.
+/// The counts of all requests, and separately those of the retries among them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ledger {
     all: Counts,
@@ -119,17 +119,17 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the account of a session of so many requests.
+    /// Opens the account of a session with this number of requests.
     pub fn offer(&mut self, requests: u32, measured: bool) -> Account {
         self.open(Account { left: requests, measured, retry: false })
     }
 
-    /// Opens the account of requests that are offered once more.
+    /// Opens the account of requests that are offered again.
     pub fn offer_again(&mut self, requests: u32, measured: bool) -> Account {
         self.open(Account { left: requests, measured, retry: true })
     }
 
-    /// One request of a session has ended with a reply; the account has at least one left.
+    /// Ends one request of a session with a reply; the account has at least one left.
     pub fn end_one(&mut self, account: &mut Account, outcome: Outcome, status: u16) {
         account.left -= 1;
         self.enter(account, |counts| {
@@ -138,13 +138,14 @@ impl Ledger {
         });
     }
 
-    /// The session is over; the requests it had left share its outcome. Returns how many.
+    /// Ends a session; its remaining requests all get this outcome. Returns their number.
     pub fn end_rest(&mut self, account: Account, outcome: Outcome) -> u32 {
         self.enter(&account, |counts| counts.outcomes[outcome as usize] += u64::from(account.left));
         account.left
     }
 
-    /// The run is over while the session is not; `due` of the requests it had left had been due.
+    /// Closes the account of a session that the end of the run interrupted; `due` of its remaining requests
+    /// were due.
     pub fn in_flight(&mut self, account: Account, due: u32) {
         self.enter(&account, |counts| {
             counts.in_flight_at_end += u64::from(account.left);
@@ -152,18 +153,18 @@ impl Ledger {
         });
     }
 
-    /// Adds another thread's ledger.
+    /// Adds the ledger of another thread.
     pub fn merge(&mut self, other: &Ledger) {
         self.all.merge(&other.all);
         self.retries.merge(&other.retries);
     }
 
-    /// All requests.
+    /// The counts of all requests.
     pub fn all(&self) -> &Counts {
         &self.all
     }
 
-    /// The retries among them.
+    /// The counts of the retries among them.
     pub fn retries(&self) -> &Counts {
         &self.retries
     }
@@ -173,7 +174,7 @@ impl Ledger {
         account
     }
 
-    /// Enters something in the counts that an account belongs to.
+    /// Makes an entry in the counts that an account belongs to.
     fn enter(&mut self, account: &Account, entry: impl Fn(&mut Counts)) {
         if account.measured {
             entry(&mut self.all);
@@ -184,7 +185,7 @@ impl Ledger {
     }
 }
 
-/// Counts in the order of [`Outcome::ALL`], under their names.
+/// Names counts that are in the order of [`Outcome::ALL`].
 pub(crate) fn named(counts: &[u64; Outcome::ALL.len()]) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for outcome in Outcome::ALL {
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(window.length(), Nanos(10));
     }
 
-    /// Something that happens to a session, chosen by number among those that live.
+    /// An event of a session; its number chooses among the living sessions.
     #[derive(Clone, Debug)]
     enum Step {
         Schedule { requests: u32, measured: bool, retry: bool },

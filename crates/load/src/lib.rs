@@ -1,4 +1,4 @@
-//! The open-loop load generator: it offers what it was asked to, whatever the server does with it.
+//! The open-loop load generator: offers load by a schedule, independent of the server's replies.
 //!
 //! ```text
 //!   arrivals -> schedule --due--> engine <--> server
@@ -7,14 +7,27 @@
 //!                                                       \------------ end ------------> result
 //! ```
 //!
-//! A [`Config`] is checked by construction and becomes a [`Plan`] by [`prepare`], which resolves the
-//! target and says which limits will bite; [`run`] carries it out. Every request that was offered ends
-//! in exactly one outcome or was in flight at the end; latency is measured from the time the
-//! request was *meant* to be sent, and apart from that from the time it was; and a generator that could
-//! not keep up says so in the verdict.
+//! [`prepare`] checks a [`Config`], resolves the target, names the limits that the run will reach, and
+//! returns a [`Plan`]. [`run`] carries out the plan.
 //!
-//! Owns arrival processes, workloads, the S-client engine (Banga 1997), ledger, histograms and
-//! thresholds. Does not know the command line, terminals or files; speaks HTTP/1.1 by `http1::client`.
+//! Every offered request ends in exactly one outcome or was in flight at the end. Response latency counts
+//! from the time the schedule *intended*; service latency counts from the time the request was sent. The
+//! verdict says when the generator could not keep up.
+//!
+//! Owns arrival processes, workloads, the S-client engine (Banga 1997), ledger, histograms and thresholds.
+//! Leaves out the command line, terminals and files; `http1::client` parses HTTP/1.1.
+//!
+//! The modules, in four groups:
+//!
+//! - The request: `config`, `target`, `workload` and `draws`, `arrivals`, `population`, `retry`, `expected`
+//!   with `content`, `tls`, `fail_if`. `sources` chooses client addresses, `outline` sums up a plan, and
+//!   `preflight` checks the whole.
+//! - One thread's engine: `engine`, `schedule` with `tempo`, `deadlines`, `transport`, `wire`, `receive`,
+//!   `round_trip`.
+//! - The figures: `ledger`, `recorder`, `books`, `buckets`, `series`, `verdict`, `conclusion`, `result`.
+//! - Threads and processes: `run`, `lanes`, `parts`, `pair`, `handover`, `assembly`, `observer`, `stop`.
+//!
+//! `calibrate` searches the clean rate, and `error` defines the errors.
 //!
 //! ```no_run
 //! use load::{Client, Config, Process, Sockets, Snapshot, Stop};

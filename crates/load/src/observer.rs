@@ -1,49 +1,49 @@
-//! Watching a run while it goes on.
+//! Observing a run in progress.
 
 use base::Nanos;
 use hdrhistogram::Histogram;
 use record::{Outcomes, Point};
 
-/// Where a run stands after an interval.
+/// The state of a run after an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
-    /// Since the start, warm-up included.
+    /// Time since the start, warm-up included.
     pub elapsed: Nanos,
-    /// What the whole run is to take.
+    /// The planned length of the whole run.
     pub total: Nanos,
-    /// Whether the interval that has ended began in the warm-up.
+    /// True for an interval that began in the warm-up.
     pub warming_up: bool,
-    /// The interval that has ended, all threads together.
+    /// The interval that just ended, all threads together.
     pub point: &'a Point,
-    /// The point's latencies from the intended time, in nanoseconds, two digits.
+    /// The point's latencies from the intended time, in nanoseconds, to two digits.
     pub latency_intended: &'a Histogram<u32>,
-    /// The point's lateness, in the same way.
+    /// The point's lateness, in the same unit.
     pub lateness: &'a Histogram<u32>,
-    /// How requests ended since the start, warm-up included.
+    /// Outcomes since the start, warm-up included.
     pub outcomes: &'a Outcomes,
     /// Connections established since the start, warm-up included.
     pub established: u64,
-    /// Where the populations stand, in the order they were given.
+    /// The state of each population, in the order of the configuration.
     pub populations: &'a [Standing],
 }
 
-/// Where a population stands.
+/// The state of a population.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    /// The text that asked for it.
+    /// The text of its setting.
     pub name: String,
-    /// Its sockets at the end of its last interval.
+    /// Open sockets at the end of its last interval.
     pub sockets: u64,
-    /// Its complete replies since the start.
+    /// Complete replies since the start.
     pub replies: u64,
-    /// How its requests ended since the start.
+    /// Outcomes of its requests since the start.
     pub outcomes: Outcomes,
 }
 
-/// Told of every interval. Called by the thread that called [`crate::run`], never by an engine: a slow
+/// Receives every interval. The thread that called [`crate::run`] calls it, never an engine, so a slow
 /// terminal slows nothing down.
 pub trait Observer {
-    /// An interval has ended.
+    /// Handles an interval that has ended.
     fn interval(&mut self, snapshot: &Snapshot<'_>);
 }
 

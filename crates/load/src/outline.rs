@@ -1,6 +1,6 @@
-//! What a run would do and need, said before it begins: for `inrush load --dry-run`.
+//! The plan and the needs of a run, before it begins: for `inrush load --dry-run`.
 //!
-//! A pure function of a [`Plan`]: nothing is sent and no socket is opened.
+//! A pure function of a [`Plan`]: it sends nothing and opens no socket.
 
 use base::Nanos;
 use serde::Serialize;
@@ -12,105 +12,105 @@ use crate::population::Population;
 use crate::preflight::{DESCRIPTORS_ASIDE, Plan, sessions_peak};
 use crate::sources::SourceRange;
 
-/// The schema this version writes.
+/// The schema that this version writes.
 const SCHEMA: &str = "inrush.load-plan/1";
 
-/// Of the schedule's times, those that are shown.
+/// The number of scheduled times that the outline shows.
 const FIRST: usize = 5;
 
-/// A run before it begins.
+/// A planned run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outline {
     /// `inrush.load-plan/1`.
     pub schema: &'static str,
     /// The address and port that the load would go to.
     pub target: String,
-    /// What goes before and is not measured, in seconds.
+    /// The warm-up, in seconds.
     pub warmup_s: f64,
     /// The measured time, in seconds.
     pub duration_s: f64,
-    /// The arrival process, as it is asked for; of a closed client nothing.
+    /// The text of the arrival process; `None` for a closed client.
     pub arrivals: Option<String>,
-    /// When the first sessions would begin, in seconds since the run's start; of a closed client nothing.
+    /// The intended times of the first sessions, in seconds since the run's start; empty for a closed client.
     pub first_s: Vec<f64>,
-    /// Rates and totals; nothing for a closed client, which has no rate of its own.
+    /// Rates and totals; `None` for a closed client, which has no rate of its own.
     pub rates: Option<Rates>,
-    /// Of self-similar arrivals.
+    /// The Hurst parameter of self-similar arrivals.
     pub hurst: Option<Hurst>,
     /// The populations beside the measured traffic.
     pub populations: Vec<String>,
-    /// Engine threads, all processes together, the handler's of a pair among them.
+    /// Engine threads of all processes, the handler of a pair included.
     pub threads: u32,
-    /// Processes.
+    /// Generator processes, the handler of a pair included.
     pub processes: u32,
-    /// Descriptors.
+    /// Descriptors that the run needs.
     pub descriptors: Descriptors,
     /// Source addresses and their ports.
     pub sources: SourcePorts,
-    /// What will limit the generator or what the run will not show, one sentence each.
+    /// Limits of the generator and gaps in what the run will show, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// How much an open-loop run offers, retries left out.
+/// The load that an open-loop run offers, without retries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rates {
-    /// Sessions a second, on average over the measured time.
+    /// Mean sessions per second over the measured time.
     pub sessions_per_s_mean: f64,
-    /// And at most, over a second.
+    /// The highest number of sessions in any second.
     pub sessions_per_s_peak: f64,
-    /// Requests a second, on average over the measured time.
+    /// Mean requests per second over the measured time.
     pub requests_per_s_mean: f64,
-    /// And at most, over a second.
+    /// The highest number of requests in any second.
     pub requests_per_s_peak: f64,
     /// Requests expected in the measured time.
     pub requests_measured: f64,
-    /// Requests expected in all, warm-up included.
+    /// Requests expected in the whole run, warm-up included.
     pub requests_in_all: f64,
 }
 
-/// How self-similar the arrivals are.
+/// The self-similarity of the arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Hurst {
-    /// The Hurst parameter of this very schedule, where it is long enough for an estimate.
+    /// The estimate for the schedule of this run; `None` when the schedule is too short.
     pub schedule: Option<f64>,
-    /// That of the process.
+    /// The Hurst parameter of the process.
     pub process: f64,
 }
 
-/// What a run needs of descriptors, all its processes together.
+/// The descriptors that a run needs, all its processes together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Descriptors {
-    /// The most connects pending at once: D of the S-client; of a closed loop, its clients.
+    /// The most connects pending at once: D of the S-client, or the clients of a closed loop.
     pub pending_max: u64,
-    /// The clients of the populations, each with a connection.
+    /// Clients of the populations, each with one connection.
     pub populations: u64,
-    /// Of the program itself, in each process.
+    /// Descriptors of the program itself, in all processes.
     pub aside: u64,
-    /// All of these.
+    /// The sum of these.
     pub needed: u64,
-    /// More on top, where the server accepts everything and answers nothing: what is established and waits for its
-    /// request time-out.
+    /// Further descriptors if the server accepts every connection and answers none: established connections
+    /// that wait for their request timeout.
     pub unanswered_max: u64,
-    /// What they may open; nothing where there is no limit.
+    /// The descriptors that all processes may open; `None` for no limit.
     pub limit: Option<u64>,
 }
 
-/// Where connections come from.
+/// The source addresses of connections.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourcePorts {
-    /// The addresses; nothing where the kernel chooses.
+    /// The addresses; `None` leaves the choice to the kernel.
     pub addresses: Option<String>,
-    /// How many they are.
+    /// The number of addresses.
     pub count: u32,
-    /// Ports that the kernel has for connects from all of them.
+    /// Ports that the kernel has for connects from all addresses together.
     pub ports: u64,
-    /// The most that can be held by closed connections at once, if the client's side closes first; nothing for
-    /// a closed client, which has no rate of its own.
+    /// The most ports that closed connections hold at once, if the client closes first; `None` for a closed
+    /// client, which has no rate of its own.
     pub ports_in_time_wait_max: Option<u64>,
 }
 
 impl Plan {
-    /// What the run would do and need. Takes as long as an estimate of the Hurst parameter, about a second.
+    /// Outlines the run. Estimating the Hurst parameter takes about a second.
     pub fn outline(&self) -> Outline {
         let config = &self.config;
         Outline {
@@ -134,7 +134,7 @@ impl Plan {
         }
     }
 
-    /// The first intended times of all lanes together.
+    /// The first intended times of all lanes.
     fn first_s(&self) -> Vec<f64> {
         let Client::SClient { rate, arrivals, .. } = &self.config.client else { return Vec::new() };
         let (until, count) = (self.config.window().until, self.lanes());
@@ -177,8 +177,8 @@ impl Plan {
         }
     }
 
-    /// Sessions that wait for their first reply at once, each until its request time-out. A closed client's are
-    /// its clients, which are counted already.
+    /// The most sessions that wait for their first reply at once, each until its request timeout. The
+    /// sessions of closed clients are counted already: there is one for each client.
     fn unanswered_max(&self) -> u64 {
         let config = &self.config;
         let span = config.request_timeout.min(config.window().until);
@@ -253,7 +253,7 @@ mod tests {
         });
         let Descriptors { pending_max, populations, needed, unanswered_max, .. } = shown.descriptors;
         assert_eq!((pending_max, populations, needed), (53, 520, 53 + 520 + 64));
-        assert_eq!(unanswered_max, 1_000, "100/s for the 10 s of a request time-out");
+        assert_eq!(unanswered_max, 1_000, "100/s for the 10 s of a request timeout");
         assert_eq!(shown.sources.ports_in_time_wait_max, Some(3_500));
         assert_eq!(shown.populations, ["idle:500", "hot:20"]);
     }

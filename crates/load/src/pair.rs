@@ -1,4 +1,5 @@
-//! A run by the paper's pair of processes (Banga 1997, section 3): this one connects, another reads replies.
+//! A run by the paper's pair of processes (Banga 1997, section 3): this process connects, another one reads
+//! replies.
 //!
 //! ```text
 //!   this process: establisher, populations ==connections==> handler
@@ -6,10 +7,10 @@
 //!         +---------- one ledger, one series, one verdict <----+  its lines (crate::parts)
 //! ```
 //!
-//! The handler is this program once more. It goes on until the establisher has ended, which it learns by the
-//! socket between them, and then for as long as replies are on their way. It accounts for all that it was given: whatever
-//! ends the run, and whenever, the two ledgers add up to one that balances. A handler that ends earlier makes the run
-//! fail.
+//! The handler runs this program too. The socket between the two tells it when the establisher has ended; it
+//! goes on for as long as replies are on their way. It accounts for every connection it was given. However
+//! the run ends, the two ledgers therefore add up to one that balances. A handler that ends earlier makes the
+//! run fail.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -30,18 +31,18 @@ use crate::run::{Gathering, Member, Reports, Told, carry_out};
 use crate::stop::Stop;
 use crate::transport::Links;
 
-/// From now to the run's start: for the handler to be there when the first connection is.
+/// From now to the run's start, so that the handler is ready for the first connection.
 const HEAD_START: Nanos = Nanos::from_millis(200);
 
-/// How long a handler that has closed its output may take to end.
+/// Timeout for the end of a handler that has closed its output.
 const END_PATIENCE: Nanos = Nanos::SECOND;
 
 const HANDLER: &str = "the handler of the pair";
 
-/// The handler's lines, with an error where one is no line or it has complained.
+/// The handler's lines; an error for text that is no line, or for a complaint of the handler.
 type Lines = Receiver<(u32, io::Result<Line>)>;
 
-/// Carries out a planned run; `program` starts this program as the handler.
+/// Carries out a planned run; `program` describes how to start this program as the handler.
 pub(crate) fn run(
     plan: &Plan,
     program: &dyn Fn(Part) -> Program<'static>,
@@ -54,7 +55,7 @@ pub(crate) fn run(
     let part = Part::handler(theirs.as_raw_fd(), origin);
     let started = program(part).inheriting(&[theirs.as_fd()]).start();
     let mut handler = started.map_err(LoadError::system("starting the handler of the pair"))?;
-    // From here on its end of the socket closes with it.
+    // The handler has inherited its end of the socket, so only the handler keeps it open now.
     drop(theirs);
     let mut gathering = Gathering::new(plan, Share::ALL, observer);
     let (given_up, handler_ended) = (gathering.given_up.clone(), Stop::new());
@@ -69,7 +70,7 @@ pub(crate) fn run(
         });
         let should_stop = &should_stop;
         let establisher = scope.spawn(move || {
-            // The receiver outlives the establisher, unless who hears has panicked.
+            // The receiver outlives the establisher unless the gathering thread panicked.
             let mut tell = |told| drop(sender.send((0, Ok(Line::Told(Box::new(told))))));
             carry_out(
                 plan,
@@ -83,7 +84,7 @@ pub(crate) fn run(
         });
         let handled = gather(&lines, &mut gathering);
         let established = establisher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // An establisher without its handler fails too; why is known of the handler.
+        // Without its handler the establisher fails too; the handler's error gives the reason.
         let handled = handled.and_then(|reports| reports.map_or_else(|| Err(how_it_ended(&mut handler)), Ok));
         let mut reports = handled.map_err(LoadError::system(HANDLER))?;
         reports.merge(&established?);
@@ -92,7 +93,7 @@ pub(crate) fn run(
     Ok(gathering.result(*reports?))
 }
 
-/// Hears both halves until both have ended; returns what the handler has reported, if it has.
+/// Gathers the lines of both halves until both have ended; returns the handler's report, if one came.
 fn gather(lines: &Lines, gathering: &mut Gathering<'_>) -> io::Result<Option<Box<Reports>>> {
     let (mut reports, mut failure) = (None, None);
     for (process, line) in lines {
@@ -105,7 +106,7 @@ fn gather(lines: &Lines, gathering: &mut Gathering<'_>) -> io::Result<Option<Box
     failure.map_or(Ok(reports), Err)
 }
 
-/// Why there is no report.
+/// The reason why a handler sent no report.
 fn how_it_ended(handler: &mut Child) -> io::Error {
     io::Error::other(match handler.wait(END_PATIENCE) {
         Ok(Some(exit)) => format!("it ended before the run did ({})", exit.status),
@@ -114,7 +115,7 @@ fn how_it_ended(handler: &mut Child) -> io::Error {
     })
 }
 
-/// Is the handler, whose end of the socket is open under this number.
+/// Runs as the handler; `socket` is the inherited descriptor of its end of the socket.
 pub(crate) fn handle(
     plan: &Plan,
     socket: RawFd,
@@ -153,8 +154,8 @@ mod tests {
 
     const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-    /// 400 sessions a second for a quarter of a second, after a twentieth, to a server that answers with these
-    /// bytes, if with any.
+    /// 400 sessions per second for 250 ms after 50 ms of warm-up. The server answers every request with
+    /// `reply`.
     fn config(reply: &'static [u8]) -> Config {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
@@ -162,7 +163,7 @@ mod tests {
             for mut stream in listener.incoming().flatten() {
                 thread::spawn(move || {
                     while matches!(stream.read(&mut [0; 1024]), Ok(1..)) {
-                        // The client may have ended.
+                        // The client may have closed the connection.
                         let _ = stream.write_all(reply);
                     }
                 });
@@ -179,10 +180,10 @@ mod tests {
         }
     }
 
-    /// Both halves in threads of this process; how long the handler is kept from beginning is up to the caller.
+    /// Runs both halves in threads of this process; `before_handling` delays the handler.
     fn run_both(plan: &Plan, before_handling: impl FnOnce() + Send) -> LoadResult {
         let (ours, theirs) = handover::pair().unwrap();
-        // Room for a few connections, so that some have to wait.
+        // Room for a few connections only, so that some have to wait.
         rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
         let origin = RealClock.now();
         let mut ignore = |_: &Snapshot<'_>| {};
@@ -210,8 +211,8 @@ mod tests {
             receiver.into_iter().for_each(|told| gathering.hear(0, told));
             let mut reports = establisher.join().unwrap();
             let handled = handler.join().unwrap();
-            assert_eq!(handled.lanes.ledger.all().offered(), 0, "who offers is the establisher");
-            assert_eq!(reports.lanes.totals.replies, 0, "who reads is the handler");
+            assert_eq!(handled.lanes.ledger.all().offered(), 0, "only the establisher offers");
+            assert_eq!(reports.lanes.totals.replies, 0, "only the handler reads replies");
             reports.merge(&handled);
             reports
         });
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(result.manifest.config["client"], "s-client-pair");
     }
 
-    /// Waits for what nobody sends.
+    /// Blocks for this time on a channel without a sender's message.
     fn pass_time(time: Nanos) {
         let (_sender, receiver) = channel::<()>();
         assert!(receiver.recv_timeout(time.into()).is_err());
@@ -288,7 +289,7 @@ mod tests {
         refused(|config| config.urls = vec!["https://127.0.0.1/".parse().unwrap()], "http://");
         refused(
             |config| config.client = Client::Closed { clients: std::num::NonZeroU32::MIN },
-            "accepted is an open one",
+            "accepted is an open loop",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A run in several processes: more descriptors than one may open.
+//! A run in several processes, for more descriptors than one process may open.
 //!
 //! ```text
 //!   parent ---- starts ----> part 0/3 ---- a line for each interval, and one for the report ----+
@@ -7,11 +7,13 @@
 //!     +--> one ledger, one series, one verdict <-------------------------------------------------+
 //! ```
 //!
-//! A part is this program once more with the same settings, told which part it is and when the run begins: it
-//! makes the same plan, and runs its share of the lanes and of each population. What it tells is JSON on
-//! its standard output, a line each; counts and histograms are added up, so the result is the one that a
-//! single process would have had. The parent alone prints. A part that ends without its report makes the
-//! run fail: half a generator has offered something else than what was asked for.
+//! A part runs this program with the same settings; it is told its number and the run's start. It makes the
+//! same plan and carries out its share of the lanes and of each population. It writes lines of JSON to its
+//! standard output.
+//!
+//! The parent adds up counts and histograms, so the result equals that of a single process. Only the parent
+//! prints. A part that ends without its report makes the run fail, because the load was then not the load
+//! that was asked for.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -36,11 +38,12 @@ use crate::run::{Gathering, Reports, Told, carry_out};
 use crate::stop::Stop;
 use crate::transport::Links;
 
-/// From now to the run's start: for the parts to be there when the first session is due, and for each of them.
+/// From now to the run's start, so that the parts are ready for the first session; the second value is added
+/// for each part.
 const HEAD_START: Nanos = Nanos::from_millis(200);
 const HEAD_START_EACH: Nanos = Nanos::from_millis(20);
 
-/// How long the parent sleeps at most: a request to stop is noticed then.
+/// The longest sleep of the parent; a request to stop is noticed after it.
 const TICK: Nanos = Nanos::from_millis(50);
 
 /// One of several equal shares.
@@ -51,50 +54,50 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Everything.
+    /// The only share, of everything.
     pub const ALL: Share = Share { index: 0, count: 1 };
 
-    /// How many of so many things it has: the shares differ by one at most.
+    /// The size of this share of `things`; shares differ by one at most.
     pub fn of(self, things: u32) -> u32 {
         things / self.count + u32::from(self.index < things % self.count)
     }
 
-    /// Which of so many things, in order.
+    /// The numbers of this share's things, counted in order.
     pub fn range(self, things: u32) -> Range<u32> {
         let before = (0..self.index).map(|index| Share { index, ..self }.of(things)).sum();
         before..before + self.of(things)
     }
 }
 
-/// What a process is told when it is to be a part of a run.
+/// The message that makes a process a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     role: Role,
-    /// When the run begins, on the clock that all processes of a machine share.
+    /// The run's start on the monotonic clock, which all processes of a machine share.
     origin: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Share(Share),
-    /// Of a pair, with its end of the socket under this number.
+    /// The handler of a pair, with the descriptor of its end of the socket.
     Handler(RawFd),
 }
 
 impl Part {
-    /// The handler of a pair.
+    /// A message for the handler of a pair.
     pub(crate) fn handler(socket: RawFd, origin: Nanos) -> Part {
         Part { role: Role::Handler(socket), origin }
     }
 
-    /// Whether it goes on until its establisher ends, whatever else happens: a signal that is meant to end it has
-    /// to end its process.
+    /// Returns true for a handler, which runs until its establisher ends. A signal that should end it earlier
+    /// has to kill the process.
     pub fn is_handler(self) -> bool {
         matches!(self.role, Role::Handler(_))
     }
 }
 
-/// Not a part.
+/// The text names no part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a part of a run")]
 pub struct NotAPart(String);
@@ -126,25 +129,25 @@ impl fmt::Display for Part {
     }
 }
 
-/// A line from a part.
+/// One line of a part's output.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Line {
     Told(Box<Told>),
     Reports(Box<Reports>),
 }
 
-/// Carries out a part of a run in this process, and writes what there is to tell to `out`. Blocks until
-/// the planned time is over or `stop` is raised; a handler, until its establisher has ended.
+/// Carries out a part of a run in this process and writes its lines to `out`. Blocks until the planned end or
+/// until `stop` is raised; a handler blocks until its establisher has ended.
 ///
 /// # Errors
-/// As [`crate::run`]; nobody reads `out`.
+/// As [`crate::run`]; also a failed write to `out`.
 pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> Result<(), LoadError> {
     let start = start_at(part.origin);
     let mut failure = None;
     let mut write = |line: &Line| {
         let written = serde_json::to_writer(&mut *out, line).map_err(io::Error::from);
         if let Err(error) = written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
-            // Nobody is left to tell.
+            // The parent has ended.
             failure.get_or_insert(error);
             stop.request();
         }
@@ -162,16 +165,16 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
     failure.map_or(Ok(()), |source| Err(LoadError::System { operation: "telling the parent", source }))
 }
 
-/// A run's start in this process's own time; one that is late finds its sessions overdue.
+/// The run's start for this process; a part that is late finds its sessions overdue.
 pub(crate) fn start_at(origin: Nanos) -> Start {
     Start { clock: RealClock::new(), origin }
 }
 
-/// Carries out a planned run in as many processes as it needs, or by a pair; `program` says how to start this program as a
-/// part. Blocks as [`crate::run`] does.
+/// Carries out a planned run in the processes that it needs, or by a pair; `program` describes how to start
+/// this program as a part. Blocks as [`crate::run`] does.
 ///
 /// # Errors
-/// [`LoadError::System`]: a part cannot be started, or ends without its report.
+/// [`LoadError::System`] when a part cannot be started, or ends without its report.
 pub fn run_in_processes(
     plan: &Plan,
     program: &dyn Fn(Part) -> Program<'static>,
@@ -188,7 +191,7 @@ pub fn run_in_processes(
         let part = Part { role: Role::Share(Share { index, count }), origin };
         program(part).start().map_err(LoadError::system("starting a part of the generator"))
     };
-    // By this thread, which stays: a child does not outlive the one that started it.
+    // This thread starts the children because it outlives them: a child ends with the thread that started it.
     let mut children: Vec<Child> = (0..count).map(start).collect::<Result<_, _>>()?;
     let (sender, receiver) = channel();
     let given_up = gathering.given_up.clone();
@@ -230,7 +233,7 @@ pub fn run_in_processes(
     Ok(gathering.result(reports?))
 }
 
-/// Hands on the lines of a part until it ends; what it says on its standard error is why it failed.
+/// Forwards the lines of a part until it ends. Its standard error, if any, becomes the error of the run.
 pub(crate) fn read(
     index: u32,
     stdout: Option<impl Read>,
@@ -246,7 +249,7 @@ pub(crate) fn read(
     }
     let mut said = String::new();
     if stderr.is_some_and(|mut pipe| pipe.read_to_string(&mut said).is_ok()) && !said.is_empty() {
-        // The receiver may have failed for another part's sake.
+        // The receiver may have stopped because another part failed.
         let _ = sender.send((index, Err(io::Error::other(said.trim().to_owned()))));
     }
 }

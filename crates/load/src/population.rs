@@ -1,21 +1,21 @@
 //! Populations: clients of one kind beside the measured traffic, in the same run.
 //!
-//! A server is not alone with the load that is measured: most connections are idle most of the time
-//! (FDM, figures 9 to 11), some clients ask seldom (SMPED, figure 6), some are slow. Each population has a
-//! thread, a ledger and random draws of its own, so that it changes nothing about the measured
-//! traffic's schedule; it asks for what the measured traffic asks for, and it is counted apart.
+//! A server has other clients beside the measured ones. Most connections are idle most of the time (FDM,
+//! figures 9 to 11). Some clients ask seldom (SMPED, figure 6), some are slow. Each population has its own
+//! thread, ledger and random draws, so it does not change the schedule of the measured traffic. It requests
+//! the same URLs as the measured traffic and is counted separately.
 //!
 //! | text | each client |
 //! |---|---|
-//! | `idle:N` | holds a connection and says nothing |
-//! | `idle:N,half-request` | holds a connection on which it has sent the first half of a request |
-//! | `hot:N` | sends a request each 0 to 20 ms, five a connection (SMPED) |
-//! | `cold:N` | sends a request each 5 s, twenty a connection (SMPED) |
-//! | `slow-read:N,RATE` | sends a request a connection, and reads the reply at RATE bytes a second |
-//! | `slow-send:N,RATE` | sends a request a connection at RATE bytes a second, and reads the reply |
+//! | `idle:N` | holds a connection and sends nothing |
+//! | `idle:N,half-request` | holds a connection after sending the first half of a request |
+//! | `hot:N` | sends a request every 0 to 20 ms, five per connection (SMPED) |
+//! | `cold:N` | sends a request every 5 s, twenty per connection (SMPED) |
+//! | `slow-read:N,RATE` | sends one request per connection and reads the reply at RATE bytes per second |
+//! | `slow-send:N,RATE` | sends one request per connection at RATE bytes per second and reads the reply |
 //!
-//! Hot and cold ones are closed-loop clients of the ordinary engine; the others are in [`holders`], because
-//! what they do is to hold a connection. All connect during the warm-up, as far as it goes.
+//! Hot and cold clients are closed-loop clients of the ordinary engine. The others hold connections and are
+//! in [`holders`]. All connect during the warm-up, as far as its length allows.
 
 pub(crate) mod holders;
 
@@ -28,14 +28,14 @@ use base::{Bytes, Nanos};
 use crate::config::Config;
 use crate::workload::{COLD, HOT, Length, Think};
 
-/// How many clients, and what they do.
+/// Clients of one kind and their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Population {
     pub(crate) clients: NonZeroU32,
     pub(crate) manner: Manner,
 }
 
-/// What the clients of a population do.
+/// The behaviour of a population's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Idle { half_request: bool },
@@ -46,12 +46,12 @@ pub(crate) enum Manner {
 }
 
 impl Population {
-    /// How many clients it has; each has a connection at a time.
+    /// The number of clients; each has one connection at a time.
     pub fn clients(&self) -> u32 {
         self.clients.get()
     }
 
-    /// The sessions of clients that the ordinary engine runs: their length and think time.
+    /// Session length and think time of clients that the ordinary engine runs; `None` for holders.
     pub(crate) fn sessions(&self) -> Option<(Length, Think)> {
         match self.manner {
             Manner::Hot => Some(HOT),
@@ -60,21 +60,21 @@ impl Population {
         }
     }
 
-    /// What to say where its connections were not there when the measured time began, whoever is to blame. Hot
-    /// and cold clients have none between two sessions.
+    /// A warning for connections that were missing when the measured time began, for whatever reason. Hot and
+    /// cold clients have no connection between two sessions.
     pub(crate) fn missing(&self, open_at_start: u64) -> Option<String> {
         let clients = u64::from(self.clients());
         let is_missing = self.sessions().is_none() && open_at_start < clients - clients / 10;
         is_missing.then(|| {
             format!(
-                "Of population {self} only {open_at_start} of {clients} connections were open when the measured \
-                 time began; give them a longer --warmup, or the server room for them."
+                "Only {open_at_start} of the {clients} connections of population {self} were open when the measured \
+                 time began; raise --warmup, or the server's connection limit."
             )
         })
     }
 
-    /// Over which time from the run's start its clients come: at most the warm-up; cold ones over their think
-    /// time, or they would all ask at once for ever.
+    /// The time from the run's start over which the clients connect: at most the warm-up. Cold clients are
+    /// spread over their think time, because otherwise all of them would ask at the same moments for ever.
     pub(crate) fn spread(&self, config: &Config) -> Nanos {
         match self.sessions() {
             Some((_, think)) => think.longest().min(config.warmup),
@@ -83,11 +83,11 @@ impl Population {
     }
 }
 
-/// Not a population.
+/// The text is not a population.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a population such as idle:6000, idle:500,half-request, hot:50, cold:300, slow-read:50,1KiB/s or \
-     slow-send:20,10B/s"
+    "'{0}' is not a population: accepted are idle:6000, idle:500,half-request, hot:50, cold:300, slow-read:50,1KiB/s, \
+     slow-send:20,10B/s and the like"
 )]
 pub struct NotAPopulation(String);
 
@@ -117,7 +117,7 @@ fn parse(text: &str) -> Option<Population> {
     Some(Population { clients: clients.trim().parse().ok()?, manner })
 }
 
-/// Bytes a second, `/s` written or not.
+/// Bytes per second, with or without `/s`.
 fn byte_rate(text: &str) -> Option<NonZeroU64> {
     let Bytes(bytes) = text.strip_suffix("/s").unwrap_or(text).parse().ok()?;
     NonZeroU64::new(bytes)
@@ -176,7 +176,10 @@ mod tests {
             "busy:5",
         ] {
             let told = text.parse::<Population>().unwrap_err().to_string();
-            assert!(told.starts_with(&format!("'{text}' is not a population such as idle:6000")), "{told}");
+            assert!(
+                told.starts_with(&format!("'{text}' is not a population: accepted are idle:6000")),
+                "{told}"
+            );
         }
     }
 }

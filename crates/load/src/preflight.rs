@@ -1,7 +1,7 @@
-//! What a run needs, worked out before it begins: the target's address, how many connects may be
-//! pending, where connections come from - and which limits will bite.
+//! Works out a run before it begins: the target's address, the most pending connects, the source addresses,
+//! and the limits that the run will reach.
 //!
-//! What is refused, and why, is in `refusals`.
+//! `refusals` checks for configurations that cannot or must not be run.
 
 mod refusals;
 
@@ -27,37 +27,38 @@ use crate::workload::{Length, Think, Workload};
 pub use refusals::RATE_UNASKED;
 use refusals::{check_conduct, check_pair, check_populations, check_stack, check_times, single_target};
 
-/// Added to rate x time-out: a stall of the generator makes late sessions pending together with the
-/// punctual ones behind them, rate x stall of them. 5 % of 500 ms is a stall of 25 ms.
+/// Added to rate x timeout. After a stall of the generator, late sessions are pending together with punctual
+/// ones: rate x stall of them. 5 % of 500 ms is a stall of 25 ms.
 const PENDING_MARGIN: f64 = 1.05;
 
-/// Below this a bound on pending connects saves nothing.
+/// A lower bound on pending connects would save nothing.
 const PENDING_MIN: f64 = 16.0;
 
-/// Descriptors that are not connections: standard streams, interest sets, what the caller has open.
+/// Descriptors that are not connections: standard streams, interest sets, descriptors of the caller.
 pub(crate) const DESCRIPTORS_ASIDE: u64 = 64;
 
-/// Connections a second that a closed client is taken for when source addresses are counted: more than
-/// one core makes.
+/// The connections per second assumed for a closed client when source addresses are counted: more than one
+/// core makes.
 const CLOSED_RATE_MOST: f64 = 50_000.0;
 
-/// A run that can begin.
+/// A checked run.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) config: Config,
     pub(crate) workload: Workload,
-    /// What the clients of each population ask for: the same with sessions of their own.
+    /// The workload of each population: the measured workload with the population's session length and think
+    /// time.
     pub(crate) population_workloads: Vec<Workload>,
     pub(crate) target: SocketAddr,
-    /// Where the URL is https.
+    /// TLS state for an https URL.
     pub(crate) tls: Option<Tls>,
     pub(crate) sources: Option<SourceRange>,
     pub(crate) pending_max_per_lane: u32,
     processes: u32,
     lanes: u32,
-    /// What a process may open; nothing where there is no limit.
+    /// The descriptors that one process may open; `None` for no limit.
     pub(crate) descriptor_limit: Option<u64>,
-    /// How many connections may stand in TIME-WAIT at once.
+    /// The most connections in TIME-WAIT at once.
     pub(crate) time_wait_max: f64,
     /// The ports that the kernel gives to connects from one address.
     pub(crate) ports: RangeInclusive<u16>,
@@ -66,7 +67,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The address that the load goes to.
+    /// The target's address.
     pub fn target(&self) -> SocketAddr {
         self.target
     }
@@ -76,39 +77,40 @@ impl Plan {
         u64::from(self.pending_max_per_lane) * u64::from(self.lanes)
     }
 
-    /// Changes the rate while the run goes on. A closed loop has no rate, and processes of their own are not told.
+    /// A handle that changes the rate during the run. `None` for a closed loop, which has no rate, and for a
+    /// run in several processes, which the handle does not reach.
     pub fn tempo(&self) -> Option<Tempo> {
         let has_rate = matches!(self.config.client, Client::SClient { .. });
         (has_rate && self.processes == 1 && !self.is_pair()).then(|| self.tempo.clone())
     }
 
-    /// How many processes share its threads; 1 for a pair, whose establisher has its one thread.
+    /// The number of processes that share the threads; 1 for a pair, whose establisher has one thread.
     pub fn processes(&self) -> u32 {
         self.processes
     }
 
-    /// Engine threads, all processes together: as many as were asked for, and at least one a process.
+    /// Engine threads of all processes: the configured number, and at least one per process.
     pub(crate) fn lanes(&self) -> u32 {
         self.lanes
     }
 
-    /// Whether an establisher and a handler carry it out.
+    /// Returns true for a run by an establisher and a handler.
     pub fn is_pair(&self) -> bool {
         self.config.processes == Processes::Pair
     }
 
-    /// Threads that tell of the measured traffic: the lanes, and the handler of a pair.
+    /// Threads that report measured traffic: the lanes, and the handler of a pair.
     pub(crate) fn tellers(&self) -> u32 {
         self.lanes + u32::from(self.is_pair())
     }
 
-    /// The sockets of one of its threads. Threads begin at different addresses, so that they do not search the same
-    /// ports.
+    /// The source addresses of one thread. Threads begin at different addresses, so that they do not search
+    /// the same ports.
     pub(crate) fn sources_of(&self, thread: u32) -> Sources {
         Sources::new(self.sources, thread * 7, self.config.close)
     }
 
-    /// The addresses of connections of TCP in user space.
+    /// The source net of TCP in user space.
     pub(crate) fn source_net(&self) -> SourceNet {
         let default = if self.target.is_ipv4() { SOURCE_NET } else { SOURCE_NET_V6 };
         match self.config.stack {
@@ -117,15 +119,15 @@ impl Plan {
         }
     }
 
-    /// The number in the whole run of each thread that carries out a process's share: its lanes, then its part of
-    /// each population.
+    /// The numbers, in the whole run, of the threads of one process's share: its lanes, then its part of each
+    /// population.
     pub(crate) fn threads_of(&self, share: Share) -> Vec<u32> {
         let populations = 0..self.config.populations.len();
         let beside = populations.map(|number| self.population_thread(number, share));
         share.range(self.lanes).chain(beside).collect()
     }
 
-    /// The number in the whole run of the thread for a process's part of a population.
+    /// The number, in the whole run, of the thread for a process's part of a population.
     pub(crate) fn population_thread(&self, number: usize, share: Share) -> u32 {
         self.lanes + number as u32 * share.count + share.index
     }
@@ -145,12 +147,12 @@ impl Plan {
         self.config.populations.iter().map(|population| u64::from(population.clients())).sum()
     }
 
-    /// The source addresses; nothing where the kernel chooses.
+    /// The source addresses; `None` leaves the choice to the kernel.
     pub fn sources(&self) -> Option<SourceRange> {
         self.sources
     }
 
-    /// Requests a second that are to be offered while it is measured: sessions times their mean length; nothing for a
+    /// Requests per second offered in the measured window: sessions times their mean length. `None` for a
     /// closed client, which has no rate of its own.
     pub fn requests_per_s(&self) -> Option<f64> {
         match &self.config.client {
@@ -162,21 +164,21 @@ impl Plan {
         }
     }
 
-    /// What to say of a run that asks for more than the machine's clean rate.
+    /// A warning for a run that asks for more than the machine's clean rate.
     pub(crate) fn above_clean_rate(&self) -> Option<String> {
         let clean = self.config.clean_rate?;
         let peak = sessions_peak(&self.config, Nanos::SECOND)?;
         (peak.0 > clean.0).then(|| {
             format!(
-                "{:.0} sessions a second are asked for, and the clean rate of this machine is {:.0} (inrush load \
-                 --calibrate): beyond it the generator bends the result.",
+                "The run asks for {:.0} sessions a second, but the clean rate of this machine is {:.0} (inrush load \
+                 --calibrate): above it the generator distorts the result.",
                 peak.0, clean.0
             )
         })
     }
 
-    /// Of self-similar arrivals, the Hurst parameter of this schedule, where it is long enough for an
-    /// estimate, and that of the process.
+    /// The Hurst parameter of self-similar arrivals: the estimate for this schedule, `None` when it is too
+    /// short, and the value of the process.
     pub fn hurst(&self) -> Option<(Option<f64>, f64)> {
         let Client::SClient { rate, arrivals, .. } = &self.config.client else { return None };
         arrivals.hurst(*rate, self.config.window().until, self.config.seed)
@@ -187,7 +189,7 @@ impl Plan {
         arrivals.remark(self.config.window())
     }
 
-    /// What will limit the generator or what the run will not show, one sentence each.
+    /// Limits of the generator and gaps in what the run will show, one sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -197,8 +199,9 @@ impl Plan {
 /// descriptor limit to the hard one.
 ///
 /// # Errors
-/// A time that must not be zero, no URL, URLs of two servers, a name without address, a source of the wrong family, or a public
-/// target without its owner's word.
+/// [`LoadError`]: a time that must not be zero; no URL, or URLs of two servers; a name without an address; a
+/// source of the wrong family; a public target without `own_this_server`; settings that exclude each other;
+/// unusable TLS settings.
 pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     check_times(&config)?;
     let target = single_target(&config)?;
@@ -256,14 +259,15 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     Ok(plan)
 }
 
-/// The measured traffic's requests in a population's sessions. Holders have a request a session.
+/// The measured workload with the session length and think time of a population. Holders send one request per
+/// session.
 fn of_population(config: &Config, population: &Population) -> Workload {
     let (length, think) = population.sessions().unwrap_or((Length::ONE, Think::NONE));
     let sessions = Config { requests_per_connection: Some(length), think: Some(think), ..config.clone() };
     Workload::new(&sessions)
 }
 
-/// The most sessions a second over any span of that length; nothing for a closed client.
+/// The most sessions per second over any span of length `span`; `None` for a closed client.
 pub(crate) fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
     match &config.client {
         Client::SClient { rate, arrivals, .. } => Some(arrivals.peak(*rate, config.window().until, span)),
@@ -271,9 +275,9 @@ pub(crate) fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
     }
 }
 
-/// D of Banga 1997, all threads together: what is pending when every connect runs into its time-out, at the
-/// peak rate. A session whose server ends a persistent connection early connects once more for each request;
-/// one that fails is retried.
+/// D of Banga 1997, all threads together: the connects pending at the peak rate when every connect times out.
+/// A session whose server closes persistent connections early connects again for each request. A failed
+/// session is retried.
 fn pending_max(config: &Config, session_length: f64) -> u64 {
     match &config.client {
         Client::SClient { sockets: Sockets::AtMost(most), .. } => u64::from(most.get()),
@@ -289,7 +293,7 @@ fn pending_max(config: &Config, session_length: f64) -> u64 {
     }
 }
 
-/// How many processes there are to be for so many descriptors, when each may open as many as the limit says.
+/// The number of processes for `descriptors` descriptors, if each process may open `limit`.
 fn processes(asked: Processes, descriptors: u64, limit: Option<u64>) -> u32 {
     match (asked, limit) {
         (Processes::Count(count), _) => count.get(),
@@ -301,7 +305,7 @@ fn processes(asked: Processes, descriptors: u64, limit: Option<u64>) -> u32 {
     }
 }
 
-/// How many connections may stand in TIME-WAIT at once, if the client's side closes first.
+/// The most connections in TIME-WAIT at once, if the client closes first.
 fn connections_in_time_wait(config: &Config) -> f64 {
     if config.close == Close::Reset {
         return 0.0;
@@ -331,7 +335,7 @@ fn port_range() -> RangeInclusive<u16> {
 fn processes_remark(plan: &Plan, descriptors: u64, limit: Option<u64>) -> Option<String> {
     let each = limit.filter(|_| plan.config.processes == Processes::Auto && plan.processes > 1)?;
     Some(format!(
-        "{descriptors} descriptors may be needed and a process may open {each}: the run is {} processes.",
+        "The run may need {descriptors} descriptors and a process may open {each}: it uses {} processes.",
         plan.processes
     ))
 }
@@ -347,9 +351,9 @@ fn descriptor_warning(pending_max: u64, clients: u64, limit: Option<u64>, proces
     };
     (pending_max + clients + aside > limit).then(|| {
         format!(
-            "{pending_max} connects may be pending at once{populations}, but {who} may open {limit} descriptors: beyond \
-             them sessions end as no_descriptor; raise the hard limit (ulimit -Hn), allow more --processes or shorten \
-             --connect-timeout."
+            "{pending_max} connects may be pending at once{populations}, but {who} may open {limit} descriptors. \
+             Sessions beyond that end as no_descriptor; raise the hard limit (ulimit -Hn), allow more --processes or \
+             shorten --connect-timeout."
         )
     })
 }
@@ -363,7 +367,8 @@ fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> O
     (connections > available).then(|| {
         format!(
             "Up to {connections:.0} closed connections may keep their ports for 60 s, but {addresses} source address(es) \
-             have {available:.0}: without a free port sessions end as no_port; give more with --source-ip, or --close rst."
+             have {available:.0} ports. Sessions without a free port end as no_port; add addresses with --source-ip, or \
+             use --close rst."
         )
     })
 }
@@ -406,7 +411,7 @@ mod tests {
         config.clean_rate = Some(PerSecond(1_500.0));
         let plan = prepare(config).unwrap();
         let told = plan.above_clean_rate().unwrap();
-        assert!(told.starts_with("2000 sessions a second are asked for, and the clean rate"), "{told}");
+        assert!(told.starts_with("The run asks for 2000 sessions a second, but the clean rate"), "{told}");
         assert!(plan.warnings().contains(&told));
     }
 

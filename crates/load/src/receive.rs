@@ -9,18 +9,18 @@ use crate::wire::Wire;
 
 /// The result of one read.
 pub(crate) enum Received {
-    /// There is nothing.
+    /// No bytes at the moment.
     Nothing,
     /// A part of a reply, of this many bytes.
     Part(usize),
     /// A whole reply.
     Reply(Reply),
-    /// The connection is of no more use.
+    /// The connection cannot be used any more.
     Over(Outcome),
 }
 
-/// Reads once and never waits. The content goes through `hasher`. A reply that is followed by more than was asked for does not persist: nothing behind it
-/// can be trusted.
+/// Reads once without blocking; `hasher` gets the content. If more bytes follow a reply than were requested,
+/// the connection does not persist: the bytes after the reply cannot be trusted.
 pub(crate) fn receive<T: Transport>(
     transport: &mut T,
     wire: &mut Wire<T::Socket>,

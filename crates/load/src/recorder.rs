@@ -1,13 +1,14 @@
-//! The notes of one engine thread: totals of the measured window, and the interval in progress.
+//! The figures of one engine thread: totals of the measured window, and the interval in progress.
 //!
-//! Memory is constant however long the run: histograms with fixed bounds and counters. Rates count what
-//! *happened* in the measured window. Latencies are those of the requests *due* in it: a correct reply has one, and a
-//! request without is counted beside them, so that neither silence nor a fast refusal passes for a fast server.
+//! Memory is constant for any length of run: counters and histograms with fixed bounds. Rates count the
+//! events *in* the measured window. Latencies belong to the requests *due* in the window: a correct reply has
+//! a latency, and a request without one is counted beside them. Neither silence nor a fast refusal then looks
+//! like a fast server.
 //!
-//! Replies that arrive after the schedule's end are in the latencies and outcomes of the last interval and in no rate.
+//! Replies after the schedule's end count in the latencies and outcomes of the last interval, and in no rate.
 //!
-//! The totals keep three digits, from 1 ns to [`LONGEST`]; the intervals keep two, from 1 us, because
-//! hundreds of them are kept at once ([`crate::series`]).
+//! The totals keep three digits, from 1 ns to [`LONGEST`]. The intervals keep two digits from 1 us, because
+//! hundreds of them are in memory at once ([`crate::series`]).
 
 use base::Nanos;
 use hdrhistogram::Histogram;
@@ -18,7 +19,7 @@ use crate::tls::Handshake;
 
 use crate::ledger::Window;
 
-/// The longest time a histogram tells from longer ones: far above any time-out that makes sense.
+/// The largest time that a histogram can hold: far above any sensible timeout.
 pub const LONGEST: Nanos = Nanos::from_secs(600);
 
 /// A histogram of the totals.
@@ -26,7 +27,7 @@ pub(crate) fn exact() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST.0, 3).expect("the bounds are in order")
 }
 
-/// A histogram of an interval: some 12 KiB.
+/// A histogram of an interval: about 12 KiB.
 pub(crate) fn compact() -> Histogram<u32> {
     Histogram::new_with_bounds(1_000, LONGEST.0, 2).expect("the bounds are in order")
 }
@@ -37,7 +38,7 @@ pub struct Totals {
     /// From the intended time to the complete reply.
     #[serde(with = "crate::buckets::exact")]
     pub latency_intended: Histogram<u64>,
-    /// From the time it was sent.
+    /// From the time the request was sent to the complete reply.
     #[serde(with = "crate::buckets::exact")]
     pub latency_sent: Histogram<u64>,
     /// From connect() to established.
@@ -46,17 +47,17 @@ pub struct Totals {
     /// From a session's scheduled time to its connect().
     #[serde(with = "crate::buckets::exact")]
     pub lateness: Histogram<u64>,
-    /// Requests due in the window that have no latency: they failed, or had no reply when the run ended.
+    /// Requests due in the window without a latency: they failed, or had no reply when the run ended.
     pub unanswered: u64,
     /// Requests sent in the window.
     pub sent: u64,
     /// Complete replies in the window.
     pub replies: u64,
-    /// Correct replies in the window that came in time.
+    /// Correct replies in the window that met their deadline.
     pub good: u64,
-    /// TLS handshakes with the server's certificate, of the sessions scheduled in the window.
+    /// Full TLS handshakes, with the server's certificate, of the sessions scheduled in the window.
     pub handshakes_full: u64,
-    /// Those that resumed a session.
+    /// TLS handshakes of these sessions that resumed an earlier session.
     pub handshakes_resumed: u64,
     /// Bytes of content of the correct replies in the window, late ones included.
     pub content_bytes: u64,
@@ -81,7 +82,7 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// Adds another thread's.
+    /// Adds the totals of another thread.
     pub fn merge(&mut self, other: &Totals) {
         let pairs = [
             (&mut self.latency_intended, &other.latency_intended),
@@ -102,43 +103,44 @@ impl Totals {
     }
 }
 
-/// What happened in one interval, warm-up or not.
+/// The events of one interval, in the warm-up or after it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Interval {
-    /// When it began, since the run's start.
+    /// The start, since the run's start.
     pub from: Nanos,
-    /// When it ended.
+    /// The end, since the run's start.
     pub until: Nanos,
     /// Requests offered.
     pub offered: u64,
-    /// Of these, retries.
+    /// Retries among the requests offered.
     pub retries: u64,
     /// Requests sent.
     pub sent: u64,
     /// Complete replies of any status.
     pub replies: u64,
-    /// Of these, the correct ones that came in time.
+    /// Replies that were correct and met their deadline.
     pub good: u64,
-    /// How requests ended, in the order of [`Outcome::ALL`].
+    /// The number of requests with each outcome, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
-    /// The replies among them by status code.
+    /// The replies among the outcomes, by status code.
     pub statuses: Statuses,
-    /// Requests that ended without a latency and are not retried; at the run's end also those that have not ended.
+    /// Requests that ended without a latency and will not be retried; at the run's end also requests that
+    /// have not ended.
     pub unanswered: u64,
-    /// From the intended time, of correct replies.
+    /// Latencies of correct replies from the intended time.
     #[serde(with = "crate::buckets::compact")]
     pub latency_intended: Histogram<u32>,
-    /// How late sessions began.
+    /// Lateness of the sessions that began.
     #[serde(with = "crate::buckets::compact")]
     pub lateness: Histogram<u32>,
-    /// Sockets open at its end.
+    /// Open sockets at the interval's end.
     pub sockets: u64,
     /// Connections established.
     pub established: u64,
 }
 
 impl Interval {
-    /// An empty interval that begins at a time.
+    /// An empty interval that begins at `from`.
     pub fn new(from: Nanos) -> Interval {
         Interval {
             from,
@@ -158,7 +160,7 @@ impl Interval {
         }
     }
 
-    /// Adds the events of another interval; leaves the times and the sockets alone.
+    /// Adds the events of another interval; keeps the times and the sockets.
     fn add_events(&mut self, other: &Interval) {
         self.offered += other.offered;
         self.retries += other.retries;
@@ -199,11 +201,11 @@ pub struct Correct {
     pub latency_sent: Nanos,
     /// Bytes of content.
     pub content_bytes: u64,
-    /// Whether it met its deadline, if there is one.
+    /// True for a reply within its deadline, or without a deadline.
     pub in_time: bool,
 }
 
-/// The notes of one thread. Times are since the run's start.
+/// The figures of one thread. Times are since the run's start.
 pub struct Recorder {
     window: Window,
     interval_length: Nanos,
@@ -218,18 +220,18 @@ impl Recorder {
         Recorder { window, interval_length, interval, totals: Totals::default() }
     }
 
-    /// A session offered so many requests.
+    /// Counts requests that a session offered.
     pub fn offered(&mut self, requests: u32) {
         self.interval.offered += u64::from(requests);
     }
 
-    /// So many requests are offered once more.
+    /// Counts requests that are offered again.
     pub fn offered_again(&mut self, requests: u32) {
         self.offered(requests);
         self.interval.retries += u64::from(requests);
     }
 
-    /// A session that is due was begun so late.
+    /// Records the lateness of a session that began.
     pub fn late(&mut self, lateness: Nanos, measured: bool) {
         self.interval.lateness.saturating_record(lateness.0);
         if measured {
@@ -237,7 +239,7 @@ impl Recorder {
         }
     }
 
-    /// A connection was established.
+    /// Counts an established connection and records the time of its connect.
     pub fn established(&mut self, connect: Nanos, measured: bool) {
         self.interval.established += 1;
         if measured {
@@ -245,13 +247,13 @@ impl Recorder {
         }
     }
 
-    /// A request was sent.
+    /// Counts a sent request.
     pub fn sent(&mut self, now: Nanos) {
         self.interval.sent += u64::from(now < self.window.until);
         self.totals.sent += u64::from(self.window.contains(now));
     }
 
-    /// A TLS handshake came to its end.
+    /// Counts a completed TLS handshake.
     pub fn handshake(&mut self, handshake: Handshake, measured: bool) {
         let count = match handshake {
             Handshake::Full => &mut self.totals.handshakes_full,
@@ -260,14 +262,14 @@ impl Recorder {
         *count += u64::from(measured);
     }
 
-    /// A reply was complete.
+    /// Counts a complete reply.
     pub fn reply(&mut self, now: Nanos, status: u16) {
         self.interval.statuses.add(status, 1);
         self.interval.replies += u64::from(now < self.window.until);
         self.totals.replies += u64::from(self.window.contains(now));
     }
 
-    /// The reply was correct; `measured` if its request was due in the window, whenever the session began.
+    /// Records a correct reply; `measured` if its request was due in the window, whenever its session began.
     pub fn correct(&mut self, now: Nanos, reply: Correct, measured: bool) {
         self.interval.latency_intended.saturating_record(reply.latency_intended.0);
         self.interval.good += u64::from(reply.in_time && now < self.window.until);
@@ -281,7 +283,7 @@ impl Recorder {
         }
     }
 
-    /// Requests will have no latency; `measured` if they were due in the window.
+    /// Counts requests that will have no latency; `measured` if they were due in the window.
     pub fn unanswered(&mut self, requests: u32, measured: bool) {
         self.interval.unanswered += u64::from(requests);
         self.totals.unanswered += if measured { u64::from(requests) } else { 0 };
@@ -292,23 +294,23 @@ impl Recorder {
         Nanos(self.totals.latency_intended.max())
     }
 
-    /// The schedule has ended, perhaps earlier than planned: no rate counts what happens from now on.
+    /// Ends the schedule, perhaps earlier than planned: rates ignore everything after `at`.
     pub fn end_schedule(&mut self, at: Nanos) {
         self.window.until = at;
     }
 
-    /// So many requests ended so.
+    /// Counts requests that ended with this outcome.
     pub fn ended(&mut self, outcome: Outcome, requests: u32) {
         self.interval.outcomes[outcome as usize] += u64::from(requests);
     }
 
-    /// When the interval in progress is to end.
+    /// The planned end of the interval in progress.
     pub fn interval_end(&self) -> Nanos {
         self.interval.from + self.interval_length
     }
 
-    /// Closes the interval in progress at its end, or at the run's end where that is earlier, and
-    /// begins the next.
+    /// Closes the interval in progress at its planned end, or at the run's end if that is earlier, and begins
+    /// the next one.
     pub fn close_interval(&mut self, until: Nanos, sockets: u64) -> Interval {
         let mut closed = std::mem::replace(&mut self.interval, Interval::new(until));
         closed.until = until;
@@ -316,7 +318,7 @@ impl Recorder {
         closed
     }
 
-    /// The totals, when the run is over.
+    /// The totals of the finished run.
     pub fn into_totals(self) -> Totals {
         self.totals
     }

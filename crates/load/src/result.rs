@@ -1,4 +1,4 @@
-//! The record of what the engines report.
+//! Builds the record of a run from the reports of its engines.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::retry::Retry;
 use crate::run::Reports;
 use crate::verdict::{self, Evidence, LATENESS_P99_MAX};
 
-/// Puts the result of a run together and judges it.
+/// Assembles the result of a run and judges it.
 pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest: Manifest) -> LoadResult {
     let times = Times::of(plan, &reports.lanes);
     let Report { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
@@ -91,7 +91,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         reasons,
         manifest,
     };
-    // Where most requests failed, the conclusion names the status already.
+    // If most requests failed, the conclusion already names the status.
     let remark = remark.filter(|_| 2 * result.failed() <= result.due());
     result.conclusion = conclusion::of(&result, remark.as_deref());
     result
@@ -117,8 +117,8 @@ impl Times {
     }
 }
 
-/// The longest latency that a run can see: the client gives up after its time-outs, unless it tries again, and the run
-/// ends.
+/// The longest latency that a run can observe: without retries the client gives up after its timeouts, and
+/// the run ends.
 fn observable(plan: &Plan, measured: Nanos) -> Nanos {
     let config = &plan.config;
     match config.retry {

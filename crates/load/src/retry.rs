@@ -1,17 +1,17 @@
-//! Clients that try again: what turns an overload into a storm.
+//! Clients that retry, and so turn an overload into a storm.
 //!
-//! A request that was refused, lost or not answered in time is offered once more after a delay. Each attempt
-//! is offered load with an outcome of its own, so the ledger adds up as before; those that are retries are
-//! counted among the others and, once more, apart. The load that was scheduled is what users want, the
-//! offered load is what the server sees of it, and their quotient is the amplification.
+//! A request that was refused, lost or not answered in time is offered again after a delay. Each attempt is
+//! offered load with its own outcome, so the ledger still balances; retries count among all requests and also
+//! separately. The scheduled load is the demand, the offered load is what the server receives, and their
+//! quotient is the amplification.
 //!
-//! The latency of a retry is from the time that the *first* attempt was meant to be sent: the user has been
-//! waiting since then, and so has the deadline.
+//! The latency of a retry counts from the intended time of the *first* attempt. The user has waited since
+//! then, and so has the deadline.
 //!
-//! What is retried is what a client cannot know to be final: 503, refusals, resets, time-outs. A status error or
-//! a wrong reply is final, and a limit of the generator is nothing that a real client would see. A delay is
-//! that of the policy for `fixed`; for `exponential` it is uniform from 0 to the least of the cap and the
-//! base doubled with each retry ("full jitter").
+//! Only failures that a client cannot know to be final are retried: 503, refusals, resets, timeouts. A status
+//! error or a wrong reply is final, and a limit of the generator is invisible to a real client. The delay is
+//! constant for `fixed`. For `exponential` it is uniform from 0 to a bound: the base doubled with each retry,
+//! at most the cap ("full jitter").
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -24,34 +24,34 @@ use record::Outcome;
 use crate::draws::Draws;
 use crate::workload::RequestId;
 
-/// Retries of a request where no number is given.
+/// The default number of retries of one request.
 const MOST: Limit = Limit::AtMost(3);
 
-/// The longest exponential delay where none is given.
+/// The default cap of an exponential delay.
 const CAP: Nanos = Nanos::from_secs(20);
 
-/// Retries of one thread that may wait for their time at once: some 64 MiB. A client whose retry finds no
-/// room gives up, which is counted.
+/// The most retries of one thread that wait for their time: about 64 MiB. A client whose retry finds no room
+/// gives up, and a counter counts it.
 const WAITING_MAX: usize = 1 << 20;
 
-/// What a client does about a request that failed.
+/// The retry policy for failed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Retry {
-    /// It gives up.
+    /// No retries.
     #[default]
     Never,
-    /// It tries again after a delay, at most so many times.
+    /// Retries after a constant delay, at most `most` times.
     Fixed {
         /// The delay.
         delay: Nanos,
         /// The most retries of one request.
         most: Limit,
     },
-    /// It tries again after a random delay whose bound doubles each time, at most so many times.
+    /// Retries after a random delay whose bound doubles each time, at most `most` times.
     Exponential {
         /// The first bound; not zero.
         base: Nanos,
-        /// The last.
+        /// The last bound.
         cap: Nanos,
         /// The most retries of one request.
         most: Limit,
@@ -59,8 +59,8 @@ pub enum Retry {
 }
 
 impl Retry {
-    /// How long a request that was retried so often, and failed again, waits for its next attempt; nothing
-    /// where it is given up.
+    /// The delay before the next attempt of a request that failed again after `retries` retries; `None` gives
+    /// up.
     pub(crate) fn delay(&self, retries: u32, draws: &mut Draws) -> Option<Nanos> {
         if !self.most().allows(u64::from(retries) + 1) {
             return None;
@@ -75,7 +75,7 @@ impl Retry {
         }
     }
 
-    /// The most attempts that one request can make in a span of time when each takes so long to fail.
+    /// The most attempts of one request in a span of time, if each takes `to_fail` to fail.
     pub(crate) fn attempts_max(&self, span: Nanos, to_fail: Nanos) -> f64 {
         let pause = match self {
             Retry::Fixed { delay, .. } => *delay,
@@ -88,7 +88,7 @@ impl Retry {
         }
     }
 
-    /// Whether a request that ended so is worth another attempt.
+    /// Returns true for an outcome that may be retried.
     pub(crate) fn is_worth_it(outcome: Outcome) -> bool {
         matches!(
             outcome,
@@ -110,7 +110,7 @@ impl Retry {
     }
 }
 
-/// Not a retry policy.
+/// The text is not a retry policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is not a retry policy: none, fixed:DELAY[,MAX] or exponential:BASE[,CAP][,MAX], such as fixed:1s,inf or \
@@ -140,7 +140,7 @@ fn parse(text: &str) -> Option<Retry> {
         ("exponential", rest) if first > Nanos::ZERO => {
             let (cap, most) = match rest {
                 [] => (CAP, MOST),
-                // A time has a unit, a number has none.
+                // A time has a unit; a number of retries has none.
                 [one] => match (one.parse(), one.parse()) {
                     (_, Ok(most)) => (CAP, most),
                     (Ok(cap), _) => (cap, MOST),
@@ -165,26 +165,26 @@ impl fmt::Display for Retry {
     }
 }
 
-/// What is to be offered again.
+/// Requests to be offered again.
 #[derive(Debug)]
 pub(crate) struct Again {
-    /// How many requests: what its session had left.
+    /// The number of requests: those that the session had left.
     pub requests: u32,
-    /// The first of them.
+    /// The first of the requests.
     pub request: RequestId,
-    /// The session's draws, for those that follow.
+    /// The session's draws, for the requests after the first.
     pub draws: Draws,
-    /// When the first attempt was meant to be sent.
+    /// The intended time of the first attempt.
     pub intended: Nanos,
-    /// How many retries of it there will have been.
+    /// The number of retries of the request, this one included.
     pub retries: u32,
-    /// Whether a client of a closed loop is free again when this is over.
+    /// True if a closed-loop client becomes free when these requests end.
     pub frees_client: bool,
 }
 
 struct Waiting {
     due: Nanos,
-    /// In which order they were put in: those due together keep it.
+    /// The position in the order of insertion; retries that are due together keep that order.
     number: u64,
     again: Again,
 }
@@ -198,7 +198,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Puts one in; says whether there was room.
+    /// Adds a retry; returns false when the queue is full.
     pub fn push(&mut self, due: Nanos, again: Again) -> bool {
         let room = self.waiting.len() < WAITING_MAX;
         if room {
@@ -210,23 +210,23 @@ impl Queue {
         room
     }
 
-    /// When the next one is due.
+    /// The time at which the next retry is due.
     pub fn next(&self) -> Option<Nanos> {
         self.waiting.peek().map(|Reverse(waiting)| waiting.due)
     }
 
-    /// Takes the next one if it is due, with the time it was due.
+    /// Takes the next retry if it is due, with the time at which it was due.
     pub fn take(&mut self, now: Nanos) -> Option<(Nanos, Again)> {
         self.next().filter(|due| *due <= now)?;
         self.waiting.pop().map(|Reverse(waiting)| (waiting.due, waiting.again))
     }
 
-    /// All that wait, in no order.
+    /// All waiting retries, in no particular order.
     pub fn waiting(&self) -> impl Iterator<Item = &Again> {
         self.waiting.iter().map(|Reverse(waiting)| &waiting.again)
     }
 
-    /// Requests that were not retried because too many were waiting.
+    /// Requests that were not retried because the queue was full.
     pub fn given_up(&self) -> u64 {
         self.given_up
     }

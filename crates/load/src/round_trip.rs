@@ -1,8 +1,8 @@
-//! Whether the connect time-out is above the round trip: below it no connect would ever be established, and the run
-//! would say so of the server.
+//! Checks that the connect timeout is above the round trip: below it no connect could be established, and the
+//! run would blame the server.
 //!
-//! Measured by one connect before the run, which is in no ledger, and only where the time-out is so short that a round
-//! trip may be longer.
+//! The check makes one connect before the run, which is in no ledger. It runs only for a timeout so short
+//! that a round trip may be longer.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
@@ -12,11 +12,11 @@ use base::{Clock, Nanos};
 
 use crate::preflight::Plan;
 
-/// Longer round trips than this are rare on Earth.
+/// Longer round trips are rare on Earth.
 const ROUND_TRIP_MAX: Nanos = Nanos::from_millis(300);
 
-/// What to say of a plan whose connects would be abandoned too early. Blocks for a round trip where the time-out is
-/// short and the target is not this machine, for a second where nobody answers.
+/// A warning for a plan that would abandon every connect too early. With a short timeout and a target on
+/// another machine it blocks for one round trip, or for a second without an answer.
 pub fn round_trip_warning(plan: &Plan, clock: &impl Clock) -> Option<String> {
     let timeout = plan.config.connect_timeout;
     if timeout >= ROUND_TRIP_MAX || plan.target().ip().is_loopback() {
@@ -28,14 +28,14 @@ pub fn round_trip_warning(plan: &Plan, clock: &impl Clock) -> Option<String> {
 fn remark(timeout: Nanos, round_trip: Nanos) -> Option<String> {
     (round_trip >= timeout).then(|| {
         format!(
-            "--connect-timeout {timeout} is below the round trip, which has just taken {round_trip}: connects are abandoned before \
-             the server can answer; give at least {}",
+            "--connect-timeout {timeout} is below the round trip of {round_trip}: every connect is abandoned before the \
+             server can answer; give at least {}",
             round_trip * 2
         )
     })
 }
 
-/// How long a connect takes; nothing where there is no answer.
+/// The duration of a connect; `None` without an answer.
 fn round_trip(target: SocketAddr, clock: &impl Clock) -> Option<Nanos> {
     let began = clock.now();
     match TcpStream::connect_timeout(&target, Duration::from(Nanos::SECOND)) {

@@ -1,9 +1,9 @@
-//! A run: engines in threads of their own, their intervals put together while they go on, their books
-//! when they are done.
+//! A run: starts engines in threads of their own, assembles their intervals while they run, and collects
+//! their reports at the end.
 //!
-//! The calling thread waits for intervals and tells the observer; it does nothing that an engine waits
-//! for. A target that refuses everything in the first second is not measured any longer. A run in several
-//! processes is the same, with the threads in others ([`crate::parts`]).
+//! The calling thread waits for intervals and calls the observer; no engine waits for that thread. The run
+//! ends early for a target that refuses everything in the first second. A run in several processes is the
+//! same, with the threads in other processes ([`crate::parts`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
@@ -27,20 +27,20 @@ use crate::stop::Stop;
 use crate::tls::Tls;
 use crate::transport::Links;
 
-/// From now to the run's start: for the threads to be there when the first session is due.
+/// From now to the run's start, so that the threads are ready for the first session.
 const HEAD_START: Nanos = Nanos::from_millis(5);
 
-/// A target that has refused everything for so long is given up.
+/// The run gives up a target that has refused everything for this long.
 const PATIENCE: Nanos = Nanos::SECOND;
 
-/// Carries out a planned run in this process. Blocks until the planned time is over, `stop` is raised, or
-/// the target has refused everything for a second. The result's ledger balances.
+/// Carries out a planned run in this process. Blocks until the planned time is over, `stop` is raised, or the
+/// target has refused everything for a second. The result's ledger balances.
 ///
 /// # Errors
-/// [`LoadError::System`], for what the generator itself needs of the machine. What the target does is
-/// in the result.
+/// [`LoadError::System`] when the kernel refuses an operation that the generator needs. Failures of the
+/// target are part of the result.
 pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<LoadResult, LoadError> {
-    // Both may take longer than the head start.
+    // Each may take longer than the head start.
     descriptors::make_room(u64::MAX);
     let links = Links::open(plan, Share::ALL)?;
     let clock = RealClock::new();
@@ -53,19 +53,19 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<Load
     Ok(gathering.result(reports))
 }
 
-/// A thread of a run, by its number.
+/// A thread of a run.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Member {
-    /// A lane of the measured traffic.
+    /// A lane of the measured traffic, by its number.
     Lane(u32),
-    /// A population.
+    /// A population, by its position in the configuration.
     Population(usize),
 }
 
-/// What a thread tells while it runs.
+/// A thread and the interval it delivers.
 pub(crate) type Told = (Member, Interval);
 
-/// What all threads have to say: the lanes together, each population, and how TLS failed first.
+/// The reports of all threads: the lanes together, each population, and the first TLS failure.
 #[derive(Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Reports {
     pub lanes: Report,
@@ -74,13 +74,13 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Of a plan, with nothing reported yet.
+    /// Empty reports for a plan.
     pub fn of(plan: &Plan) -> Reports {
         let populations = plan.config.populations.iter().map(|_| Report::default()).collect();
         Reports { populations, ..Reports::default() }
     }
 
-    /// Adds another process's.
+    /// Adds the reports of another process.
     pub fn merge(&mut self, other: &Reports) {
         self.lanes.merge(&other.lanes);
         for (sum, report) in self.populations.iter_mut().zip(&other.populations) {
@@ -90,8 +90,8 @@ impl Reports {
     }
 }
 
-/// Runs a process's share of a plan, each lane and each population in a thread, and hands on what they tell. The first
-/// lane is the establisher of a pair whose handler is behind the socket, where there is one.
+/// Runs a process's share of a plan, with a thread for each lane and each population, and passes on their
+/// intervals. With a `handler` socket, the first lane is the establisher of a pair.
 pub(crate) fn carry_out(
     plan: &Plan,
     share: Share,
@@ -112,7 +112,7 @@ pub(crate) fn carry_out(
         let mut begin = |member: &Member| {
             let (member, sender) = (*member, sender.clone());
             let handler = if matches!(member, Member::Lane(_)) { handler.take() } else { None };
-            // The receiver outlives the engines, unless who hears has panicked.
+            // The receiver outlives the engines unless the gathering thread panicked.
             let mut tell = move |interval: Interval| drop(sender.send((member, interval)));
             let link = links.take(match member {
                 Member::Lane(index) => index,
@@ -144,18 +144,18 @@ pub(crate) fn carry_out(
     })
 }
 
-/// A run as it is put together from what its threads tell, wherever they are.
+/// Gathers what the threads of a run deliver, in any process, and builds the result.
 pub(crate) struct Gathering<'a> {
     plan: &'a Plan,
     assembly: Assembly,
     observer: &'a mut dyn Observer,
     manifest: Manifest,
-    /// Raised when the target is given up.
+    /// Raised when the run gives up its target.
     pub given_up: Stop,
 }
 
 impl<'a> Gathering<'a> {
-    /// Of a plan that is carried out by as many processes as the share is one of.
+    /// Gathers for a plan that runs in `share.count` processes.
     pub fn new(plan: &'a Plan, share: Share, observer: &'a mut dyn Observer) -> Gathering<'a> {
         let config = &plan.config;
         Gathering {
@@ -171,7 +171,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Takes what a thread of a process has told.
+    /// Takes an interval of a thread in this process.
     pub fn hear(&mut self, process: u32, (member, interval): Told) {
         match member {
             Member::Lane(lane) => self.assembly.add(lane, interval, self.observer),
@@ -182,7 +182,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The result, when all have reported.
+    /// The result; call it when every thread has reported.
     pub fn result(self, reports: Reports) -> LoadResult {
         result(self.plan, reports, self.assembly, self.manifest)
     }

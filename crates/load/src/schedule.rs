@@ -1,13 +1,14 @@
-//! When the next session is due: the difference between the open and the closed client.
+//! The times at which sessions are due: the difference between the open and the closed client.
 //!
-//! The open schedule is fixed before the run by an arrival process and does not know the server. The
-//! closed one has a place for each client, which is due again when its session has ended and it has
-//! thought (Banga 1997, section 2: the simple client, which can never offer more than the server takes).
+//! An arrival process fixes the open schedule before the run, independent of the server. The closed schedule
+//! has a place for each client. A client is due again after its session has ended and its think time has
+//! passed. That is the simple client (Banga 1997, section 2), which can never offer more than the server
+//! takes.
 //!
-//! An open schedule is carried out as fast as the run's [`Tempo`] says.
+//! The run's [`Tempo`] speeds an open schedule up or slows it down.
 //!
-//! Invariant: every intended time before the end is yielded exactly once, late or not; nothing is
-//! skipped, and nothing is yielded before its time.
+//! Invariant: every intended time before the end is yielded exactly once, late or not. No time is skipped or
+//! yielded early.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,11 +19,11 @@ use base::Nanos;
 use crate::arrivals::Arrivals;
 use crate::tempo::{Passage, Tempo};
 
-/// The sessions to come of one thread. All times are since the run's start.
+/// The future sessions of one thread. All times are since the run's start.
 pub enum Schedule {
-    /// By an arrival process, up to the run's end.
+    /// Sessions by an arrival process, up to the run's end.
     Open { arrivals: Peekable<Arrivals>, tempo: Tempo, passage: Passage },
-    /// By the clients that have none in progress, each with the time it is due.
+    /// Sessions by the idle clients, each with the time it is due.
     Closed(BinaryHeap<Reverse<Nanos>>),
 }
 
@@ -32,20 +33,21 @@ impl Schedule {
         Schedule::Open { arrivals: arrivals.peekable(), tempo, passage: Passage::AS_ASKED }
     }
 
-    /// The schedule of so many clients, due for the first time evenly over a span from the start.
+    /// The schedule of `clients` clients; their first sessions are spread evenly over `spread` from the
+    /// start.
     pub fn closed(clients: u32, spread: Nanos) -> Schedule {
         let first = |client| spread * u64::from(client) / u64::from(clients);
         Schedule::Closed((0..clients).map(|client| Reverse(first(client))).collect())
     }
 
-    /// Has a change of the tempo count from now on.
+    /// Applies a change of the tempo from now on.
     pub fn follow(&mut self, now: Nanos) {
         if let Schedule::Open { tempo, passage, .. } = self {
             passage.follow(tempo.share(), now);
         }
     }
 
-    /// How many times the rate that was asked for is offered at the moment.
+    /// The rate currently offered, as a multiple of the configured rate.
     pub fn share(&self) -> f64 {
         match self {
             Schedule::Open { passage, .. } => passage.share(),
@@ -53,7 +55,8 @@ impl Schedule {
         }
     }
 
-    /// When the next session is due; none where every client is busy, the arrivals are over, or pause.
+    /// The time of the next session; `None` while every client is busy, after the last arrival, or during a
+    /// pause.
     pub fn next(&mut self) -> Option<Nanos> {
         match self {
             Schedule::Open { arrivals, passage, .. } => passage.on_the_clock(*arrivals.peek()?),
@@ -71,7 +74,7 @@ impl Schedule {
         Some(due)
     }
 
-    /// A session has ended; a closed client is due again at the given time.
+    /// Ends a session; a closed client is due again at `due`.
     pub fn session_ended(&mut self, due: Nanos) {
         if let Schedule::Closed(free) = self {
             free.push(Reverse(due));
@@ -105,8 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// However irregularly the loop gets around to it, every arrival is taken once, in order, and
-        /// not before its time.
+        /// Every arrival is taken once, in order and not before its time, however irregularly the loop runs.
         #[test]
         fn nothing_is_skipped_and_nothing_early(
             pauses_us in prop::collection::vec(0u64..5_000, 1..200), batch in 1usize..64, seed: u64,
@@ -131,7 +133,7 @@ mod tests {
             prop_assert_eq!(taken, arrivals().take_while(|at| *at <= now).collect::<Vec<_>>());
         }
 
-        /// The clients come one after another until all are there.
+        /// The first sessions of the clients are spread over the span.
         #[test]
         fn closed_clients_come_over_their_span(clients in 1u32..500, span_ms in 0u64..5_000) {
             let span = Nanos::from_millis(span_ms);
@@ -142,7 +144,7 @@ mod tests {
             prop_assert!(due.iter().all(|due| *due < span.max(Nanos(1))));
         }
 
-        /// A closed client has never more sessions in progress than clients.
+        /// Closed clients never have more sessions in progress than there are clients.
         #[test]
         fn a_closed_client_waits_for_its_session(clients in 1u32..50, ended in prop::collection::vec(any::<bool>(), 1..300)) {
             let (mut schedule, mut busy, mut now) = (Schedule::closed(clients, Nanos::ZERO), 0, Nanos::ZERO);

@@ -1,8 +1,7 @@
-//! What happened when, in constant memory.
+//! The time series of a run, in constant memory.
 //!
-//! The time series of a run has at most [`POINTS_MAX`] points. When they are used up, neighbours merge
-//! in pairs and from then on a point covers twice the time: histograms merge exactly, so a long run
-//! loses resolution in time and nothing else.
+//! A series has at most [`POINTS_MAX`] points. When it is full, neighbours merge in pairs, and from then on a
+//! point covers twice the time. Histograms merge exactly, so a long run loses only resolution in time.
 
 use record::{Distribution, Latency, Point};
 
@@ -15,7 +14,7 @@ pub const POINTS_MAX: usize = 512;
 /// The series of a run, all threads together.
 pub struct Series {
     intervals: Vec<Interval>,
-    /// How many intervals make a point, and how many of them the last point has.
+    /// The number of intervals in each point, and in the last point so far.
     stride: u64,
     in_last: u64,
 }
@@ -44,7 +43,7 @@ impl Series {
         self.in_last = 1;
     }
 
-    /// The series as it is written.
+    /// The points of the record.
     pub fn points(&self) -> Vec<Point> {
         self.intervals.iter().map(point).collect()
     }
@@ -62,7 +61,7 @@ impl Series {
     }
 }
 
-/// One interval, as it is written.
+/// The record of one interval.
 pub fn point(interval: &Interval) -> Point {
     Point {
         at_s: interval.until.as_secs_f64(),

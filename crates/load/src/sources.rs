@@ -1,14 +1,14 @@
-//! Which address a connection comes from.
+//! The source addresses of connections.
 //!
-//! The side that closes first keeps the pair of addresses and ports in TIME-WAIT for 60 s, and one
-//! source address has some 28,000 ports: at more than a few hundred connections a second to one server
-//! they can run out. Several source addresses, taken in turn, multiply them. `IP_BIND_ADDRESS_NO_PORT`
-//! leaves the port to connect(), which knows the whole four-tuple; without it bind() would reserve one
-//! port for all destinations.
+//! The side that closes first keeps the pair of addresses and ports in TIME-WAIT for 60 s, and one source
+//! address has about 28,000 ports. At more than a few hundred connections per second to one server the ports
+//! can run out. Several source addresses, taken in turn, multiply them. `IP_BIND_ADDRESS_NO_PORT` leaves the
+//! port to connect(), which knows the whole four-tuple; without it bind() would reserve one port for all
+//! destinations.
 //!
-//! For a target on 127.0.0.0/8 the addresses are there without asking: as many are used as keep half of
-//! each one's ports free, because the kernel's search for a free port grows slow beyond that. Towards
-//! other targets the choice is the kernel's unless a range is given.
+//! A target on 127.0.0.0/8 can be reached from any loopback address. The run uses enough of them to keep half
+//! of each address's ports free. With fewer free ports the kernel's search for one gets slow. For other
+//! targets the kernel chooses, unless a range is given.
 
 use std::fmt;
 use std::io;
@@ -21,17 +21,17 @@ use crate::config::Close;
 use base::Nanos;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// How long a closed connection keeps its port: the kernel's TCP_TIMEWAIT_LEN.
+/// The time for which a closed connection keeps its port: the kernel's TCP_TIMEWAIT_LEN.
 pub const TIME_WAIT: Nanos = Nanos::from_secs(60);
 
-/// The most addresses of a range: 65,536 times 28,000 ports are enough for anybody's descriptors.
+/// The most addresses of a range: 65,536 times 28,000 ports exceed any number of descriptors.
 const ADDRESSES_MAX: u128 = 65_536;
 
 /// A range of source addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceRange {
     first: IpAddr,
-    /// 1 or more.
+    /// The number of addresses, 1 or more.
     count: u32,
 }
 
@@ -51,7 +51,7 @@ impl SourceRange {
         self.first
     }
 
-    /// How many addresses.
+    /// The number of addresses.
     pub fn count(self) -> u32 {
         self.count
     }
@@ -76,10 +76,10 @@ impl SourceRange {
     }
 }
 
-/// Not a range of source addresses.
+/// The text is not a range of source addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a source address such as 10.0.0.5, 10.0.0.5-9, 10.0.0.5-10.0.1.9 or 10.0.1.0/24 (at most 65536)"
+    "'{0}' is not a source address: accepted are 10.0.0.5, 10.0.0.5-9, 10.0.0.5-10.0.1.9, 10.0.1.0/24 and the like, at most 65536"
 )]
 pub struct NotSources(String);
 
@@ -98,7 +98,7 @@ impl FromStr for SourceRange {
     }
 }
 
-/// `first-last`, where `last` is an address or the last number of an IPv4 one.
+/// Parses `first-last`; `last` is an address, or the last number of an IPv4 address.
 fn range(first: &str, last: &str) -> Option<SourceRange> {
     let first: IpAddr = first.parse().ok()?;
     let last = match (first, last.parse::<u8>()) {
@@ -111,8 +111,8 @@ fn range(first: &str, last: &str) -> Option<SourceRange> {
     SourceRange::from_to(first, last)
 }
 
-/// All addresses of a prefix that hosts can have: of IPv4 the first and the last are left out where
-/// there are more than two.
+/// Parses a prefix and returns all its host addresses. An IPv4 prefix with more than two addresses loses its
+/// first and its last one.
 fn prefix(address: &str, length: &str) -> Option<SourceRange> {
     let (address, length): (IpAddr, u32) = (address.parse().ok()?, length.parse().ok()?);
     match address {
@@ -140,8 +140,8 @@ impl fmt::Display for SourceRange {
     }
 }
 
-/// The range for a target, where none was given: nothing leaves the choice to the kernel.
-/// `connections` is how many may stand in TIME-WAIT at once, `ports` the kernel's range for connects.
+/// The default range for a target; `None` leaves the choice to the kernel. `connections` is the most
+/// connections in TIME-WAIT at once, `ports` the kernel's port range for connects.
 pub(crate) fn automatic(
     target: SocketAddr,
     connections: f64,
@@ -153,8 +153,8 @@ pub(crate) fn automatic(
     }
     let half = ports.len() as f64 / 2.0;
     let count = (connections / half).ceil().clamp(1.0, ADDRESSES_MAX as f64) as u32;
-    // A connect to a port that nobody listens on can be given that very port at this end, and then TCP
-    // connects the socket with itself: the target's own address is no good source there.
+    // If no process listens on the target port, the kernel may choose that very port as the source port. TCP
+    // then connects the socket with itself, so the target's own address is excluded here.
     if ports.contains(&target.port()) {
         let first = if address == Ipv4Addr::LOCALHOST { 2 } else { 1 };
         return Some(SourceRange::loopback(first, count));
@@ -162,7 +162,7 @@ pub(crate) fn automatic(
     (count > 1).then(|| SourceRange::loopback(1, count))
 }
 
-/// Makes the sockets of one thread, from its source addresses in turn.
+/// Opens the sockets of one thread from its source addresses in turn.
 pub(crate) struct Sources {
     range: Option<SourceRange>,
     next: u32,
@@ -171,23 +171,23 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Sockets from a range, or from where the kernel likes, that end their connections so. `offset` keeps
-    /// threads apart.
+    /// Sockets from `range`, or from the address that the kernel chooses, that close their connections by
+    /// `close`. `offset` makes threads begin at different addresses.
     pub(crate) fn new(range: Option<SourceRange>, offset: u32, close: Close) -> Sources {
         let next = range.map_or(0, |range| offset % range.count);
         Sources { range, next, receive_buffer: None, close }
     }
 
-    /// Sockets that ask the kernel to buffer about `bytes` received bytes, so that the server feels how slowly they
-    /// are read; `None` leaves the kernel's choice.
+    /// Sockets that ask the kernel for a receive buffer of about `bytes`, so that slow reading reaches the
+    /// server; `None` leaves the size to the kernel.
     pub(crate) fn with_receive_buffer(self, bytes: Option<u32>) -> Sources {
         Sources { receive_buffer: bytes.map(|bytes| bytes as usize), ..self }
     }
 
-    /// Begins a connect without waiting for it: two system calls, or four with a source address.
+    /// Begins a connect without waiting for it: two system calls, four with a source address.
     ///
     /// # Errors
-    /// A shortage of descriptors, memory or ports; a refusal that is known at once.
+    /// A shortage of descriptors, memory or ports; a refusal known at once.
     pub(crate) fn connect(&mut self, target: SocketAddr) -> io::Result<OwnedFd> {
         let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -201,7 +201,7 @@ impl Sources {
             rustix::net::sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
         }
         if self.close == Close::Reset {
-            // Of a connection that is not established it sends nothing, like any close.
+            // Closing a connection that is not established sends nothing, with or without this option.
             rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
         }
         begin(&socket, target)?;
@@ -209,9 +209,9 @@ impl Sources {
     }
 }
 
-/// Abandons a pending connect and begins another from the same socket, source address and a new port:
-/// two system calls instead of the five of close, socket, bind, connect and registering it again. Like a
-/// close in SYN-SENT it sends nothing for the old attempt.
+/// Abandons a pending connect and begins another from the same socket and source address with a new port. It
+/// takes two system calls; close, socket, bind, connect and a new registration take five. Like a close in
+/// SYN-SENT it sends nothing for the old attempt.
 ///
 /// # Errors
 /// As [`Sources::connect`].
@@ -222,7 +222,7 @@ pub(crate) fn connect_again(socket: &OwnedFd, target: SocketAddr) -> io::Result<
 
 fn begin(socket: &OwnedFd, target: SocketAddr) -> io::Result<()> {
     match rustix::net::connect(socket, &target) {
-        // EINTR: the connect goes on, as after EINPROGRESS.
+        // After EINTR the connect goes on, as after EINPROGRESS.
         Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

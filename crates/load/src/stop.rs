@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that all copies share. A run that sees it ends within a twentieth of a second, with a complete
-/// result of the time it had.
+/// A flag that all clones share. A run ends within 50 ms after the flag is raised, with a complete result of
+/// its time so far.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A flag that is not raised.
+    /// A flag that is down.
     pub fn new() -> Stop {
         Stop::default()
     }
 
-    /// Raises it; for good.
+    /// Raises the flag for good.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is raised.
+    /// Returns true once the flag is raised.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! Where the load goes: URLs, resolved once.
+//! The target of the load: URLs, resolved once.
 //!
-//! `http` and `https`; a fragment is dropped, credentials are refused. The name is resolved when the run
-//! starts and never again, so that a run has one target address. Does not percent-encode: a path is
-//! sent as it was given, and what cannot stand in a request line is refused.
+//! Accepts `http` and `https`, drops a fragment, and refuses credentials. The name is resolved when the run
+//! starts and never again, so that a run has one target address. Nothing is percent-encoded: a path is sent
+//! as given, and characters that a request line cannot contain are refused.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -22,7 +22,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Whether it is `https`.
+    /// Returns true for `https`.
     pub fn is_secure(&self) -> bool {
         self.secure
     }
@@ -37,7 +37,8 @@ impl Url {
         &self.path
     }
 
-    /// What the `Host` field says: the port is left out where it is the scheme's own, an IPv6 address is in brackets.
+    /// The value of the `Host` field. The scheme's default port is left out, and an IPv6 address is in
+    /// brackets.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == default_port(self.secure) { host } else { format!("{host}:{}", self.port) }
@@ -112,8 +113,8 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), &'stati
     Ok((host.to_owned(), port))
 }
 
-/// Whether an address is one that only its owner's machines have: loopback, private, link-local,
-/// carrier-grade (RFC 6598), the benchmarking network (RFC 2544), and the same of IPv6.
+/// Returns true for an address range that is not public: loopback, private, link-local, carrier-grade (RFC
+/// 6598), the benchmarking network (RFC 2544), and their IPv6 equivalents.
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {

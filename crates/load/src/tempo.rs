@@ -1,23 +1,23 @@
-//! The rate of a run, changed by hand while it goes on.
+//! The rate of a run, changed by hand while it runs.
 //!
-//! The schedule of an open run is drawn before it begins and stays as it is: its time passes faster or slower than
-//! the clock's from the moment of a change on, or not at all. So bursts stay bursts, and the same seed has the same
-//! sessions in the same order.
+//! The schedule of an open run is drawn before the run and never changes. After a change its time passes
+//! faster or slower than the clock's time, or stands still. Bursts stay bursts, and the same seed gives the
+//! same sessions in the same order.
 //!
-//! Invariant: both times never go back, and an intended time is the clock's when the schedule's was reached.
+//! Invariants: neither time goes back. An intended time is the clock's time at which the schedule reached it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::Nanos;
 
-/// How fast the schedule passes, as a share of the rate that was asked for. All copies are one.
+/// The speed of the schedule, as a multiple of the configured rate. All clones share one value.
 #[derive(Clone, Debug)]
 pub struct Tempo(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// The bits of a float.
+    /// The bits of an `f64`.
     share: AtomicU64,
     changes: AtomicU32,
 }
@@ -29,37 +29,36 @@ impl Default for Tempo {
 }
 
 impl Tempo {
-    /// From now on so many times the rate that was asked for; 0 is a pause. The engines notice within a twentieth
-    /// of a second.
+    /// Sets the rate to `share` times the configured rate; 0 is a pause. The engines notice within 50 ms.
     pub fn set(&self, share: f64) {
         self.0.share.store(share.max(0.0).to_bits(), Ordering::Relaxed);
         self.0.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What was last set; 1 before.
+    /// The share last set; initially 1.
     pub fn share(&self) -> f64 {
         f64::from_bits(self.0.share.load(Ordering::Relaxed))
     }
 
-    /// How often it was set.
+    /// The number of calls to [`Tempo::set`].
     pub fn changes(&self) -> u32 {
         self.0.changes.load(Ordering::Relaxed)
     }
 }
 
-/// How the schedule's time passes at the moment.
+/// The relation between the clock's time and the schedule's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Passage {
-    /// The clock's time and the schedule's at the last change.
+    /// The clock's time and the schedule's time at the last change.
     clock: Nanos,
     schedule: Nanos,
-    /// How fast it has passed since, and did before.
+    /// The speed since the last change, and the speed before it.
     share: f64,
     share_before: f64,
 }
 
 impl Passage {
-    /// As asked for, from the start.
+    /// The configured rate from the start.
     pub const AS_ASKED: Passage =
         Passage { clock: Nanos::ZERO, schedule: Nanos::ZERO, share: 1.0, share_before: 1.0 };
 
@@ -68,7 +67,7 @@ impl Passage {
         self.share
     }
 
-    /// Takes over a share that has changed.
+    /// Adopts a share if it has changed.
     pub fn follow(&mut self, share: f64, now: Nanos) {
         if share != self.share {
             let passed = scaled(now.saturating_sub(self.clock), self.share);
@@ -76,14 +75,14 @@ impl Passage {
         }
     }
 
-    /// When the clock shows a time of the schedule; never, while it pauses before it.
+    /// The clock's time for a time of the schedule; `None` for a time after the current pause.
     pub fn on_the_clock(&self, at: Nanos) -> Option<Nanos> {
         match at.0.checked_sub(self.schedule.0) {
             Some(to_come) if self.share > 0.0 => {
                 Some(self.clock.saturating_add(scaled(Nanos(to_come), 1.0 / self.share)))
             }
             Some(_) => None,
-            // What was not taken in time before the change is as late as it was.
+            // A session that was overdue at the change stays as late as it was.
             None if self.share_before > 0.0 => {
                 let overdue = scaled(self.schedule - at, 1.0 / self.share_before);
                 Some(self.clock.saturating_sub(overdue))
@@ -93,7 +92,7 @@ impl Passage {
     }
 }
 
-/// Exact while the factor is 1.
+/// Multiplies a time; exact for the factor 1.
 fn scaled(time: Nanos, factor: f64) -> Nanos {
     if factor == 1.0 { time } else { Nanos((time.0 as f64 * factor) as u64) }
 }
@@ -124,7 +123,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing but a change makes a difference, and neither time ever goes back.
+        /// Only changes make a difference, and neither time ever goes back.
         #[test]
         fn both_times_go_forward(changes in prop::collection::vec((1u64..1_000_000, 0u32..40), 1..50)) {
             let (mut passage, mut now, mut reached) = (Passage::AS_ASKED, Nanos::ZERO, Nanos::ZERO);
@@ -138,7 +137,7 @@ mod tests {
                 passage.follow(share, now);
                 prop_assert!(passage.schedule >= reached);
                 reached = passage.schedule;
-                // What lies behind the change is to come, and nothing comes in a pause.
+                // The time of the change itself is still to come, and nothing comes in a pause.
                 prop_assert_eq!(passage.on_the_clock(reached), (tenths > 0).then_some(now));
                 prop_assert!(passage.on_the_clock(reached + Nanos(100)).is_none_or(|at| at > now));
             }

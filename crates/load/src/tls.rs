@@ -1,10 +1,10 @@
-//! TLS to the target: who is trusted, which sessions are resumed, and a connection's own state.
+//! TLS to the target: trusted certificates, resumed sessions, and the TLS state of a connection.
 //!
-//! rustls speaks the protocol; the connections stay the transport's. A session is set up only when its
-//! connection is established, so that an abandoned connect costs no key exchange. Handshakes are told
-//! apart as full or resumed, because a server pays ten times as much for the first.
+//! rustls implements the protocol; the transport keeps the connections. A session is set up only after its
+//! connection is established, so that an abandoned connect costs no key exchange. Full and resumed handshakes
+//! are counted separately, because a full one costs the server ten times as much.
 //!
-//! Leaves out HTTP/2: `http/1.1` is the one protocol offered (ALPN), and it is where the other would be.
+//! Leaves out HTTP/2, which would belong here: the client offers only `http/1.1` (ALPN).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,28 +28,28 @@ use rustls::{
 use crate::LoadError;
 use crate::transport::Transport;
 
-/// How many tickets are remembered, to be resumed: one serves one handshake, a server sends two with each,
-/// and thousands of handshakes may be under way at once.
+/// The most tickets kept for resumption. One ticket serves one handshake, a server sends two with each
+/// handshake, and thousands of handshakes may be in progress at once.
 const TICKETS_MAX: usize = 4096;
 
-/// Whom to believe that they are the target.
+/// The certificates that prove the target's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Certificates that the machine's own roots vouch for.
+    /// Certificates that the machine's own roots have signed.
     #[default]
     System,
-    /// Certificates that the ones in this PEM file vouch for.
+    /// Certificates that the roots in this PEM file have signed.
     Roots(PathBuf),
-    /// Everybody: for servers with a certificate of their own making.
+    /// Any certificate, for servers with a self-signed one.
     Anybody,
 }
 
-/// How to speak TLS.
+/// TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Whom to believe.
+    /// The trusted certificates.
     pub trust: Trust,
-    /// Whether connections after the first resume its session, as browsers do.
+    /// True if connections after the first resume its session, as browsers do.
     pub resume: bool,
 }
 
@@ -59,12 +59,12 @@ impl Default for TlsOptions {
     }
 }
 
-/// What all connections to a target share.
+/// The TLS state that all connections to a target share.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    /// What was wrong with the first connection that came to nothing.
+    /// The reason of the first failed connection.
     failure: Arc<OnceLock<String>>,
 }
 
@@ -75,10 +75,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// For a host: a name or an address.
+    /// TLS to a host, given by name or address.
     ///
     /// # Errors
-    /// [`LoadError::Tls`]: no root certificates, or a host that no certificate can name.
+    /// [`LoadError::Tls`] without any root certificate, or for a host that no certificate can name.
     pub(crate) fn new(host: &str, options: &TlsOptions) -> Result<Tls, LoadError> {
         let name = match host.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),
@@ -105,7 +105,7 @@ impl Tls {
         Ok(Tls { config: Arc::new(config), name, failure: Arc::default() })
     }
 
-    /// Why the first connection that came to nothing did, if one has.
+    /// The reason of the first failed connection, if one has failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
@@ -113,7 +113,7 @@ impl Tls {
     fn session(&self) -> io::Result<Box<ClientConnection>> {
         let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut session = Box::new(session.map_err(io::Error::other)?);
-        // A request waits in it for the handshake, however long it is.
+        // The session buffers a request of any length during the handshake.
         session.set_buffer_limit(None);
         Ok(session)
     }
@@ -126,12 +126,11 @@ fn roots(trust: &Trust) -> Result<RootCertStore, LoadError> {
             roots.add(certificate).map_err(|error| unusable(path, &error))?;
         }
     } else {
-        // Those of them that cannot be used are not missed until a certificate needs them.
+        // Unusable roots are ignored: they matter only to a certificate that needs them.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if roots.is_empty() {
-        let why =
-            "this machine has no root certificates; name some with --ca, or trust anybody with --insecure";
+        let why = "this machine has no root certificates; give some with --ca, or accept any server with --insecure";
         return Err(LoadError::Tls { why: why.to_owned() });
     }
     Ok(roots)
@@ -150,8 +149,8 @@ fn unusable(path: &Path, why: &dyn fmt::Display) -> LoadError {
     LoadError::Tls { why: format!("--ca {}: {why}; accepted is a PEM file of certificates", path.display()) }
 }
 
-/// What the target gave out for connections to come. There is one target, so its name is not looked at; and
-/// the library's own store remembers eight tickets, which a crowd of clients would quarrel about.
+/// The tickets that the target issued for later connections. There is one target, so its name is ignored. The
+/// library's own store keeps eight tickets, too few for many concurrent clients.
 #[derive(Debug, Default)]
 struct Tickets {
     newest: Mutex<VecDeque<Tls13ClientSessionValue>>,
@@ -197,7 +196,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Believes everybody; signatures are still checked, as a browser's exception does it.
+/// Accepts every certificate but still checks signatures, as a browser's exception does.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 
@@ -236,37 +235,37 @@ impl ServerCertVerifier for Unverified {
     }
 }
 
-/// A handshake that has come to its end.
+/// A completed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
-    /// With the server's certificate and a key exchange.
+    /// A handshake with the server's certificate and a key exchange.
     Full,
-    /// On the strength of an earlier one.
+    /// A handshake that resumed an earlier session.
     Resumed,
 }
 
-/// One connection's TLS.
+/// The TLS state of one connection.
 pub(crate) struct TlsConnection {
     shared: Tls,
-    /// From the moment that the connection is established.
+    /// `None` until the connection is established.
     session: Option<Box<ClientConnection>>,
     handshaking: bool,
-    /// What the last read brought, deciphered.
+    /// The plaintext of the last read.
     plain: Vec<u8>,
 }
 
 impl TlsConnection {
-    /// Of a connection that is being established.
+    /// The TLS state of a connection that is being established.
     pub(crate) fn new(shared: &Tls) -> TlsConnection {
         TlsConnection { shared: shared.clone(), session: None, handshaking: true, plain: Vec::new() }
     }
 
-    /// Returns true if something waits for the transport to take it.
+    /// Returns true while encrypted bytes wait for the transport.
     pub(crate) fn wants_write(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.wants_write())
     }
 
-    /// The end of the handshake, told once.
+    /// The kind of a handshake that has just completed; returned once.
     pub(crate) fn handshake_ended(&mut self) -> Option<Handshake> {
         let session =
             self.session.as_ref().filter(|session| self.handshaking && !session.is_handshaking())?;
@@ -277,11 +276,11 @@ impl TlsConnection {
         })
     }
 
-    /// Sends all of it, or nothing before the connection is established. Bytes that the transport does not take
+    /// Sends all bytes, or none before the connection is established. Bytes that the transport does not take
     /// now wait ([`TlsConnection::wants_write`]).
     ///
     /// # Errors
-    /// The transport's; [`io::ErrorKind::WouldBlock`] before it is established.
+    /// The transport's errors; [`io::ErrorKind::WouldBlock`] before the connection is established.
     pub(crate) fn send<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -289,8 +288,8 @@ impl TlsConnection {
         bytes: &[u8],
     ) -> io::Result<usize> {
         if self.session.is_none() {
-            // The handshake's end and the request are two small segments: the second must not wait until the
-            // first is acknowledged.
+            // The end of the handshake and the request are two small segments. The second must not wait for
+            // the acknowledgment of the first.
             transport.established(socket)?;
             self.session = Some(self.shared.session()?);
         }
@@ -300,19 +299,20 @@ impl TlsConnection {
         Ok(bytes.len())
     }
 
-    /// Sends what waits.
+    /// Sends the waiting bytes.
     ///
     /// # Errors
-    /// The transport's; not that it has no room.
+    /// The transport's errors, except a lack of room.
     pub(crate) fn flush<T: Transport>(&mut self, transport: &mut T, socket: &T::Socket) -> io::Result<()> {
         self.session.as_mut().map_or(Ok(()), |session| flush(session, transport, socket))
     }
 
-    /// Receives what one read of the transport brings; nothing at the end.
+    /// Receives the plaintext of one read of the transport; empty at the end.
     ///
     /// # Errors
-    /// The transport's, [`io::ErrorKind::WouldBlock`] among them; [`io::ErrorKind::InvalidData`] for what is no
-    /// TLS, or not the target's; [`io::ErrorKind::UnexpectedEof`] for an end that may be an attacker's.
+    /// The transport's errors, among them [`io::ErrorKind::WouldBlock`]; [`io::ErrorKind::InvalidData`] for
+    /// bytes that are not TLS or a certificate that is not trusted; [`io::ErrorKind::UnexpectedEof`] for an
+    /// end that an attacker may have caused.
     pub(crate) fn receive<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -322,7 +322,7 @@ impl TlsConnection {
         let Some(session) = &mut self.session else { return Err(io::ErrorKind::WouldBlock.into()) };
         self.plain.clear();
         let deciphered = decipher(session, transport.receive(socket, scratch)?, &mut self.plain);
-        // What the handshake answers, or the alert that says what is wrong.
+        // Sends the handshake's next message, or the alert that names the error.
         let flushed = flush(session, transport, socket);
         if let Err(error) = &deciphered
             && error.kind() == io::ErrorKind::InvalidData
@@ -338,8 +338,8 @@ impl TlsConnection {
     }
 }
 
-/// Deciphers what was received into `plain`, and returns true if the server has ended the stream. No bytes stand
-/// for the end of the connection.
+/// Deciphers received bytes into `plain` and returns true if the server has ended the stream. An empty slice
+/// stands for the end of the connection.
 fn decipher(session: &mut ClientConnection, mut bytes: &[u8], plain: &mut Vec<u8>) -> io::Result<bool> {
     loop {
         session.read_tls(&mut bytes)?;
@@ -368,7 +368,7 @@ fn flush<T: Transport>(
     Ok(())
 }
 
-/// A connection as rustls writes to it.
+/// The connection as rustls writes to it.
 struct Outlet<'a, T: Transport>(&'a mut T, &'a T::Socket);
 
 impl<T: Transport> Write for Outlet<'_, T> {

@@ -1,58 +1,59 @@
-//! Whether a run says anything about the server.
+//! Judges whether a run says anything about the server.
 //!
-//! A generator that could not offer what it was asked to measures itself. Two things give it away:
-//! sessions that began late, and requests that it could not send for want of a port, a descriptor or
-//! time. A third is known before: a rate above the machine's clean rate, where that was measured. The
-//! offered count itself cannot miss the schedule: every scheduled session is in the ledger, and one that
-//! could not begin is there as a limit of the client.
+//! A generator that could not offer the requested load measures itself. Two signs reveal that: sessions that
+//! began late, and requests that the client could not send for lack of a port, a descriptor or time. A third
+//! sign is known before the run: a rate above the machine's measured clean rate. The offered count itself
+//! cannot miss the schedule, because every scheduled session is in the ledger. A session that could not begin
+//! is there as a limit of the client.
 //!
-//! A verdict needs events to rest on: a single hiccup among twenty sessions is their 99th percentile. Fewer than
-//! [`EVENTS_LEAST`] events degrade a run and do not condemn it. Every reason names what happened and the next step.
+//! A verdict needs several events: one hiccup among twenty sessions is their 99th percentile. Fewer than
+//! [`EVENTS_LEAST`] events degrade a run without condemning it. Every reason names the cause and the next
+//! step.
 
 use std::collections::BTreeMap;
 
 use base::Nanos;
 use record::{Distribution, Outcome, Outcomes, Population, Statuses, Verdict};
 
-/// Sessions may begin so late at the 99th percentile: a scheduler tick. Lateness is part of the latency
-/// from the intended time, and a later client smooths or bunches the load it was asked for.
+/// The highest 99th percentile of lateness in a valid run: a scheduler tick. Lateness is part of the latency
+/// from the intended time, and a later client smooths or bunches its load.
 pub const LATENESS_P99_MAX: Nanos = Nanos::from_millis(10);
 
 /// The share of requests that the client itself may fail to send.
 pub const CLIENT_LIMIT_SHARE_MAX: f64 = 0.001;
 
-/// Late sessions, or requests that were not sent, before the generator is called the limit. Fewer may be one hiccup.
+/// The fewest late sessions or unsent requests for a generator-limited run. Fewer may be one hiccup.
 pub const EVENTS_LEAST: u64 = 10;
 
-/// What a verdict is based on.
+/// The figures that a verdict is based on.
 pub(crate) struct Evidence<'a> {
     /// The planned measured time.
     pub planned: Nanos,
     /// The measured time until the run ended.
     pub measured: Nanos,
-    /// Requests that were due in it, answered or not.
+    /// Requests due in the measured time, answered or not.
     pub due: u64,
     /// Requests offered in the measured window.
     pub offered: u64,
-    /// How they ended.
+    /// The outcomes of those requests.
     pub outcomes: &'a Outcomes,
-    /// How late sessions began.
+    /// The lateness of sessions.
     pub lateness: &'a Distribution,
     /// Sessions that began later than [`LATENESS_P99_MAX`].
     pub late: u64,
-    /// How requests ended since the run's start, warm-up included.
+    /// Outcomes since the run's start, warm-up included.
     pub outcomes_of_run: &'a Outcomes,
     /// Connections established since the run's start.
     pub established: u64,
-    /// The populations beside it, by name.
+    /// The populations beside the measured traffic, by name.
     pub populations: &'a BTreeMap<String, Population>,
-    /// What to say of populations that were not in place, one sentence each.
+    /// A sentence for each population whose connections were missing.
     pub missing: Vec<String>,
-    /// Retries for which there was no room.
+    /// Retries that found the queue full.
     pub given_up: u64,
     /// Changes of the rate by hand.
     pub rate_changes: u32,
-    /// What there is to say if more was asked for than the machine's clean rate.
+    /// A sentence for a rate above the machine's clean rate.
     pub above_clean_rate: Option<String>,
 }
 
@@ -64,7 +65,8 @@ struct Reasons {
 }
 
 impl Reasons {
-    /// Adds what happened `events` times, too often or not; nothing where it never did.
+    /// Adds a reason for something that happened `events` times, if it ever happened. `is_too_often` decides
+    /// its weight.
     fn add(&mut self, events: u64, is_too_often: bool, sentence: impl FnOnce() -> String) {
         match events {
             0 => {}
@@ -94,12 +96,12 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Verdict, Vec<String>) {
     let mut reasons = Reasons::default();
     reasons.limited.extend(evidence.above_clean_rate.clone());
     let is_late = evidence.lateness.p99 > LATENESS_P99_MAX.0;
-    // A few late sessions among many are no reason at all.
+    // A few late sessions among many are no reason.
     reasons.add(if is_late { evidence.late } else { 0 }, is_late, || lateness(evidence));
     reasons.add_client_limits(evidence.offered, evidence.outcomes, "");
     reasons.add(evidence.given_up, is_above_share(evidence.given_up, evidence.offered), || {
         format!(
-            "{} requests were not retried: too many were waiting for it; use more threads, or fewer retries.",
+            "{} requests were not retried because the queue of retries was full; use more threads, or fewer retries.",
             evidence.given_up
         )
     });
@@ -136,7 +138,7 @@ fn is_above_share(count: u64, offered: u64) -> bool {
     count as f64 > CLIENT_LIMIT_SHARE_MAX * offered as f64
 }
 
-/// Why there are no figures.
+/// The reason why a run has no figures.
 fn not_measured(evidence: &Evidence<'_>) -> Option<String> {
     if evidence.measured == Nanos::ZERO {
         return Some("The run was ended in its warm-up; let it run on, or shorten --warmup.".to_owned());
@@ -163,7 +165,7 @@ fn lateness(evidence: &Evidence<'_>) -> String {
     }
 }
 
-/// What to say of each limit of the client.
+/// The cause of a limit of the client, and the next step.
 fn shortage(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::NoPort => {
@@ -176,19 +178,19 @@ fn shortage(outcome: Outcome) -> &'static str {
     }
 }
 
-/// What to say where most replies are not what a user asks a server for, unless that was expected.
+/// A remark for replies that are mostly redirects or errors, unless the user expects them.
 pub(crate) fn of_statuses(statuses: &Statuses, outcomes: &Outcomes, expects_default: bool) -> Option<String> {
     let all = statuses.total();
     let most = |count: u64| 2 * count > all;
     let (code, count) =
         statuses.iter().filter(|(code, _)| code / 100 != 2).max_by_key(|(_, count)| *count)?;
     let share = 100.0 * count as f64 / all as f64;
-    // 304 answers a condition; nobody is sent elsewhere.
+    // 304 answers a conditional request and redirects nobody.
     let redirects =
         statuses.of_class(3) - statuses.iter().find(|(code, _)| *code == 304).map_or(0, |(_, n)| n);
     if most(redirects) && expects_default {
         return Some(format!(
-            "Most replies are redirects ({share:.0} % of them {code}): what they lead to was not asked for; load that URL."
+            "Most replies are redirects ({share:.0} % of them {code}), which this run does not follow; load their target."
         ));
     }
     (most(all - statuses.of_class(2)) && !most(outcomes.get(Outcome::Ok))).then(|| {
@@ -199,8 +201,8 @@ pub(crate) fn of_statuses(statuses: &Statuses, outcomes: &Outcomes, expects_defa
     })
 }
 
-/// Why there is no server: every attempt was refused or got nowhere. A listener that never accepts is
-/// not that: its connects complete or time out.
+/// The reason why no server was found: every attempt was refused or had no route. A listener that never
+/// accepts is different: its connects complete or time out.
 pub(crate) fn unreachable(outcomes: &Outcomes, established: u64) -> Option<String> {
     let (refused, no_route) = (outcomes.get(Outcome::Refused), outcomes.get(Outcome::Unreachable));
     let nowhere = established == 0 && refused + no_route > 0;
@@ -209,8 +211,8 @@ pub(crate) fn unreachable(outcomes: &Outcomes, established: u64) -> Option<Strin
         .filter(|(outcome, _)| !outcome.is_client_limit())
         .all(|(outcome, count)| count == 0 || matches!(outcome, Outcome::Refused | Outcome::Unreachable));
     (nowhere && only_that).then(|| match no_route {
-        0 => "Every connection was refused: nobody listens there.".to_owned(),
-        _ => "Every connection was refused or found no way to the target.".to_owned(),
+        0 => "Every connection was refused: nothing listens on that port.".to_owned(),
+        _ => "Every connection was refused or had no route to the target.".to_owned(),
     })
 }
 
@@ -220,7 +222,7 @@ pub(crate) mod tests {
     use record::load::Connections;
     use record::{Latency, LoadResult, Manifest};
 
-    /// A result in which nothing happened.
+    /// A result without any events.
     pub(crate) fn result() -> LoadResult {
         LoadResult {
             schema: String::new(),
@@ -254,7 +256,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A run of ten seconds in which all sessions had a request and some of them began late.
+    /// A run of ten seconds with one request per session, some of which began late.
     fn evidence<'a>(
         outcomes: &'a Outcomes,
         lateness: &'a Distribution,
@@ -309,7 +311,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_server_that_is_not_there_is_not() {
-        let told = ["Every connection was refused: nobody listens there."];
+        let told = ["Every connection was refused: nothing listens on that port."];
         check(&[(Outcome::Refused, 100)], |evidence| evidence.late = 100, Verdict::Unreachable, &told);
     }
 

@@ -1,6 +1,6 @@
 //! A connection to the target, with or without TLS: one byte stream for all engines, over either transport.
 //!
-//! Never waits. A connection that is not established yet is found out by sending, which saves asking.
+//! Nothing here blocks. Sending tells whether a connection is established, without a system call that asks.
 
 use std::io;
 
@@ -17,16 +17,16 @@ pub(crate) struct Wire<S> {
 }
 
 impl<S> Wire<S> {
-    /// A connection that is being established, to a target that speaks TLS or not.
+    /// A connection that is being established; with `tls` for a target that speaks TLS.
     pub fn new(socket: S, tls: Option<&Tls>) -> Wire<S> {
         Wire { socket, tls: tls.map(|tls| Box::new(TlsConnection::new(tls))) }
     }
 
-    /// Sends a part of `bytes` and returns its length; 0 where there is no room. With TLS all bytes are taken,
-    /// and [`Wire::is_behind`] says whether the transport took them too.
+    /// Sends a part of `bytes` and returns its length; 0 without room. With TLS all bytes are taken, and
+    /// [`Wire::is_behind`] returns true while the transport has not taken them.
     ///
     /// # Errors
-    /// The connection has failed.
+    /// The connection failed.
     pub fn send<T: Transport<Socket = S>>(&mut self, transport: &mut T, bytes: &[u8]) -> io::Result<usize> {
         let sent = match &mut self.tls {
             None => transport.send(&self.socket, bytes),
@@ -38,31 +38,31 @@ impl<S> Wire<S> {
         }
     }
 
-    /// Begins the TLS handshake of an established connection that says nothing yet.
+    /// Begins the TLS handshake of an established connection without sending data.
     ///
     /// # Errors
-    /// The connection has failed.
+    /// The connection failed.
     pub fn greet<T: Transport<Socket = S>>(&mut self, transport: &mut T) -> io::Result<()> {
         if self.tls.is_some() { self.send(transport, &[]).map(drop) } else { Ok(()) }
     }
 
-    /// Returns true if something that was sent waits for the transport to take it.
+    /// Returns true while sent bytes wait for the transport.
     pub fn is_behind(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Hands the transport what waits.
+    /// Passes the waiting bytes to the transport.
     ///
     /// # Errors
-    /// The connection has failed.
+    /// The connection failed.
     pub fn catch_up<T: Transport<Socket = S>>(&mut self, transport: &mut T) -> io::Result<()> {
         self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(transport, &self.socket))
     }
 
-    /// Receives what there is, no bytes at the end; `None` where there is nothing.
+    /// Receives available bytes, none at the end; `None` without available bytes.
     ///
     /// # Errors
-    /// How the connection has failed.
+    /// The outcome of the connection's failure.
     pub fn receive<'b, T: Transport<Socket = S>>(
         &'b mut self,
         transport: &'b mut T,
@@ -80,13 +80,13 @@ impl<S> Wire<S> {
         }
     }
 
-    /// The end of the TLS handshake, told once.
+    /// The kind of a TLS handshake that has just completed; returned once.
     pub fn handshake_ended(&mut self) -> Option<Handshake> {
         self.tls.as_mut()?.handshake_ended()
     }
 
-    /// Returns true if an event on a connection that awaits nothing is no news for its owner: a TLS server
-    /// sends tickets when it likes.
+    /// Returns true if an event on a connection that awaits nothing can be ignored: a TLS server sends
+    /// tickets at any time.
     pub fn is_quiet<T: Transport<Socket = S>>(&mut self, transport: &mut T, scratch: &mut [u8]) -> bool {
         self.tls.is_some() && matches!(self.receive(transport, scratch), Ok(None))
     }

@@ -1,11 +1,14 @@
-//! What sessions ask for: how many requests each, and which.
+//! Workloads: the number of requests in each session, and the requests themselves.
 //!
-//! A workload is a table of requests with weights, encoded once when the run starts, and a
-//! distribution of session lengths. The path of a request costs a search in the table and a copy of the
-//! bytes. The last request of a session says `Connection: close` (RFC 9112, 9.6), so that the server
-//! need not wait for another one.
+//! A workload is a table of requests with weights, encoded once when the run starts, and a distribution of
+//! session lengths. Choosing a request costs a search in the table and a copy of its bytes. The last request
+//! of a session carries `Connection: close` (RFC 9112, 9.6), so that the server need not wait for another
+//! one.
 //!
-//! To add one: a variant of [`Spec`], its text, and its table.
+//! To add a workload: a variant of [`Spec`], its text, and its table.
+//!
+//! The modules: `form` holds method, fields and content; `specweb` is the SPECweb99-like file set, `urls` a
+//! list from a file.
 
 mod form;
 pub mod specweb;
@@ -23,48 +26,49 @@ use crate::draws::Draws;
 pub use form::{Body, Field, Form, Method};
 pub use urls::UrlList;
 
-/// The most directories of a file set; its requests are kept encoded, some 6 KiB a directory.
+/// The most directories of a file set; its encoded requests take about 6 KiB per directory.
 const DIRECTORIES_MAX: u32 = 10_000;
 
-/// The sessions of hot clients, and what they think between requests (SMPED, the experiments).
+/// Session length and think time of hot clients (SMPED, the experiments).
 pub(crate) const HOT: (Length, Think) = (Length::Uniform(5..=5), Think(0..=20_000_000));
 
-/// The sessions of cold clients, and what they think between requests (SMPED, the experiments).
+/// Session length and think time of cold clients (SMPED, the experiments).
 pub(crate) const COLD: (Length, Think) = (Length::Uniform(20..=20), Think(5_000_000_000..=5_000_000_000));
 
-/// Which workload, by name.
+/// A workload, by name.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub enum Spec {
-    /// The URLs as they are, each as likely as the others; one request a session.
+    /// The URLs as given, all with the same probability; one request per session.
     #[default]
     OnePacket,
     /// The SPECweb99-like file set below the URL, see [`specweb`].
     Specweb99 {
-        /// How many directories: 1 to 10,000.
+        /// The number of directories: 1 to 10,000.
         directories: u32,
     },
-    /// Paths below the URL, from a file; one request a session.
+    /// Paths below the URL, read from a file; one request per session.
     Urls(UrlList),
-    /// The URLs as they are; 5 requests a session, with 0 to 20 ms of thought before each but the first.
+    /// The URLs as given; 5 requests per session, with think times of 0 to 20 ms between them.
     Hot,
-    /// The URLs as they are; 20 requests a session, with 5 s of thought before each but the first.
+    /// The URLs as given; 20 requests per session, with think times of 5 s between them.
     Cold,
 }
 
-/// How many requests a session makes.
+/// The distribution of the number of requests per session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Between two bounds, uniformly; both are 1 or more.
+    /// Uniform between two bounds; both are 1 or more and included.
     Uniform(RangeInclusive<u32>),
-    /// SPECweb99's: 30 % of sessions make one request, 70 % make 5 to 15.
+    /// The SPECweb99 distribution: 30 % of sessions make one request, 70 % make 5 to 15.
     Specweb99,
 }
 
-/// How long a session thinks between a reply and its next request: uniform, both bounds included.
+/// The think time between a reply and the session's next request, in nanoseconds: uniform, both bounds
+/// included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Think(RangeInclusive<u64>);
 
-/// A setting of the workload that makes no sense.
+/// An invalid setting of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' {why}")]
 pub struct WorkloadError {
@@ -78,12 +82,11 @@ impl WorkloadError {
     }
 }
 
-/// One request of the table.
+/// The number of a request in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(pub(crate) u32);
 
-/// Where a request's two forms stand in the arena: the one that keeps the connection, then the one that
-/// ends it.
+/// The two encodings of a request in the arena: one keeps the connection, the other closes it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: usize,
@@ -91,12 +94,12 @@ struct Place {
     end: usize,
 }
 
-/// The table, encoded. Shared by all threads.
+/// The encoded table. All threads share it.
 #[derive(Debug)]
 pub struct Workload {
     arena: Vec<u8>,
     places: Vec<Place>,
-    /// The sum of the weights up to and with each request, as shares: the last is 1.
+    /// The running sum of the weights, as fractions of their total: the last one is 1.
     cumulative: Vec<f64>,
     length: Length,
     think: Think,
@@ -104,8 +107,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The workload of a configuration whose URLs are at least one and share their authority. Lengths and
-    /// think times that it gives replace the workload's own.
+    /// The workload of a configuration, which has at least one URL, all with the same authority. A session
+    /// length or think time in the configuration replaces the workload's own.
     pub fn new(config: &Config) -> Workload {
         let root = config.urls[0].path().trim_end_matches('/');
         let (paths, weights): (Vec<String>, Vec<f64>) = match &config.workload {
@@ -133,17 +136,18 @@ impl Workload {
         }
     }
 
-    /// Whether replies have no content, whatever they say, because the requests' method is HEAD.
+    /// Returns true if the requests' method is HEAD, so that replies have no content whatever their header
+    /// says.
     pub fn answers_head(&self) -> bool {
         self.answers_head
     }
 
-    /// How long a session thinks before its next request.
+    /// Draws the think time before a session's next request.
     pub fn think_time(&self, draws: &mut Draws) -> Nanos {
         self.think.draw(draws)
     }
 
-    /// How many requests the next session makes.
+    /// Draws the number of requests of the next session.
     pub fn session_length(&self, draws: &mut Draws) -> u32 {
         match &self.length {
             Length::Uniform(range) if range.start() == range.end() => *range.start(),
@@ -154,12 +158,12 @@ impl Workload {
         }
     }
 
-    /// The mean number of requests a session.
+    /// The mean number of requests per session.
     pub fn mean_session_length(&self) -> f64 {
         self.length.mean()
     }
 
-    /// Which request comes next.
+    /// Draws the next request.
     pub fn pick(&self, draws: &mut Draws) -> RequestId {
         if self.places.len() == 1 {
             return RequestId(0);
@@ -169,14 +173,14 @@ impl Workload {
         RequestId(index.min(self.places.len() - 1) as u32)
     }
 
-    /// A request's bytes; `last` of its session or not.
+    /// The bytes of a request; `last` selects the encoding for the last request of a session.
     pub fn bytes(&self, request: RequestId, last: bool) -> &[u8] {
         let place = self.places[request.0 as usize];
         if last { &self.arena[place.middle..place.end] } else { &self.arena[place.start..place.middle] }
     }
 }
 
-/// Appends both forms of a request.
+/// Appends both encodings of a request.
 fn encode(arena: &mut Vec<u8>, head: RequestHead<'_>, content: &[u8]) -> Place {
     let start = arena.len();
     encode_request(arena, &head);
@@ -202,7 +206,7 @@ impl Length {
     /// One request.
     pub(crate) const ONE: Length = Length::Uniform(1..=1);
 
-    /// The mean.
+    /// The mean number of requests.
     pub fn mean(&self) -> f64 {
         match self {
             Length::Uniform(range) => (f64::from(*range.start()) + f64::from(*range.end())) / 2.0,
@@ -212,10 +216,10 @@ impl Length {
 }
 
 impl Think {
-    /// No time at all.
+    /// No think time.
     pub const NONE: Think = Think(0..=0);
 
-    /// Whether it is no time at all.
+    /// Returns true for a think time that is always zero.
     pub fn is_none(&self) -> bool {
         *self == Think::NONE
     }
@@ -225,19 +229,20 @@ impl Think {
         Nanos(*self.0.end())
     }
 
-    /// The next think time.
+    /// Draws a think time.
     pub fn draw(&self, draws: &mut Draws) -> Nanos {
         if self.is_none() { Nanos::ZERO } else { Nanos(draws.between(*self.0.start(), *self.0.end())) }
     }
 }
 
 impl Spec {
-    /// Whether it takes its paths from elsewhere than the URLs, which then are one: the root.
+    /// Returns true if the paths do not come from the URLs. Such a workload takes one URL, the root of its
+    /// paths.
     pub fn has_own_paths(&self) -> bool {
         matches!(self, Spec::Specweb99 { .. } | Spec::Urls(_))
     }
 
-    /// The sessions' length and think time.
+    /// The session length and the think time.
     fn session(&self) -> (Length, Think) {
         match self {
             Spec::OnePacket | Spec::Urls(_) => (Length::ONE, Think::NONE),
@@ -251,7 +256,7 @@ impl Spec {
 impl FromStr for Spec {
     type Err = WorkloadError;
 
-    /// Reads the workload from its text; for a list of URLs also the file it names.
+    /// Parses a workload; for a list of URLs, also reads the file that the text names.
     fn from_str(text: &str) -> Result<Spec, WorkloadError> {
         let expected = "a workload: one-packet, specweb99[:DIRECTORIES] (1 to 10000), urls:FILE, hot or cold";
         let refuse = || WorkloadError::not(text, expected);
@@ -400,7 +405,7 @@ pub(crate) mod tests {
         for _ in 0..30_000 {
             counts[three.pick(&mut draws).0 as usize] += 1;
         }
-        // Chi-square with two degrees of freedom: above 18.4 once in ten thousand.
+        // Chi-square with two degrees of freedom: above 18.4 once in ten thousand draws.
         let chi: f64 = counts.iter().map(|count| (f64::from(*count) - 1e4).powi(2) / 1e4).sum();
         assert!(chi < 18.4, "{counts:?}");
     }

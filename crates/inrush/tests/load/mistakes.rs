@@ -52,7 +52,7 @@ fn expectations_that_nothing_can_meet_are_refused() {
     check(&["--expect-status=100"], &["--expect-status", "'100'", "final"]);
     check(&["--expect-length=-1"], &["--expect-length", "64KiB"]);
     check(&["--expect-digest=md5:0"], &["--expect-digest", "'md5:0'", "sha256sum"]);
-    check(&["--expect-length=5", "--method=HEAD"], &["--expect-length asks for content", "HEAD"]);
+    check(&["--expect-length=5", "--method=HEAD"], &["--expect-length expects content", "HEAD"]);
     check(&["--deadline=0"], &["--deadline", "above 0"]);
 }
 

@@ -61,11 +61,11 @@ fn a_target_that_is_not_there_is_unreachable_for_all() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{closed}/");
     let assert = inrush(&["load", &url, "--processes=2", "--duration=1h", "--warmup=0"], 3);
-    assert!(said(&assert).contains("nobody listens there"), "{}", said(&assert));
+    assert!(said(&assert).contains("nothing listens on that port"), "{}", said(&assert));
 }
 
 #[test]
 fn their_number_has_bounds() {
-    refused(&["load", "http://127.0.0.1:9/", "--processes=0"], 2, &["--processes", "from 1 to 64, or auto"]);
+    refused(&["load", "http://127.0.0.1:9/", "--processes=0"], 2, &["--processes", "accepted are 1 to 64, and auto"]);
     refused(&["load", "http://127.0.0.1:9/", "--close=abort"], 2, &["--close", "fin, rst"]);
 }

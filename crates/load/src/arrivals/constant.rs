@@ -1,5 +1,5 @@
-//! Evenly spaced arrivals. Each time is computed from its number, not from the one before, so that
-//! rounding does not add up; the lanes take turns.
+//! Evenly spaced arrivals. Each time is computed from its number, not from the time before, so that rounding
+//! errors do not add up. The lanes take turns.
 
 use base::{Nanos, PerSecond};
 

@@ -1,6 +1,6 @@
-//! What is wrong with the text of an arrival process.
+//! The error for text that names no arrival process.
 
-/// Not an arrival process.
+/// The text is not an arrival process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not an arrival process: {why}")]
 pub struct NotAProcess {
@@ -9,7 +9,7 @@ pub struct NotAProcess {
 }
 
 impl NotAProcess {
-    /// For the whole text of the process and what is wrong with it.
+    /// Takes the whole text of the process and the reason.
     pub(super) fn new(given: &str, why: impl Into<String>) -> NotAProcess {
         NotAProcess { given: given.to_owned(), why: why.into() }
     }

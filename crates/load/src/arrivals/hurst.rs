@@ -1,29 +1,29 @@
-//! How bursts persist over time scales: the Hurst parameter of a stream, 0.5 for independent arrivals and up
-//! to 1 for self-similar ones.
+//! The Hurst parameter of a stream, which says how bursts persist over time scales: 0.5 for independent
+//! arrivals, up to 1 for self-similar ones.
 //!
-//! The variance-time method on *differences* of neighbouring blocks (the Allan variance; the same as a
-//! Haar-wavelet estimate, Abry and Veitch 1998): the mean square of the difference between the counts of two
-//! neighbouring blocks grows with their length to the power 2H. The variance of the block means
-//! themselves, as the method is usually told, is too low by that of the mean of all, which in such
-//! streams is not small.
+//! The method is variance-time on the *differences* of neighbouring blocks: the Allan variance, the same as a
+//! Haar-wavelet estimate (Abry and Veitch 1998). The mean square of the difference between the counts of two
+//! neighbouring blocks grows with their length to the power 2H. The usual method takes the variance of the
+//! block means themselves. That variance is too low by the variance of the mean of all blocks, which is not
+//! small in such streams.
 
 use base::Nanos;
 
-/// The shortest block: the scale from which on our self-similar process is one.
+/// The shortest block: the smallest scale at which our self-similar process is self-similar.
 const BLOCK: Nanos = Nanos::SECOND;
 
-/// A block length counts with so many pairs of blocks or more.
+/// The fewest pairs of blocks for a block length to count.
 const PAIRS_MIN: usize = 16;
 
-/// Fewer block lengths make no slope worth telling: estimates of three minutes of one process lie 0.3 apart, of an
-/// hour 0.1. Streams below nine minutes or so have none.
+/// The fewest block lengths for a slope. Estimates from three minutes of one process lie 0.3 apart, those
+/// from an hour 0.1. Streams shorter than about nine minutes have no estimate.
 const LENGTHS_MIN: usize = 5;
 
-/// The estimate for a stream of that length; nothing where it is too short, or without any variation.
+/// The estimate for a stream of length `until`; `None` for a stream that is too short or does not vary.
 pub(super) fn hurst(times: impl Iterator<Item = Nanos>, until: Nanos) -> Option<f64> {
     let mut counts = vec![0.0_f64; (until.0 / BLOCK.0) as usize];
     for at in times {
-        // What is left over behind the last whole block does not count.
+        // Arrivals after the last whole block do not count.
         if let Some(count) = counts.get_mut((at.0 / BLOCK.0) as usize) {
             *count += 1.0;
         }
@@ -40,7 +40,7 @@ pub(super) fn hurst(times: impl Iterator<Item = Nanos>, until: Nanos) -> Option<
     (points.len() >= LENGTHS_MIN && estimate.is_finite()).then_some(estimate)
 }
 
-/// Of the line through points (x, y, weight), by weighted least squares.
+/// The slope of the line through points (x, y, weight), by weighted least squares.
 fn slope(points: &[(f64, f64, f64)]) -> f64 {
     let sum = |value: fn(f64, f64) -> f64| points.iter().map(|(x, y, w)| w * value(*x, *y)).sum::<f64>();
     let (weight, x, y) = (sum(|_, _| 1.0), sum(|x, _| x), sum(|_, y| y));

@@ -1,8 +1,8 @@
-//! Bursts (Banga 1997, section 4.2; SYSTEMS.md, section 4): the rate alternates between a peak of
-//! `a` times the mean, for a fraction `b` of each period, and r(1-ab)/(1-b) for the rest of it.
+//! Bursts (Banga 1997, section 4.2; SYSTEMS.md, section 4). The rate is `a` times the mean for a fraction `b`
+//! of each period, and r(1-ab)/(1-b) for the rest of it.
 //!
-//! A period begins with its quiet part, so that a run does not begin with a burst. Whole periods have
-//! exactly the mean rate, wherever they begin.
+//! A period begins with its quiet part, so that a run does not begin with a burst. Whole periods have exactly
+//! the mean rate, wherever they begin.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ const PERIOD: Nanos = Nanos::from_secs(100);
 pub struct OnOff {
     /// `a`: the peak rate over the mean; above 1, and below 1 / `fraction`.
     peak: f64,
-    /// `b`: the part of the time at the peak; between 0 and 1.
+    /// `b`: the fraction of the time at the peak; between 0 and 1.
     fraction: f64,
-    /// Above 0.
+    /// The length of a period; above 0.
     period: Nanos,
 }
 
@@ -56,18 +56,18 @@ impl OnOff {
         ])
     }
 
-    /// What a measured time of that length does to the mean.
+    /// A remark for a measured time that is no whole number of periods, which changes the mean.
     pub(super) fn remark(&self, duration: Nanos) -> Option<String> {
         (!duration.0.is_multiple_of(self.period.0)).then(|| {
             format!(
-                "{duration} are no whole number of periods of {}, so the mean rate measured is not that of --rate.",
+                "{duration} is no whole number of periods of {}, so the measured mean rate differs from --rate.",
                 self.period
             )
         })
     }
 }
 
-/// `5%` or `0.05`; between 0 and 1, both left out.
+/// Parses `5%` or `0.05`: above 0 and below 1.
 fn parse_fraction(text: &str) -> Option<f64> {
     let fraction = match text.strip_suffix('%') {
         Some(percent) => percent.trim_end().parse::<f64>().ok()? / 100.0,

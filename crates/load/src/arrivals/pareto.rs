@@ -1,12 +1,13 @@
-//! Self-similar traffic: [`SOURCES`] sources, each silent or sending for times drawn from Pareto
-//! distributions with the same shape (Willinger, Taqqu, Sherman, Wilson 1997; SYSTEMS.md, section 4).
-//! Their superposition has the Hurst parameter (3 - shape) / 2 above the scale of [`CYCLE_S`].
+//! Self-similar traffic from [`SOURCES`] on/off sources. Their on-times and off-times have Pareto
+//! distributions of the same shape (Willinger, Taqqu, Sherman, Wilson 1997; SYSTEMS.md, section 4). Their
+//! superposition has the Hurst parameter (3 - shape) / 2 above the scale of [`CYCLE_S`].
 //!
-//! Every source is on for a mean of 0.1 s and off for a mean of 0.9 s, and evenly spaced while on, so that the
-//! rate's standard deviation is 30 % of its mean. The sources begin in their stationary state, so the
-//! mean rate is the one asked for from the start; but the mean *seen* in a run comes close to it only
-//! slowly, which is what self-similarity means. A source's draws depend on its number alone: the
-//! arrivals are the same for any number of lanes.
+//! Every source is on for a mean of 0.1 s and off for a mean of 0.9 s. Its arrivals are evenly spaced while
+//! it is on, so the rate's standard deviation is 30 % of its mean.
+//!
+//! The sources begin in their stationary state, so the mean rate is the given one from the start. The mean
+//! *seen* in a run approaches it only slowly: that is self-similarity. The draws of a source depend on its
+//! number alone, so the arrivals are the same for any number of lanes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,17 +18,17 @@ use rand::RngExt;
 
 use super::{Lane, NotAProcess};
 
-/// How many sources there are, all lanes together.
+/// The number of sources of all lanes together.
 const SOURCES: u32 = 100;
 
-/// The mean time from the beginning of one on-time to the next.
+/// The mean time from the beginning of one on-time to the beginning of the next.
 const CYCLE_S: f64 = 1.0;
 
-/// The part of the time that a source is on.
+/// The fraction of the time that a source is on.
 const ON: f64 = 0.1;
 
-/// Sources on at once, in standard deviations above their mean: more come once in millions of times. The
-/// binomial distribution's upper tail is longer than the normal one's, for which 5 would do.
+/// The most sources that are on at once, in standard deviations above their mean; exceeded once in millions
+/// of times. The binomial distribution has a longer upper tail than the normal one, for which 5 would do.
 const DEVIATIONS: f64 = 6.0;
 
 /// Pareto on/off sources with this shape.
@@ -50,13 +51,13 @@ impl Pareto {
         (3.0 - self.shape) / 2.0
     }
 
-    /// The rate while as many sources are on as ever are.
+    /// The rate while the most sources are on at once.
     pub(super) fn peak(&self, rate: PerSecond) -> PerSecond {
         let deviation = ((1.0 - ON) / (ON * f64::from(SOURCES))).sqrt();
         PerSecond(rate.0 * (1.0 + DEVIATIONS * deviation))
     }
 
-    /// A lane's arrivals: those of every `count`-th source.
+    /// A lane's arrivals: the arrivals of every `count`-th source.
     pub(super) fn arrivals(self, rate: PerSecond, lane: Lane, seed: Seed) -> Superposition {
         let gap_s = f64::from(SOURCES) * ON / rate.0;
         let numbers = (lane.index..SOURCES).step_by(lane.count as usize);
@@ -77,7 +78,7 @@ impl fmt::Display for Pareto {
 /// The sources of a lane together.
 pub(super) struct Superposition {
     sources: Vec<Source>,
-    /// The next arrival of each, by its index.
+    /// The next arrival of each source, with the source's index.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
@@ -92,17 +93,17 @@ impl Iterator for Superposition {
     }
 }
 
-/// One source. Its arrivals are evenly spaced in its on-time: what is left of a gap when it falls silent
-/// is kept until it is on again, so that its mean rate is exact.
+/// One source, with evenly spaced arrivals in its on-times. A gap that an off-time interrupts goes on in the
+/// next on-time, so that the source's mean rate is exact.
 struct Source {
     shape: f64,
     gap_s: f64,
     draws: Rng,
-    /// The last arrival, or the start.
+    /// The time of the last arrival, or of the start.
     at_s: f64,
-    /// The on-time that is left after it.
+    /// The rest of the on-time after `at_s`.
     on_left_s: f64,
-    /// The on-time from there to the next arrival.
+    /// The on-time from `at_s` to the next arrival.
     wait_s: f64,
 }
 
@@ -131,23 +132,23 @@ impl Source {
         Nanos((self.at_s * 1e9) as u64)
     }
 
-    /// Uniform in 0..1, 0 left out.
+    /// A uniform draw, above 0 and up to 1.
     fn unit(&mut self) -> f64 {
         1.0 - self.draws.random::<f64>()
     }
 
-    /// The least time of the distribution with that mean.
+    /// The least time of the distribution with this mean.
     fn least(&self, mean_s: f64) -> f64 {
         mean_s * (self.shape - 1.0) / self.shape
     }
 
-    /// An on-time or off-time from its beginning.
+    /// Draws a whole on-time or off-time.
     fn time(&mut self, mean_s: f64) -> f64 {
         self.least(mean_s) * self.unit().powf(-1.0 / self.shape)
     }
 
-    /// What is left of one that is met at a random moment: its equilibrium distribution, uniform up to
-    /// the least time and a Pareto tail with a shape smaller by 1 beyond.
+    /// Draws the rest of an on-time or off-time seen from a random moment: its equilibrium distribution. It
+    /// is uniform up to the least time, with a Pareto tail beyond whose shape is smaller by 1.
     fn rest_of(&mut self, mean_s: f64) -> f64 {
         let least = self.least(mean_s);
         let unit = self.unit();
@@ -166,8 +167,8 @@ mod tests {
         Pareto { shape }.arrivals(PerSecond(rate), ALONE, Seed(seed)).take_while(move |at| *at < until)
     }
 
-    /// Over many runs the mean is the rate, from the first second on: the sources begin stationary. The
-    /// rate of one second has a standard deviation below 30 %, so the mean of 400 below 1.5 %.
+    /// The mean over many runs is the rate from the first second on: the sources begin stationary. The rate
+    /// of one second has a standard deviation below 30 %, so the mean of 400 has one below 1.5 %.
     #[test]
     fn the_mean_is_the_rate_from_the_start() {
         for shape in [1.2, 1.5, 1.8] {
@@ -177,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Fixed seeds; over four hours the estimator's own error is a few hundredths.
+    /// Fixed seeds. The estimator's own error over four hours is a few hundredths.
     #[test]
     fn the_streams_hurst_parameter_is_the_processes() {
         for shape in [1.2, 1.4, 1.6, 1.8] {
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    /// The share of moments with more than the peak's sources on is far below what a test can meet.
+    /// More sources than at the peak are on so rarely that a test cannot meet it.
     #[test]
     fn the_peak_is_not_exceeded() {
         let most = Pareto { shape: 1.4 }.peak(PerSecond(1000.0)).0 / 10.0;

@@ -1,5 +1,5 @@
 //! Independent arrivals: gaps drawn from the exponential distribution. The sum of independent Poisson
-//! processes is one, so each lane draws its own at its share of the rate.
+//! processes is a Poisson process, so each lane draws its own at its share of the rate.
 
 use base::{Nanos, PerSecond, Rng, Seed};
 use rand::RngExt;

@@ -1,8 +1,8 @@
-//! Arrivals along a rate that is planned over time: evenly spaced where it is constant, denser where it
-//! is higher. Arrival number `n` comes when the integral of the rate reaches `n`, computed from `n`
-//! alone, so that rounding does not add up; the lanes take turns.
+//! Arrivals along a planned rate: evenly spaced where the rate is constant, denser where it is higher.
+//! Arrival number `n` comes when the integral of the rate reaches `n`. Its time is computed from `n` alone,
+//! so that rounding errors do not add up. The lanes take turns.
 //!
-//! What bursts there are, are those of the plan: nothing here is random.
+//! Nothing here is random: every burst is part of the plan.
 
 use base::{Nanos, PerSecond};
 
@@ -12,7 +12,7 @@ use crate::ledger::Window;
 /// A stretch of time in which the rate is constant or changes linearly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Piece {
-    /// May be infinite, where the rate is constant and nothing follows.
+    /// The length; infinite only for a constant rate that nothing follows.
     pub length_s: f64,
     pub from_per_s: f64,
     pub to_per_s: f64,
@@ -28,12 +28,13 @@ impl Piece {
         (self.to_per_s - self.from_per_s) / self.length_s
     }
 
-    /// The arrivals of its first `elapsed_s`.
+    /// The arrivals in the first `elapsed_s` seconds of the piece.
     fn arrivals(&self, elapsed_s: f64) -> f64 {
         (self.from_per_s + self.slope() * elapsed_s / 2.0) * elapsed_s
     }
 
-    /// When so many have arrived, from its start; nothing where its rate falls to zero before.
+    /// Seconds from the piece's start to arrival number `arrivals`; `None` when the rate falls to zero before
+    /// it.
     fn time_of(&self, arrivals: f64) -> Option<f64> {
         if arrivals <= 0.0 {
             return Some(0.0);
@@ -45,7 +46,7 @@ impl Piece {
     }
 }
 
-/// Where a piece begins.
+/// The start of a piece.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Start {
     at_s: f64,
@@ -56,17 +57,17 @@ struct Start {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Profile {
     pieces: Vec<(Start, Piece)>,
-    /// Where it begins anew; nothing where its last piece goes on.
+    /// The time and the arrivals of one cycle; `None` when the last piece holds for ever.
     cycle: Option<Start>,
 }
 
 impl Profile {
-    /// These pieces, at least one, and the last of them for ever.
+    /// At least one piece; the last one holds for ever.
     pub(super) fn once(pieces: impl IntoIterator<Item = Piece>) -> Profile {
         Profile { cycle: None, ..Profile::repeated(pieces) }
     }
 
-    /// These pieces, at least one, again and again.
+    /// At least one piece, repeated for ever.
     pub(super) fn repeated(pieces: impl IntoIterator<Item = Piece>) -> Profile {
         let mut next = Start { at_s: 0.0, arrivals_before: 0.0 };
         let place = |piece: Piece| {
@@ -92,7 +93,7 @@ impl Profile {
         PerSecond(arrivals / window.length().as_secs_f64())
     }
 
-    /// How many arrive before a time.
+    /// The number of arrivals before a time.
     fn arrivals_before(&self, at_s: f64) -> f64 {
         let cycles = self.cycle.map_or(0.0, |cycle| (at_s / cycle.at_s).floor());
         let (at_s, before) = match self.cycle {
@@ -103,7 +104,7 @@ impl Profile {
         before + start.arrivals_before + piece.arrivals(at_s - start.at_s)
     }
 
-    /// When an arrival comes, in seconds; nothing where the rate has fallen to zero for ever.
+    /// The time of an arrival in seconds; `None` when the rate has fallen to zero for ever.
     fn time_of(&self, arrival: f64) -> Option<f64> {
         let cycles = self.cycle.map_or(0.0, |cycle| (arrival / cycle.arrivals_before).floor());
         let (arrival, before_s) = match self.cycle {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     proptest! {
-        /// So many arrivals before a time, and that time for so many arrivals, are the same statement.
+        /// `arrivals_before` and `time_of` are inverse functions.
         #[test]
         fn times_and_counts_agree(pieces in pieces(), share in 0.0f64..3.0) {
             let profile = Profile::repeated(pieces);

@@ -1,4 +1,4 @@
-//! A rate that rises or falls linearly over the whole run, warm-up included: `FROM..TO`.
+//! A rate that changes linearly over the whole run, warm-up included: `FROM..TO`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use base::{Nanos, PerSecond};
 use super::profile::{Piece, Profile};
 use super::{NotAProcess, parse_rate};
 
-/// From one rate to the other; one of them may be 0.
+/// The first and the last rate; one of them may be 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ramp {
     from: PerSecond,
@@ -23,7 +23,7 @@ impl Ramp {
         }
     }
 
-    /// Over a run of that length.
+    /// The planned rate over a run of length `run`.
     pub(super) fn profile(&self, run: Nanos) -> Profile {
         Profile::once([Piece { length_s: run.as_secs_f64(), from_per_s: self.from.0, to_per_s: self.to.0 }])
     }

@@ -1,5 +1,5 @@
-//! One rate after the other, each for a time: `RATExTIME,RATExTIME,...`. The last holds until the end
-//! of the run.
+//! Several rates, one after the other, each with a time: `RATExTIME,RATExTIME,...`. The last rate holds until
+//! the end of the run.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use base::{Nanos, PerSecond};
 use super::profile::{Piece, Profile};
 use super::{NotAProcess, parse_rate};
 
-/// The steps, from the run's start on; at least one has a rate above 0.
+/// The steps from the run's start on; at least one rate is above 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steps(Vec<(PerSecond, Nanos)>);
 
@@ -37,15 +37,13 @@ impl Steps {
         }))
     }
 
-    /// What a run of that length makes of the steps.
+    /// A remark for a run that is shorter or longer than the steps.
     pub(super) fn remark(&self, run: Nanos) -> Option<String> {
         let all = self.0.iter().fold(Nanos::ZERO, |sum, (_, time)| sum.saturating_add(*time));
         (all != run).then(|| match all > run {
             true => format!("The steps take {all}, but the run ends after {run}, warm-up included."),
             false => {
-                format!(
-                    "The steps are over after {all}; their last rate holds until the run ends, after {run}."
-                )
+                format!("The steps end after {all}; their last rate holds until the run ends after {run}.")
             }
         })
     }

@@ -1,9 +1,9 @@
-//! Properties of the processes as streams: mean, dispersion, bursts, and lanes that add up.
+//! Properties of the processes as streams: mean, dispersion, bursts, and the sum of the lanes.
 
 use super::*;
 use proptest::prelude::*;
 
-/// All lanes' arrivals before `end`, in order.
+/// The arrivals of all lanes before `end`, in order.
 fn all(process: &Process, rate: f64, lanes: u32, seed: u64, end: Nanos) -> Vec<Nanos> {
     let mut times: Vec<Nanos> = (0..lanes)
         .flat_map(|index| {
@@ -15,7 +15,7 @@ fn all(process: &Process, rate: f64, lanes: u32, seed: u64, end: Nanos) -> Vec<N
     times
 }
 
-/// The variance of the counts in equal windows over their mean: 0 for a clock, 1 for Poisson.
+/// The variance of the counts in equal windows divided by their mean: 0 for a clock, 1 for Poisson.
 fn dispersion(times: &[Nanos], window: Nanos, windows: usize) -> f64 {
     let mut counts = vec![0.0; windows];
     for at in times {
@@ -58,7 +58,7 @@ proptest! {
         prop_assert_eq!(times, draw());
     }
 
-    /// rate x time arrivals to within one, evenly spread, whatever the number of lanes.
+    /// `rate` x time arrivals to within one, evenly spread, for any number of lanes.
     #[test]
     fn constant_is_exact(rate in 1f64..20_000.0, lanes in 1u32..8) {
         let times = all(&Process::Constant, rate, lanes, 0, Nanos::SECOND);
@@ -68,7 +68,8 @@ proptest! {
         }
     }
 
-    /// Mean and index of dispersion of 20,000 expected arrivals in 1000 windows, within five standard errors.
+    /// Mean and index of dispersion of 20,000 expected arrivals in 1000 windows lie within five standard
+    /// errors.
     #[test]
     fn poisson_has_its_mean_and_dispersion(lanes in 1u32..5, seed: u64) {
         let times = all(&Process::Poisson, 20_000.0, lanes, seed, Nanos::SECOND);
@@ -84,7 +85,7 @@ fn constant_has_no_dispersion() {
     assert!(dispersion(&times, Nanos::MILLISECOND, 1000) < 0.01);
 }
 
-/// The mean rates at the peak and beside it, per period, are those of the formula (SYSTEMS.md, section 4).
+/// The arrivals in bursts and between them, per period, follow the formula (SYSTEMS.md, section 4).
 #[test]
 fn bursts_have_their_rate_their_share_of_time_and_their_place() {
     for (text, peak, fraction) in [("on-off:6,5%,10s", 6.0, 0.05), ("on-off:3,0.2,10s", 3.0, 0.2)] {
@@ -99,7 +100,7 @@ fn bursts_have_their_rate_their_share_of_time_and_their_place() {
     }
 }
 
-/// With windows far shorter than a period, the variance of the counts is that of a two-valued rate:
+/// In windows far shorter than a period, the variance of the counts is the variance of a two-valued rate:
 /// mean^2 (a - 1)^2 b / (1 - b).
 #[test]
 fn bursts_have_their_dispersion() {
@@ -161,7 +162,7 @@ fn what_a_window_does_not_show_is_told() {
     let told = |text| parsed(text).remark(window).unwrap_or_default();
     assert!(told("on-off:6,5%").contains("no whole number of periods of 100s"), "{}", told("on-off:6,5%"));
     assert!(told("steps:1x60s").contains("ends after 35s"), "{}", told("steps:1x60s"));
-    assert!(told("steps:1x5s,2x10s").contains("over after 15s"));
+    assert!(told("steps:1x5s,2x10s").contains("end after 15s"));
     for fits in ["constant", "on-off:6,5%,10s", "steps:1x5s,2x30s", "ramp:1..2"] {
         assert_eq!(told(fits), "", "{fits}");
     }

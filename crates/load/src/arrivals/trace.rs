@@ -1,10 +1,10 @@
-//! Sessions at recorded times: one timestamp in seconds a line, or a web server's access log in the
-//! common or combined format. The first begins with the run; without the first the times may be of any
-//! epoch. The lanes take turns.
+//! Sessions at recorded times. The file has one timestamp in seconds on each line, or is a web server's
+//! access log in the common or combined format. The first session begins with the run. Timestamps count from
+//! any epoch: only their distances matter. The lanes take turns.
 //!
-//! Deviations for access logs, whose times are whole seconds and which are written in the order of
-//! completion: the entries are sorted, and those of one second are spread evenly over it. Of a log only
-//! the times are replayed; what is asked for is the workload's affair.
+//! Deviations for access logs: their times are whole seconds, and their lines are in the order of completion.
+//! The entries are sorted, and the entries of one second are spread evenly over it. Only the times of a log
+//! are replayed; the workload chooses the requests.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::ledger::Window;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     path: PathBuf,
-    /// Since the first of them, ascending; at least one.
+    /// Times since the first session, ascending; at least one.
     times: Arc<[Nanos]>,
 }
 
@@ -43,7 +43,7 @@ impl Trace {
         PerSecond(self.count(window) as f64 / window.length().as_secs_f64())
     }
 
-    /// The highest rate over any span of that length.
+    /// The highest rate over any span of length `span`.
     pub(super) fn peak(&self, span: Nanos) -> PerSecond {
         let most = self
             .times
@@ -53,14 +53,14 @@ impl Trace {
         PerSecond(most.unwrap_or(0) as f64 / span.as_secs_f64())
     }
 
-    /// What a run of that length makes of the trace.
+    /// A remark for a run that is shorter or longer than the trace.
     pub(super) fn remark(&self, run: Nanos) -> Option<String> {
         let left_out = self.count(Window { from: run, until: Nanos::MAX });
         let last_s = self.times.last().map_or(0.0, |last| last.as_secs_f64());
         let path = self.path.display();
         if left_out > 0 {
             return Some(format!(
-                "The run ends after {run}, warm-up included: {left_out} of the {} sessions in {path} are not begun.",
+                "The run ends after {run}, warm-up included: {left_out} of the {} sessions in {path} do not begin.",
                 self.times.len()
             ));
         }
@@ -81,7 +81,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The times in a file's text, from the first on.
+/// The times in a file's text, relative to the first.
 fn parse(text: &str) -> Result<Vec<Nanos>, String> {
     let lines = || text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let is_log = lines().next().is_some_and(|(_, line)| line.contains('['));
@@ -126,7 +126,7 @@ fn logged(line: &str) -> Option<i64> {
     let month = MONTHS.iter().position(|name| *name == month)? as i64;
     let number = |text: &str| text.parse::<u16>().ok().map(i64::from);
     // Days by the formula for a year that begins in March (Hinnant, "chrono-compatible low-level date
-    // algorithms"); the era's constant falls out with the first time.
+    // algorithms"). The constant for the era cancels: times are relative to the first.
     let (year, month) = if month < 2 { (number(year)? - 1, month + 10) } else { (number(year)?, month - 2) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + number(day)?;
     let seconds = ((days * 24 + number(hour)?) * 60 + number(minute)?) * 60 + number(second)?;

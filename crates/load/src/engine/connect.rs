@@ -1,4 +1,4 @@
-//! The establisher: sessions begin, connects complete, fail or are abandoned.
+//! The establisher: begins sessions; connects complete, fail or are abandoned.
 
 use std::io;
 
@@ -41,9 +41,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Begins a connect for a session's next request, and returns whether it did; where the client itself cannot, the
-    /// session ends. After the engine stood still, the sessions that became due meanwhile fill all the places at once:
-    /// then the want of a place is one of time.
+    /// Begins a connect for a session's next request and returns true, or ends the session because of a limit
+    /// of the client. After the engine stood still, the sessions of that time fill all places at once. A
+    /// session that then finds no place lacked time, not a descriptor.
     pub(super) fn connect(&mut self, session: Session, now: Nanos) -> bool {
         if let Some(key) = self.connect_deadlines.pop_due(now) {
             return self.replace(key, session, now);
@@ -71,7 +71,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         true
     }
 
-    /// Abandons a connect whose time is over and gives its socket to another session. The key stays.
+    /// Abandons a connect that timed out and gives its socket to another session. The key stays.
     fn replace(&mut self, key: Key, session: Session, now: Nanos) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let measured = session.account.measured();
@@ -88,7 +88,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         true
     }
 
-    /// A connect failed at once; says whether it was an attempt at all.
+    /// Ends a session whose connect failed at once; returns true if the connect counts as an attempt.
     fn cannot_connect(&mut self, session: Session, error: &io::Error, now: Nanos) -> bool {
         let outcome = connect_failure(error);
         let attempted = !outcome.is_client_limit();
@@ -97,10 +97,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         attempted
     }
 
-    /// A connecting socket has something to say: writing the request finds out what, and so saves asking.
+    /// Handles an event of a connecting socket. Writing the request tells its state and saves the system call
+    /// that asks.
     pub(super) fn connect_ready(&mut self, key: Key) {
         let now = self.now();
-        // The set is told of later events of established connections too; they are no news.
+        // The set also reports later events of established connections; this function ignores those.
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Connecting { since } = connection.phase else { return };
         match transmit(&mut self.transport, self.settings.workload, connection) {
@@ -120,8 +121,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Abandons connects and requests whose time is over: connects only when no session has taken their
-    /// socket over for a while. Closing a socket in SYN-SENT sends nothing.
+    /// Abandons connects and requests that timed out. A connect is abandoned only after its takeover time has
+    /// passed too. Closing a socket in SYN-SENT sends nothing.
     pub(super) fn expire(&mut self, now: Nanos) {
         let long_due = now.saturating_sub(self.takeover_time());
         while let Some(key) = self.connect_deadlines.pop_due(long_due) {
@@ -137,8 +138,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// The outcome of a request whose time is over: a server that acknowledged nothing of it does not have the
-    /// connection.
+    /// The outcome of a request that timed out: `Dropped` if the server acknowledged none of it, because such
+    /// a server does not have the connection.
     fn without_reply(&mut self, key: Key) -> Outcome {
         match self.connections.get(key) {
             Some(connection) if !self.transport.is_acknowledged(&connection.wire.socket) => Outcome::Dropped,
@@ -146,7 +147,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Closes a connection and gives back its session.
+    /// Closes a connection and returns its session.
     pub(super) fn close(&mut self, key: Key) -> Option<Session> {
         let connection = self.connections.remove(key)?;
         self.connect_deadlines.remove(key);
@@ -155,14 +156,15 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         Some(connection.session)
     }
 
-    /// The session is over; what it had left shares the outcome, and is perhaps offered again.
+    /// Ends a session: its unfinished requests all get this outcome, and the retry policy may offer them
+    /// again.
     pub(super) fn end_session(&mut self, session: Session, outcome: Outcome, now: Nanos) {
         self.over(&session, Again::rest(&session), outcome, now);
         self.books.end(session.account, outcome);
     }
 }
 
-/// How a connect that failed is entered in the ledger.
+/// The outcome that the ledger enters for a failed connect.
 pub(crate) fn connect_failure(error: &io::Error) -> Outcome {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => return Outcome::Refused,
@@ -173,8 +175,8 @@ pub(crate) fn connect_failure(error: &io::Error) -> Outcome {
     match classify(error) {
         Failure::NoPort => Outcome::NoPort,
         Failure::NoDescriptor | Failure::NoMemory => Outcome::NoDescriptor,
-        // No route, a filter's EPERM or EACCES, a source address that is not ours: the server did not
-        // say it.
+        // No route, a filter's EPERM or EACCES, or a source address that is not ours: the server did not
+        // refuse.
         Failure::PeerGone | Failure::Other | Failure::Retry | Failure::WouldBlock => Outcome::Unreachable,
     }
 }
@@ -194,8 +196,8 @@ mod tests {
     use rustix::io::Errno;
     use std::net::TcpListener;
 
-    /// How the sessions of 2000/s end that an engine begins at these times, in milliseconds. Their connects stay
-    /// pending.
+    /// The outcomes of sessions at 2000/s that an engine begins at these times, in milliseconds. Their
+    /// connects stay pending.
     fn begun(sockets: Sockets, times_ms: &[u64]) -> Outcomes {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();

@@ -1,8 +1,8 @@
-//! The end of a run: nothing begins any more, and the replies that are on their way are waited for.
+//! The end of a run: nothing begins any more, and the engine waits for the replies on their way.
 //!
-//! A request that was sent just before the schedule's end has had no time to be answered. It gets as long as the
-//! slowest correct reply took, and at least [`PATIENCE`]; its own time-outs stay in force. So the moment at which a
-//! run ends is held against no server that answers, and a server that hangs makes the run a second longer.
+//! A request that was sent just before the schedule's end has had no time to be answered. It gets the time of
+//! the slowest correct reply, and at least [`PATIENCE`]; its own timeouts stay in force. The moment of the
+//! end thus counts against no server that answers, and a server that hangs makes the run one second longer.
 
 use base::{Clock, Key, Nanos};
 
@@ -14,22 +14,22 @@ use crate::books::Report;
 use crate::recorder::Interval;
 use crate::transport::Transport;
 
-/// How long replies are waited for at least; at most, where the run was ended early.
+/// The least time for which the engine waits for replies; also the most when the run was ended early.
 const PATIENCE: Nanos = Nanos::SECOND;
 
-/// A run whose schedule has ended.
+/// The end of a run's schedule.
 #[derive(Clone, Copy)]
 pub(super) struct Ending {
-    /// When it ended.
+    /// The time of the end.
     pub at: Nanos,
-    /// When the engine noticed; a handler goes on as long as its establisher.
+    /// The time at which the engine noticed the end; a handler goes on as long as its establisher.
     since: Nanos,
-    /// Whether that was before the planned end.
+    /// True for an end before the planned one.
     is_early: bool,
 }
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
-    /// Begins what was due before the end, and nothing after it.
+    /// Begins the sessions that were due before the end, and none after it.
     pub(super) fn end_schedule(&mut self, now: Nanos) {
         let planned = self.settings.window.until;
         let at = now.min(planned);
@@ -40,13 +40,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.ending = Some(Ending { at, since: now, is_early: now < planned });
     }
 
-    /// When the replies on their way have had their time.
+    /// The time until which the engine waits for replies.
     pub(super) fn patience_ends(&self, ending: Ending) -> Nanos {
         let longest = if ending.is_early { Nanos::ZERO } else { self.books.recorder.longest() };
         ending.since + longest.max(PATIENCE)
     }
 
-    /// Whether nothing is on its way any more, or has had its time.
+    /// Returns true when nothing is on its way any more, or the wait is over.
     pub(super) fn is_settled(&self, ending: Ending, now: Nanos) -> bool {
         let to_hand_over = match &self.role {
             Role::Establisher(outbox) => outbox.waiting(),
@@ -56,10 +56,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         on_their_way == 0 || now >= self.patience_ends(ending)
     }
 
-    /// Closes the connections, enters what has not ended in the books, and closes them.
+    /// Closes the connections, enters their unfinished sessions in the books, and closes the books.
     ///
     /// # Errors
-    /// None that a peer can cause.
+    /// Errors that no peer can cause.
     pub(super) fn finish(
         mut self,
         ending: Ending,

@@ -1,4 +1,4 @@
-//! The handler: requests are sent, replies read, sessions go on or end.
+//! The handler: sends requests, reads replies, and continues or ends sessions.
 
 use std::cmp::Reverse;
 use std::io;
@@ -15,11 +15,11 @@ use crate::retry::Again;
 use crate::transport::Transport;
 use crate::workload::Workload;
 
-/// Reads of one connection in one turn: a large reply goes on in the next, behind the others.
+/// Reads of one connection in one turn; a larger reply continues in the next turn, behind the others.
 const READS_PER_TURN: usize = 4;
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
-    /// The request went out at `now`, perhaps but for a rest.
+    /// Awaits the reply of a request that went out at `now`, whole or in part.
     pub(super) fn await_reply(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Awaiting { sent: now };
@@ -28,7 +28,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.books.recorder.sent(now);
     }
 
-    /// An established connection has something to say.
+    /// Handles an event of an established connection.
     pub(super) fn exchange_ready(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match connection.phase {
@@ -37,8 +37,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 if connection.wire.is_quiet(&mut self.transport, &mut self.scratch) {
                     return;
                 }
-                // The server ended the connection, or sent what nobody asked for (RFC 9112, 9.3): the
-                // next request needs another. The event would come back until then.
+                // The server closed the connection or sent unrequested bytes (RFC 9112, 9.3), so the next
+                // request needs another connection. Without `unwatch` the event would come back until then.
                 connection.phase = Phase::Thinking { over: true };
                 self.transport.unwatch(&connection.wire.socket);
             }
@@ -51,7 +51,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Sends the rest of a request; says whether the connection lives.
+    /// Sends the rest of a request; returns false for a connection that is lost.
     fn send_rest(&mut self, key: Key) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let sent = match connection.unsent {
@@ -81,7 +81,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Where the handshake has just ended: counts it, and says when, for only now the request was sent.
+    /// Counts a handshake that has just ended and returns the current time: only now is the request sent.
     fn after_handshake(&mut self, key: Key) -> Option<Nanos> {
         let connection = self.connections.get_mut(key)?;
         let handshake = connection.wire.handshake_ended()?;
@@ -117,8 +117,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.go_on(key, reply.persistent, outcome, now);
     }
 
-    /// After a reply: another attempt where it was a refusal, and the end of the session, a time to think, or
-    /// the next request at once.
+    /// Continues after a reply: retries a refused request, then ends the session, lets it think, or sends the
+    /// next request.
     fn go_on(&mut self, key: Key, persistent: bool, outcome: Outcome, now: Nanos) {
         let Some(connection) = self.connections.get(key) else { return };
         if connection.session.account.left() == 0 {
@@ -146,7 +146,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Sends the next request of the sessions that have thought for long enough.
+    /// Sends the next request of each session whose think time is over.
     pub(super) fn resume_thinkers(&mut self, now: Nanos) {
         while let Some(Reverse((due, key))) = self.thinking.peek().copied() {
             if due > now {
@@ -164,8 +164,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         match transmit(&mut self.transport, self.settings.workload, connection) {
             Ok(0) => {
-                // The socket's buffer is full of earlier requests that were answered: nothing of this
-                // one went out, all of it is left.
+                // Earlier requests, already answered, still fill the socket's buffer: no byte of this one
+                // went out.
                 let last = connection.session.account.left() == 1;
                 connection.unsent =
                     self.settings.workload.bytes(connection.session.request, last).len() as u32;
@@ -176,8 +176,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// The connection has ended without the reply. A server may end a persistent connection whenever it
-    /// likes: then the session goes on with another. Otherwise it is over.
+    /// Handles a connection that ended without the reply. A server may close a persistent connection at any
+    /// time, so between replies the session reconnects. Otherwise the session ends.
     fn lost(&mut self, key: Key, outcome: Outcome) {
         let now = self.now();
         let Some(connection) = self.connections.get(key) else { return };
@@ -189,7 +189,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Carries the session over to a new connection, which sends its request first.
+    /// Moves the session to a new connection, which first sends its request.
     fn reconnect(&mut self, key: Key, now: Nanos) {
         if let Some(session) = self.close(key) {
             self.connect(session, now);
@@ -197,11 +197,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     }
 }
 
-/// Sends the unsent rest of the request in progress, or all of it where none is. Returns the number of bytes that
-/// went out; 0 where there is no room.
+/// Sends the unsent rest of the request in progress, or a whole request if none is in progress. Returns the
+/// number of bytes sent; 0 for a full buffer.
 ///
 /// # Errors
-/// The connection has failed.
+/// The connection failed.
 pub(super) fn transmit<T: Transport>(
     transport: &mut T,
     workload: &Workload,
@@ -220,7 +220,7 @@ pub(super) fn transmit<T: Transport>(
     Ok(sent)
 }
 
-/// Reads until a reply is complete, there is nothing more, or others should have their turn.
+/// Reads until a reply is complete, no more bytes are available, or the turn is over.
 fn read<T: Transport>(
     transport: &mut T,
     connection: &mut Connection<T::Socket>,

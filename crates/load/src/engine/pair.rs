@@ -4,11 +4,11 @@
 //!   establisher: connecting --established, request sent--> outbox ====> handler: awaiting a reply --> closed
 //! ```
 //!
-//! The establisher sends the request, gives the connection away and never looks at it again; while the
-//! socket between the two takes no more, connections wait in its outbox, and it goes on with the others. The
-//! handler reads the replies and closes. A session is one request, so nothing comes back.
+//! The establisher sends the request, gives the connection away and never looks at it again. While the socket
+//! between the two is full, connections wait in the establisher's outbox and it continues with the others.
+//! The handler reads the replies and closes. A session is one request, so nothing comes back.
 //!
-//! Connections that have no descriptor, those of TCP in user space, cannot be given away: the preflight refuses
+//! The connections of TCP in user space have no descriptor and cannot be given away: the preflight refuses
 //! such a pair.
 
 use std::collections::VecDeque;
@@ -29,12 +29,12 @@ use crate::ledger::Account;
 use crate::transport::Transport;
 use crate::wire::Wire;
 
-/// Connections that are received in one turn, so that replies are read in between.
+/// Connections received in one turn, so that the engine reads replies in between.
 const RECEIVED_PER_TURN: usize = 256;
 
-/// Which part of an S-client an engine is.
+/// The part of an S-client that an engine is.
 pub(super) enum Role {
-    /// All of it.
+    /// The whole S-client.
     Whole,
     /// The half that connects.
     Establisher(Outbox),
@@ -45,48 +45,48 @@ pub(super) enum Role {
 /// The establisher's side of the socket.
 pub(super) struct Outbox {
     socket: OwnedFd,
-    /// Connections whose request went out, and when, the longest waiting first.
+    /// Connections whose request went out, with the time it was sent; longest waiting first.
     waiting: VecDeque<(Key, Nanos)>,
-    /// Whether the socket is to say when it takes more.
+    /// True while the transport watches the socket for room.
     is_watched: bool,
 }
 
 impl Outbox {
-    /// Connections that the socket has not taken yet.
+    /// The number of connections that the socket has not taken yet.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 }
 
-/// The handler's side.
+/// The handler's side of the socket.
 pub(super) struct Inbox {
     socket: OwnedFd,
-    /// Whether the establisher has ended and all it sent is here.
+    /// True once the establisher has ended and every connection it sent has arrived.
     is_over: bool,
 }
 
 impl Inbox {
-    /// Whether no connection will come any more.
+    /// Returns true when no further connection will come.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 }
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
-    /// Makes it the half that connects, and gives connections to the handler over this socket.
+    /// Makes the engine the half that connects; it gives connections to the handler over this socket.
     pub(crate) fn establishing(mut self, socket: OwnedFd) -> Self {
         self.role = Role::Establisher(Outbox { socket, waiting: VecDeque::new(), is_watched: false });
         self
     }
 
-    /// Makes it the half that reads replies, of the connections that come over this socket.
+    /// Makes the engine the half that reads replies, on the connections that come over this socket.
     pub(crate) fn handling(mut self, socket: OwnedFd) -> Self {
         self.transport.watch_half(socket.as_fd(), Interest::Read);
         self.role = Role::Handler(Inbox { socket, is_over: false });
         self
     }
 
-    /// A session's first request went out at `now`: its reply is awaited here or by the handler.
+    /// Handles a session's first request that went out at `now`: this engine or the handler awaits its reply.
     pub(super) fn first_request_sent(&mut self, key: Key, now: Nanos) {
         let Role::Establisher(outbox) = &mut self.role else { return self.await_reply(key, now) };
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -95,7 +95,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.books.recorder.sent(now);
     }
 
-    /// Gives away the connections that wait, as far as the socket takes them.
+    /// Gives the waiting connections away until the socket is full.
     ///
     /// # Errors
     /// The handler has ended.
@@ -111,7 +111,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             }
             outbox.waiting.pop_front();
             let Some(connection) = self.connections.remove(key) else { break };
-            // Its account is now in the handler's ledger.
+            // The account is now in the handler's ledger.
             self.transport.give_away(connection.wire.socket);
         }
         let is_full = !outbox.waiting.is_empty();
@@ -124,10 +124,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         Ok(())
     }
 
-    /// Attends to the socket to the other half.
+    /// Handles an event of the socket to the other half.
     ///
     /// # Errors
-    /// The other half is none of ours, or has ended.
+    /// The other half has ended, or sent something else than connections.
     pub(super) fn attend_other_half(&mut self) -> Result<(), LoadError> {
         match &self.role {
             Role::Whole => Ok(()),
@@ -154,7 +154,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         Ok(())
     }
 
-    /// Awaits the reply of a connection that was given to us.
+    /// Takes over a connection from the establisher and awaits its reply.
     fn take_on(&mut self, handover: Handover, socket: Option<OwnedFd>) {
         let Handover { intended, sent, request, unsent, measured } = handover;
         let account = Account::taken_on(measured);
@@ -183,7 +183,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     }
 }
 
-/// What the handler has to know of a connection whose request was sent then.
+/// The handover of a connection whose request was sent at `sent`.
 fn of<S>(connection: &Connection<S>, sent: Nanos) -> Handover {
     let Connection { session, unsent, .. } = connection;
     Handover {

@@ -1,4 +1,4 @@
-//! Failed requests are offered again, or entered as unanswered.
+//! Offers failed requests again, or enters them as unanswered.
 
 use base::{Clock, Nanos};
 use record::Outcome;
@@ -10,7 +10,7 @@ use crate::retry::{Again, Retry};
 use crate::transport::Transport;
 
 impl Again {
-    /// All that a session had left when it broke off.
+    /// All requests that a session had left when it broke off.
     pub(super) fn rest(session: &Session) -> Again {
         Again {
             requests: session.account.left(),
@@ -22,10 +22,10 @@ impl Again {
         }
     }
 
-    /// The one request that was answered last; its session goes on without it, unless that was all.
+    /// The request that was answered last. Its session continues without it, unless it was the last one.
     pub(super) fn one(session: &Session) -> Again {
-        // Draws of its own, without taking any from the session: what that asks for must not depend on
-        // what the server answers.
+        // The retry has its own draws and takes none from the session: the session's requests must not depend
+        // on the server's replies.
         let draws = Draws::new(!session.draws.clone().bits());
         let frees_client = session.frees_client && session.account.left() == 0;
         Again { requests: 1, draws, frees_client, ..Again::rest(session) }
@@ -33,8 +33,8 @@ impl Again {
 }
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
-    /// A session is over, and its client is free, unless something is to be offered again: then it is busy
-    /// until that is over.
+    /// Ends a session and frees its client. A client whose request will be offered again stays busy until
+    /// that ends.
     pub(super) fn over(&mut self, session: &Session, again: Again, outcome: Outcome, now: Nanos) {
         if !self.retry(again, outcome, now) && session.frees_client {
             let due = now + self.settings.workload.think_time(&mut session.draws.clone());
@@ -42,8 +42,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Has requests that ended offered again, if the outcome and the policy allow it, and returns whether they are.
-    /// Failed requests that are not have no latency.
+    /// Queues ended requests to be offered again, if outcome and policy allow it, and returns true if it did.
+    /// Failed requests without a retry have no latency.
     pub(super) fn retry(&mut self, again: Again, outcome: Outcome, now: Nanos) -> bool {
         if outcome == Outcome::Ok {
             return false;

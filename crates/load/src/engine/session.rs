@@ -1,4 +1,4 @@
-//! A session and the connection that carries it at the moment.
+//! A session and its current connection.
 
 use base::Nanos;
 use http1::client::Reader;
@@ -9,54 +9,55 @@ use crate::ledger::Account;
 use crate::wire::Wire;
 use crate::workload::RequestId;
 
-/// A client's sequence of requests. Outlives a connection that the server ends between two of them.
+/// A client's sequence of requests. A session outlives a connection that the server closes between two
+/// requests.
 pub(super) struct Session {
     pub account: Account,
     pub draws: Draws,
-    /// The request in progress, or the one to come.
+    /// The request in progress, or the next one.
     pub request: RequestId,
-    /// When that request was meant to be sent.
+    /// The time at which that request should be sent.
     pub intended: Nanos,
-    /// How many retries that request is.
+    /// The number of times that request has been retried.
     pub retries: u32,
-    /// Whether a client of a closed loop is free again when it is over.
+    /// True if a closed-loop client becomes free when the session ends.
     pub frees_client: bool,
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 ///
 /// ```text
 ///   Connecting --> Awaiting <--> Thinking
 /// ```
 ///
-/// Each can end with the connection closed, and the session over or moved to another connection.
+/// Every state can end with the connection closed, and the session over or moved to another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// connect() was called then.
+    /// Connecting since the time of connect().
     Connecting { since: Nanos },
-    /// The request was sent then, as far as `unsent` allows.
+    /// The request was sent then, except for `unsent` bytes.
     Awaiting { sent: Nanos },
-    /// Until the next request is due; `over` where the server has ended the connection, so that the
-    /// request needs another.
+    /// Waiting until the next request is due. `over` is true when the server has closed the connection, so
+    /// that the request needs another one.
     Thinking { over: bool },
 }
 
-/// One connection's life, over a transport's socket.
+/// One connection over a transport's socket.
 pub(super) struct Connection<S> {
     pub wire: Wire<S>,
     pub session: Session,
     pub phase: Phase,
     pub reader: Reader,
     pub hasher: Hasher,
-    /// Whether a reply has come on it: if so, and if the server ends it before another begins, the
+    /// True after a reply on this connection. If the server then closes it before another reply begins, the
     /// request may be repeated on a new connection (RFC 9112, 9.3.1).
     pub has_replied: bool,
-    /// How many bytes of the request the socket did not take yet.
+    /// The bytes of the request that the socket has not taken yet.
     pub unsent: u32,
 }
 
 impl<S> Connection<S> {
-    /// Whether the socket is to say when it takes more.
+    /// Returns true while the connection waits for room in the socket.
     pub fn is_sending(&self) -> bool {
         self.unsent > 0 || self.wire.is_behind()
     }

@@ -1,4 +1,4 @@
-//! Clients that hold a connection: idle ones, and those that are slow to send or to read.
+//! Clients that hold a connection: idle clients, and clients that send or read slowly.
 //!
 //! ```text
 //!   due --> connecting --> holding                    idle, until the server ends it
@@ -6,18 +6,19 @@
 //!                 +------> sending --> reading        slow in the one or in the other
 //! ```
 //!
-//! A client has one connection at a time, and a connection is one request for the ledger. When it ends,
-//! the client comes back: at once after a correct reply, otherwise after [`PAUSE`] on average, so that a
-//! server that turns its idle clients away is not loaded by that. At most [`PENDING_MAX`] connects are
-//! pending, so that thousands of clients who come together do not fill the accept queue that the measured
-//! traffic needs.
+//! A client has one connection at a time, and a connection is one request in the ledger. When it ends, the
+//! client connects again: at once after a correct reply, otherwise after [`PAUSE`] on average. The pause
+//! keeps a server that turns idle clients away from being loaded by them. At most [`PENDING_MAX`] connects
+//! are pending, so that thousands of clients do not fill the accept queue that the measured traffic needs.
 //!
-//! A slow client moves a portion of bytes every tenth of a second. The slow reader also has a small receive buffer
-//! ([`SLOW_BUFFER`]), or all of a short reply would be taken in at once and the server would not notice. No
-//! time-out ends it while bytes move; the request time-out is that of silence.
+//! A slow client moves a portion of bytes every tenth of a second. The slow reader also has a small receive
+//! buffer ([`SLOW_BUFFER`]). A larger one would take in a whole short reply, and the server would notice
+//! nothing. While bytes move, no timeout ends the connection; the request timeout limits the silence.
 //!
-//! Invariants: `pending` is the number of connections that are connecting; a connection's `wake` is the one
-//! entry of `wakes` that is about it, and the others are ignored. All times are since the run's start.
+//! Invariants: `pending` is the number of connections that are connecting. The `wake` of a connection is its
+//! one valid entry in `wakes`; other entries are ignored. All times are since the run's start.
+//!
+//! `exchange` moves the bytes of one connection.
 
 mod exchange;
 
@@ -43,25 +44,25 @@ use crate::transport::{Event, Transport};
 use crate::wire::Wire;
 use crate::workload::RequestId;
 
-/// Connects of one population pending at once: half of a usual accept queue of 128.
+/// The most pending connects of one population: half of a usual accept queue of 128.
 const PENDING_MAX: usize = 64;
 
-/// From the end of a connection without a correct reply to the client's next, on average.
+/// The mean time from the end of a connection without a correct reply to the client's next connect.
 const PAUSE: Nanos = Nanos::SECOND;
 
-/// Between two portions of a slow client.
+/// The time between two portions of a slow client.
 const STEP: Nanos = Nanos::from_millis(100);
 
 /// The receive buffer of a slow reader. The kernel grants at least about half of it.
 pub(crate) const SLOW_BUFFER: u32 = 4096;
 
-/// How long the loop sleeps at most: a request to stop is noticed then.
+/// The longest sleep of the loop; a request to stop is noticed after it.
 const SLEEP_MAX: Nanos = Nanos::from_millis(50);
 
-/// Names the operation in an error.
+/// The operation's name in errors.
 const WAITING: &str = "waiting for a population";
 
-/// Replies are read in pieces of this size where they are not read slowly.
+/// The size of the read buffer of clients that do not read slowly.
 const SCRATCH: Bytes = Bytes(16 * 1024);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,20 +80,20 @@ struct Connection<S> {
     reader: Reader,
     hasher: Hasher,
     request: RequestId,
-    /// When the client was due, and when its connect began.
+    /// The time at which the client was due; `began` is the time of its connect.
     intended: Nanos,
     began: Nanos,
-    /// When the request was out.
+    /// The time at which the whole request was sent.
     sent: Nanos,
-    /// What is left to send of it.
+    /// The part of the request that is still to send.
     rest: Range<usize>,
-    /// When a byte last came, of those who wait for some.
+    /// The time of the last byte received, for connections that wait for bytes.
     heard: Nanos,
-    /// When it is to be looked at, whatever happens.
+    /// The time of the next turn without an event.
     wake: Nanos,
 }
 
-/// A population of them, in one thread.
+/// A population of holders in one thread.
 pub(crate) struct Holders<'a, C, T: Transport> {
     clock: C,
     origin: Nanos,
@@ -136,10 +137,10 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         }
     }
 
-    /// Runs to the window's end or until it should stop, and tells of every interval.
+    /// Runs to the window's end or until `should_stop`, and tells of every interval.
     ///
     /// # Errors
-    /// A wait that fails for a reason no peer can cause.
+    /// A wait that fails for a reason that no peer can cause.
     pub(crate) fn run(
         mut self,
         should_stop: &dyn Fn() -> bool,
@@ -161,7 +162,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
             self.handle_events()?;
             let held = self.held();
             self.books.turn_page(self.now(), held, tell);
-            // The measured traffic may wait for this CPU, and nothing here is urgent.
+            // The measured traffic may wait for this CPU; a population is never urgent.
             std::thread::yield_now();
         }
     }
@@ -234,7 +235,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         self.come_back(outcome, now);
     }
 
-    /// Enters how a connection ended. An idle client asks for nothing, so nobody owes it an answer.
+    /// Enters the outcome of a connection. An idle client sends no request, so it cannot be unanswered.
     fn end_account(&mut self, account: Account, outcome: Outcome) {
         let asks = !matches!(self.manner, Manner::Idle { .. });
         if asks && outcome != Outcome::Ok {

@@ -1,5 +1,5 @@
-//! What cannot be run, or is not to be, and why: settings that make no sense together, and the one question of
-//! conduct: overload is for one's own servers.
+//! Refuses runs that cannot be carried out, and settings that exclude each other. It also holds the one rule
+//! of conduct: only owners may overload a server.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use crate::retry::Retry;
 use crate::target;
 use crate::workload::Workload;
 
-/// Requests a second that go to a public address without its owner's word.
+/// The highest rate of requests per second to a public address without `own_this_server`.
 pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
 
 pub(super) fn check_times(config: &Config) -> Result<(), LoadError> {
@@ -44,12 +44,12 @@ pub(super) fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
     first.resolve()
 }
 
-/// What the halves of a pair do not tell each other.
+/// Refuses settings that a pair does not support.
 pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), LoadError> {
     let why = match config {
         Config { processes: Processes::Auto | Processes::Count(_), .. } => return Ok(()),
         Config { client: Client::Closed { .. }, .. } => {
-            "a closed loop has no pair; accepted is an open one".to_owned()
+            "a closed loop has no pair; accepted is an open loop".to_owned()
         }
         Config { threads, .. } if threads.get() > 1 => {
             format!("--threads {threads}: establisher and handler have one thread each; leave --threads out")
@@ -58,7 +58,7 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
             "a TLS connection cannot change its process; accepted is http://".to_owned()
         }
         Config { retry, .. } if *retry != Retry::Never => {
-            format!("--retry {retry}: who reads the failure cannot connect again; leave --retry out")
+            format!("--retry {retry}: the handler sees failures but cannot connect again; leave --retry out")
         }
         _ if workload.mean_session_length() != 1.0 => {
             "it makes one request a connection; accepted is --requests-per-connection 1".to_owned()
@@ -68,13 +68,13 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
     Err(LoadError::Pair { why })
 }
 
-/// Settings that only one of the two TCPs has, and those that it does not have yet.
+/// Refuses settings that the chosen stack does not support.
 pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
     let Stack::User { link, net } = &config.stack else { return Ok(()) };
     let why = match config {
         Config { own_this_server: false, .. } if net.is_some_and(|net| !target::is_private(net.network())) => {
-            "--source-net is not a private network, so hosts there could not be reached during the run; accepted is \
-             one such as 10.94.0.0/16"
+            "--source-net is not a private network, so the run would cut off its hosts; accepted is a private one \
+             such as 10.94.0.0/16"
                 .to_owned()
         }
         Config { source: Some(source), .. } => {
@@ -106,7 +106,7 @@ pub(super) fn check_conduct(
     workload: &Workload,
     target: SocketAddr,
 ) -> Result<(), LoadError> {
-    // A closed client has no rate of its own: it takes what it gets.
+    // A closed client adapts to the server and has no rate of its own.
     if config.own_this_server || target::is_private(target.ip()) {
         return Ok(());
     }
@@ -114,7 +114,7 @@ pub(super) fn check_conduct(
         return Err(LoadError::PopulationNotYours { target: target.ip().to_string() });
     }
     let peak = sessions_peak(config, Nanos::SECOND);
-    // Without a single answer, and with none of the time-outs that slow retries down.
+    // Counted for a server that never answers, without the timeouts that slow retries down.
     let attempts = config.retry.attempts_max(config.window().until, Nanos(1));
     let length = workload.mean_session_length();
     let modest = peak.is_some_and(|peak| peak.0 * length * attempts <= RATE_UNASKED.0);

@@ -1,4 +1,4 @@
-//! One connection's TLS, over a pair of sockets.
+//! Tests of one connection's TLS over a socket pair.
 
 #[path = "../../tests/engine/identity.rs"]
 mod identity;
@@ -24,7 +24,7 @@ fn trusting(identity: &Identity, resume: bool) -> Tls {
     Tls::new("localhost", &TlsOptions { trust, resume }).unwrap()
 }
 
-/// Asks an echoing server once, and says how the handshake went and what came back.
+/// Sends one request to an echoing server; returns the kind of handshake and the echo.
 fn ask(tls: &Tls, identity: &Identity) -> io::Result<(Handshake, Vec<u8>)> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let config = Arc::clone(&identity.config);

@@ -1,8 +1,8 @@
 //! Kernel sockets, and two interest sets for them.
 //!
-//! The set of connecting sockets is edge-triggered; each of its sockets is registered once and, unless it is given
-//! to another process, never taken out. It is waited for *inside* the set of established ones, so a turn
-//! that only reads replies makes one call for all of them.
+//! The set of connecting sockets is edge-triggered. Each socket is registered once and stays registered
+//! unless it is given to another process. The set of established sockets contains the *whole* first set as
+//! one descriptor. A turn that only reads replies then makes one call for all sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,24 +18,25 @@ use super::{Event, Transport};
 use crate::LoadError;
 use crate::sources::{Sources, connect_again};
 
-/// Names the set of connecting sockets within the other one. No connection has this token: a slab's
-/// living generations are odd, and its places end far below.
+/// The token of the connecting set inside the other set. No connection has this token: the generations of
+/// living slab places are odd, and the places end far below.
 const CONNECTING_SET: Token = Token(u64::MAX - (1 << 32));
 
-/// Names the socket to the other half of a pair; like [`CONNECTING_SET`] the token of no connection.
+/// The token of the socket to the other half of a pair; like [`CONNECTING_SET`], no connection has it.
 const OTHER_HALF: Token = Token(CONNECTING_SET.0 - 1);
 
-/// The transport.
+/// Connections over kernel sockets.
 pub(crate) struct KernelSockets {
     target: SocketAddr,
     sources: Sources,
     connecting: Dispatcher<EpollEdge>,
-    /// Whether that set has something new: events, as the other set reports, or sockets to be registered.
+    /// True when the connecting set needs a wait: the other set reported it, or sockets are to be registered.
     connecting_waits: bool,
     established: Dispatcher<Epoll>,
-    /// Connections that another process has, and that are still open here.
+    /// Connections that another process has taken over and that are still open here.
     given_away: Vec<OwnedFd>,
-    /// Events of one wait, which is of the connecting set or of the other one, and how many of them were told.
+    /// The events of one wait, all of one set. `told` is the number already returned; `of_connecting_set`
+    /// names the set.
     events: Vec<dispatch::Event>,
     told: usize,
     of_connecting_set: bool,
@@ -75,16 +76,16 @@ impl Transport for KernelSockets {
         Ok(socket)
     }
 
-    /// The key stays: an event of the abandoned attempt cannot be on its way, because the kernel looks at the
-    /// socket when it reports, not when it notes.
+    /// The key stays. No event of the abandoned attempt can be on its way: the kernel looks at the socket
+    /// when it reports an event, not when it queues one.
     fn connect_again(&mut self, socket: &mut OwnedFd, _key: Key) -> io::Result<()> {
         connect_again(socket, self.target)
     }
 
     fn established(&mut self, socket: &OwnedFd) -> io::Result<()> {
-        // Nothing is sent by it, but a socket that is not connected refuses.
+        // Sends nothing, but fails for a socket that is not connected.
         self.send(socket, &[])?;
-        // A socket that is no TCP has no such delay.
+        // A socket that is not TCP has no such delay.
         let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
         Ok(())
     }

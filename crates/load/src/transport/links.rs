@@ -1,7 +1,7 @@
 //! The links of a run over TCP in user space: one for each thread of this process.
 //!
-//! They are opened before the run begins, because a device takes some milliseconds. The kernel removes what they
-//! set up when this process ends, however it ends.
+//! The links are opened before the run begins, because a device takes some milliseconds. The kernel removes
+//! their devices when this process ends, however it ends.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,15 @@ pub(crate) enum AnyLink {
     AfXdp(Box<AfXdp>),
 }
 
-/// The links of this process that no thread has taken yet, by the number of the thread in the whole run.
+/// The links of this process that no thread has taken yet, by the thread's number in the whole run.
 #[derive(Default)]
 pub(crate) struct Links(BTreeMap<u32, (AnyLink, SourceNet)>);
 
 impl Links {
-    /// Opens a link for each thread of a process's share; none where the run is over kernel sockets.
+    /// Opens a link for each thread of a process's share; no links for kernel sockets.
     ///
     /// # Errors
-    /// No right to make a link, a source net that belongs to somebody, a server that the link does not lead to.
+    /// Missing privileges, a source net that is in use, or a server that the link does not reach.
     pub fn open(plan: &Plan, share: Share) -> Result<Links, LoadError> {
         let Stack::User { link, .. } = &plan.config.stack else { return Ok(Links::default()) };
         let net = plan.source_net();
@@ -53,7 +53,7 @@ impl Links {
         Ok(Links(links))
     }
 
-    /// Takes the link of a thread, and the addresses of its connections; `None` over kernel sockets.
+    /// Takes the link of a thread and the source net of its connections; `None` over kernel sockets.
     pub fn take(&mut self, thread: u32) -> Option<(AnyLink, SourceNet)> {
         self.0.remove(&thread)
     }

@@ -1,7 +1,7 @@
 //! TCP in user space: a stack of the crate `usertcp` over a link of this thread's own.
 //!
-//! Bytes are received in the packet that brought them, while their event is handled. Clients that read slowly
-//! have receive buffers instead, which the window bounds ([`slow`]).
+//! An event lends its bytes from the packet that brought them. Clients that read slowly have receive buffers
+//! instead, which bound the window ([`slow`]).
 
 mod slow;
 
@@ -16,34 +16,34 @@ use super::{Event, Transport};
 use crate::config::Close;
 use slow::SlowReads;
 
-/// How long closed connections have, when the run is over, to end in order with the server.
+/// The time that closed connections have after the run for an orderly close with the server.
 const LINGER: Nanos = Nanos::from_millis(200);
 
-/// A connection of the stack, and its owner's name for it.
+/// A connection of the stack, and its owner's token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserSocket {
     connection: Key,
     token: Token,
 }
 
-/// The transport.
+/// Connections over a stack in user space.
 pub(crate) struct UserTcp<L> {
     stack: Stack<L>,
-    /// The receive buffers, where the clients read slowly.
+    /// Receive buffers, for clients that read slowly.
     slow: Option<SlowReads>,
     close: Close,
-    /// The time of the turn, which rises.
+    /// The time of the current turn; never decreases.
     now: Nanos,
-    /// The event that was told last, until its bytes are received.
+    /// The event returned last, until its bytes are received.
     news: Option<usertcp::Event>,
-    /// Whether timers have to be looked at before the events of this wait.
+    /// True if timers must expire before the events of this wait.
     expires: bool,
-    /// Whether the events of a wait are being told.
+    /// True while the events of a wait are being returned.
     is_waited_for: bool,
 }
 
 impl<L: Link> UserTcp<L> {
-    /// A stack without connections. Its clients receive at once, or slowly with receive buffers of `slow_bytes`.
+    /// A stack without connections. Clients receive at once, or slowly with receive buffers of `slow_bytes`.
     pub fn new(link: L, config: Config, close: Close, slow_bytes: Option<u32>) -> UserTcp<L> {
         UserTcp {
             stack: Stack::new(link, config, Nanos::ZERO),
@@ -56,7 +56,7 @@ impl<L: Link> UserTcp<L> {
         }
     }
 
-    /// The event that is being handled, if it is of this connection.
+    /// The kind of the current event, if it belongs to this connection.
     fn news_of(&self, socket: &UserSocket) -> Option<Kind> {
         self.news.filter(|event| event.token == socket.token).map(|event| event.kind)
     }
@@ -72,7 +72,7 @@ impl<L: Link> Transport for UserTcp<L> {
         Ok(UserSocket { connection, token })
     }
 
-    /// The key stays: the stack tells nothing of a connection that was closed.
+    /// The key stays: the stack reports nothing about closed connections.
     fn connect_again(&mut self, socket: &mut UserSocket, key: Key) -> io::Result<()> {
         self.stack.close(socket.connection, self.now);
         *socket = self.connect(key)?;
@@ -188,7 +188,7 @@ impl<L: Link> Transport for UserTcp<L> {
     }
 }
 
-/// The error of a kernel socket that failed in the same way.
+/// The error that a kernel socket would have for the same failure.
 fn error(failure: Failure) -> io::Error {
     match failure {
         Failure::Refused => Errno::CONNREFUSED.into(),

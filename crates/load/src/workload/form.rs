@@ -1,4 +1,4 @@
-//! What all requests of a run have in common: method, header fields and content.
+//! The form of all requests of a run: method, header fields and content.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,29 +6,29 @@ use std::sync::Arc;
 
 use super::WorkloadError;
 
-/// Fields that follow from the connection and the content, and so cannot be given.
+/// Fields that follow from the connection and the content, so that a user cannot set them.
 const OWN_FIELDS: [&str; 4] = ["Connection", "Content-Length", "Host", "Transfer-Encoding"];
 
 /// The form of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Form {
-    /// Its method; where none is given, POST with content and GET without.
+    /// The method; `None` selects POST with content and GET without.
     pub method: Option<Method>,
-    /// More header fields.
+    /// Further header fields.
     pub fields: Vec<Field>,
-    /// Its content.
+    /// The content; `None` sends no content.
     pub body: Option<Body>,
 }
 
-/// A method's token.
+/// The token of a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method(String);
 
-/// A header field, as it stands in a request.
+/// A header field, as it appears in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field(String);
 
-/// The content of a request, and how it was named.
+/// The content of a request, and the text that named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
     given: String,
@@ -36,7 +36,7 @@ pub struct Body {
 }
 
 impl Form {
-    /// The method in force.
+    /// The method of the requests.
     pub fn method(&self) -> &str {
         match (&self.method, &self.body) {
             (Some(Method(name)), _) => name,
@@ -45,12 +45,12 @@ impl Form {
         }
     }
 
-    /// The content; empty where there is none.
+    /// The content; empty for a form without content.
     pub(super) fn content(&self) -> &[u8] {
         self.body.as_ref().map_or(&[], |body| &body.content)
     }
 
-    /// The header lines that it adds to a request, each ended by CRLF.
+    /// The header lines that this form adds to a request, each with its CRLF.
     pub(super) fn field_lines(&self) -> String {
         let mut lines: String = self.fields.iter().map(|Field(line)| format!("{line}\r\n")).collect();
         if self.body.is_some() {
@@ -60,7 +60,7 @@ impl Form {
     }
 }
 
-/// Whether it is a token (RFC 9110, 5.6.2).
+/// Returns true for a token (RFC 9110, 5.6.2).
 fn is_token(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(allowed)
@@ -69,7 +69,7 @@ fn is_token(text: &str) -> bool {
 impl FromStr for Method {
     type Err = WorkloadError;
     fn from_str(text: &str) -> Result<Method, WorkloadError> {
-        // The content of the reply to a CONNECT is no content, but another protocol.
+        // After a successful CONNECT another protocol follows instead of content.
         if is_token(text) && text != "CONNECT" {
             return Ok(Method(text.to_owned()));
         }
@@ -97,7 +97,7 @@ impl FromStr for Field {
 impl FromStr for Body {
     type Err = WorkloadError;
 
-    /// The text itself, or with `@` before it the file of that name, which is read.
+    /// Takes the text itself, or reads the file that follows `@`.
     fn from_str(text: &str) -> Result<Body, WorkloadError> {
         let content = match text.strip_prefix('@') {
             None => text.as_bytes().to_vec(),

@@ -1,19 +1,20 @@
 //! The SPECweb99-like file set and its popularity (Brecht 2004, section 5; SYSTEMS.md, section 1).
 //!
-//! Directories of 36 files in four classes of nine; file `n` (from 1) of class `c` has
-//! `102.4 x 10^c x n` bytes, rounded down: 5,119,484 bytes a directory. The class, the file within it
-//! and the directory are chosen independently. Deviation: SPECweb99's file 0 of a class is called
-//! `classC_0` and has the smallest size; so is ours.
+//! Each directory has 36 files in four classes of nine. File `n` (from 1) of class `c` has `102.4 x 10^c x n`
+//! bytes, rounded down: 5,119,484 bytes per directory. Class, file and directory are chosen independently.
+//!
+//! Deviation: SPECweb99 names the first file of a class `classC_0`, and it is the smallest; so does this set.
 
 use crate::draws::Draws;
 
-/// Directories where none are asked for: 20, about 100 MB.
+/// The default number of directories: 20, about 100 MB.
 pub const DIRECTORIES: u32 = 20;
 
-/// Shares of the classes, in percent.
+/// The probabilities of the classes, in percent.
 const CLASSES: [f64; 4] = [35.0, 50.0, 14.0, 1.0];
 
-/// Shares of the files within a class, in percent; they add up to 99.9 in the paper, and are scaled.
+/// The probabilities of the files within a class, in percent. They add up to 99.9 in the paper and are
+/// scaled.
 const FILES: [f64; 9] = [3.9, 5.9, 8.8, 17.7, 35.3, 11.8, 7.1, 5.0, 4.4];
 
 /// The mean of [`session_length`].
@@ -22,16 +23,16 @@ pub(super) const SESSION_LENGTH_MEAN: f64 = 0.3 + 0.7 * 10.0;
 /// One file of the set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
-    /// Its path below the root: `/dir00000/class0_0`.
+    /// The path below the root, such as `/dir00000/class0_0`.
     pub path: String,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// How often it is asked for, in relation to the others.
+    /// The frequency of requests, relative to the other files.
     pub weight: f64,
 }
 
-/// All files of a set of so many directories: what a client asks for, and what has to be generated for
-/// it. Directories follow Zipf's law with exponent 1.
+/// All files of a set of `directories` directories, for the client's table and for generating the set.
+/// Directories follow Zipf's law with exponent 1.
 pub fn files(directories: u32) -> impl Iterator<Item = File> {
     (0..directories).flat_map(|directory| {
         (0..CLASSES.len()).flat_map(move |class| {
@@ -44,7 +45,7 @@ pub fn files(directories: u32) -> impl Iterator<Item = File> {
     })
 }
 
-/// 30 % of sessions make one request, 70 % make 5 to 15.
+/// Draws 1 request for 30 % of sessions, and 5 to 15 for 70 %.
 pub(super) fn session_length(draws: &mut Draws) -> u32 {
     if draws.unit() < 0.3 { 1 } else { draws.between(5, 15) as u32 }
 }
@@ -74,8 +75,8 @@ mod tests {
         assert_eq!(files(20).last().unwrap().path, "/dir00019/class3_8");
     }
 
-    /// The limits are those of the chi-square distribution at one in a hundred thousand, for the
-    /// degrees of freedom of each table; the seed is fixed, so the test passes always or never.
+    /// The limits are those of the chi-square distribution at one in a hundred thousand, for the degrees of
+    /// freedom of each table. The seed is fixed, so the test passes always or never.
     #[test]
     fn requests_follow_the_published_shares() {
         let directories = 20;

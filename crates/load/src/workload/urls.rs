@@ -1,5 +1,5 @@
-//! Paths with weights from a file: `WEIGHT PATH` or only `PATH` a line, or a web server's access log in
-//! the common or combined format, whose GET requests are asked for as often as they are in it.
+//! Paths with weights from a file: lines of `WEIGHT PATH` or `PATH`, or a web server's access log in the
+//! common or combined format. The weight of a path in a log is the number of its GET requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::WorkloadError;
 
-/// Paths below the URL, each with how often it is asked for in relation to the others.
+/// Paths below the URL, each with a weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UrlList {
     file: PathBuf,
-    /// Each path once, in the order of the alphabet; at least one. Weights are above 0.
+    /// Each path once, in alphabetical order; at least one. Weights are above 0.
     weights: Arc<BTreeMap<String, f64>>,
 }
 
@@ -64,7 +64,7 @@ fn listed(line: &str) -> Option<(f64, &str)> {
     (is_path(path) && weight > 0.0 && weight.is_finite()).then_some((weight, path))
 }
 
-/// Requests with another method weigh nothing.
+/// Parses a line of an access log; a request with another method than GET weighs nothing.
 fn logged(line: &str) -> Option<(f64, &str)> {
     let request = line.split('"').nth(1)?;
     let (method, rest) = request.split_once(' ')?;
@@ -75,7 +75,7 @@ fn logged(line: &str) -> Option<(f64, &str)> {
     }
 }
 
-/// What stands in a request line as it is.
+/// Returns true for text that can stand unchanged in a request line.
 fn is_path(text: &str) -> bool {
     text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,4 +1,4 @@
-//! A server's certificate for localhost, of its own making: for the tests of the engine and of the crate itself.
+//! A server's self-signed certificate for localhost, for the tests of the engine and of the crate itself.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 
-/// A certificate.
+/// A certificate of a test server.
 pub struct Identity {
-    /// The server's.
+    /// The server's TLS configuration.
     pub config: Arc<ServerConfig>,
-    /// The file that a client may believe it by.
+    /// The PEM file by which a client trusts the server.
     pub pem: tempfile::NamedTempFile,
 }
 
-/// A new one.
+/// A new identity.
 pub fn identity() -> Identity {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let mut pem = tempfile::NamedTempFile::new().unwrap();

@@ -1,5 +1,5 @@
-//! The engine against servers that behave, fail and misbehave, on loopback. Whatever they do, the
-//! ledger balances; nothing here depends on how fast anything is.
+//! The engine against servers that behave, fail and misbehave, on loopback. The ledger balances for all of
+//! them, and no test depends on speed.
 
 mod identity;
 mod populations;
@@ -15,8 +15,8 @@ use load::{Client, Close, Config, Process, Snapshot, Sockets, Stop};
 use record::{LoadResult, Outcome, Verdict};
 use servers::Server;
 
-/// 400 sessions a second for a quarter of a second, after a twentieth; with time-outs that a slow test
-/// machine does not run into.
+/// 400 sessions per second for 250 ms after 50 ms of warm-up, with timeouts that a slow test machine does not
+/// reach.
 fn config(server: &Server) -> Config {
     let client =
         Client::SClient { rate: PerSecond(400.0), arrivals: Process::Constant, sockets: Sockets::Auto };
@@ -38,7 +38,7 @@ fn run(config: Config) -> LoadResult {
     result
 }
 
-/// All that ended, ended so.
+/// Asserts that every request that ended has this outcome.
 #[track_caller]
 fn assert_all(result: &LoadResult, outcome: Outcome) {
     assert!(result.outcomes.get(outcome) > 0, "{:?}", result.outcomes);
@@ -62,7 +62,7 @@ fn replies_are_counted_and_timed() {
     assert_eq!(result.lateness_ns.count, 100);
 }
 
-/// A closed loop would see one slow request a client.
+/// A closed loop would record one slow request per client.
 #[test]
 fn a_stall_of_the_server_shows_in_full() {
     let server = Server::stalling(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 20, Nanos::SECOND);
@@ -73,7 +73,8 @@ fn a_stall_of_the_server_shows_in_full() {
     let result = run(stalled);
     let latency = result.latency_intended_ns.answered;
     assert!(latency.max >= 1_000_000_000, "{latency:?}");
-    // A hundred of the 200 come while it stalls, the first fifty of them half a second before it ends.
+    // A hundred of the 200 requests come during the stall, the first fifty of them at least half a second
+    // before its end.
     let more_than = |share: f64| Nanos::from_secs_f64(share).0;
     assert!(latency.p90 >= more_than(0.78) && latency.p99 >= more_than(0.95), "{latency:?}");
 }
@@ -141,7 +142,7 @@ fn the_wrong_content_is_no_correct_reply() {
     assert_all(&run(judged.clone()), Outcome::WrongBody);
     judged.form.method = Some("HEAD".parse().unwrap());
     let refused = load::prepare(judged).unwrap_err().to_string();
-    assert_eq!(refused, "--expect-length asks for content, and replies to HEAD have none");
+    assert_eq!(refused, "--expect-length expects content, but replies to HEAD have none");
 }
 
 #[test]
@@ -168,13 +169,13 @@ fn a_trace_is_replayed_once_and_all_of_it() {
 fn a_listener_that_never_accepts_is_offered_every_connect() {
     let server = Server::never_accepting();
     let mut overload = config(&server);
-    // More than it takes, so that a test machine that stands still for a moment makes no difference.
+    // More places than the run needs, so that a short stall of the test machine makes no difference.
     let sockets = Sockets::AtMost(NonZeroU32::new(600).unwrap());
     overload.client = Client::SClient { rate: PerSecond(2_000.0), arrivals: Process::Constant, sockets };
     overload.connect_timeout = Nanos::from_millis(100);
     overload.request_timeout = Nanos::from_millis(100);
     let result = run(overload);
-    // The few that fit its queue are established, and wait for a reply that does not come.
+    // The few connects that fit the accept queue are established, and their replies never come.
     let (connect, response) = (Outcome::ConnectTimeout, Outcome::ResponseTimeout);
     let outcomes = &result.outcomes;
     assert!(outcomes.get(connect) > 0, "{outcomes:?}");

@@ -1,4 +1,4 @@
-//! Clients that try again, against servers that fail them.
+//! Clients that retry, against servers that fail them.
 
 use std::num::NonZeroU32;
 
@@ -15,7 +15,7 @@ fn retrying(server: &Server, policy: &str) -> load::Config {
     load::Config { retry: policy.parse().unwrap(), ..config(server) }
 }
 
-/// What users wanted: the rate and the time that were asked for.
+/// Asserts the demand: the requests scheduled by rate and time.
 #[track_caller]
 fn assert_demand(result: &LoadResult, requests: u64) {
     assert_eq!(result.offered - result.retries.offered, requests, "{:?}", result.retries);
@@ -53,7 +53,7 @@ fn a_retry_that_succeeds_has_taken_since_the_first_attempt() {
     let latency = result.latency_intended_ns;
     assert_eq!(latency.all(), 100, "an attempt that is retried is not counted beside its retry: {latency:?}");
     assert!(result.latency_intended_ns.answered.max >= 20_000_000, "{:?}", result.latency_intended_ns);
-    // A few that were scheduled in the warm-up may be answered after it.
+    // A few requests scheduled in the warm-up may be answered after it.
     let in_time = result.outcomes.get(Outcome::Ok) - succeeded;
     assert!(result.goodput_per_s * result.duration_s <= in_time as f64 + 5.0, "retries came too late");
 }

@@ -1,4 +1,4 @@
-//! Servers for the tests: a thread a connection, as simple as can be.
+//! Minimal servers for the tests, with one thread per connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use base::Nanos;
 use load::Url;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// Something that listens, or does not. Its threads end with the test process.
+/// The address of a test server. Its threads end with the test process.
 pub struct Server {
     address: SocketAddr,
-    /// A listener that nobody accepts from stays open with the server.
+    /// Keeps a listener open that no thread accepts from.
     _listener: Option<TcpListener>,
 }
 
@@ -31,7 +31,7 @@ impl Server {
         })
     }
 
-    /// The same over TLS, as the configuration says.
+    /// Does the same over TLS with this configuration.
     pub fn replying_over_tls(config: Arc<ServerConfig>, reply: &'static [u8]) -> Server {
         Server::accepting(move |stream| {
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
@@ -44,8 +44,8 @@ impl Server {
         })
     }
 
-    /// Answers one request at a time over all connections, and before the one of this number, from 1, nobody for so
-    /// long.
+    /// Answers one request at a time over all connections. It stalls for `pause` before answer number
+    /// `before`, counted from 1.
     pub fn stalling(reply: &'static [u8], before: usize, pause: Nanos) -> Server {
         let answered = Arc::new(Mutex::new(0));
         Server::accepting(move |mut stream| {
@@ -74,7 +74,7 @@ impl Server {
         })
     }
 
-    /// Answers one request on each connection, and ends it.
+    /// Answers one request on each connection and closes it.
     pub fn replying_once(reply: &'static [u8]) -> Server {
         Server::accepting(move |mut stream| {
             if read_request(&mut stream) {
@@ -83,7 +83,7 @@ impl Server {
         })
     }
 
-    /// Answers with these bytes and resets the connection.
+    /// Answers one request with these bytes and resets the connection.
     pub fn resetting(reply: &'static [u8]) -> Server {
         Server::accepting(move |mut stream| {
             if read_request(&mut stream) {
@@ -93,12 +93,12 @@ impl Server {
         })
     }
 
-    /// Takes requests and says nothing.
+    /// Reads requests and sends nothing.
     pub fn silent() -> Server {
         Server::accepting(|mut stream| while read_request(&mut stream) {})
     }
 
-    /// Answers every other request with the one and the rest with the other, over all connections.
+    /// Answers requests by turns with `odd` and `even`, counted over all connections.
     pub fn alternating(odd: &'static [u8], even: &'static [u8]) -> Server {
         let asked = Arc::new(AtomicUsize::new(0));
         Server::accepting(move |mut stream| {
@@ -111,21 +111,21 @@ impl Server {
         })
     }
 
-    /// Ends every connection as soon as it is there.
+    /// Closes every connection at once.
     pub fn closing() -> Server {
         Server::accepting(drop)
     }
 
-    /// Says this on every connection before it is asked, and ends it when the client does.
+    /// Sends these bytes on every connection before any request, and closes after the client.
     pub fn greeting(reply: &'static [u8]) -> Server {
         Server::accepting(move |mut stream| {
-            // To a client that does not listen any more it is all the same.
+            // The client may have closed the connection.
             let _ = stream.write_all(reply);
             while read_request(&mut stream) {}
         })
     }
 
-    /// Answers one request on each connection, and tells whether the client ended it by a reset.
+    /// Answers one request on each connection and reports whether the client reset the connection.
     pub fn noting_resets(reply: &'static [u8]) -> (Server, Receiver<bool>) {
         let (sender, receiver) = channel();
         let server = Server::accepting(move |mut stream| {
@@ -137,7 +137,7 @@ impl Server {
         (server, receiver)
     }
 
-    /// Answers nothing, and tells what each connection's first read brought.
+    /// Answers nothing and reports the bytes of each read.
     pub fn listening() -> (Server, Receiver<Vec<u8>>) {
         let (sender, receiver) = channel();
         let server = Server::accepting(move |mut stream| {
@@ -150,25 +150,25 @@ impl Server {
         (server, receiver)
     }
 
-    /// Has room for two connections in its queue, and takes none.
+    /// Has an accept queue for two connections and accepts none.
     pub fn never_accepting() -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&listener, 1).unwrap();
         Server { address: listener.local_addr().unwrap(), _listener: Some(listener) }
     }
 
-    /// A port that nobody listens on.
+    /// A port without a listener.
     pub fn closed() -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Server { address: listener.local_addr().unwrap(), _listener: None }
     }
 
-    /// Its root.
+    /// The URL of its root.
     pub fn url(&self) -> Url {
         format!("http://{}/", self.address).parse().unwrap()
     }
 
-    /// Its root, over TLS.
+    /// The URL of its root over TLS.
     pub fn secure_url(&self) -> Url {
         format!("https://localhost:{}/", self.address.port()).parse().unwrap()
     }
@@ -186,7 +186,7 @@ impl Server {
     }
 }
 
-/// Reads one request's head; says whether there was one.
+/// Reads the head of one request; returns false at the end of the connection.
 fn read_request(stream: &mut impl Read) -> bool {
     let mut head = Vec::new();
     let mut byte = [0];

@@ -1,5 +1,5 @@
-//! The same engine over TCP in user space, in a network namespace of its own. Where this machine allows no
-//! namespace or no TUN device, the tests say so on stdout and pass.
+//! The same engine over TCP in user space, in its own network namespace. On a machine without namespaces or
+//! TUN devices the tests print that they are skipped, and pass.
 
 use std::num::NonZeroU32;
 
@@ -12,7 +12,7 @@ use super::*;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// The SHA-256 of three million times the letter a.
+/// The SHA-256 digest of three million letters a.
 const DIGEST: &str = "2a152c894398719c0570f83fac34ac03a0f6e8e474b995c2403aa5434f7b9dd4";
 
 fn user() -> Stack {
@@ -32,7 +32,7 @@ fn in_namespace(test: impl FnOnce() + Send) {
     entered.unwrap();
 }
 
-/// Carries out a run over TCP in user space; `None`, and printed, where this machine has no TUN device.
+/// Runs over TCP in user space; prints the reason and returns `None` on a machine without TUN devices.
 fn over_user_tcp(config: &Config) -> Option<LoadResult> {
     let plan = load::prepare(Config { stack: user(), ..config.clone() }).unwrap();
     match load::run(&plan, &mut |_: &Snapshot<'_>| {}, &Stop::new()) {
@@ -48,14 +48,14 @@ fn over_user_tcp(config: &Config) -> Option<LoadResult> {
     }
 }
 
-/// Has all sessions begin long before the run ends, so that no timing decides which requests are in its books.
+/// Begins all sessions long before the run ends, so that no timing decides which requests are counted.
 fn all_at_the_beginning(config: Config) -> Config {
     let arrivals = "steps:400x200ms,0x1h".parse().unwrap();
     let client = Client::SClient { rate: PerSecond(1.0), arrivals, sockets: Sockets::Auto };
     Config { client, warmup: Nanos::ZERO, duration: Nanos::SECOND, ..config }
 }
 
-/// The same run over both has the same books, as far as they do not depend on time.
+/// Asserts that the same run has the same figures over both stacks, except figures that depend on time.
 fn compare(config: &Config) {
     let kernel = run(config.clone());
     let Some(user) = over_user_tcp(config) else { return };
@@ -114,7 +114,7 @@ fn a_closed_port_refuses_tcp_in_user_space_too() {
     });
 }
 
-/// The accept queue has room when the SYNs come, and none when the handshakes end.
+/// The accept queue has room for the SYNs, but none for the ends of the handshakes.
 #[test]
 fn connections_that_the_server_dropped_are_told_from_unanswered_ones() {
     in_namespace(|| {
@@ -199,7 +199,7 @@ fn populations_are_held_over_tcp_in_user_space() {
     });
 }
 
-/// A reply of 10 KB at 20 KB/s takes half a second; the server has long sent it to a client that reads at once.
+/// A reply of 10 KB at 20 KB/s takes half a second. A client that reads at once would get it much sooner.
 #[test]
 fn slow_readers_read_at_their_pace_over_tcp_in_user_space() {
     in_namespace(|| {

@@ -1,4 +1,4 @@
-//! The engine over TLS: the same books, and handshakes told apart.
+//! The engine over TLS: the same figures, with full and resumed handshakes counted separately.
 
 use std::sync::Arc;
 

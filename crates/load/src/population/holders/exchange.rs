@@ -1,4 +1,4 @@
-//! One connection's bytes: sent and read at the client's pace, and how it ends.
+//! The bytes of one connection, sent and read at the client's pace, and its end.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::receive::{Received, receive};
 use crate::recorder::Correct;
 use crate::transport::Transport;
 
-/// How many bytes a slow client moves at a time, and how long that is to take.
+/// The bytes that a slow client moves at a time, and the time between two portions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     bytes: usize,
@@ -21,7 +21,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Portions of a tenth of a second, or single bytes where that is less than one.
+    /// Portions of a tenth of a second, or single bytes at rates where a portion would be less than one byte.
     fn new(bytes_per_s: u64) -> Pace {
         let portion = (u128::from(bytes_per_s) * u128::from(STEP.0) / u128::from(Nanos::SECOND.0)).max(1);
         let bytes = portion.min(u128::from(SCRATCH.0)) as u64;
@@ -30,7 +30,7 @@ impl Pace {
 }
 
 impl<C: Clock, T: Transport> Holders<'_, C, T> {
-    /// A connecting socket has something to say.
+    /// Handles an event of a connecting socket.
     pub(super) fn connected(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match self.transport.established(&connection.wire.socket) {
@@ -56,7 +56,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         self.send(key, now);
     }
 
-    /// Sends the next portion, or all there is where the client is not slow to send.
+    /// Sends the next portion; a client that does not send slowly sends everything.
     pub(super) fn send(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let portion = match self.manner {
@@ -72,14 +72,14 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             }
         }
         if !connection.rest.is_empty() {
-            // From when it was to be sent, so that the pace does not suffer from a late turn.
+            // Counted from the planned time, so that a late turn does not slow the pace.
             let since = connection.wake.min(now);
             return self.wake_at(key, since + portion.every);
         }
         self.sent(key, now);
     }
 
-    /// All is sent that will be.
+    /// Continues after the last byte has been sent.
     fn sent(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         (connection.sent, connection.heard) = (now, now);
@@ -90,7 +90,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         connection.phase = Phase::Reading;
         self.books.recorder.sent(now);
         if let Manner::SlowRead { bytes_per_s } = self.manner {
-            // It is looked at by the clock alone: what waits in the socket is no news.
+            // The clock alone decides when to read: more received bytes are no reason.
             self.transport.unwatch(&connection.wire.socket);
             self.wake_at(key, now + Pace::new(bytes_per_s.get()).every);
         } else {
@@ -98,7 +98,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         }
     }
 
-    /// Reads a portion, or what there is where the client is not slow to read.
+    /// Reads a portion; a client that does not read slowly reads everything available.
     pub(super) fn read(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let slow = match (self.manner, connection.phase) {
@@ -124,7 +124,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
                 let since = connection.wake.min(now);
                 self.wake_at(key, since + pace.every);
             }
-            // Only when it was woken: an entry for each portion would be many.
+            // Only after a wake: an entry for every portion would fill the heap.
             None if connection.phase == Phase::Reading && connection.wake <= now => {
                 self.wake_at(key, silent_at)
             }
@@ -132,7 +132,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         }
     }
 
-    /// A whole reply, perhaps to a request that was not sent in full: time-outs and refusals are.
+    /// Handles a complete reply. A server may time out or refuse a request before all of it was sent.
     fn replied(&mut self, key: Key, reply: &Reply, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
@@ -150,7 +150,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         self.end(key, outcome, now);
     }
 
-    /// The connection is over, and its client comes back.
+    /// Ends a connection; its client comes back.
     pub(super) fn end(&mut self, key: Key, outcome: Outcome, now: Nanos) {
         let Some(connection) = self.connections.remove(key) else { return };
         self.transport.close(connection.wire.socket);
@@ -159,8 +159,8 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         self.come_back(outcome, now);
     }
 
-    /// Has a client connect again: at once after a correct reply, otherwise after a pause, half of it
-    /// random so that those who were turned away together do not come back together.
+    /// Schedules the client's next connect: at once after a correct reply, otherwise after a pause. The pause
+    /// is partly random, so that clients that were turned away together do not come back together.
     pub(super) fn come_back(&mut self, outcome: Outcome, now: Nanos) {
         let pause = match outcome {
             Outcome::Ok => Nanos::ZERO,

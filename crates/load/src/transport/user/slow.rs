@@ -1,7 +1,7 @@
 //! The receive buffers of clients that read slowly.
 //!
-//! The window that a connection advertises is the free room of its buffer, so the server feels how slowly the client
-//! reads, as it does with a small buffer of a kernel socket.
+//! A connection advertises the free room of its buffer as its window. The server thus notices slow reading,
+//! as it does with a small buffer of a kernel socket.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,12 +18,12 @@ pub(super) struct SlowReads {
     buffers: HashMap<Token, Buffer>,
 }
 
-/// What one connection has received and its client has not read.
+/// Bytes that one connection has received and its client has not read.
 pub(super) struct Buffer {
     unread: VecDeque<u8>,
     has_ended: bool,
     failure: Option<Failure>,
-    /// Whether the client is told of events.
+    /// True if the client wants events.
     pub is_watched: bool,
 }
 
@@ -38,7 +38,7 @@ impl SlowReads {
         Window::Granted(self.bytes)
     }
 
-    /// The buffer of a connection, made when it is asked for first.
+    /// The buffer of a connection, created on first use.
     pub fn buffer(&mut self, token: Token) -> &mut Buffer {
         self.buffers.entry(token).or_insert_with(|| Buffer {
             unread: VecDeque::new(),
@@ -55,7 +55,7 @@ impl SlowReads {
 }
 
 impl Buffer {
-    /// Takes in an event and its bytes, and returns true if the client is to be told.
+    /// Stores an event and its bytes; returns true if the client wants the event.
     pub fn take(&mut self, kind: Kind, bytes: &[u8]) -> bool {
         match kind {
             Kind::Received => self.unread.extend(bytes),
@@ -66,10 +66,10 @@ impl Buffer {
         self.is_watched
     }
 
-    /// Reads as much as there is and `scratch` holds; 0 at the end.
+    /// Reads available bytes, at most `scratch.len()`; 0 at the end.
     ///
     /// # Errors
-    /// `WouldBlock` where there is nothing; how the connection failed.
+    /// `WouldBlock` without bytes; the error of the connection.
     pub fn read(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
         let length = self.unread.len().min(scratch.len());
         for (place, byte) in scratch.iter_mut().zip(self.unread.drain(..length)) {
