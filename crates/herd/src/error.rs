@@ -1,44 +1,46 @@
-//! What can go wrong in an experiment.
+//! The errors of an experiment.
 
 use std::io;
 
 use crate::wait::Wait;
 
-/// Why an experiment ended without a result.
+/// The reason why an experiment ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum HerdError {
-    /// The machine did not give what the experiment needs.
+    /// The kernel refused an operation that the experiment needs.
     #[error("cannot {doing}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
     /// More descriptors than the hard limit allows.
-    #[error("{needed} descriptors are needed and {allowed} allowed: use fewer waiters or raise ulimit -Hn")]
+    #[error(
+        "the experiment needs {needed} descriptors and the hard limit is {allowed}: use fewer waiters or raise ulimit -Hn"
+    )]
     Descriptors {
-        /// For the largest point.
+        /// Descriptors for the largest point.
         needed: u64,
         /// The hard limit.
         allowed: u64,
     },
-    /// Trace points were asked for and cannot be had.
+    /// The configuration selects trace points, and this process cannot use them.
     #[error("trace points cannot be used: {0}")]
     NoTracePoints(String),
-    /// The herd did not do within half a minute what it should do in milliseconds.
+    /// The herd did not do in 30 s what takes milliseconds.
     #[error("{wait} with {waiters} waiters: {what}")]
     Stuck {
-        /// How they waited.
+        /// The way to wait.
         wait: Wait,
-        /// How many.
+        /// The number of waiters.
         waiters: usize,
-        /// What did not happen.
+        /// The event that did not happen.
         what: String,
     },
 }
 
-/// For `map_err`: what was tried.
+/// Names the operation that failed, for `map_err`.
 pub(crate) fn system(doing: &'static str) -> impl Fn(io::Error) -> HerdError {
     move |source| HerdError::System { doing, source }
 }

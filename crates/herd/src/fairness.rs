@@ -1,9 +1,9 @@
-//! How evenly connections fell on waiters.
+//! The fairness of the distribution of connections over waiters.
 
-/// How evenly connections fell on waiters: Jain's index (Jain, Chiu and Hawe, 1984), (sum x)^2 / (n sum x^2),
-/// divided by the most that so many connections on so many waiters allow. 1 is as even as can be: nobody
-/// got two more than another. One waiter that got all of k connections gives 1/min(k, n), if n divides k
-/// or k < n. None where there was no connection.
+/// Jain's index (Jain, Chiu and Hawe, 1984), (sum x)^2 / (n sum x^2), divided by its maximum for this number
+/// of connections and waiters. The value 1 is as even as possible: the counts of any two waiters differ by
+/// one at most. If one waiter gets all k connections the value is 1/min(k, n), provided that n divides k or k
+/// < n. `None` without connections.
 pub fn fairness(connections: &[u64]) -> Option<f64> {
     let total: u64 = connections.iter().sum();
     if total == 0 {
@@ -11,7 +11,7 @@ pub fn fairness(connections: &[u64]) -> Option<f64> {
     }
     let squares: u64 = connections.iter().map(|count| count * count).sum();
     let (each, left) = (total / connections.len() as u64, total % connections.len() as u64);
-    // Some got one more than `each` where it does not come out even.
+    // In the most even distribution some waiters get one more than `each`.
     let least = connections.len() as u64 * each * each + left * (2 * each + 1);
     Some(least as f64 / squares as f64)
 }

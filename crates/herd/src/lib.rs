@@ -1,28 +1,32 @@
-//! The thundering herd (Molloy 2000): when N tasks wait for one connection, how many wake, for how long,
-//! and at what cost?
+//! The thundering herd (Molloy 2000): N tasks wait for one connection. The experiment measures how many of
+//! them wake, for how long, and at what cost.
 //!
-//! Owns the micro experiment of the paper: N waiters ([`Wait`] says how they wait), connections one at a
-//! time, and for each the number of wake-ups, the settle time (from just before connect() until
-//! the last woken waiter sleeps again), the CPU time, and who got it. The wait queue of the paper's patches
-//! is in [`wake`]. Leaves out the macro experiment, which is a matter for a server under load, and all
-//! drawing.
+//! Owns the micro experiment of the paper: N waiters that wait in one way ([`Wait`]), and connections one at
+//! a time. For each connection it measures the wake-ups, the settle time, the CPU time, and the waiter that
+//! got it. The settle time lasts from just before connect() until the last woken waiter sleeps again. The
+//! crate [`wake`] has the wait queue of the paper's patches. Leaves out the macro experiment, which needs a
+//! server under load, and all drawing.
 //!
-//! Deviations: the paper measured each point once; here a point is at least some hundred connections, the
-//! points come in random order, and every mean has its interval. Its patches were in the kernel, of
-//! 2000; `wake-all` and `wake-one` are the same rules in user space, by futex, and pay for one task more,
-//! the acceptor.
+//! Deviations: the paper measured each point once. Here a point is at least some hundred connections, the
+//! points come in random order, and every mean has its interval. The paper patched a kernel of 2000. Here
+//! `wake-all` and `wake-one` apply the same rules in user space, by futex, and cost one more task, the
+//! acceptor.
 //!
-//! Method and error: a waiter notes the time before each call that may sleep, in shared memory, one cache
-//! line each: some 50 ns a wake-up. Wake-ups are counted from outside; `watch` says how, and how exact the
-//! settle time is. The next connection is made only after everybody is known to sleep, the experiment has
-//! rested, and it has practised on a listener of its own: looking at all tasks would otherwise slow down
-//! what comes next, more the more tasks there are. CPU time is the scheduler's own account of each task,
-//! plus that of the call to connect(): on loopback the kernel does the listener's receive work, and walks
-//! its wait queue, in that call. Waiters are not pinned.
+//! Method and error: a waiter notes the time before each call that may sleep, in its own cache line of shared
+//! memory. That costs about 50 ns per wake-up. `watch` counts wake-ups from outside; its header states the
+//! error of the settle time.
 //!
-//! The modules: `population` starts and ends the waiters of a `point`; `waiter` is one of them, and `wait` its way to
-//! wait. `sample` is one connection; `board` is the memory in which waiters report; `watch` counts wake-ups;
-//! `fairness` says how evenly connections fell; `text` is the table; `error` is what can go wrong.
+//! Before each connection the experiment checks that every task sleeps, then rests, then practises on a
+//! listener of its own. Otherwise the look at all tasks would slow the connection down, more so with more
+//! tasks.
+//!
+//! CPU time is the scheduler's account of each task plus the time of the connect() call. On loopback the
+//! kernel does the listener's receive work and walks its wait queue in that call. Waiters are not pinned.
+//!
+//! The modules: `population` starts and ends the waiters of a `point`. `waiter` is one of them, and `wait`
+//! its way to wait. `sample` is one connection, `board` the memory in which waiters report, and `watch`
+//! counts wake-ups. `fairness` measures how evenly waiters got connections, `text` prints the table, and
+//! `error` defines the errors.
 #![forbid(unsafe_code)]
 
 mod board;
@@ -56,57 +60,58 @@ use population::Population;
 use sample::Client;
 use watch::{Watch, nap, trace::Trace};
 
-/// Connections before those that are measured: caches, and the first wait of each.
+/// Connections before the measured ones: they fill caches and include each waiter's first wait.
 const WARM_UP: usize = 5;
 
-/// What to measure.
+/// The configuration of an experiment.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How they wait; a point for each with each number of waiters.
+    /// The ways to wait; each gives a point with each number of waiters.
     pub waits: Vec<Wait>,
-    /// How many wait, each at least 1.
+    /// The numbers of waiters, each at least 1.
     pub waiters: Vec<usize>,
-    /// What they run in.
+    /// The kind of task that waiters run in.
     pub tasks: Tasks,
-    /// Connections a point, at least 1.
+    /// Connections per point, at least 1.
     pub samples: usize,
-    /// The order of points, and the bootstrap.
+    /// The seed of the order of points and of the bootstrap.
     pub seed: Seed,
-    /// What to count by; the best there is, if not said.
+    /// The method that counts wake-ups; `None` selects trace points if this process may use them.
     pub count_by: Option<CountedBy>,
-    /// This program, which knows [`COMMAND`]; started again for each waiter that is a process.
+    /// This program, which handles [`COMMAND`]; it is started for each waiter that is a process.
     pub program: PathBuf,
 }
 
-/// A point that is about to be measured.
+/// The progress of an experiment, and the next point.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Points done.
+    /// Finished points.
     pub done: usize,
-    /// Points in all.
+    /// All points.
     pub of: usize,
-    /// How the next one waits.
+    /// The next point's way to wait.
     pub wait: Wait,
-    /// How many wait.
+    /// The next point's number of waiters.
     pub waiters: usize,
 }
 
-/// What came out.
+/// The result of an experiment.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Sorted by way to wait and number of waiters; fewer than asked for where it was stopped.
+    /// Points sorted by way to wait and number of waiters; incomplete after a stop.
     pub points: Vec<Point>,
-    /// Why trace points could not be used, where they could not and nobody said what to count by.
+    /// The reason why trace points cannot be used; `None` if they were used or the configuration chose the
+    /// method.
     pub no_trace_points: Option<String>,
 }
 
-/// Measures all points, in random order. Blocks; raises this process's soft descriptor limit as far as is
-/// needed, and sets the calling thread's timer slack. Ends after the current connection when `stop` says so.
+/// Measures all points in random order. Blocks; raises this process's soft descriptor limit to the number
+/// needed, and sets the calling thread's timer slack. Ends after the current connection when `stop` returns
+/// true.
 ///
 /// # Errors
-/// [`HerdError::Descriptors`] and [`HerdError::NoTracePoints`] before anything is measured;
-/// [`HerdError::System`] where the machine gives no more tasks or memory; [`HerdError::Stuck`] where a
-/// herd does not settle.
+/// [`HerdError::Descriptors`] and [`HerdError::NoTracePoints`] before any measurement; [`HerdError::System`]
+/// when the kernel refuses tasks or memory; [`HerdError::Stuck`] for a herd that does not settle.
 pub fn run(
     config: &Config,
     mut observer: impl FnMut(Progress),
@@ -131,7 +136,7 @@ pub fn run(
     Ok(Outcome { points, no_trace_points })
 }
 
-/// One point; none where it was stopped.
+/// Measures one point; `None` after a stop.
 fn measure(
     config: &Config,
     wait: Wait,
@@ -157,7 +162,7 @@ fn measure(
     Ok(Some(Measured { wait, waiters, samples }))
 }
 
-/// Until every task is about to wait for the first time.
+/// Waits until every task is about to sleep for the first time.
 fn wait_for_all(herd: &mut Population) -> Result<Vec<Pid>, HerdError> {
     let deadline = watch::deadline();
     loop {
@@ -174,7 +179,7 @@ fn wait_for_all(herd: &mut Population) -> Result<Vec<Pid>, HerdError> {
     }
 }
 
-/// A waiter that has ended is the better explanation.
+/// Replaces an error by the failure of a waiter, which explains it better.
 fn explain(error: HerdError, herd: &mut Population) -> HerdError {
     match herd.failure() {
         Some(failure) => watch::stuck(herd, &failure),
@@ -182,7 +187,7 @@ fn explain(error: HerdError, herd: &mut Population) -> HerdError {
     }
 }
 
-/// What to count by, and why not by trace points.
+/// The method that counts wake-ups, and the reason why trace points cannot be used.
 fn choose_count(config: &Config) -> Result<(CountedBy, Option<String>), HerdError> {
     match (config.count_by, Trace::available()) {
         (Some(CountedBy::Switches), _) => Ok((CountedBy::Switches, None)),
@@ -192,8 +197,8 @@ fn choose_count(config: &Config) -> Result<(CountedBy, Option<String>), HerdErro
     }
 }
 
-/// For each waiter at most: its listener, its own interest set or the three of a child process, its
-/// status; and some for everything else.
+/// Raises the descriptor limit. A waiter needs at most five: its listener, its interest set or the three of a
+/// child process, and its status file. A reserve covers the rest.
 fn raise_descriptor_limit(config: &Config) -> Result<(), HerdError> {
     let most = config.waiters.iter().max().copied().unwrap_or(0) as u64;
     let needed = most * 5 + 256;

@@ -1,4 +1,4 @@
-//! One point of the experiment: a way to wait and a number of waiters, and what many connections gave.
+//! One point of the experiment: a way to wait, a number of waiters, and the measurements of many connections.
 
 use base::Seed;
 use serde::Serialize;
@@ -10,57 +10,58 @@ use crate::sample::Sample;
 use crate::wait::Wait;
 use crate::watch::CountedBy;
 
-/// How long the herd took to sleep again, in microseconds.
+/// The time until the herd slept again, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Settle {
-    /// Half of the connections.
+    /// The median.
     pub p50: f64,
-    /// 95 of 100.
+    /// The 95th percentile.
     pub p95: f64,
-    /// All.
+    /// The maximum.
     pub max: f64,
 }
 
-/// What is reported of a point. Field names are part of the command line's contract.
+/// The reported figures of a point. The field names are part of the command line's contract.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// How they waited.
+    /// The way to wait.
     pub wait: Wait,
-    /// How many waited.
+    /// The number of waiters.
     pub waiters: usize,
-    /// How many connections were made, one after the other.
+    /// The number of connections, made one after the other.
     pub samples: usize,
-    /// How often a waiter woke for one connection, on average. The acceptor of wake-all and wake-one is none.
+    /// Mean wake-ups of waiters per connection. The acceptor of wake-all and wake-one is not counted.
     pub wakeups_per_connection: f64,
-    /// Its interval.
+    /// The interval of that mean.
     pub wakeups_per_connection_ci95: Interval,
-    /// From just before connect() until the last woken waiter slept again.
+    /// The time from just before connect() until the last woken waiter slept again.
     pub settle_us: Settle,
-    /// The mean of the same, with its interval.
+    /// The mean of that time, with its interval.
     pub settle_us_mean: Estimate,
-    /// By how much a settle time may be too long, on average: 0 where the last return to sleep was seen itself.
+    /// The mean of the most by which a settle time may be too long: 0 if the last return to sleep was
+    /// observed directly.
     pub settle_us_late_by: f64,
-    /// CPU time of all waiters and the acceptor, and of connect() itself, on average, in microseconds.
+    /// Mean CPU time of all waiters, the acceptor and the connect() call, in microseconds.
     pub cpu_us_per_connection: f64,
-    /// Its interval.
+    /// The interval of that mean.
     pub cpu_us_per_connection_ci95: Interval,
-    /// Jain's index of the connections each waiter got, divided by the most it could be: 1 is as even as can be.
+    /// Jain's index of the connections of each waiter, divided by its maximum: 1 is as even as possible.
     pub fairness: f64,
-    /// How many different waiters got a connection.
+    /// The number of different waiters that got a connection.
     pub winners: usize,
-    /// What the waiters ran in.
+    /// The kind of task that the waiters ran in.
     #[serde(rename = "as")]
     pub tasks: Tasks,
-    /// What wake-ups and settle times come from.
+    /// The source of wake-ups and settle times.
     pub counted_by: CountedBy,
-    /// The slope of ln(median settle time) over ln(waiters), over all points that wait this way; absent
-    /// where they are all of one number of waiters.
+    /// The slope of ln(median settle time) over ln(waiters), over all points with this way to wait; absent if
+    /// they all have the same number of waiters.
     pub settle_log_slope: Option<Estimate>,
-    /// The same of the mean wake-ups.
+    /// The same slope for the mean wake-ups.
     pub wakeups_log_slope: Option<Estimate>,
 }
 
-/// A point with its samples, before the slopes are known.
+/// A point with its samples, before the slopes are computed.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub wait: Wait,

@@ -1,8 +1,8 @@
-//! The waiters of one point: started, found asleep, ended.
+//! The waiters of one point: starts them, finds them asleep, ends them.
 //!
-//! Waiters are threads of this process, or processes of their own that inherit the listener and the
-//! shared memory. Nobody is left behind: dropping a population shuts the listeners down and waits for its
-//! threads, or kills its processes, which the kernel also does if this process dies.
+//! Waiters are threads of this process, or processes of their own that inherit the listener and the shared
+//! memory. No waiter is left behind. Dropping a population shuts the listeners down and waits for its
+//! threads, or kills its processes; the kernel also kills them if this process dies.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,13 +26,13 @@ use crate::error::{HerdError, system};
 use crate::wait::Wait;
 use crate::waiter::{self, Waiter};
 
-/// Connections come one at a time; the rest is for warm-up.
+/// Connections come one at a time; the rest of the queue is for the warm-up.
 const BACKLOG: i32 = 64;
 
-/// Waiters call little and return at once.
+/// Waiters have shallow call stacks.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// What the waiters run in.
+/// The kind of task that waiters run in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tasks {
@@ -47,13 +47,13 @@ enum Running {
     Processes(Vec<Child>),
 }
 
-/// The waiters of a point, and the acceptor where they need one.
+/// The waiters of a point, and the acceptor for wake-all and wake-one.
 pub(crate) struct Population {
-    /// How they wait.
+    /// The way to wait.
     pub wait: Wait,
-    /// How many wait; one more task is the acceptor.
+    /// The number of waiters; the acceptor is one more task.
     pub waiters: usize,
-    /// Where connections go.
+    /// The address of the listeners.
     pub address: SocketAddr,
     running: Running,
     board: Arc<SharedArray<AtomicU64>>,
@@ -61,7 +61,7 @@ pub(crate) struct Population {
 }
 
 impl Population {
-    /// Starts them; `program` is this program again, for processes. They may not all wait yet.
+    /// Starts the waiters; `program` is this program, for processes. Some may not wait yet on return.
     pub fn start(wait: Wait, waiters: usize, tasks: Tasks, program: &Path) -> Result<Population, HerdError> {
         let (listeners, address) = listen(wait, waiters).map_err(system("listen on 127.0.0.1"))?;
         let epoll = shared_epoll(wait, &listeners[0]).map_err(system("make an epoll"))?;
@@ -95,29 +95,29 @@ impl Population {
         Ok(())
     }
 
-    /// What they say about themselves.
+    /// The board on which the waiters report.
     pub fn board(&self) -> Board<'_> {
         Board::new(&self.board)
     }
 
-    /// The thread numbers of all, the acceptor last; `None` while one has not begun to wait.
+    /// The thread numbers of all tasks, the acceptor last; `None` until each has begun to wait.
     pub fn threads(&self) -> Option<Vec<Pid>> {
         let board = self.board();
         (0..self.board.len() / Board::words(1)).map(|task| board.thread(task)).collect()
     }
 
-    /// Whether a task's number names a process.
+    /// Returns true if the tasks are processes.
     pub fn are_processes(&self) -> bool {
         matches!(self.running, Running::Processes(_))
     }
 
-    /// The CPU time that these tasks of it have used together.
+    /// The sum of the CPU time of these tasks.
     pub fn cpu_time(&self, tasks: &[Pid]) -> io::Result<Nanos> {
         let time = if self.are_processes() { cpu::process_time_of } else { cpu::thread_time_of };
         tasks.iter().try_fold(Nanos::ZERO, |sum, task| Ok(sum + time(*task)?))
     }
 
-    /// Why one of them has ended before its time, if one has.
+    /// The reason why a task ended early; `None` while all run.
     pub fn failure(&mut self) -> Option<String> {
         match &mut self.running {
             Running::Threads(threads) => {
@@ -131,7 +131,7 @@ impl Population {
             Running::Processes(children) => children.iter_mut().find_map(|child| {
                 let exit = child.wait(Nanos::ZERO).ok()??;
                 let mut said = String::new();
-                // What cannot be read is not said.
+                // Text that cannot be read is left out.
                 child.stderr.as_mut().map(|stderr| stderr.read_to_string(&mut said));
                 Some(format!("a waiter ended, {}: {}", exit.status, said.trim()))
             }),
@@ -143,18 +143,18 @@ impl Drop for Population {
     fn drop(&mut self) {
         if let Running::Threads(threads) = &mut self.running {
             for listener in &self.listeners {
-                // One that listens no more has told everyone already.
+                // An error means that the listener was shut down already.
                 let _ = rustix::net::shutdown(&**listener, Shutdown::Both);
             }
             for thread in threads.drain(..) {
-                // Its error was asked for while it mattered.
+                // The thread's error no longer matters.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// One listener, or one for each waiter.
+/// Opens one listener, or one for each waiter.
 fn listen(wait: Wait, waiters: usize) -> io::Result<(Vec<Arc<OwnedFd>>, SocketAddr)> {
     let count = if wait.has_own_listeners() { waiters } else { 1 };
     let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

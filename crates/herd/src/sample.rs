@@ -1,4 +1,4 @@
-//! One connection: made, accepted, closed, and the herd asleep again.
+//! One connection: connects, waits until it is accepted and closed, and waits until the herd sleeps again.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -15,33 +15,33 @@ use crate::error::{HerdError, system};
 use crate::population::Population;
 use crate::watch::{PATIENCE, Watch, nap, stuck};
 
-/// What one connection cost.
+/// The cost of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// How often a waiter woke.
+    /// Wake-ups of waiters.
     pub wakeups: u64,
-    /// From just before connect() until the last woken waiter slept again.
+    /// The time from just before connect() until the last woken waiter slept again.
     pub settle: Nanos,
-    /// By how much that may be too long.
+    /// The most by which `settle` may be too long.
     pub settle_late_by: Nanos,
-    /// CPU time of all waiters and the acceptor, and of connect(), in which the kernel does the
-    /// listener's work on a loopback connection.
+    /// CPU time of all waiters, the acceptor and the connect() call, in which the kernel does the listener's
+    /// work on loopback.
     pub cpu: Nanos,
-    /// Who accepted it.
+    /// The waiter that accepted the connection.
     pub winner: usize,
 }
 
-/// How long the experiment rests after looking at all tasks. Who has just used a processor for long is
-/// made to wait by the scheduler, and the waiter it wakes with it: without the rest some settle times are
-/// a scheduler's slice of 4 ms, more of them the more tasks there are.
+/// The rest of the experiment after it has looked at all tasks. The scheduler makes a task wait that has just
+/// used a processor for long, and the waiter that it wakes too. Without the rest some settle times would be a
+/// scheduler's slice of 4 ms, more of them with more tasks.
 const REST: Nanos = Nanos::from_millis(2);
 
-/// Connections to practise on: after one or two the time of the next changes no more.
+/// Connections for practice: after one or two of them the time of the next stays the same.
 const PRACTICE: usize = 3;
 
-/// Makes connections, one at a time.
+/// Makes the connections, one at a time.
 pub(crate) struct Client {
-    /// Where it practises.
+    /// The listener for practice.
     own: TcpListener,
 }
 
@@ -51,8 +51,8 @@ impl Client {
         Ok(Client { own })
     }
 
-    /// Rests, and then brings the kernel's way of a connection back into the caches, which looking at 1000
-    /// tasks has taken: otherwise a herd that sleeps on would seem to take longer the larger it is.
+    /// Rests, then brings the kernel's connection code back into the caches, which the look at 1000 tasks has
+    /// evicted. Otherwise a herd that sleeps on would seem slower the larger it is.
     fn get_ready(&self) -> io::Result<()> {
         nap(REST);
         for _ in 0..PRACTICE {
@@ -63,7 +63,7 @@ impl Client {
     }
 }
 
-/// Makes one connection to a herd of which everyone sleeps, and waits until everyone sleeps again.
+/// Makes one connection to a sleeping herd and waits until the herd sleeps again.
 pub(crate) fn take(
     herd: &Population,
     tasks: &[Pid],
@@ -103,13 +103,13 @@ fn socket() -> Result<OwnedFd, HerdError> {
     .map_err(|errno| system("make a socket")(errno.into()))
 }
 
-/// Until whoever accepted it has closed it.
+/// Waits until the waiter that accepted the connection has closed it.
 fn wait_for_end(herd: &Population, client: &OwnedFd) -> Result<(), HerdError> {
     let failed = |errno: Errno| system("wait for the end of a connection")(errno.into());
     let timeout = rustix::event::Timespec { tv_sec: (PATIENCE.0 / Nanos::SECOND.0) as i64, tv_nsec: 0 };
     loop {
         match poll(&mut [PollFd::new(client, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Err(stuck(herd, "nobody accepted a connection")),
+            Ok(0) => return Err(stuck(herd, "no waiter accepted the connection")),
             Ok(_) => break,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(failed(errno)),

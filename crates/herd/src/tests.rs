@@ -1,4 +1,4 @@
-//! Small herds of every kind, in threads. Structure only: nothing here depends on how fast the machine is.
+//! Small herds of every kind, in threads. The tests check structure and never speed.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn check(point: &Point) {
     let wakeups = point.wakeups_per_connection;
     let most = WAITERS as f64;
     match point.wait {
-        // Everybody was asleep, so every one of them wakes.
+        // Every waiter was asleep, so every waiter wakes.
         Wait::WakeAll | Wait::Poll | Wait::Epoll => assert!(wakeups >= most, "{point:?}"),
         Wait::WakeOne | Wait::Accept | Wait::EpollExclusive | Wait::Reuseport | Wait::Steered => {
             assert!((1.0..2.0).contains(&wakeups), "{point:?}");

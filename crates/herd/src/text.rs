@@ -1,4 +1,4 @@
-//! Points as text to read, with the paper's own numbers below.
+//! Points as a text table, followed by the paper's numbers.
 
 use std::fmt::Write;
 
@@ -8,16 +8,16 @@ use statistics::Estimate;
 use crate::point::Point;
 use crate::watch::CountedBy;
 
-/// What Molloy (2000) measured, once each: number of waiters and settle time in milliseconds.
+/// One curve measured by Molloy (2000), once per point: number of waiters and settle time.
 #[derive(Clone, Copy, Debug)]
 pub struct PaperLine {
-    /// Which kernel.
+    /// The kernel of the measurement.
     pub name: &'static str,
-    /// (waiters, milliseconds).
+    /// Pairs of (waiters, milliseconds).
     pub points: &'static [(f64, f64)],
 }
 
-/// The paper's table: the unpatched kernel, and both patches, which it finds alike.
+/// The paper's table: the unpatched kernel, and both patches, which the paper finds equal.
 pub const PAPER: [PaperLine; 2] = [
     PaperLine { name: "Molloy 2000, unpatched", points: &[(100.0, 4.7), (1000.0, 177.0)] },
     PaperLine { name: "Molloy 2000, fixed", points: &[(100.0, 1.0), (1000.0, 1.0)] },
@@ -67,7 +67,8 @@ fn row(point: &Point) -> [String; 10] {
     ]
 }
 
-/// How each way grows with the number of waiters, and how far apart they are at the largest.
+/// The growth of each way to wait with the number of waiters, and the ratio of the ways at the largest
+/// number.
 fn growth(points: &[Point]) -> String {
     let most = points.iter().map(|point| point.waiters).max().unwrap_or(0);
     let at_most: Vec<&Point> = points.iter().filter(|point| point.waiters == most).collect();
@@ -83,7 +84,7 @@ fn growth(points: &[Point]) -> String {
             );
         }
         let wakeups = point.wakeups_log_slope.map_or("-".to_owned(), slope);
-        // A String takes everything.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             out,
             "{:<16} settle {:<22} wake-ups {:<22} x {:.1}",
@@ -107,11 +108,11 @@ fn method(points: &[Point]) -> String {
     if first.counted_by == CountedBy::Switches && late_by > 0.0 {
         let _ = write!(
             out,
-            " Settle times of waiters that the kernel puts back to sleep by itself may be\ntoo long, by at most {late_by:.0} us on average; root sees them exactly."
+            " Settle times of waiters that the kernel puts back to sleep by itself may be\ntoo long, by at most {late_by:.0} us on average; as root the experiment measures them exactly."
         );
     }
     out.push_str(
-        " CPU time is that of all waiters and of connect(), in which\nthe kernel does the listener's work. Fairness 1: nobody got two connections more than another.\n",
+        " CPU time is the sum over all waiters and connect(), in which\nthe kernel does the listener's work. Fairness 1: the connections of any two waiters differ by one at most.\n",
     );
     out
 }

@@ -7,35 +7,35 @@ use serde::{Serialize, Serializer};
 
 use wake::Kind;
 
-/// How N tasks wait on one listening address.
+/// A way for N tasks to wait on one listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
-    /// Each blocks in accept(): the kernel's task-exclusive wait.
+    /// Each blocks in accept(), the kernel's task-exclusive wait.
     Accept,
     /// Each polls the listener, then accepts without blocking.
     Poll,
-    /// Each has an epoll of its own, level-triggered, then accepts without blocking.
+    /// Each waits in its own level-triggered epoll, then accepts without blocking.
     Epoll,
-    /// The same with EPOLLEXCLUSIVE.
+    /// The same as [`Wait::Epoll`] with EPOLLEXCLUSIVE.
     EpollExclusive,
-    /// All wait in one epoll, level-triggered, then accept without blocking.
+    /// All wait in one level-triggered epoll, then accept without blocking.
     EpollShared,
-    /// Each blocks in accept() on a listener of its own with SO_REUSEPORT.
+    /// Each blocks in accept() on its own listener with SO_REUSEPORT.
     Reuseport,
-    /// The same, but a connection goes to the k-th listener where the k-th processor has received it, so that
-    /// no more waiters get any than there are processors.
+    /// The same as [`Wait::Reuseport`], but a connection that the k-th processor received goes to the k-th
+    /// listener. At most as many waiters as processors get connections.
     Steered,
-    /// One more task notices the connection and wakes the wait queue of the paper, in which all are
-    /// ordinary; then each accepts without blocking.
+    /// An acceptor task notices the connection and wakes the paper's wait queue, in which all waiters are
+    /// ordinary. Each then accepts without blocking.
     WakeAll,
-    /// The same with all exclusive.
+    /// The same as [`Wait::WakeAll`] with exclusive waiters.
     WakeOne,
-    /// Each takes a mutex, blocks in accept(), and gives the mutex back.
+    /// Each takes a mutex, blocks in accept(), and releases the mutex.
     Mutex,
 }
 
 impl Wait {
-    /// All, in the order in which they are described.
+    /// All ways to wait, in the order of their documentation.
     pub const ALL: [Wait; 10] = [
         Wait::Accept,
         Wait::Poll,
@@ -49,7 +49,7 @@ impl Wait {
         Wait::Mutex,
     ];
 
-    /// Its name on the command line and in results.
+    /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Wait::Accept => "accept",
@@ -65,17 +65,17 @@ impl Wait {
         }
     }
 
-    /// Whether accept() itself blocks.
+    /// Returns true if accept() itself blocks.
     pub(crate) fn blocks_in_accept(self) -> bool {
         matches!(self, Wait::Accept | Wait::Reuseport | Wait::Steered | Wait::Mutex)
     }
 
-    /// Whether each waiter has a listener of its own.
+    /// Returns true if each waiter has its own listener.
     pub(crate) fn has_own_listeners(self) -> bool {
         matches!(self, Wait::Reuseport | Wait::Steered)
     }
 
-    /// As what a waiter enters the wait queue that an acceptor wakes, where there is one.
+    /// The kind under which a waiter enters the wait queue; `None` without a wait queue.
     pub(crate) fn queues_as(self) -> Option<Kind> {
         match self {
             Wait::WakeAll => Some(Kind::Ordinary),
@@ -91,9 +91,9 @@ impl fmt::Display for Wait {
     }
 }
 
-/// A name that no way to wait has.
+/// The text names no way to wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not one of {}", Wait::ALL.map(Wait::name).join(", "))]
+#[error("'{given}' is not a way to wait: accepted are {}", Wait::ALL.map(Wait::name).join(", "))]
 pub struct UnknownWait {
     given: String,
 }
@@ -122,6 +122,6 @@ mod tests {
             assert_eq!(wait.name().parse(), Ok(wait));
         }
         let error = "knock".parse::<Wait>().unwrap_err().to_string();
-        assert!(error.starts_with("'knock' is not one of accept, poll,"), "{error}");
+        assert!(error.starts_with("'knock' is not a way to wait: accepted are accept, poll,"), "{error}");
     }
 }

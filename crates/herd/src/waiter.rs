@@ -1,11 +1,11 @@
-//! One waiter: sleeps until there is a connection, takes it, closes it, and sleeps again; or the acceptor,
-//! which takes none and wakes the others.
+//! One waiter: sleeps until a connection comes, accepts it, closes it, and sleeps again. The acceptor accepts
+//! nothing and wakes the others.
 //!
-//! The same code runs in a thread and in a process of its own. It ends when the listener is shut down,
-//! which the kernel tells everyone who waits in it, and the acceptor everyone in the wait queue.
+//! The same code runs in a thread and in a process. It ends when the listener is shut down. The kernel then
+//! tells every task that waits in the listener, and the acceptor tells every task in the wait queue.
 //!
-//! Before each system call that may sleep it notes the time on the board. A waiter that the kernel puts
-//! back to sleep without returning (poll and epoll look again inside the call) cannot note that.
+//! Before each system call that may sleep, the waiter notes the time on the board. It cannot note a return to
+//! sleep inside the kernel: poll and epoll look again within the call.
 
 use std::ffi::OsString;
 use std::io;
@@ -25,36 +25,36 @@ use wake::{Event, Kind, Mutex, Queue};
 use crate::board::Board;
 use crate::wait::Wait;
 
-/// The mutex has a cache line of its own, in front of the queue.
+/// The words of the mutex, which has its own cache line in front of the queue.
 const MUTEX_WORDS: usize = 16;
 
-/// How many words all queues and mutexes of so many waiters take.
+/// The number of words for the mutex and the queue of `waiters` waiters.
 pub(crate) fn words(waiters: usize) -> usize {
     MUTEX_WORDS + Queue::words(waiters)
 }
 
-/// One waiter and what it shares with the others.
+/// One waiter and the memory and descriptors that it shares with the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
-    /// How it waits.
+    /// The way to wait.
     pub wait: Wait,
-    /// Its number; the acceptor's is the number of waiters.
+    /// The waiter's number; the acceptor's number is the number of waiters.
     pub index: usize,
-    /// What it accepts from.
+    /// The listener to accept from.
     pub listener: Arc<OwnedFd>,
-    /// The interest set that all share, where they do.
+    /// The shared interest set, for [`Wait::EpollShared`].
     pub epoll: Option<Arc<OwnedFd>>,
-    /// Where it says what it does.
+    /// The board on which it reports.
     pub board: Arc<SharedArray<AtomicU64>>,
     /// The mutex and the wait queue.
     pub words: Arc<SharedArray<AtomicU32>>,
 }
 
-/// What came of one turn.
+/// The result of one turn.
 enum Turn {
     /// A connection.
     Got(OwnedFd),
-    /// Nothing, or somebody else was quicker.
+    /// No connection, or another waiter accepted it first.
     Missed,
     /// The listener was shut down.
     Closed,
@@ -64,7 +64,7 @@ impl Waiter {
     /// Waits until the listener is shut down. Blocks.
     ///
     /// # Errors
-    /// Those of accept(2) and the waiting calls that no peer causes.
+    /// Errors of accept(2) and of the waiting calls that no peer causes.
     pub fn run(&self) -> io::Result<()> {
         let board = Board::new(&self.board);
         board.arrive(self.index);
@@ -75,7 +75,7 @@ impl Waiter {
         loop {
             match self.turn(own_epoll.as_ref().or(self.epoll.as_deref()))? {
                 Turn::Got(connection) => {
-                    // Before the close, by which the experiment learns that it has been accepted.
+                    // Before the close, which tells the experiment that the connection was accepted.
                     board.accepted(self.index);
                     drop(connection);
                 }
@@ -133,7 +133,7 @@ impl Waiter {
             self.about_to_sleep();
             queue.sleep(self.index);
         } else {
-            // Woken for another connection meanwhile? The next turn looks before it sleeps.
+            // A wake-up for another connection may have come meanwhile; the next turn looks before it sleeps.
             queue.withdraw(self.index);
         }
         Ok(turn)
@@ -142,7 +142,7 @@ impl Waiter {
     fn accept(&self) -> io::Result<Turn> {
         match accept_with(&*self.listener, SocketFlags::CLOEXEC) {
             Ok(connection) => Ok(Turn::Got(connection)),
-            // What accept says of a socket that listens no more.
+            // The error of accept() on a socket that no longer listens.
             Err(Errno::INVAL) => Ok(Turn::Closed),
             Err(errno) => match classify(&errno.into()) {
                 Failure::Retry | Failure::WouldBlock | Failure::PeerGone => Ok(Turn::Missed),
@@ -151,9 +151,9 @@ impl Waiter {
         }
     }
 
-    /// Notices each connection once and wakes the queue for it. Edge-triggered: a level-triggered one
-    /// would run in circles until the connection is accepted. Two connections reported as one are no
-    /// loss, because who is woken accepts until there is none left.
+    /// Notices each connection once and wakes the queue for it. The set is edge-triggered: a level-triggered
+    /// one would report again and again until the connection is accepted. Two connections in one report are
+    /// no loss, because a woken waiter accepts until none is left.
     fn run_acceptor(&self) -> io::Result<()> {
         let (queue, epoll) = (Queue::new(&self.words[MUTEX_WORDS..]), epoll::create()?);
         epoll::control(&epoll, Operation::Add, self.listener.as_raw_fd(), bits::IN | bits::ET, 0)?;
@@ -174,7 +174,7 @@ impl Waiter {
         }
     }
 
-    /// An interest set of this waiter alone, where it has one.
+    /// The interest set of this waiter alone, for the ways that need one.
     fn own_epoll(&self) -> io::Result<Option<OwnedFd>> {
         let exclusive = match self.wait {
             Wait::Epoll => 0,
@@ -190,12 +190,12 @@ impl Waiter {
         Board::new(&self.board).about_to_sleep(self.index);
     }
 
-    /// How many waiters the queue has room for.
+    /// The number of waiters that the queue has room for.
     fn queue_length(&self) -> usize {
         (self.words.len() - words(0)) / (words(1) - words(0))
     }
 
-    /// The program that runs this waiter in a process of its own, through [`run_in_this_process`].
+    /// The program that runs this waiter in a process, by [`run_in_this_process`].
     pub fn program<'a>(&'a self, program: &std::path::Path) -> Program<'a> {
         let mut fds = vec![self.listener.as_fd(), self.board.as_fd(), self.words.as_fd()];
         fds.extend(self.epoll.as_deref().map(AsFd::as_fd));
@@ -205,16 +205,16 @@ impl Waiter {
     }
 }
 
-/// The command that a program which holds an experiment with processes must know: it hands the words
-/// that follow to [`run_in_this_process`].
+/// The command that a program must handle to run an experiment with processes: it passes the arguments after
+/// the command to [`run_in_this_process`].
 pub const COMMAND: &str = "herd-waiter";
 
-/// Is a waiter until the experiment ends: what a process does that an experiment has started. Blocks.
+/// Runs as a waiter until the experiment ends, in a process that the experiment started. Blocks.
 ///
 /// # Errors
-/// Where the arguments are not those an experiment gives, or waiting fails.
+/// Arguments that no experiment passes; a wait that fails.
 pub fn run_in_this_process(arguments: &[OsString]) -> io::Result<()> {
-    let refuse = || io::Error::new(io::ErrorKind::InvalidInput, "started by hand: only herd starts it");
+    let refuse = || io::Error::new(io::ErrorKind::InvalidInput, "only inrush herd starts this command");
     let mut words = arguments.iter().map(|word| word.to_str().ok_or_else(refuse));
     let mut next = || words.next().unwrap_or_else(|| Err(refuse()));
     let wait: Wait = next()?.parse().map_err(|_| refuse())?;

@@ -1,15 +1,16 @@
-//! Counting wake-ups, and finding the moment when everybody sleeps again.
+//! Counts wake-ups and finds the moment at which every task sleeps again.
 //!
-//! Two ways, with one contract: between [`Watch::begin`] and [`Watch::settle`] there is one connection;
-//! both are called while, and return when, every waiter sleeps.
+//! Two methods share one contract: exactly one connection comes between [`Watch::begin`] and
+//! [`Watch::settle`]. Every waiter sleeps when either is called and when it returns.
 //!
-//! - **Trace points** ([`trace`]), with root: the kernel's own record of every wake-up and of every return
-//!   to sleep. Exact to a microsecond. Recording costs each switch some 0.3 us, which the settle time
-//!   includes.
-//! - **Context switches** ([`switches`]), without: a task that sleeps again after each wake-up switches
-//!   voluntarily once for each, and the kernel counts that for every task. Counts are exact; the settle
-//!   time is exact to some microseconds where every wake-up returned to user space, and otherwise known from
-//!   watching: too long by at most the time between two looks, which is reported with it.
+//! - **Trace points** ([`trace`]) need root: the kernel records every wake-up and every return to sleep,
+//!   exact to a microsecond. Recording costs about 0.3 us per switch, which the settle time includes.
+//! - **Context switches** ([`switches`]) need no privilege: a task that sleeps again after a wake-up makes
+//!   one voluntary switch, and the kernel counts these for every task. The counts are exact. The settle time
+//!   is exact to some microseconds if every wake-up returned to user space. Otherwise it comes from repeated
+//!   looks and is too long by at most the time between two looks, which is reported with it.
+//!
+//! `tracefs` holds the kernel's files for trace points.
 
 pub(crate) mod switches;
 pub(crate) mod trace;
@@ -27,10 +28,10 @@ use crate::population::Population;
 use switches::Switches;
 use trace::Trace;
 
-/// What wake-ups are counted by.
+/// The source of wake-up counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum CountedBy {
-    /// sched_wakeup and sched_switch.
+    /// The trace points sched_wakeup and sched_switch.
     #[serde(rename = "sched trace points")]
     TracePoints,
     /// The change of each task's ru_nvcsw.
@@ -39,7 +40,7 @@ pub enum CountedBy {
 }
 
 impl CountedBy {
-    /// In words.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             CountedBy::TracePoints => "sched trace points",
@@ -48,28 +49,28 @@ impl CountedBy {
     }
 }
 
-/// What one connection did to the herd.
+/// The effect of one connection on the herd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
-    /// How often a waiter woke.
+    /// Wake-ups of waiters.
     pub wakeups: u64,
-    /// When the last of those that woke slept again, by CLOCK_MONOTONIC.
+    /// The time at which the last woken task slept again, by CLOCK_MONOTONIC.
     pub at: Nanos,
-    /// By how much `at` may be too late.
+    /// The most by which `at` may be too late.
     pub late_by: Nanos,
 }
 
-/// One of the two ways.
+/// One of the two methods.
 pub(crate) enum Watch {
     Switches(Switches),
     Trace(Trace),
 }
 
 impl Watch {
-    /// Begins to watch a population whose tasks are these, the acceptor last where there is one. Returns
-    /// when all of them sleep.
+    /// Begins to watch the tasks of a population, the acceptor last if there is one. Returns when all of them
+    /// sleep.
     pub fn start(herd: &Population, tasks: &[Pid], by: CountedBy) -> Result<Watch, HerdError> {
-        // Naps are as long as they are meant to be.
+        // Makes naps precise.
         set_current_timer_slack(NonZeroU64::new(1))
             .map_err(|errno| system("set the timer slack")(errno.into()))?;
         let mut switches = Switches::start(herd, tasks)?;
@@ -80,7 +81,7 @@ impl Watch {
         })
     }
 
-    /// Everybody sleeps, and a connection is about to be made.
+    /// Begins a sample: every task sleeps, and a connection will follow.
     pub fn begin(&mut self, herd: &Population) -> Result<(), HerdError> {
         match self {
             Watch::Switches(switches) => {
@@ -91,7 +92,8 @@ impl Watch {
         }
     }
 
-    /// The connection, begun at `start`, has been accepted and closed: waits until everybody sleeps.
+    /// Ends a sample whose connection began at `start` and has been accepted and closed; waits until every
+    /// task sleeps.
     pub fn settle(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
         match self {
             Watch::Switches(switches) => switches.settle(herd, start),
@@ -100,14 +102,15 @@ impl Watch {
     }
 }
 
-/// When a herd that does not settle is given up: far beyond what a busy machine takes.
+/// The timeout of a herd that does not settle: far more than a busy machine takes.
 pub(crate) const PATIENCE: Nanos = Nanos::from_secs(30);
 
-/// Sleeps so long. Nothing tells an observer that another task has gone to sleep: it can only look again.
+/// Sleeps for `time`. No event reports that another task has gone to sleep, so the watcher has to look
+/// repeatedly.
 pub(crate) fn nap(time: Nanos) {
     let time =
         Timespec { tv_sec: (time.0 / Nanos::SECOND.0) as i64, tv_nsec: (time.0 % Nanos::SECOND.0) as i64 };
-    // Interrupted is early, and whoever naps looks anyway.
+    // An interrupted nap only makes the next look earlier.
     let _ = nanosleep(&time);
 }
 
@@ -116,7 +119,7 @@ pub(crate) fn stuck(herd: &Population, what: &str) -> HerdError {
     HerdError::Stuck { wait: herd.wait, waiters: herd.waiters, what: what.to_owned() }
 }
 
-/// When the patience is over, from now.
+/// The end of the timeout that begins now.
 pub(crate) fn deadline() -> Nanos {
     RealClock.now() + PATIENCE
 }

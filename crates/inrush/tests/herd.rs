@@ -103,7 +103,7 @@ fn the_text_ends_with_the_papers_numbers_and_the_plot_holds_them_too() {
 #[test]
 fn mistakes_are_one_line_and_exit_2() {
     for (flag, says) in [
-        ("--wait=knock", "'knock' is not one of accept, poll, epoll,"),
+        ("--wait=knock", "'knock' is not a way to wait: accepted are accept, poll, epoll,"),
         ("--waiters=0", "accepted are whole numbers from 1 to 10000"),
         ("--samples=0", "--samples"),
         ("--plot=herd.png", "accepted are names that end in .html"),

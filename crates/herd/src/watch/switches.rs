@@ -1,15 +1,17 @@
-//! Counting by voluntary context switches, from outside, without privilege.
+//! Counts voluntary context switches from outside, without privilege.
 //!
-//! Each task's count and state are read from `/proc/PID/task/TID/status` while it sleeps; it does nothing
-//! itself. Two readings of all tasks in a row that find every one asleep with the same counts prove that
-//! all slept at once between them.
+//! The count and the state of each sleeping task are read from `/proc/PID/task/TID/status`, which does not
+//! disturb the task. Two consecutive readings that find every task asleep with the same counts prove that all
+//! slept at once between them.
 //!
-//! When the last fell asleep: if each waiter was about to sleep (as it notes on the board) at least as
-//! often as it woke, every wake-up came back to user space, and the latest note is the time, a few
-//! microseconds early. Otherwise the time is the first look that found what all later ones found; it may be late by
-//! the distance to the look before. Of threads a look is one getrusage(2) of the whole process, and
-//! looks are some 50 us apart; of processes it reads the CPU clock of each, some 0.5 us, to see whether
-//! anybody has run. Looking takes at most half of one processor's time.
+//! The settle time has two sources. Each waiter notes on the board when it is about to sleep. If every waiter
+//! noted that at least as often as it woke, every wake-up returned to user space. The latest note is then the
+//! settle time, a few microseconds early. Otherwise the settle time is the first look whose result all later
+//! looks repeat. It may be late by the time since the look before.
+//!
+//! A look at threads is one getrusage(2) of the whole process, about every 50 us. A look at processes reads
+//! the CPU clock of each, about 0.5 us, to see whether it has run. Looking takes at most half of one
+//! processor's time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,13 +27,13 @@ use crate::population::Population;
 /// The shortest time between two looks.
 const LOOK_EVERY: Nanos = Nanos::from_micros(50);
 
-/// Looks that find nothing new before the proof is tried.
+/// Consecutive looks without a change before the proof is tried.
 const QUIET_LOOKS: u32 = 2;
 
-/// Other threads of the process may never be quiet: then the proof is tried after so many looks.
+/// Looks after which the proof is tried anyway, because other threads of the process may never be quiet.
 const MOST_LOOKS: u32 = 100;
 
-/// `status` is about 1.5 KiB, more on machines with many processors.
+/// The read buffer: `status` has about 1.5 KiB, more on machines with many processors.
 const STATUS_BYTES: usize = 16 * 1024;
 
 /// A reading of all tasks.
@@ -45,9 +47,9 @@ pub(crate) struct Switches {
     tasks: Vec<Pid>,
     statuses: Vec<File>,
     buffer: Vec<u8>,
-    /// The last that proved everybody asleep.
+    /// The last reading that proved every task asleep.
     proven: Reading,
-    /// The one before the sample.
+    /// The reading before the sample.
     before: Reading,
     sleeps_before: Vec<u64>,
 }
@@ -70,7 +72,7 @@ impl Switches {
         })
     }
 
-    /// Two readings in a row that are the same and find everyone asleep.
+    /// Waits for two equal consecutive readings that find every task asleep.
     pub fn wait_until_all_sleep(&mut self, herd: &Population) -> Result<(), HerdError> {
         let deadline = deadline();
         while !self.proof()? {
@@ -82,7 +84,7 @@ impl Switches {
         Ok(())
     }
 
-    /// Everybody has slept since the last proof, so what it read still holds.
+    /// Keeps the last proof as the reading before the sample: every task has slept since.
     pub fn begin(&mut self, herd: &Population) {
         self.before = std::mem::take(&mut self.proven);
         self.sleeps_before = (0..herd.waiters).map(|waiter| herd.board().sleeps(waiter)).collect();
@@ -99,8 +101,8 @@ impl Switches {
         Ok(Settled { wakeups: (0..herd.waiters).map(woke).sum(), at, late_by })
     }
 
-    /// Looks until everyone provably sleeps; says which look was the first to find what all later ones
-    /// found, and how far it was from the one before.
+    /// Looks until every task provably sleeps. Returns the time of the first look whose result all later
+    /// looks repeat, and its distance from the look before.
     fn watch(&mut self, herd: &Population, start: Nanos) -> Result<(Nanos, Nanos), HerdError> {
         let deadline = deadline();
         let (mut seen, mut found, mut looked) = (None, (start, Nanos::ZERO), start);
@@ -128,12 +130,12 @@ impl Switches {
         }
     }
 
-    /// A number that has changed if a waiter has slept and woken or woken and slept since.
+    /// A number that changes when a waiter sleeps and wakes or wakes and sleeps.
     fn look(&self, herd: &Population) -> Result<u64, HerdError> {
         if herd.are_processes() {
             return Ok(herd.cpu_time(&self.tasks).map_err(system("read a waiter's CPU time"))?.0);
         }
-        // This thread's own naps are no waiter's.
+        // Subtracts the naps of this thread, which is no waiter.
         Ok(voluntary_switches(Whose::Process).saturating_sub(voluntary_switches(Whose::Thread)))
     }
 
@@ -160,7 +162,7 @@ impl Switches {
     }
 }
 
-/// Whether a task sleeps, and how often it went to sleep by itself.
+/// Parses a status: true for a sleeping task, and its number of voluntary switches.
 fn parse(status: &[u8]) -> Option<(bool, u64)> {
     let text = std::str::from_utf8(status).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

@@ -1,11 +1,12 @@
-//! Counting by the scheduler's trace points: exact, with root.
+//! Counts by the scheduler's trace points: exact, but needs root.
 //!
-//! A waiter wakes with a sched_wakeup of it and sleeps again with a sched_switch away from it in any state
-//! but runnable; one that is only preempted stays awake. Who is awake is told by comparing the times of the
-//! two, because the records of several processors may be read out of order. Wake-ups are counted by the
-//! sleeps that end them: from one moment at which everybody sleeps to the next there are as many, and a
-//! sched_wakeup is lost now and then, where an interrupt wakes another task between the kernel's filter
-//! and its record (some 1 in 100,000).
+//! A waiter wakes with a sched_wakeup of it. It sleeps again with a sched_switch away from it in any state
+//! but runnable; a preempted waiter stays awake. The later of the two times tells whether a task is awake,
+//! because the records of several processors may be read out of order.
+//!
+//! Wake-ups are counted by the sleeps that end them: between two moments at which every task sleeps the
+//! numbers are equal. About 1 in 100,000 sched_wakeup records is lost, when an interrupt wakes another task
+//! between the kernel's filter and its record.
 
 use std::collections::HashMap;
 
@@ -17,13 +18,14 @@ use super::{Settled, deadline, nap, stuck};
 use crate::error::{HerdError, system};
 use crate::population::Population;
 
-/// Between two looks at the records; their times do not depend on it.
+/// The time between two looks at the records; it does not affect their timestamps.
 const LOOK_EVERY: Nanos = Nanos::from_micros(200);
 
-/// Looks that find nothing new, with everybody asleep, before the herd counts as settled.
+/// Consecutive looks without a record, with every task asleep, before the herd counts as settled.
 const QUIET_LOOKS: u32 = 2;
 
-/// A waiter makes three or four records of some 70 bytes for a connection, more where it is preempted.
+/// The buffer for one waiter, which makes three or four records of about 70 bytes per connection, more when
+/// preempted.
 const BUFFER_KIB_PER_WAITER: usize = 1;
 const BUFFER_KIB_LEAST: usize = 512;
 
@@ -44,7 +46,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Whether trace points can be had, or why not.
+    /// Returns an error with the reason if this process cannot use trace points.
     pub fn available() -> Result<(), String> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -89,7 +91,7 @@ impl Trace {
         Ok(Settled { wakeups: self.sleeps, at, late_by: Nanos::ZERO })
     }
 
-    /// Takes in what was recorded since the last look; whether that was anything.
+    /// Reads the records since the last look; returns true if there were any.
     fn look(&mut self) -> Result<bool, HerdError> {
         let mut text = std::mem::take(&mut self.text);
         text.clear();
@@ -117,20 +119,20 @@ impl Trace {
             return;
         }
         task.asleep_at = task.asleep_at.max(at);
-        // The acceptor is no waiter, though all wait for it to sleep.
+        // The acceptor's sleep matters for settling, but it is no waiter.
         self.sleeps += u64::from(index < self.waiters);
     }
 }
 
-/// What a line of the trace says.
+/// The content of a trace line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Woken { task: i32, at: Nanos },
     Asleep { task: i32, at: Nanos },
 }
 
-/// Reads a line such as `  <idle>-0  [001] d..2.  12.345678: sched_switch: prev_comm=...`; none where it
-/// says nothing of waking or sleeping. Names of tasks may hold anything, so keys are looked for from the end.
+/// Parses a line such as `  <idle>-0  [001] d..2.  12.345678: sched_switch: prev_comm=...`; `None` for other
+/// events. Task names may contain anything, so keys are searched from the end.
 fn parse(line: &str) -> Option<Record> {
     if let Some((before, fields)) = line.split_once(": sched_wakeup: ") {
         return Some(Record::Woken { task: number(fields, " pid=")?, at: time(before)? });
@@ -149,7 +151,7 @@ fn number(fields: &str, key: &str) -> Option<i32> {
     value.split(' ').next()?.parse().ok()
 }
 
-/// Seconds with six decimals, as the last word.
+/// Parses seconds with six decimals from the last word.
 fn time(before: &str) -> Option<Nanos> {
     let (seconds, micros) = before.rsplit(' ').next()?.split_once('.')?;
     Some(Nanos::from_secs(seconds.parse().ok()?) + Nanos::from_micros(micros.parse().ok()?))

@@ -1,8 +1,8 @@
-//! A trace instance of our own: a buffer beside the machine's, with its own events and filter.
+//! A private trace instance: a buffer beside the machine's own, with its own events and filter.
 //!
-//! It lives in tracefs, which is mounted here without a place in the file tree, so that it makes no
-//! difference whether the machine has mounted it. The instance is removed when dropped; one that is left
-//! by a killed process is removed by the next that makes one.
+//! The instance lives in tracefs. This process mounts tracefs without a place in the file tree, so it need
+//! not be mounted on the machine. Dropping the instance removes it. The next instance removes those that
+//! killed processes left behind.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,26 +14,26 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, unlinkat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::Pid;
 
-/// An instance is called this, the process, and which of the process's it is.
+/// The prefix of an instance's name; the process number and a serial number follow.
 const PREFIX: &str = "inrush-herd";
 
-/// Instances that this process has made.
+/// The number of instances that this process has made.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A trace instance that records when some tasks wake and sleep.
+/// A trace instance that records the wake-ups and sleeps of some tasks.
 pub(super) struct Instance {
     instances: OwnedFd,
     name: String,
-    /// Open until the instance is removed, which an open file would prevent.
+    /// Must be closed before the instance can be removed.
     pipe: Option<File>,
 }
 
 impl Instance {
-    /// Begins to record sched_wakeup and sched_switch of these tasks, stamped by CLOCK_MONOTONIC, into a
-    /// buffer of so many KiB for each processor.
+    /// Begins to record sched_wakeup and sched_switch of these tasks, with timestamps of CLOCK_MONOTONIC. The
+    /// buffer of each processor has `buffer_kib` KiB.
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN; ENODEV without tracefs; those of writing its files.
+    /// EPERM without CAP_SYS_ADMIN; ENODEV without tracefs; errors of writing tracefs files.
     pub fn start(tasks: &[Pid], buffer_kib: usize) -> io::Result<Instance> {
         let instances = mount()?;
         remove_left_behind(&instances)?;
@@ -50,7 +50,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Appends what was recorded since the last call, as text. Does not block.
+    /// Appends the records since the last call, as text. Does not block.
     pub fn drain(&mut self, into: &mut Vec<u8>) -> io::Result<()> {
         let pipe = self.pipe.as_mut().expect("open while the instance lives");
         match pipe.read_to_end(into) {
@@ -59,12 +59,12 @@ impl Instance {
         }
     }
 
-    /// Records only what concerns these tasks. The first write replaces, later ones add.
+    /// Restricts the records to these tasks. The first write replaces the filter, later ones extend it.
     fn filter(&self, tasks: &[Pid]) -> io::Result<()> {
         let mut file = self.open("set_event_pid", OFlags::WRONLY | OFlags::TRUNC)?;
         for some in tasks.chunks(100) {
             let numbers: Vec<String> = some.iter().map(|task| task.as_raw_nonzero().to_string()).collect();
-            // A write that is taken in part would cut a number in two.
+            // A partial write would cut a number in two.
             let text = format!("{} ", numbers.join(" "));
             if file.write(text.as_bytes())? != text.len() {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -86,12 +86,12 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.pipe = None;
-        // What cannot be removed now is removed by the next.
+        // The next instance removes one that cannot be removed now.
         let _ = unlinkat(&self.instances, &self.name, AtFlags::REMOVEDIR);
     }
 }
 
-/// The folder of all instances.
+/// Mounts tracefs and returns the directory of all instances.
 fn mount() -> io::Result<OwnedFd> {
     let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
@@ -105,14 +105,14 @@ fn remove_left_behind(instances: &OwnedFd) -> io::Result<()> {
         let entry = entry?;
         let Ok(name) = entry.file_name().to_str() else { continue };
         if owner(name).is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            // Another may have been quicker.
+            // Another process may have removed it first.
             let _ = unlinkat(instances, name, AtFlags::REMOVEDIR);
         }
     }
     Ok(())
 }
 
-/// The process that made an instance of ours.
+/// The process that made an instance; `None` for instances of other programs.
 fn owner(name: &str) -> Option<&str> {
     let process = name.strip_prefix(PREFIX)?.strip_prefix('-')?.split_once('-')?.0;
     process.bytes().all(|letter| letter.is_ascii_digit()).then_some(process)
@@ -138,7 +138,7 @@ mod tests {
         let (name, instances) = (instance.name.clone(), mount().unwrap());
         let exists = |name: &str| openat(&instances, name, OFlags::PATH, Mode::empty()).is_ok();
         assert!(exists(&name));
-        // No process has this number: it is beyond the largest there can be.
+        // No process has this number: it is above the largest possible one.
         let left = format!("{PREFIX}-4194305-0");
         mkdirat(&instances, &left, Mode::RWXU).unwrap();
         drop(instance);
