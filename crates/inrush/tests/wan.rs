@@ -230,7 +230,7 @@ fn mistakes_are_one_line_and_exit_2() {
     for (flag, says) in [
         ("--loss=2", "'2' is not a share from 0% to 100%"),
         ("--rate=100", "'100' is not a rate from 1bit to 1000Gbit"),
-        ("--jitter=5ms", "client to server: a jitter of 5ms needs a delay of at least as much"),
+        ("--jitter=5ms", "client to server: a jitter of 5ms exceeds the delay of 0s"),
         ("--reorder=1%", "client to server: reordering needs a delay"),
         ("--down=queue=64KiB", "server to client: a queue needs a rate"),
         ("--up=lag=5ms", "'lag=5ms' is not one of delay=, jitter=,"),

@@ -1,7 +1,7 @@
-//! What a path really does, from outside: datagrams to the server's side and back, like ping.
+//! Measures the behaviour of a path from outside: datagrams to the server's side and back, like ping.
 //!
-//! One thread is both ends, so that nothing but the path lies between sending and receiving; what it takes to
-//! send a datagram back is in the round trip.
+//! One thread is both ends, so that only the path lies between sending and receiving. The round trip includes
+//! the time to send a datagram back.
 
 use std::fmt::Write;
 use std::io::{self, ErrorKind};
@@ -18,60 +18,60 @@ use crate::network::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use crate::path::{Path, PathConfig};
 use crate::report::Report;
 
-/// A probe: 100 bytes as an IP packet.
+/// The payload of a probe, which is 100 bytes as an IP packet.
 const PAYLOAD_LENGTH: usize = 72;
-/// The longest round trip that is told from longer ones: twice the longest delay, jitter, and a queue.
+/// The largest round trip that the histogram holds: twice the longest delay, jitter, and a queue.
 const LONGEST: Nanos = Nanos::from_secs(600);
-/// How long probes are waited for beyond the time that they should take.
+/// The wait for probes beyond the time that they should take.
 const GRACE: Nanos = Nanos::SECOND;
 
-/// What to check.
+/// The configuration of a check.
 #[derive(Clone, Debug)]
 pub struct CheckConfig {
     /// The path.
     pub path: PathConfig,
-    /// How many probes.
+    /// The number of probes.
     pub probes: u32,
-    /// From one to the next.
+    /// The time between two probes.
     pub interval: Nanos,
 }
 
-/// Round trips.
+/// Round trips, in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoundTrip {
-    /// The shortest.
+    /// The minimum.
     pub min: u64,
     /// The median.
     pub p50: u64,
-    /// 99 of 100 are shorter.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The longest.
+    /// The maximum.
     pub max: u64,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Checked {
     /// Probes sent.
     pub sent: u64,
     /// Probes that came back.
     pub returned: u64,
-    /// The delays asked for, there and back, in nanoseconds.
+    /// The sum of the configured delays there and back, in nanoseconds.
     pub round_trip_asked_ns: u64,
-    /// The share of probes that should not come back, for both losses together.
+    /// The configured share of lost probes, for both directions together.
     pub loss_asked: f64,
-    /// As measured; nothing where no probe came back.
+    /// The measured round trips; `None` if no probe came back.
     pub round_trip_ns: Option<RoundTrip>,
-    /// What the path says of itself.
+    /// The report of the path.
     pub path: Report,
 }
 
 impl Checked {
-    /// As lines to read.
+    /// The result as text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let lost = (self.sent - self.returned) as f64 / self.sent as f64 * 100.0;
-        // A String takes everything.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             out,
             "{} probes, {} came back: {lost:.2} % lost, asked {:.2} %",
@@ -93,15 +93,15 @@ struct Probes {
     clock: RealClock,
     client: UdpSocket,
     server: UdpSocket,
-    /// When each was sent.
+    /// The time at which each probe was sent.
     sent: Vec<Nanos>,
     round_trips: Histogram<u64>,
 }
 
-/// Sends probes over a path, and says what came back. Blocks until all have, or should have.
+/// Sends probes over a path and measures the replies. Blocks until all have come back, or should have.
 ///
 /// # Errors
-/// Those of [`Path::start`], and `System`.
+/// The errors of [`Path::start`], and `System`.
 pub fn check(config: CheckConfig) -> Result<Checked, WanError> {
     let CheckConfig { path: asked, probes, interval } = config;
     let (up, down) = (asked.up.clone(), asked.down.clone());
@@ -137,7 +137,7 @@ impl Probes {
         Ok(Probes { clock: RealClock::new(), client, server, sent: Vec::new(), round_trips })
     }
 
-    /// Sends `count` probes, one each `interval`, and waits for the last of them.
+    /// Sends `count` probes, one every `interval`, and waits for the last of them.
     fn run(&mut self, count: u32, interval: Nanos, longest: Nanos) -> io::Result<()> {
         let start = self.clock.now();
         loop {
@@ -169,7 +169,7 @@ impl Probes {
         self.client.send(&payload).map(drop)
     }
 
-    /// Sends back what came to the server, and notes what came to the client.
+    /// Returns datagrams from the server's side, and records those that came back to the client.
     fn receive(&mut self) -> io::Result<()> {
         let mut payload = [0; PAYLOAD_LENGTH];
         while let Some((length, from)) = unless_empty(self.server.recv_from(&mut payload))? {

@@ -1,7 +1,7 @@
-//! What one direction of a path does to its packets, as asked for and as checked.
+//! The properties of one direction of a path, as configured and as checked.
 //!
-//! Owns parsing and checking; `impairment` does it. A value of [`Conditions`] makes sense, and nobody
-//! checks it again.
+//! Owns parsing and checking; `impairment` applies the conditions. A value of [`Conditions`] is valid, and no
+//! other code checks it again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,66 +11,66 @@ use serde::Serialize;
 
 use crate::units::{BitRate, Share};
 
-/// The longest packet of the links, in bytes: what Ethernet carries.
+/// The longest packet of the links, in bytes: the payload of an Ethernet frame.
 pub const MTU: u32 = 1500;
-/// The longest one-way delay: beyond it nothing on the Internet still waits, and the packets on their way
-/// would need more memory than [`MOST_ON_THEIR_WAY`](crate::MOST_ON_THEIR_WAY) allows.
+/// The longest one-way delay. No protocol on the Internet waits longer, and the packets on their way would
+/// exceed [`MOST_ON_THEIR_WAY`](crate::MOST_ON_THEIR_WAY).
 const LONGEST_DELAY: Nanos = Nanos::from_secs(60);
-/// A queue that nobody chose holds what the link carries in this time, as home routers' do.
+/// The default queue holds what the link carries in this time, as home routers' queues do.
 const DEFAULT_QUEUE: Nanos = Nanos::from_millis(100);
-/// And at least so many packets of full length: enough for TCP's initial window (RFC 6928).
+/// The default queue holds at least this number of full packets: enough for TCP's initial window (RFC 6928).
 const LEAST_DEFAULT_QUEUE_PACKETS: u64 = 10;
 
-/// What may be asked for one direction; what is absent is not changed.
+/// The settings of one direction; `None` leaves a property unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// The one-way delay.
     pub delay: Option<Nanos>,
-    /// How far the delay varies, to both sides.
+    /// The variation of the delay, to both sides.
     pub jitter: Option<Nanos>,
-    /// The share of packets that is lost.
+    /// The share of lost packets.
     pub loss: Option<Share>,
-    /// The share of packets that goes ahead, without the delay.
+    /// The share of packets that are sent ahead, without the delay.
     pub reorder: Option<Share>,
-    /// How fast the bottleneck sends.
+    /// The rate of the bottleneck.
     pub rate: Option<BitRate>,
-    /// How much may wait for the bottleneck.
+    /// The length of the bottleneck's queue, in bytes.
     pub queue: Option<Bytes>,
 }
 
-/// Why conditions cannot be had.
+/// The reason why conditions are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionsError {
-    /// A word that is not `name=value`.
+    /// The text is not `name=value`, or its name is unknown.
     #[error("'{0}' is not one of delay=, jitter=, loss=, reorder=, rate= and queue=, separated by commas")]
     Unknown(String),
-    /// A value that is none.
+    /// The value of a name cannot be parsed.
     #[error("{0}=: {1}")]
     Value(&'static str, String),
-    /// A name that came twice.
-    #[error("{0}= is there twice")]
+    /// A name occurs twice.
+    #[error("{0}= is given twice")]
     Twice(&'static str),
-    /// A packet cannot come before it was sent.
-    #[error("a jitter of {jitter} needs a delay of at least as much, and that is {delay}")]
+    /// The jitter exceeds the delay: packets would arrive before they were sent.
+    #[error("a jitter of {jitter} exceeds the delay of {delay}; accepted is a jitter up to the delay")]
     JitterAboveDelay {
-        /// As asked for.
+        /// The configured jitter.
         jitter: Nanos,
-        /// As asked for.
+        /// The configured delay.
         delay: Nanos,
     },
-    /// Longer than we can.
+    /// The delay is above the maximum.
     #[error("a delay of {0} is too long: accepted are delays up to {LONGEST_DELAY}")]
     DelayTooLong(Nanos),
-    /// Going ahead means to go without the delay.
-    #[error("reordering needs a delay: packets that go ahead are those that are not delayed")]
+    /// Reordering without a delay: reordered packets are those that skip the delay.
+    #[error("reordering needs a delay: reordered packets are sent without it")]
     ReorderWithoutDelay,
-    /// Nothing waits where nothing is slow.
+    /// A queue without a rate: no packet would wait.
     #[error("a queue needs a rate: without one no packet waits")]
     QueueWithoutRate,
 }
 
 impl Changes {
-    /// These, and where they are silent the others.
+    /// These settings; `others` fills in the absent ones.
     pub fn over(&self, others: &Changes) -> Changes {
         Changes {
             delay: self.delay.or(others.delay),
@@ -82,10 +82,10 @@ impl Changes {
         }
     }
 
-    /// The conditions; what was not asked for does nothing.
+    /// The checked conditions; absent settings have no effect.
     ///
     /// # Errors
-    /// Those of the enum that are about several values, and a delay that is too long.
+    /// The errors that concern several values, and a delay above the maximum.
     pub fn check(&self) -> Result<Conditions, ConditionsError> {
         let (delay, jitter) = (self.delay.unwrap_or_default(), self.jitter.unwrap_or_default());
         if delay > LONGEST_DELAY {
@@ -143,23 +143,23 @@ fn set<T: FromStr<Err: fmt::Display>>(
     if place.replace(value).is_some() { Err(ConditionsError::Twice(name)) } else { Ok(()) }
 }
 
-/// What one direction does to its packets.
+/// The treatment of packets in one direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conditions {
-    /// How long a packet is on its way, apart from what the bottleneck adds.
+    /// The time a packet is on its way, without the time in the bottleneck.
     pub(crate) delay: Nanos,
-    /// At most the delay: a packet's own delay is uniform from delay - jitter to delay + jitter.
+    /// At most the delay. The delay of a packet is uniform from delay - jitter to delay + jitter.
     pub(crate) jitter: Nanos,
     pub(crate) loss: Share,
     pub(crate) reorder: Share,
     pub(crate) bottleneck: Option<Bottleneck>,
 }
 
-/// A link that sends one bit after the other, and what waits for it.
+/// A link that sends one packet after the other, and its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Bottleneck {
     pub rate: BitRate,
-    /// The packet being sent counts with what is still to be sent of it.
+    /// The length of the queue. The packet being sent counts with its unsent part.
     pub queue: Bytes,
 }
 
@@ -214,8 +214,8 @@ mod tests {
             ("lag=3ms", "'lag=3ms' is not one of delay=,"),
             ("delay=3", "delay=: '3' is not a time such as"),
             ("loss=2", "loss=: '2' is not a share from 0% to 100%"),
-            ("delay=3ms,delay=4ms", "delay= is there twice"),
-            ("jitter=3ms", "a jitter of 3ms needs a delay of at least as much, and that is 0s"),
+            ("delay=3ms,delay=4ms", "delay= is given twice"),
+            ("jitter=3ms", "a jitter of 3ms exceeds the delay of 0s"),
             ("reorder=1%", "reordering needs a delay"),
             ("queue=64KiB", "a queue needs a rate"),
             ("delay=2min", "a delay of 2min is too long: accepted are delays up to 1min"),

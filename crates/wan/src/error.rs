@@ -1,52 +1,52 @@
-//! What can go wrong with a network of one's own.
+//! The errors of a network on one machine.
 
 use std::io;
 
-/// Why there is no result.
+/// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum WanError {
-    /// The machine has no such networks for us.
-    #[error("cannot make two networks ({0}): that takes root, and a kernel with namespaces and TUN")]
+    /// The machine refuses network namespaces or devices.
+    #[error("cannot make two networks ({0}): this requires root, and a kernel with namespaces and TUN")]
     NoNetwork(io::Error),
-    /// The kernel, or the program that speaks for it, has no netem.
-    #[error("netem cannot be used here: {0}; accepted is the engine router")]
+    /// The kernel, or the program `tc`, has no netem.
+    #[error("netem cannot be used here: {0}; accepted is --engine router")]
     NoNetem(String),
-    /// The processor is not ours.
-    #[error("cannot tie the router to processor {cpu} ({source}); accepted are those that are online")]
+    /// The processor is not online, or this process may not use it.
+    #[error("cannot pin the router to processor {cpu} ({source}); accepted are online processors")]
     NoProcessor {
-        /// As asked for.
+        /// The configured processor.
         cpu: usize,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// There is no such program, or it may not be executed.
+    /// The program does not exist, or may not be executed.
     #[error("cannot start {program}: {source}")]
     NoProgram {
-        /// As given.
+        /// The program's name as given.
         program: String,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The server was over before anything began.
+    /// The server ended before it listened.
     #[error("the server ended before it listened: {0}")]
     ServerEnded(String),
     /// The server did not listen.
-    #[error("the server does not listen after {0}: no TCP listener and no UDP socket is on its side")]
+    #[error("the server does not listen after {0}: its side has no TCP listener and no UDP socket")]
     ServerSilent(base::Nanos),
     /// A signal came before the command was started.
     #[error("ended by a signal before the command was started")]
     Interrupted,
-    /// The machine did not give what it takes.
+    /// The kernel refused an operation.
     #[error("cannot {doing}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// For `map_err`: what was tried.
+/// Names the operation that failed, for `map_err`.
 pub(crate) fn system(doing: &'static str) -> impl Fn(io::Error) -> WanError {
     move |source| WanError::System { doing, source }
 }

@@ -1,7 +1,7 @@
-//! One direction of a path as a state machine: packets go in with the time, and come out with the time
-//! they are due. No clock, no I/O, and the packets may be anything.
+//! One direction of a path as a state machine. A packet goes in with the current time, and comes out with the
+//! time at which it is due. No clock, no I/O; a packet may be any value.
 //!
-//! A packet passes three stages, as it would on its way through a real network:
+//! A packet passes three stages, as in a real network:
 //!
 //! ```text
 //!   offer ──> lost? ──> bottleneck ──> propagation ──────────────> take_due
@@ -14,16 +14,16 @@
 //!
 //! Invariants:
 //! - received = forwarded + lost + queue full + too many + on their way, at any time (`Counts`).
-//! - A packet that is not reordered comes out after every packet offered before it that is not. So jitter
-//!   alone changes no order; where packets follow each other more closely than the jitter is wide, keeping the
-//!   order delays them: their mean delay is then above the one asked for.
+//! - A packet that is not reordered comes out after every such packet offered before it, so jitter alone
+//!   changes no order. Packets that follow each other more closely than the jitter is wide are delayed to
+//!   keep the order. Their mean delay exceeds the configured one.
 //! - A packet is due no earlier than its arrival + the time the bottleneck takes for it + delay - jitter.
 //! - The bottleneck keeps its rate exactly: fractions of a nanosecond are carried over.
-//! - Which packets are lost depends on the seed and their order alone, and the same for jitter and
-//!   reordering: changing one of them leaves the other two as they were.
+//! - Losses depend only on the seed and the order of packets, and so do jitter and reordering. A change of
+//!   one of the three leaves the other two unchanged.
 //!
-//! The paper this serves (Banga 1997, section 6) asks for a router that delays and drops packets and
-//! leaves the rest open.
+//! The paper (Banga 1997, section 6) asks for a router that delays and drops packets and leaves the rest
+//! open.
 
 use std::collections::VecDeque;
 
@@ -33,32 +33,32 @@ use rand::RngExt;
 use crate::conditions::{Bottleneck, Conditions};
 use crate::units::Share;
 
-/// Packets of one direction that may be on their way at once: 400,000/s for a quarter of a second, in 150 MB.
-/// Netem's default of 1000 is what its users stumble over first.
+/// The most packets of one direction on their way at once: 400,000/s for a quarter of a second, in 150 MB.
+/// Netem's default of 1000 is a frequent trap for its users.
 pub const MOST_ON_THEIR_WAY: usize = 100_000;
 
 base::counts! {
-    /// What became of the packets of one direction.
+    /// The packets of one direction, by their fate.
     pub struct Counts {
-        /// Offered.
+        /// Packets offered.
         received,
-        /// Taken out when they were due.
+        /// Packets taken out when they were due.
         forwarded,
-        /// Lost because that was asked for.
+        /// Packets lost by the configured loss.
         lost,
-        /// Dropped because the bottleneck's queue was full.
+        /// Packets dropped because the bottleneck's queue was full.
         queue_full,
-        /// Dropped because [`MOST_ON_THEIR_WAY`] were on their way.
+        /// Packets dropped because [`MOST_ON_THEIR_WAY`] were on their way.
         too_many,
-        /// Sent ahead without the delay; they are forwarded as well.
+        /// Packets sent ahead without the delay; they also count as forwarded.
         reordered,
     }
 }
 
-/// A packet and when it is due.
+/// A packet and the time at which it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due<P> {
-    /// When it is to come out.
+    /// The time at which the packet comes out.
     pub at: Nanos,
     /// The packet.
     pub packet: P,
@@ -68,11 +68,11 @@ pub struct Due<P> {
 pub struct Impairment<P> {
     conditions: Conditions,
     link: Link,
-    /// Ordered by due time: each is held back until the one before.
+    /// Packets in order, sorted by due time: each waits for the one before it.
     in_order: VecDeque<Due<P>>,
-    /// Reordered, and ordered by due time: they leave the bottleneck one after the other.
+    /// Reordered packets, sorted by due time: they leave the bottleneck one after the other.
     ahead: VecDeque<Due<P>>,
-    /// When the last packet in order is due, even if it has left.
+    /// The due time of the last packet in order, even if it has left.
     last_due: Nanos,
     losses: Rng,
     jitters: Rng,
@@ -80,22 +80,22 @@ pub struct Impairment<P> {
     counts: Counts,
 }
 
-/// The bottleneck's sending side.
+/// The sending side of the bottleneck.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
-    /// When everything accepted so far is sent.
+    /// The time at which all accepted packets are sent.
     free_at: Nanos,
-    /// What that is short of the exact time, in nanoseconds times the rate: below the rate.
+    /// The rounding error of `free_at`, in nanoseconds times the rate; below the rate.
     remainder: u64,
 }
 
 impl Link {
-    /// When a packet of so many bytes will be sent; nothing where the queue has no room for it. A link
-    /// that is idle takes any packet.
+    /// The time at which a packet of `length` bytes will be sent; `None` if the queue has no room. An idle
+    /// link takes any packet.
     fn send(&mut self, now: Nanos, length: usize, bottleneck: Bottleneck) -> Option<Nanos> {
         let rate = u128::from(bottleneck.rate.bits_per_second());
         let busy = self.free_at.saturating_sub(now);
-        // Bits times 10^9 on both sides, so that nothing is rounded.
+        // Both sides are bits times 10^9, so that nothing is rounded.
         let waiting = u128::from(busy.0) * rate;
         let bits = length as u128 * 8 * u128::from(Nanos::SECOND.0);
         let room = u128::from(bottleneck.queue.0) * 8 * u128::from(Nanos::SECOND.0);
@@ -113,7 +113,7 @@ impl Link {
 }
 
 impl<P> Impairment<P> {
-    /// A direction with nothing on its way. Equal seeds treat equal packets equally.
+    /// A direction without packets on their way. Equal seeds treat equal packets equally.
     pub fn new(conditions: Conditions, seed: Seed) -> Impairment<P> {
         Impairment {
             conditions,
@@ -128,8 +128,8 @@ impl<P> Impairment<P> {
         }
     }
 
-    /// Takes in a packet of so many bytes, at a time not before that of the last call; gives it back
-    /// where it is lost or dropped.
+    /// Takes in a packet of `length` bytes; `now` never decreases. Returns the packet if it is lost or
+    /// dropped.
     pub fn offer(&mut self, now: Nanos, length: usize, packet: P) -> Option<P> {
         self.counts.received += 1;
         if happens(self.conditions.loss, &mut self.losses) {
@@ -168,13 +168,13 @@ impl<P> Impairment<P> {
         Nanos(self.jitters.random_range(delay.0 - jitter.0..=delay.0 + jitter.0))
     }
 
-    /// When the next packet is due; nothing where none is on its way.
+    /// The time at which the next packet is due; `None` without packets on their way.
     pub fn next_due(&self) -> Option<Nanos> {
         let fronts = [self.in_order.front(), self.ahead.front()];
         fronts.into_iter().flatten().map(|due| due.at).min()
     }
 
-    /// The next packet, if it is due.
+    /// Takes out the next packet if it is due.
     pub fn take_due(&mut self, now: Nanos) -> Option<Due<P>> {
         let next = self.next_due().filter(|at| *at <= now)?;
         let in_order = self.in_order.front().is_some_and(|due| due.at == next);
@@ -183,12 +183,12 @@ impl<P> Impairment<P> {
         queue.pop_front()
     }
 
-    /// How many packets are on their way.
+    /// The number of packets on their way.
     pub fn on_their_way(&self) -> usize {
         self.in_order.len() + self.ahead.len()
     }
 
-    /// What became of the packets so far.
+    /// The packets so far, by their fate.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }

@@ -1,17 +1,17 @@
-//! A wide-area network on one machine: two network namespaces, and between them a path with delay,
-//! jitter, loss, a rate, and reordering, different each way if need be.
+//! A wide-area network on one machine: two network namespaces and a path between them. The path has delay,
+//! jitter, loss, a rate, and reordering, and may differ by direction.
 //!
-//! Banga and Druschel (1997, section 6) ask for a router between clients and server that delays and drops
-//! packets, because a server's behaviour depends on how long its clients take, and did not measure it.
+//! Banga and Druschel (1997, section 6) propose a router between clients and server that delays and drops
+//! packets, because the delays of clients influence a server. They did not measure it.
 //!
-//! Owns the two networks, the user-space router and what it does to packets, the kernel's netem in its
-//! place where there is one, and running a command over the path. Leaves out what is measured over it:
-//! that is any program's affair, `inrush load` among them.
+//! Owns the two networks, the user-space router and its treatment of packets, the kernel's netem as an
+//! alternative, and running a command over the path. Leaves out the measurement: `inrush load` or any other
+//! program does that.
 //!
-//! The modules: `conditions` are what a path is asked for, in the `units` of networks; `network` is the two networks,
-//! `path` is one with its conditions, `session` runs a command over it. `router` moves packets, `impairment` decides
-//! about each of them, `netem` has the kernel do it. `check` measures a path, `report` tells what it did, and `error`
-//! what went wrong.
+//! The modules: `conditions` holds the properties of a path, in the `units` of networks. `network` is the two
+//! networks, `path` adds the conditions, and `session` runs a command over the path. `router` moves packets,
+//! `impairment` decides about each of them, and `netem` lets the kernel do it. `check` measures a path,
+//! `report` shows its counters, and `error` defines the errors.
 #![forbid(unsafe_code)]
 
 pub mod check;

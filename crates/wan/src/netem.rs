@@ -1,11 +1,11 @@
 //! The same conditions by the kernel's network emulator, through the program `tc`.
 //!
-//! Owns the words that `tc` is given and what it says of its counters. Netem sits where packets leave a
-//! link, so each side's carries the conditions of the direction that begins there.
+//! Owns the arguments of `tc` and the parsing of its counters. Netem acts where packets leave a link, so each
+//! side's link gets the conditions of the direction that begins there.
 //!
-//! What differs from the router: netem's jitter reorders packets that follow each other closely, it draws
-//! from a generator of its own, its queue is counted in packets and holds those that are delayed as well, and
-//! it does not tell how late it is. See tc-netem(8).
+//! Netem differs from the router in five ways. Its jitter reorders packets that follow each other closely. It
+//! draws from its own generator. Its queue is counted in packets and includes delayed ones. It does not
+//! report its lateness. See tc-netem(8).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,13 +22,13 @@ use crate::network::{LINK, Side};
 use crate::report::Direction;
 use crate::units::Share;
 
-/// How often a running `tc` is looked after.
+/// The interval between two checks of a running `tc`.
 const TICK: Nanos = Nanos::from_millis(1);
 
-/// Whether the kernel has netem, tried out in a namespace that vanishes at once.
+/// Checks that the kernel has netem, in a namespace that vanishes at once.
 ///
 /// # Errors
-/// `NoNetem` with the reason, `NoNetwork` where there are no namespaces to try it in.
+/// `NoNetem` with the reason; `NoNetwork` without namespaces.
 pub fn available() -> Result<(), WanError> {
     let namespace = NetworkNamespace::create().map_err(WanError::NoNetwork)?;
     tc(&namespace, &["qdisc", "replace", "dev", "lo", "root", "netem", "delay", "1ms"]).map(drop)
@@ -37,7 +37,7 @@ pub fn available() -> Result<(), WanError> {
 /// Gives a side's link the conditions of the direction that begins there.
 ///
 /// # Errors
-/// `NoNetem` with what `tc` said.
+/// `NoNetem` with the message of `tc`.
 pub fn apply(side: &Side, conditions: &Conditions) -> Result<(), WanError> {
     let words = words(conditions);
     let mut arguments = vec!["qdisc", "replace", "dev", LINK, "root", "netem"];
@@ -45,10 +45,10 @@ pub fn apply(side: &Side, conditions: &Conditions) -> Result<(), WanError> {
     tc(&side.namespace, &arguments).map(drop)
 }
 
-/// What became of the packets that left a side.
+/// The packets that left a side, by their fate.
 ///
 /// # Errors
-/// `NoNetem` where `tc` has no counters of it.
+/// `NoNetem` if `tc` shows no counters of netem.
 pub fn passed(side: &Side, conditions: Conditions) -> Result<Direction, WanError> {
     let output = tc(&side.namespace, &["-s", "-j", "qdisc", "show", "dev", LINK])?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -67,7 +67,7 @@ pub fn passed(side: &Side, conditions: Conditions) -> Result<Direction, WanError
     })
 }
 
-/// The conditions in netem's words.
+/// The conditions as arguments of netem.
 fn words(conditions: &Conditions) -> Vec<String> {
     let Conditions { delay, jitter, loss, reorder, bottleneck } = conditions;
     let per_cent = |share: Share| format!("{}%", share.probability() * 100.0);
@@ -88,8 +88,8 @@ fn words(conditions: &Conditions) -> Vec<String> {
     words
 }
 
-/// How many packets netem may hold: what waits for the bottleneck and what it sends during the delay, in
-/// packets of full length; without a bottleneck as many as the router.
+/// The most packets that netem may hold: the bottleneck's queue and the packets sent during the delay, in
+/// packets of full length. Without a bottleneck it is the router's limit.
 fn limit(conditions: &Conditions) -> u64 {
     let Some(Bottleneck { rate, queue }) = conditions.bottleneck else { return MOST_ON_THEIR_WAY as u64 };
     let delayed = rate.bits_per_second() as f64 / 8.0 * (conditions.delay + conditions.jitter).as_secs_f64();
@@ -103,7 +103,7 @@ struct Counters {
     waiting: u64,
 }
 
-/// Reads `tc -s -j qdisc show`: an array with an object for each queueing discipline.
+/// Parses the output of `tc -s -j qdisc show`: an array with an object for each queueing discipline.
 fn counters(json: &[u8]) -> Option<Counters> {
     let disciplines: Vec<Value> = serde_json::from_slice(json).ok()?;
     let netem = disciplines.iter().find(|discipline| discipline["kind"] == "netem")?;

@@ -1,10 +1,10 @@
-//! Two networks with a path between them: a namespace for the client, one for the server, a link each.
+//! Two networks with a path between them: a namespace for the client, one for the server, and a link in each.
 //!
-//! Owns namespaces, links, addresses and settings. With TUN devices what lies between the links is the
-//! router's; with a veth pair it is the kernel's, and `netem` changes how that behaves.
+//! Owns namespaces, links, addresses and settings. TUN devices leave the path to the router. A veth pair
+//! leaves it to the kernel, and `netem` changes the kernel's behaviour.
 //!
-//! Invariant: nothing outside the two namespaces is touched. They have no names, and the devices live as
-//! long as their descriptors: whatever ends this process ends them, SIGKILL included.
+//! Invariant: nothing outside the two namespaces changes. They have no names, and the devices live as long as
+//! their descriptors. They end with this process, even if SIGKILL ends it.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -18,31 +18,31 @@ use crate::conditions::MTU;
 
 /// The link's name on both sides.
 pub const LINK: &str = "wan0";
-/// Where the server is.
+/// The server's address.
 pub const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
-/// The client's first address; [`CLIENT_ADDRESSES`] follow each other.
+/// The client's first address; [`CLIENT_ADDRESSES`] consecutive addresses begin there.
 pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
-/// As many as the laboratory gives its clients: each has some 28,000 ports, and a port is busy for a minute
-/// after its connection.
+/// The number of client addresses, as in the lab: each has about 28,000 ports, and a port stays busy for a
+/// minute after its connection.
 pub const CLIENT_ADDRESSES: u8 = 8;
 const PREFIX_LENGTH: u8 = 24;
-/// Packets that may wait for the router to read them: 50 ms of 200,000/s, which covers every pause that
-/// a scheduler makes on a machine that is not overloaded.
+/// Packets that may wait for the router to read them: 50 ms at 200,000/s. That covers every scheduler pause
+/// on a machine that is not overloaded.
 const DEVICE_QUEUE: u32 = 10_000;
 
 /// One of the two networks.
 pub struct Side {
-    /// Where its programs run.
+    /// The namespace in which its programs run.
     pub namespace: NetworkNamespace,
     route: Route,
     link: u32,
 }
 
 impl Side {
-    /// Addresses, sizes and settings of a namespace that has its link.
+    /// Sets addresses, sizes and settings of a namespace that has its link.
     fn set_up(namespace: NetworkNamespace, addresses: &[Ipv4Addr]) -> io::Result<Side> {
-        // IPv6 sends packets of its own as soon as a link is up: they would be counted and, worse, take
-        // their part of the random draws.
+        // IPv6 sends packets of its own as soon as a link is up. They would be counted and would consume
+        // random draws.
         match namespace.set_sysctl("net.ipv6.conf.all.disable_ipv6", "1") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
@@ -58,10 +58,10 @@ impl Side {
         Ok(Side { namespace, route, link })
     }
 
-    /// What its link has carried.
+    /// The counters of its link.
     ///
     /// # Errors
-    /// ENODEV where somebody removed it.
+    /// ENODEV if the link was removed.
     pub fn statistics(&mut self) -> io::Result<LinkStatistics> {
         self.route.statistics(self.link)
     }
@@ -69,9 +69,9 @@ impl Side {
 
 /// The client's network and the server's.
 pub struct Network {
-    /// Where the client runs.
+    /// The client's side.
     pub client: Side,
-    /// Where the server runs.
+    /// The server's side.
     pub server: Side,
 }
 
@@ -79,8 +79,8 @@ impl Network {
     /// Two networks whose links are TUN devices: the client's and the server's.
     ///
     /// # Errors
-    /// `PermissionDenied` without root; `NotFound` from a kernel without TUN; ENOSPC where the machine
-    /// allows no more namespaces.
+    /// `PermissionDenied` without root; `NotFound` from a kernel without TUN; ENOSPC if the machine allows no
+    /// more namespaces.
     pub fn with_devices() -> io::Result<(Network, Tun, Tun)> {
         let (client, server) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
         let client_tun = client.enter(|| Tun::create(LINK))??;
@@ -91,7 +91,7 @@ impl Network {
     /// Two networks joined by a veth pair.
     ///
     /// # Errors
-    /// As [`with_devices`](Self::with_devices), for veth.
+    /// The errors of [`with_devices`](Self::with_devices), for veth.
     pub fn with_veth() -> io::Result<Network> {
         let (client, server) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
         client.enter(Route::open)??.create_veth(LINK, server.as_fd(), LINK)?;

@@ -1,7 +1,6 @@
-//! A path that is there: two networks, and whatever makes the conditions between them.
+//! A running path: two networks, and the engine that applies the conditions between them.
 //!
-//! Owns starting and ending the engine, and the report of what it did. Who uses the path is `session`'s
-//! and `check`'s.
+//! Owns starting and ending the engine, and the report of its work. `session` and `check` use the path.
 
 use std::fmt;
 use std::io;
@@ -17,10 +16,10 @@ use crate::network::{LINK, Network};
 use crate::report::{Direction, Report};
 use crate::router::{Passed, Router, Stop};
 
-/// What makes the conditions.
+/// The engine that applies the conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// Our router in user space.
+    /// The router in user space.
     #[default]
     Router,
     /// The kernel's network emulator, through `tc`.
@@ -28,7 +27,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// As it is written.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Router => "router",
@@ -52,18 +51,18 @@ impl FromStr for Engine {
     }
 }
 
-/// What is asked for.
+/// The configuration of a path.
 #[derive(Clone, Debug)]
 pub struct PathConfig {
-    /// From the client to the server.
+    /// Conditions from the client to the server.
     pub up: Conditions,
-    /// From the server to the client.
+    /// Conditions from the server to the client.
     pub down: Conditions,
-    /// What makes them.
+    /// The engine that applies them.
     pub engine: Engine,
-    /// Where the router's draws come from; netem has its own.
+    /// The seed of the router's draws; netem has its own generator.
     pub seed: Seed,
-    /// Ties the router to this processor, and has the packets it delivers worked on by the others.
+    /// Pins the router to this processor, and leaves the packets it delivers to the others.
     pub router_cpu: Option<usize>,
 }
 
@@ -72,14 +71,14 @@ enum Running {
     Netem,
 }
 
-/// What a router did, and its CPU time.
+/// The packets of a router, and its CPU time.
 struct Routed {
     up: Passed,
     down: Passed,
     cpu: Nanos,
 }
 
-/// A path between two networks. Dropping it ends it.
+/// A path between two networks. Dropping a path ends it.
 pub struct Path {
     /// The two sides.
     pub network: Network,
@@ -109,7 +108,8 @@ impl Path {
         Ok(Path { network, running, config, clock, since: clock.now() })
     }
 
-    /// Whether the engine still works; a router ends early only by an error, which [`end`](Self::end) tells.
+    /// Returns true while the engine works. A router ends early only by an error, which [`end`](Self::end)
+    /// returns.
     pub fn works(&self) -> bool {
         match &self.running {
             Running::Router { thread, .. } => !thread.is_finished(),
@@ -117,10 +117,10 @@ impl Path {
         }
     }
 
-    /// Ends the path, and says what it did.
+    /// Ends the path and reports its work.
     ///
     /// # Errors
-    /// `System`: the router failed, or counters cannot be read.
+    /// `System` when the router failed, or counters cannot be read.
     pub fn end(mut self) -> Result<Report, WanError> {
         let duration = self.clock.now() - self.since;
         let PathConfig { up, down, engine, seed, .. } = self.config.clone();
@@ -131,7 +131,7 @@ impl Path {
                 Ok(Report::new(engine.name(), duration, up, down))
             }
             Running::Router { thread, stop } => {
-                // Before the devices vanish with the router.
+                // The devices vanish with the router, so their counters come first.
                 let counters = system("read the links' counters");
                 let client = self.network.client.statistics().map_err(&counters)?;
                 let server = self.network.server.statistics().map_err(&counters)?;
@@ -171,8 +171,8 @@ fn start_router(config: &PathConfig, clock: RealClock) -> Result<(Network, Runni
         if let Some(cpu) = cpu {
             sys::cpu::pin(&[cpu])?;
         }
-        // A wire does not wait for a scheduler. Who may make networks may do this too, but for containers
-        // that say otherwise: then the router is as late as it reports.
+        // A wire does not wait for a scheduler. A process that may make networks may also make a thread
+        // real-time, except in some containers; there the router reports its lateness.
         let _ = sys::thread::set_real_time();
         let (up, down) = router.run()?;
         Ok(Routed { up, down, cpu: sys::cpu::thread_time() })
@@ -182,11 +182,11 @@ fn start_router(config: &PathConfig, clock: RealClock) -> Result<(Network, Runni
     Ok((network, Running::Router { thread, stop }))
 }
 
-/// Has packets that the router delivers worked on by every processor but its own; with one processor there
-/// is no other.
+/// Assigns the packets that the router delivers to every processor but its own; with one processor there is
+/// no other.
 fn steer_away(network: &Network, cpu: usize) -> Result<(), WanError> {
     let wrong = |source| WanError::NoProcessor { cpu, source };
-    // The kernel is asked on a thread of its own, for the answer is that it is tied.
+    // Pins a thread of its own to check the processor, because a successful check leaves the thread pinned.
     let tied = std::thread::scope(|scope| scope.spawn(|| sys::cpu::pin(&[cpu])).join());
     tied.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(wrong)?;
     let mut others = sys::cpu::allowed().map_err(wrong)?;

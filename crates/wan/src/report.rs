@@ -1,4 +1,4 @@
-//! What a path did: counters and lateness of each direction, as text and as JSON.
+//! The report of a path: counters and lateness of each direction, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::router::Passed;
 /// The version of the JSON.
 const SCHEMA: &str = "inrush.wan/1";
 
-/// What each count is, in the order in which a packet could meet them.
+/// The title of each count, in the order in which a packet could meet them.
 const COUNTS: [(&str, &str); 10] = [
     ("received", "packets received"),
     ("forwarded", "forwarded"),
@@ -29,35 +29,35 @@ const COUNTS: [(&str, &str); 10] = [
     ("dropped", "dropped"),
 ];
 
-/// Shown even where they are zero.
+/// Counts that are shown even if they are zero.
 const ALWAYS_SHOWN: [&str; 4] = ["received", "forwarded", "lost", "dropped"];
 
-/// How late packets were, in nanoseconds.
+/// The lateness of packets, in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lateness {
     /// The median.
     pub p50: u64,
-    /// 99 of 100 are below.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The latest.
+    /// The maximum.
     pub max: u64,
 }
 
-/// One direction.
+/// The report of one direction.
 #[derive(Clone, Debug, Serialize)]
 pub struct Direction {
-    /// What was asked for.
+    /// The configured conditions.
     pub conditions: Conditions,
-    /// Packets, by what became of them.
+    /// Packets, by their fate.
     pub packets: BTreeMap<&'static str, u64>,
     /// Bytes of the packets forwarded.
     pub bytes_forwarded: u64,
-    /// Actual less due time; nothing where it cannot be known or no packet came.
+    /// Actual minus due time; `None` if the engine does not report it or no packet came.
     pub lateness_ns: Option<Lateness>,
 }
 
 impl Direction {
-    /// What the router did; `from` and `to` are the links it came from and went to.
+    /// The report of the router; the packets came from the link `from` and went to the link `to`.
     pub(crate) fn routed(
         conditions: Conditions,
         passed: &Passed,
@@ -82,25 +82,25 @@ impl Direction {
     }
 }
 
-/// What a path did.
+/// The report of a path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     schema: &'static str,
-    /// What made the conditions: `router` or `netem`.
+    /// The engine: `router` or `netem`.
     pub engine: &'static str,
-    /// What the router's draws came from.
+    /// The seed of the router's draws.
     pub seed: Option<Seed>,
-    /// How long the path was there.
+    /// The lifetime of the path.
     pub duration_s: f64,
-    /// CPU time of the router's thread.
+    /// CPU time of the router's thread, in seconds.
     pub router_cpu_s: Option<f64>,
     /// From the client to the server.
     pub up: Direction,
     /// From the server to the client.
     pub down: Direction,
-    /// Where the path was not what was asked for, a sentence each.
+    /// Deviations of the path from its conditions, one sentence each.
     pub warnings: Vec<String>,
-    /// Of the command that was run on the client's side; 128 + its number for a signal.
+    /// Exit code of the command on the client's side; 128 + the signal's number for a signal.
     pub exit_code: Option<u8>,
 }
 
@@ -124,25 +124,22 @@ impl Report {
     fn shortcomings(&self) -> impl Iterator<Item = String> {
         let sum = |name| self.up.count(name) + self.down.count(name);
         let (missed, many, refused) = (sum("never_read"), sum("too_many"), sum("undelivered"));
-        let missed = (missed > 0).then(|| {
-            format!(
-                "The router did not keep up: it never saw {missed} packets, lost without being asked for."
-            )
-        });
+        let missed = (missed > 0)
+            .then(|| format!("The router did not keep up: {missed} packets were lost before it read them."));
         let many = (many > 0).then(|| {
-            format!("{many} packets were dropped because too many were on their way: the delay is too long for this rate.")
+            format!("{many} packets were dropped because too many were on their way: shorten the delay or lower the rate.")
         });
         let refused = (refused > 0).then(|| format!("The receiving kernel refused {refused} packets."));
         [missed, many, refused].into_iter().flatten()
     }
 
-    /// As a table to read.
+    /// The report as a table.
     pub fn text(&self) -> String {
         let mut rows = vec![
             ["".to_owned(), "up: client to server".to_owned(), "down: server to client".to_owned()],
             ["asked".to_owned(), self.up.conditions.to_string(), self.down.conditions.to_string()],
         ];
-        // What was not asked for and did not happen is not worth a line.
+        // A count is omitted if it is zero and no condition asks for it.
         let shown = |(name, _): &&(&str, &str)| {
             ALWAYS_SHOWN.contains(name) && self.up.packets.contains_key(name)
                 || self.up.count(name) + self.down.count(name) > 0
@@ -160,7 +157,7 @@ impl Report {
             rows.push(["late p50 / p99 / max".to_owned(), lateness(&self.up), lateness(&self.down)]);
         }
         let mut out = format!("WAN by {}, {:.2} s", self.engine, self.duration_s);
-        // A String takes everything.
+        // Writing to a `String` cannot fail.
         if let (Some(cpu), Some(seed)) = (self.router_cpu_s, self.seed) {
             let _ = write!(out, ", {:.0} % of one processor, seed {seed}", cpu / self.duration_s * 100.0);
         }
@@ -210,7 +207,7 @@ lost, as asked                               10                        10
 missed by the router                          3                         3
 bytes forwarded                            1234                      1234
 late p50 / p99 / max  900 ns / 45.6 µs / 12 ms  900 ns / 45.6 µs / 12 ms
-warning: The router did not keep up: it never saw 6 packets, lost without being asked for.
+warning: The router did not keep up: 6 packets were lost before it read them.
 ";
         let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(squeeze(&report.text()), squeeze(expected), "{}", report.text());

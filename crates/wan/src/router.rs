@@ -1,17 +1,17 @@
-//! The router: packets from one TUN device through an [`Impairment`] to the other, both ways, on one thread.
+//! The router: moves packets from one TUN device through an [`Impairment`] to the other, both ways, on one
+//! thread.
 //!
-//! Owns the loop, the buffers, and how late packets leave. What happens to a packet is `impairment`'s.
+//! Owns the loop, the buffers, and the lateness of packets. `impairment` decides about each packet.
 //!
-//! The loop reads like its recipe: take in what has come, let out what is due, and when nothing has come
-//! sleep until something comes or is due. It adds no hop: packets are not looked into.
+//! The loop takes in arrived packets and lets out due ones. If none arrived, it sleeps until one arrives or
+//! is due. The router is no hop: it does not look into packets.
 //!
-//! Whoever runs it may make its thread real-time: it sleeps whenever nothing is due for
+//! The caller may make its thread real-time: the router sleeps whenever nothing is due for
 //! [`SHORTEST_SLEEP`].
 //!
-//! *Lateness* is the time from when a packet was due until just before it is written. Not in it: how long a
-//! packet lay in the device's queue before it was read, for a TUN device does not say; that is
-//! at most a round of the loop, [`BATCH`] packets each way, and what `check` measures from outside
-//! includes it.
+//! *Lateness* is the time from when a packet was due until just before it is written. It excludes the time in
+//! the device's queue before the read, which a TUN device does not report. That time is at most one round of
+//! the loop, [`BATCH`] packets each way; the round trips of `check` include it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,12 +26,12 @@ use sys::tun::Tun;
 use crate::conditions::{Conditions, MTU};
 use crate::impairment::{Counts, Impairment};
 
-/// Packets taken in, or let out, of one direction before the other has its turn: at some 2 us each, so
-/// that neither waits much longer than a timer is late anyway.
+/// Packets of one direction taken in or let out before the other direction's turn. At about 2 us each,
+/// neither direction waits much longer than a timer is late anyway.
 const BATCH: usize = 32;
-/// A sleep is never shorter: setting the timer and waking up take as long.
+/// The shortest sleep: setting the timer and waking up take as long.
 const SHORTEST_SLEEP: Nanos = Nanos::from_micros(20);
-/// Lateness is told apart up to here.
+/// The largest lateness that the histogram holds.
 const LATEST: Nanos = Nanos::from_secs(60);
 
 type Buffer = Box<[u8; MTU as usize]>;
@@ -42,7 +42,7 @@ struct Packet {
     length: usize,
 }
 
-/// Ends a router, from any thread.
+/// Stops a router, from any thread.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<(AtomicBool, OwnedFd)>);
 
@@ -52,10 +52,10 @@ impl Stop {
         Ok(Stop(Arc::new((AtomicBool::new(false), wake))))
     }
 
-    /// The router returns within a round.
+    /// Stops the router within one round.
     pub fn request(&self) {
         self.0.0.store(true, Ordering::Relaxed);
-        // It can only fail when it has been written to 2^64 times, and then it is awake.
+        // The write fails only after 2^64 - 1 requests, and then the router is awake.
         let _ = rustix::io::write(&self.0.1, &1_u64.to_ne_bytes());
     }
 
@@ -64,9 +64,9 @@ impl Stop {
     }
 }
 
-/// What one direction did.
+/// The result of one direction.
 pub struct Passed {
-    /// What became of the packets.
+    /// The packets, by their fate.
     pub counts: Counts,
     /// Packets that the receiving side's kernel refused.
     pub undelivered: u64,
@@ -74,7 +74,7 @@ pub struct Passed {
     pub on_their_way: u64,
     /// Bytes of the packets forwarded.
     pub bytes: u64,
-    /// In nanoseconds, of every packet forwarded.
+    /// Lateness of every packet forwarded, in nanoseconds.
     pub lateness: Histogram<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Direction {
         Direction { impairment: Impairment::new(conditions, seed), lateness, undelivered: 0, bytes: 0 }
     }
 
-    /// Reads what has come, at most a batch. Returns how much.
+    /// Reads arrived packets, at most a batch. Returns their number.
     fn take_in(&mut self, from: &Tun, clock: &impl Clock, spare: &mut Vec<Buffer>) -> io::Result<usize> {
         for taken in 0..BATCH {
             let mut buffer = spare.pop().unwrap_or_else(|| Box::new([0; MTU as usize]));
@@ -109,7 +109,7 @@ impl Direction {
         Ok(BATCH)
     }
 
-    /// Writes what is due, at most a batch.
+    /// Writes due packets, at most a batch.
     fn let_out(&mut self, to: &Tun, clock: &impl Clock, spare: &mut Vec<Buffer>) {
         for _ in 0..BATCH {
             let now = clock.now();
@@ -118,8 +118,8 @@ impl Direction {
             let Packet { buffer, length } = due.packet;
             match to.write(&buffer[..length]) {
                 Ok(()) => self.bytes += length as u64,
-                // The receiving side has no memory, or somebody there took the link down: to the packet it
-                // is all one.
+                // The receiving side has no memory, or its link was taken down: the packet is lost either
+                // way.
                 Err(_) => self.undelivered += 1,
             }
             spare.push(buffer);
@@ -137,14 +137,14 @@ impl Direction {
     }
 }
 
-/// Two devices and what happens between them.
+/// Two devices and the path between them.
 pub struct Router<C> {
     clock: C,
     client: Tun,
     server: Tun,
     up: Direction,
     down: Direction,
-    /// Buffers that no packet is in; as many as were ever in use at once.
+    /// Empty buffers; their number is at most the largest number ever in use.
     spare: Vec<Buffer>,
     stop: Stop,
 }
@@ -173,17 +173,17 @@ impl<C: Clock> Router<C> {
         })
     }
 
-    /// What ends it.
+    /// A handle that stops the router.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Routes until it is stopped; then says what went up and what went down. Blocks.
+    /// Routes until it is stopped; returns the results of both directions, up first. Blocks.
     ///
     /// # Errors
-    /// Those of reading a device, none of which one that is up gives, and of poll(2).
+    /// Errors of reading a device, which a device that is up does not return, and of poll(2).
     pub fn run(mut self) -> io::Result<(Passed, Passed)> {
-        // A sleep may otherwise last 50 us longer than it should.
+        // Without this a sleep may last 50 us too long.
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         let Router { clock, client, server, up, down, spare, stop } = &mut self;
         while !stop.is_requested() {
@@ -202,7 +202,7 @@ impl<C: Clock> Router<C> {
     }
 }
 
-/// Sleeps until a packet comes, at most so long, or until it is stopped.
+/// Sleeps until a packet arrives, the timeout passes, or the router is stopped.
 fn wait(tuns: [&Tun; 2], stop: &Stop, timeout: Option<Nanos>) -> io::Result<()> {
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: (timeout.0 / Nanos::SECOND.0) as i64,

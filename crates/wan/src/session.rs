@@ -1,13 +1,13 @@
-//! A command on the client's side of a path, perhaps with a server on the other.
+//! A command on the client's side of a path, with an optional server on the other side.
 //!
-//! Owns the order of things: path, server, command; then the command's end, what it left behind, the
-//! server's end, the path's. The command is in the terminal's foreground: a Ctrl-C there reaches it as it would
-//! without us, and we end when it does. A signal that is sent to us alone is handed on to it; after SIGTERM
-//! and SIGHUP it has [`PATIENCE`] to end.
+//! Owns the order of events: path, server, command; then the end of the command, of its leftover processes,
+//! of the server and of the path. The command runs in the terminal's foreground, so Ctrl-C reaches it
+//! directly, and this process ends when the command does. A signal sent to this process alone is passed on to
+//! the command. After SIGTERM and SIGHUP the command has [`PATIENCE`] to end.
 //!
-//! Invariant: when [`run`] returns, however it returns, no process is left in either network. When we are
-//! killed (SIGKILL), the kernel kills server and command and removes the links; only what they themselves had
-//! put into the background goes on, in a network that leads nowhere.
+//! Invariant: when [`run`] returns, with or without an error, no process is left in either network. If this
+//! process is killed (SIGKILL), the kernel kills server and command and removes the links. Only their
+//! background processes go on, in a network without a link.
 
 use std::ffi::OsString;
 use std::io;
@@ -27,39 +27,39 @@ use crate::network::{Network, Side};
 use crate::path::{Path, PathConfig};
 use crate::report::Report;
 
-/// How long a server has to begin to listen.
+/// Timeout for the server to begin to listen.
 const SERVER_START: Nanos = Nanos::from_secs(10);
-/// How long a program that was asked to end has for it.
+/// Timeout for a program that was asked to end.
 const PATIENCE: Nanos = Nanos::from_secs(3);
-/// How often signals and the engine are looked at. The end of the command is noticed at once.
+/// The interval between two checks of signals and engine. The end of the command is noticed at once.
 const TICK: Nanos = Nanos::from_millis(50);
-/// How often a server that starts is looked at.
+/// The interval between two checks of a server that starts.
 const SERVER_TICK: Nanos = Nanos::from_millis(5);
 
-/// What to run over which path.
+/// The configuration of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// The path.
     pub path: PathConfig,
-    /// For the shell, on the server's side; the command is started when somebody listens there.
+    /// A shell command for the server's side; the client's command starts when the server listens.
     pub server: Option<String>,
-    /// Program and arguments, on the client's side.
+    /// Program and arguments of the command on the client's side.
     pub command: Vec<OsString>,
 }
 
 type Signals = Receiver<(Signal, Origin)>;
 
-/// Runs the command over the path. `ready` is told the networks when the path is there. To be called
-/// before this process has a second thread. Blocks until the command has ended.
+/// Runs the command over the path. `ready` is called with the networks once the path exists. The caller must
+/// have no second thread yet. Blocks until the command has ended.
 ///
 /// # Errors
-/// Every one of [`WanError`].
+/// Every variant of [`WanError`].
 pub fn run(config: SessionConfig, ready: impl FnOnce(&Network)) -> Result<Report, WanError> {
     let signals = receive_signals().map_err(system("wait for signals"))?;
     let path = Path::start(config.path)?;
     ready(&path.network);
     let outcome = run_programs(&path, config.server.as_deref(), &config.command, &signals);
-    // Whatever the outcome is: first nobody is left, then there is no path.
+    // For every outcome: first end all processes, then the path.
     let cleaned = [&path.network.client, &path.network.server]
         .map(|side| side.namespace.kill_processes().map_err(system("end what was left behind")));
     let report = path.end();
@@ -69,7 +69,7 @@ pub fn run(config: SessionConfig, ready: impl FnOnce(&Network)) -> Result<Report
     Ok(report)
 }
 
-/// Signals from now on come out of a channel.
+/// Sends signals into a channel from now on.
 fn receive_signals() -> io::Result<Signals> {
     signal::block()?;
     let (sender, signals) = channel();
@@ -105,7 +105,7 @@ fn run_programs(
     Ok(status)
 }
 
-/// Waits for the command's end, hands signals on, and ends it when the path fails.
+/// Waits for the command's end, passes signals on, and ends the command when the path fails.
 fn attend(command: &mut Child, path: &Path, signals: &Signals) -> io::Result<ExitStatus> {
     loop {
         if let Some(exit) = command.wait(TICK)? {
@@ -116,7 +116,7 @@ fn attend(command: &mut Child, path: &Path, signals: &Signals) -> io::Result<Exi
         }
         for (signal, origin) in signals.try_iter() {
             match (signal, origin) {
-                // It got that one itself, and decides by itself whether it ends.
+                // The terminal sent this signal to the command too, which decides whether to end.
                 (Signal::Interrupt | Signal::HangUp, Origin::Terminal) => {}
                 (Signal::Interrupt, Origin::Process) => command.signal(KernelSignal::INT)?,
                 (Signal::Terminate | Signal::HangUp, _) => return Ok(command.terminate(PATIENCE)?.status),
@@ -162,7 +162,7 @@ fn end_server(mut server: Child) -> io::Result<()> {
     server.terminate(PATIENCE).map(drop)
 }
 
-/// As a shell gives it.
+/// The exit code as a shell reports it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

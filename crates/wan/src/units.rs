@@ -1,11 +1,11 @@
-//! The two units that only a network path has: a share of its packets, and bits a second.
+//! The two units of a network path: a share of its packets, and bits per second.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// What was wrong with a number and its unit, and what is accepted instead.
+/// The text is not a number with this unit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not {expected}")]
 pub struct UnitError {
@@ -13,7 +13,7 @@ pub struct UnitError {
     expected: &'static str,
 }
 
-/// A share of all packets: 0 to 1, written in per cent.
+/// A share of all packets: 0 to 1, written in percent.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Default)]
 pub struct Share(f64);
 
@@ -21,7 +21,7 @@ impl Share {
     /// No packet.
     pub const NONE: Share = Share(0.0);
 
-    /// As a probability, from 0 to 1.
+    /// The share as a probability, from 0 to 1.
     pub fn probability(self) -> f64 {
         self.0
     }
@@ -44,24 +44,24 @@ impl FromStr for Share {
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Per cent of a number read from per cent: a hair beside it, which nobody wrote.
+        // Rounds away the error of the conversion from percent and back.
         let percent = (self.0 * 1e11).round() / 1e9;
         write!(f, "{percent}%")
     }
 }
 
-/// Bits a second, of IP packets with their headers.
+/// Bits per second, of IP packets with their headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// Bits a second: at least 1.
+    /// Bits per second: at least 1.
     pub fn bits_per_second(self) -> u64 {
         self.0
     }
 }
 
-/// The last is what anyone has to cross a network with: the upper end also keeps products in 64 bits.
+/// The units of rates. The maximum is above any network's rate and keeps products in 64 bits.
 const RATES: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
 const FASTEST: f64 = 1e12;
 
@@ -92,7 +92,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// Digits and at most one point; neither a sign nor an exponent.
+/// Parses digits with at most one point; neither a sign nor an exponent.
 fn plain_number(text: &str) -> Option<f64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if plain { text.parse().ok() } else { None }

@@ -8,7 +8,7 @@ fn impairment<P>(conditions: &str, seed: u64) -> Impairment<P> {
     Impairment::new(changes.check().unwrap(), Seed(seed))
 }
 
-/// A packet as the tests know it.
+/// A packet of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     number: usize,
@@ -16,7 +16,7 @@ struct Probe {
     length: usize,
 }
 
-/// Offers packets by the gap before each and its length, and lets everything out.
+/// Offers packets, given by the gap before each and its length, and takes all of them out.
 fn pass(path: &mut Impairment<Probe>, packets: &[(u64, usize)]) -> Vec<Due<Probe>> {
     let mut now = Nanos::SECOND;
     let mut out = Vec::new();
@@ -61,7 +61,7 @@ proptest! {
         prop_assert_eq!(out.len(), packets.len());
         prop_assert!(out.windows(2).all(|pair| pair[0].packet.number < pair[1].packet.number));
         prop_assert!(out.iter().all(|due| due.at >= due.packet.offered_at + Nanos::from_millis(2)));
-        // Nothing is held back but by a packet in front of it, which has at most the longest delay.
+        // Only a packet in front can hold a packet back, by at most the longest delay.
         prop_assert!(out.iter().all(|due| due.at <= due.packet.offered_at + Nanos::from_millis(8)));
     }
 
@@ -71,7 +71,7 @@ proptest! {
         prop_assert_eq!(out.len(), packets.len());
         let mut free_at = Nanos::ZERO;
         for due in &out {
-            // A byte a microsecond.
+            // One byte per microsecond.
             free_at = free_at.max(due.packet.offered_at) + Nanos::from_micros(due.packet.length as u64);
             prop_assert_eq!(due.at, free_at);
         }
@@ -81,7 +81,7 @@ proptest! {
     fn no_more_waits_than_the_queue_holds(packets in packets()) {
         let mut path = impairment("rate=8Mbit,queue=5000", 1);
         let out = pass(&mut path, &packets);
-        // What is accepted is sent within the time that a full queue takes, at a byte a microsecond.
+        // An accepted packet is sent within the time of a full queue, at one byte per microsecond.
         prop_assert!(out.iter().all(|due| due.at <= due.packet.offered_at + Nanos::from_micros(5000)));
         prop_assert_eq!(path.counts().queue_full as usize, packets.len() - out.len());
     }
