@@ -16,7 +16,7 @@ use tidy::source::{code, crates, files, first_file, folder, read, root, shown};
 const LINES_MOST: usize = 600;
 
 /// Crates whose header does not name all their modules.
-const HEADERS: &[&str] = &["bpf", "server", "usertcp"];
+const HEADERS: &[&str] = &["bpf", "server"];
 
 /// Neighbouring modules that use each other.
 const CIRCLES: &[&str] = &[

@@ -1,10 +1,10 @@
-//! A stack's totals, and the limits that its connections share.
+//! The totals of a stack, and the limits that its connections share.
 
 use crate::frame::Unusable;
 use crate::wrapping::Millis;
 
 base::counts! {
-    /// Totals of one stack. Received segments that are in order and acknowledged appear in `received` alone.
+    /// Totals of one stack. A received segment that is in order and acknowledged counts only in `received`.
     pub struct Counts {
         /// Segments received for one of our addresses, from the server.
         received,
@@ -12,19 +12,19 @@ base::counts! {
         sent,
         /// Segments that the link had no room for. Retransmission repairs the loss.
         unsent,
-        /// SYNs sent again because nothing answered in time.
+        /// SYNs retransmitted because no answer came in time.
         syns_again,
-        /// Data and FINs sent again because nothing acknowledged them in time.
+        /// Data and FINs retransmitted because no acknowledgment came in time.
         retransmitted,
-        /// Data sent again after three duplicate acknowledgments.
+        /// Data retransmitted after three duplicate acknowledgments.
         fast_retransmitted,
-        /// SYN-ACKs received again: the server had not taken our final ACK.
+        /// Repeated SYN-ACKs: the server had not accepted our final ACK.
         syn_acks_again,
-        /// Segments that hold nothing new.
+        /// Segments without new data.
         duplicates,
         /// Segments stored because an earlier one is missing.
         out_of_order,
-        /// Segments outside the receive window, or ahead of the sequence with no room to store them.
+        /// Segments outside the receive window, or ahead of the sequence without room to store them.
         beyond_window,
         /// Segments with a timestamp of the past (PAWS, RFC 7323, section 5).
         old_timestamps,
@@ -36,15 +36,15 @@ base::counts! {
         challenges_held_back,
         /// Probes of a closed window.
         window_probes,
-        /// Segments that belong to no connection; each is answered with an RST, unless it is one.
+        /// Segments of no connection; each is answered with an RST, unless it is one.
         unknown,
-        /// RSTs sent, for whatever reason.
+        /// RSTs sent, for any reason.
         resets_sent,
         /// RSTs that ended a connection.
         resets_received,
-        /// Data that came after we had closed; answered with an RST, as Linux does.
+        /// Data received after we had closed; answered with an RST, as Linux does.
         data_after_close,
-        /// Packets to our addresses from somebody else than the server.
+        /// Packets to our addresses from another sender than the server.
         strangers,
         /// Packets for addresses that are not ours, such as the kernel's own multicast.
         not_ours,
@@ -78,12 +78,13 @@ impl Counts {
     }
 }
 
-/// Bytes received out of order that all connections together store: a tenth of a second of a 5 Gbit/s link. A
-/// segment beyond that is dropped, and the server sends it again.
+/// The most bytes received out of order that all connections together store: a tenth of a second of a 5
+/// Gbit/s link. A segment beyond that is dropped, and the server retransmits it.
 pub const STORED_MAX: usize = 64 << 20;
 
-/// Challenge ACKs a second, of all connections together: what Linux had as `tcp_challenge_ack_limit`
-/// (RFC 5961, section 7). Two ends that contradict each other would otherwise answer each other without end.
+/// The most challenge ACKs per second of all connections together: Linux's former `tcp_challenge_ack_limit`
+/// (RFC 5961, section 7). Without a limit, two ends that contradict each other would answer each other for
+/// ever.
 pub const CHALLENGES_PER_S: u32 = 1000;
 
 /// The state that all connections of a stack share.
@@ -98,7 +99,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Takes room for `bytes` out of order; returns false if there is none.
+    /// Reserves room for `bytes` out of order; returns false without room.
     pub fn store(&mut self, bytes: usize) -> bool {
         let fits = self.stored + bytes <= STORED_MAX;
         if fits {
@@ -107,7 +108,7 @@ impl Shared {
         fits
     }
 
-    /// Gives back room that [`store`](Self::store) took.
+    /// Releases room that [`store`](Self::store) reserved.
     pub fn unstore(&mut self, bytes: usize) {
         self.stored -= bytes;
     }

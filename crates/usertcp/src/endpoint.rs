@@ -1,31 +1,36 @@
 //! One client connection as a state machine without I/O and without a clock (RFC 9293).
 //!
-//! Segments and times go in through [`Endpoint::receive`] and [`Endpoint::on_timer`], the application's
-//! wishes through the other calls; segments come out of [`Endpoint::transmit`] and news for the application
-//! out of `receive`. Nothing here knows addresses or ports.
+//! Segments and times go in through [`Endpoint::receive`] and [`Endpoint::on_timer`], the application's calls
+//! through the other methods. Segments come out of [`Endpoint::transmit`], and news for the application out
+//! of `receive`. This module knows no addresses or ports.
 //!
-//! Owns: the handshake of the active side with the options that Linux offers; retransmission (RFC 6298, with
-//! Linux's bounds); in-order delivery without a copy, and a bounded store for what comes early; selective
-//! acknowledgments towards the server (RFC 2018); timestamps and PAWS (RFC 7323); delayed acknowledgments;
-//! windows that the application opens as it reads; closing in every order; the checks of RFC 5961.
+//! Owns the active side's handshake with the options of Linux, and retransmission (RFC 6298, with Linux's
+//! bounds). Delivers in order without a copy, with a bounded store for early segments. Sends selective
+//! acknowledgments (RFC 2018), timestamps with PAWS (RFC 7323) and delayed acknowledgments. Lets the
+//! application open windows as it reads, closes in every order, and makes the checks of RFC 5961.
 //!
 //! Left out, because a load generator's client sends requests and not files:
 //! - Congestion control towards the server is a fixed window of [`FLIGHT_SEGMENTS`] segments (RFC 6928's
-//!   initial window). After a loss one segment is sent again for each acknowledgment that advances, as in RFC
-//!   6582; selective acknowledgments from the server are not used.
-//! - Simultaneous open, urgent data, ECN, Fast Open and keep-alive probes of our own. A segment is not held
-//!   back to be filled up (TCP_NODELAY).
+//!   initial window). After a loss, each acknowledgment that advances retransmits one segment, as in RFC
+//!   6582. Selective acknowledgments from the server are ignored.
+//! - Simultaneous open, urgent data, ECN, Fast Open and keep-alive probes of our own. A short segment is sent
+//!   at once (TCP_NODELAY).
 //!
-//! Acknowledgments: a pure one completes the handshake, apart from the request, as Linux sends it. Everything
-//! received in one turn of the loop is acknowledged by one segment at its end, with data if there is some.
-//! That is Linux's quick acknowledgment, with the merging of segments that its GRO does. A request that
-//! follows a reply within `DELAYED_ACK_MS` makes the exchange interactive. An acknowledgment then waits as
-//! long for the next request to travel on, unless more than one full segment or a gap is to be acknowledged.
-//! Where it waits in vain the exchange is not interactive any more. That is Linux's ping-pong mode.
+//! Acknowledgments: a pure one completes the handshake, separate from the request, as Linux sends it. One
+//! segment at the end of a turn acknowledges everything received in that turn, with data if there is some.
+//! That is Linux's quick acknowledgment, combined with the merging of segments by its GRO.
 //!
-//! Invariants: the bytes delivered are the server's, in order, each once; `unacked <= next`; `acked <=
-//! expected <= edge`; the advertised right edge never moves back; a backlog exists only while it holds
-//! something; no input makes it panic.
+//! A request that follows a reply within `DELAYED_ACK_MS` makes the exchange interactive. An acknowledgment
+//! then waits for the next request for at most that time, unless there is a gap or more than one full segment
+//! to acknowledge. If no request comes, the exchange is no longer interactive. That is Linux's ping-pong
+//! mode.
+//!
+//! Invariants: the bytes delivered are the server's, in order, each once; `unacked <= next`;
+//! `acked <= expected <= edge`; the advertised right edge never moves back; a backlog exists only while it
+//! holds something; no input causes a panic.
+//!
+//! `transmit` is the sending side, `receive` the receiving one, and `backlog` the memory of a busy
+//! connection.
 
 mod backlog;
 mod receive;
@@ -39,53 +44,53 @@ use crate::frame::{Flags, Segment};
 use crate::wrapping::{Millis, Seq};
 use backlog::Backlog;
 
-/// Segments in flight at most: the initial window of RFC 6928, which this client never enlarges.
+/// The most segments in flight: the initial window of RFC 6928, which this client never enlarges.
 pub const FLIGHT_SEGMENTS: u32 = 10;
 
-/// Unacknowledged and unsent bytes that one connection holds at most.
+/// The most unacknowledged and unsent bytes of one connection.
 pub const SEND_BUFFER: usize = 64 * 1024;
 
-/// The receive window that a connection begins with: what Linux offers on Ethernet, 44 segments of 1460
-/// bytes.
+/// The initial receive window: Linux's on Ethernet, 44 segments of 1460 bytes.
 pub const WINDOW_FIRST: u32 = 64_240;
 
 /// The largest receive window. It grows by each byte delivered, at the pace of the server's slow start.
 pub const WINDOW_MAX: u32 = 4 << 20;
 
-/// The least room that an application which opens the window itself begins with: a window below the segment
-/// size makes the server wait for its persist timer each time.
+/// The smallest initial window of an application that opens the window itself. A window below the segment
+/// size would make the server wait for its persist timer each time.
 pub const WINDOW_MIN: u32 = 2048;
 
-/// Our windows are shifted by this many bits: enough for [`WINDOW_MAX`].
+/// The shift of our windows in bits: enough for [`WINDOW_MAX`].
 pub const WINDOW_SCALE: u8 = 7;
 
-/// A window that the application opens is advertised when it has moved by this many bytes, or by a whole
-/// segment if that is less (RFC 9293, section 3.8.6.2.2).
+/// The step of a window that the application opens (RFC 9293, section 3.8.6.2.2). The window is advertised
+/// after it has moved by this many bytes, or by a whole segment if that is less.
 const WINDOW_STEP: u32 = WINDOW_MIN / 2;
 
 /// The first retransmission timeout (RFC 6298, section 2.1).
 const RTO_FIRST_MS: u32 = 1000;
-/// The least that Linux waits above the smoothed round-trip time (TCP_RTO_MIN).
+/// The minimum of the timeout above the smoothed round-trip time in Linux (TCP_RTO_MIN).
 const RTO_MIN_MS: u32 = 200;
 /// The longest timeout (TCP_RTO_MAX).
 const RTO_MAX_MS: u32 = 120_000;
 
-/// A round-trip time counts as this at most, which is what 16 bits hold in eighths.
+/// A longer round-trip time counts as this, the maximum that 16 bits hold in eighths.
 const RTT_MAX_MS: u32 = 8000;
-/// Beyond that, the timestamp that came back was none of ours.
+/// A longer round-trip time means that the echoed timestamp was not one of ours.
 const RTT_BELIEVED_MS: u32 = 60_000;
 
-/// SYNs sent again before a connect times out (Linux: `tcp_syn_retries`).
+/// SYN retransmissions before a connect times out (Linux: `tcp_syn_retries`).
 const SYN_RETRIES: u8 = 6;
-/// Segments sent again before a connection times out (Linux: `tcp_retries2`).
+/// Retransmissions before a connection times out (Linux: `tcp_retries2`).
 const DATA_RETRIES: u8 = 15;
-/// The same after the application has closed (Linux: `tcp_orphan_retries`).
+/// Retransmissions after the application has closed (Linux: `tcp_orphan_retries`).
 const CLOSED_RETRIES: u8 = 8;
 
-/// The time that an acknowledgment waits for data to travel with (Linux: TCP_DELACK_MIN). It fits 8 bits.
+/// The time for which an acknowledgment waits for data to travel with (Linux: TCP_DELACK_MIN). It fits 8
+/// bits.
 const DELAYED_ACK_MS: u8 = 40;
 
-/// The time that a closed connection waits for the server's FIN (Linux: `tcp_fin_timeout`).
+/// The time for which a closed connection waits for the server's FIN (Linux: `tcp_fin_timeout`).
 const FIN_WAIT_MS: u32 = 60_000;
 
 /// The states of a connection (RFC 9293, section 3.3.2), without those of the passive side.
@@ -104,8 +109,8 @@ const FIN_WAIT_MS: u32 = 60_000;
 ///  FinWait2 ──FIN: ACK──> TimeWait                        LastAck ──ACK of FIN──> Closed
 /// ```
 ///
-/// From every state but `TimeWait` an acceptable RST leads to `Closed`, as do timeouts of what is in flight
-/// and [`Endpoint::abort`]. `TimeWait` ends when the table needs the place.
+/// An acceptable RST leads from every state but `TimeWait` to `Closed`. Timeouts of segments in flight and
+/// [`Endpoint::abort`] lead there too. `TimeWait` ends when the table needs the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No connection.
@@ -135,21 +140,21 @@ pub enum Failure {
     Refused,
     /// An RST ended the connection.
     Reset,
-    /// Nothing answered a SYN, data or a FIN, however often it was sent.
+    /// No answer came to a SYN, data or a FIN after all retransmissions.
     TimedOut,
 }
 
 /// The policy that opens the receive window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// It stays open: the application takes everything at once.
+    /// The window stays open: the application takes every byte at once.
     Open,
-    /// The application takes this many bytes, and then as many as it says with [`Endpoint::grant`]. At least
-    /// [`WINDOW_MIN`] at the beginning, and at most [`WINDOW_FIRST`].
+    /// The application takes this many bytes, then the bytes that it adds with [`Endpoint::grant`]. The
+    /// initial value is at least [`WINDOW_MIN`] and at most [`WINDOW_FIRST`].
     Granted(u32),
 }
 
-/// Yes-or-no facts about a connection, as bits.
+/// Flags of a connection, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Marks(u16);
 
@@ -184,7 +189,7 @@ impl Marks {
     const GRANTED: Marks = Marks(1 << 13);
     /// The application waits for room to send.
     const WANTS_ROOM: Marks = Marks(1 << 14);
-    /// The stack has this connection on its list of those that may have something to send.
+    /// The stack has this connection in its queue of connections that may have segments to send.
     const QUEUED: Marks = Marks(1 << 15);
 
     fn has(self, mark: Marks) -> bool {
@@ -199,7 +204,7 @@ impl Marks {
         self.0 &= !mark.0;
     }
 
-    /// Clears a mark and says whether it was set.
+    /// Clears a mark and returns true if it was set.
     fn take(&mut self, mark: Marks) -> bool {
         let had = self.has(mark);
         self.clear(mark);
@@ -207,7 +212,7 @@ impl Marks {
     }
 }
 
-/// The time of the retransmission timer; none is set at zero.
+/// The value of a retransmission timer that is not set.
 const UNSET: Millis = Millis(0);
 
 /// One connection: 56 bytes, and a backlog while data is under way.
@@ -218,33 +223,34 @@ pub struct Endpoint {
     unacked: Seq,
     /// The next number to be sent (SND.NXT).
     next: Seq,
-    /// Bytes that the server takes from `unacked` on (SND.WND).
+    /// The server's window from `unacked` on, in bytes (SND.WND).
     peer_window: u32,
     /// The next number expected from the server (RCV.NXT).
     expected: Seq,
     /// The last acknowledgment number sent (Last.ACK.sent of RFC 7323).
     acked: Seq,
-    /// The right edge of the window as advertised: it never moves back.
+    /// The advertised right edge of the window; it never moves back.
     edge: Seq,
-    /// Bytes from `expected` on that the application takes.
+    /// The bytes from `expected` on that the application takes.
     window: u32,
     /// The server's timestamp to be echoed (TS.Recent).
     ts_recent: u32,
     /// The smoothed round-trip time in eighths of a millisecond (SRTT); 0 before the first measurement.
     srtt_8: u16,
-    /// Its mean deviation in quarters of a millisecond (RTTVAR).
+    /// The mean deviation of the round-trip time in quarters of a millisecond (RTTVAR).
     deviation_4: u16,
     /// The timeout of the state: retransmission, probe of a closed window, or end of FinWait2.
     due: Millis,
-    /// The largest payload that the server takes, options deducted.
+    /// The largest payload that the server takes, without options.
     mss: u16,
     marks: Marks,
     state: State,
-    /// Timeouts in a row.
+    /// Consecutive timeouts.
     retries: u8,
-    /// By how many bits the server's windows are shifted.
+    /// The shift of the server's windows, in bits.
     peer_scale: u8,
-    /// [`DELAYED_ACK_MS`] after the last data came, when a delayed acknowledgment leaves: the lowest 8 bits.
+    /// The time at which a delayed acknowledgment leaves, [`DELAYED_ACK_MS`] after the last data: its lowest
+    /// 8 bits.
     ack_due: u8,
 }
 
@@ -272,7 +278,7 @@ impl Endpoint {
     };
 
     /// A connection whose SYN has the number `first`; `mss` is the largest payload without options that the
-    /// link carries either way.
+    /// link carries in either direction.
     pub fn connect(first: Seq, mss: u16, window: Window) -> Endpoint {
         let (window, marks) = match window {
             Window::Open => (WINDOW_FIRST, Marks(0)),
@@ -294,7 +300,7 @@ impl Endpoint {
         self.state
     }
 
-    /// Returns true if neither the server nor the application has a use for it, but for a FIN that may come
+    /// Returns true if server and application are done with the connection, except for a FIN that may come
     /// again.
     pub fn is_over(&self) -> bool {
         match self.state {
@@ -304,20 +310,20 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if the application holds it.
+    /// Returns true if the application holds the connection.
     pub fn is_held(&self) -> bool {
         self.state != State::Closed && !self.marks.has(Marks::CLOSED)
     }
 
-    /// Returns true if the server has acknowledged data. A connection that sent a request long ago and has
-    /// none acknowledged exists at our end only: the server dropped the final ACK of the handshake, because
-    /// its accept queue was full.
+    /// Returns true if the server has acknowledged data. A connection without any acknowledgment of an old
+    /// request exists at our end only. The server dropped the final ACK of the handshake, because its accept
+    /// queue was full.
     pub fn is_acknowledged(&self) -> bool {
         self.marks.has(Marks::ACKNOWLEDGED)
     }
 
-    /// Takes bytes to be sent, as many as there is room for, and returns how many. Where that is not all,
-    /// news of room will follow. None are taken before the connection is established or after
+    /// Takes bytes to be sent and returns the number taken, limited by the buffer. After a partial call, an
+    /// event reports room. No bytes are taken before the connection is established or after
     /// [`finish`](Self::finish).
     pub fn send(&mut self, bytes: &[u8], now: Millis) -> usize {
         let may_send = matches!(self.state, State::Established | State::CloseWait);
@@ -330,14 +336,14 @@ impl Endpoint {
         if taken < bytes.len() {
             self.marks.set(Marks::WANTS_ROOM);
         }
-        // The last data came less than the delay ago. (Or a multiple of 256 ms earlier, which does no harm.)
+        // The last data came less than the delay ago, or a multiple of 256 ms earlier, which does no harm.
         if self.marks.has(Marks::RECEIVED) && self.ack_remains(now) > 0 {
             self.marks.set(Marks::INTERACTIVE);
         }
         taken
     }
 
-    /// Ends our direction when everything taken so far is sent.
+    /// Ends our direction after everything taken so far is sent.
     pub fn finish(&mut self) {
         let next = match self.state {
             State::Established => State::FinWait1,
@@ -348,8 +354,8 @@ impl Endpoint {
         self.marks.set(Marks::FINISHED);
     }
 
-    /// The application is done with it: ends our direction and drops what comes, as close(2) does. A connect
-    /// that is not complete is given up without a segment.
+    /// Closes the connection for the application: ends our direction and drops received data, as close(2)
+    /// does. An incomplete connect is abandoned without a segment.
     pub fn close(&mut self, now: Millis, shared: &mut Shared) {
         if self.state == State::SynSent {
             return self.end(shared);
@@ -361,7 +367,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives the connection up; returns the RST that the server gets, if it may know of the connection.
+    /// Abandons the connection; returns the RST for the server, if the server may know of the connection.
     pub fn abort(&mut self, now: Millis, shared: &mut Shared) -> Option<Segment> {
         let reset = match self.state {
             State::Closed | State::SynSent | State::TimeWait => None,
@@ -371,7 +377,7 @@ impl Endpoint {
         reset
     }
 
-    /// Opens the window by `bytes` more, for an application that said [`Window::Granted`].
+    /// Opens the window by another `bytes`, for an application with [`Window::Granted`].
     pub fn grant(&mut self, bytes: u32) {
         self.window = self.window.saturating_add(bytes).min(WINDOW_FIRST);
         let synchronized = !matches!(self.state, State::Closed | State::SynSent);
@@ -380,7 +386,7 @@ impl Endpoint {
         }
     }
 
-    /// The next time at which [`on_timer`](Self::on_timer) has something to do.
+    /// The next time at which [`on_timer`](Self::on_timer) has work.
     pub fn deadline(&self, now: Millis) -> Option<Millis> {
         let timer = (self.due != UNSET).then_some(self.due);
         let ack = self.ack_is_delayed().then(|| now + self.ack_remains(now));
@@ -390,7 +396,8 @@ impl Endpoint {
         }
     }
 
-    /// Does what is due at `now`; returns how the connection failed, if it did and the application holds it.
+    /// Handles the timers that are due at `now`; returns a failure of the connection if the application holds
+    /// it.
     pub fn on_timer(&mut self, now: Millis, shared: &mut Shared) -> Option<Failure> {
         if self.ack_is_delayed() && self.ack_remains(now) == 0 {
             self.marks.set(Marks::ACK);
@@ -411,7 +418,7 @@ impl Endpoint {
         }
         if self.state == State::SynSent {
             shared.counts.syns_again += 1;
-            // The SYN goes out again as if for the first time.
+            // Sends the SYN as if for the first time.
             self.next = self.unacked;
             self.set_timer(now, RTO_FIRST_MS << (self.retries + 1));
         } else if self.unacked == self.next {
@@ -425,26 +432,26 @@ impl Endpoint {
             if let Some(backlog) = &mut self.backlog {
                 backlog.recovery_end = Some(end);
             }
-            // The first time is Linux's tail loss probe, which does not back off.
+            // The first timeout is Linux's tail loss probe, which does not back off.
             self.set_timer(now, self.backed_off(self.retries));
         }
         self.retries += 1;
         None
     }
 
-    /// Marks it as queued to be asked for segments; says whether it has to be put into the queue.
+    /// Marks the connection as queued for sending; returns true if the caller has to queue it.
     pub fn enqueue(&mut self) -> bool {
         let queued = self.marks.has(Marks::QUEUED);
         self.marks.set(Marks::QUEUED);
         !queued
     }
 
-    /// Takes it out of that queue.
+    /// Clears the mark of [`enqueue`](Self::enqueue).
     pub fn dequeue(&mut self) {
         self.marks.clear(Marks::QUEUED);
     }
 
-    /// Ends the connection without a segment. The numbers stay, for segments that are still on their way.
+    /// Ends the connection without a segment. The numbers stay, for segments on their way.
     fn end(&mut self, shared: &mut Shared) {
         if let Some(mut backlog) = self.backlog.take() {
             backlog.discard(shared);
@@ -470,14 +477,14 @@ impl Endpoint {
         rto.saturating_mul(1 << times.min(16)).min(RTO_MAX_MS)
     }
 
-    /// Takes a measured round-trip time into account (RFC 6298, sections 2.2 and 2.3).
+    /// Includes a measured round-trip time (RFC 6298, sections 2.2 and 2.3).
     fn measure(&mut self, rtt_ms: u32) {
         if rtt_ms > RTT_BELIEVED_MS {
             return;
         }
         let rtt = rtt_ms.min(RTT_MAX_MS) as i32;
         if self.srtt_8 == 0 {
-            // At least an eighth of a millisecond, for 0 means that nothing was measured.
+            // At least an eighth of a millisecond, because 0 means that there is no measurement.
             self.srtt_8 = (rtt * 8).max(1) as u16;
             self.deviation_4 = (rtt * 2) as u16;
             return;
@@ -495,7 +502,7 @@ impl Endpoint {
     /// Milliseconds until a delayed acknowledgment leaves.
     fn ack_remains(&self, now: Millis) -> u32 {
         let remains = self.ack_due.wrapping_sub(now.0 as u8);
-        // More than the whole delay means that the time has passed.
+        // A remainder above the whole delay means that the time has passed.
         if remains > DELAYED_ACK_MS { 0 } else { u32::from(remains) }
     }
 }

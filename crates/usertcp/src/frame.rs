@@ -1,17 +1,16 @@
-//! Packets: IPv4 and IPv6 headers with TCP behind them, read and written as bytes.
+//! Packets: IPv4 and IPv6 headers with TCP segments, read from and written to bytes.
 //!
-//! Owns headers, options ([`options`]), checksums ([`checksum`]) and what a link with addresses of its own
-//! needs besides ([`ethernet`]). Knows no connection. A packet begins with its IP header.
+//! Owns headers, options ([`options`]), checksums ([`checksum`]), and the other frames of a link with its own
+//! addresses ([`ethernet`]). Knows no connections. A packet begins with its IP header.
 //!
-//! Written by hand, because it is the measured path: one function reads a packet and one writes it, both
-//! without a copy of the payload's headers in between, and a checksum is only computed where nobody else has
-//! done it.
+//! Written by hand, because it is on the measured path. One function reads a packet and one writes it,
+//! without copying headers. A checksum is computed only if no other layer has computed it.
 //!
-//! Left out: IPv4 options are skipped and IPv6 extension headers refused; fragments are refused, for a sender
-//! that respects our MSS makes none; urgent data and ECN are ignored.
+//! Left out: IPv4 options are skipped, and IPv6 extension headers refused. Fragments are refused, because a
+//! sender that respects our MSS sends none. Urgent data and ECN are ignored.
 //!
-//! Invariants: no input makes [`read`] panic; `read` of what [`write()`] wrote gives the same segment and
-//! payload.
+//! Invariants: no input makes [`read`] panic; `read` of a packet from [`write()`] returns the same segment
+//! and payload.
 
 pub mod checksum;
 pub mod ethernet;
@@ -34,9 +33,9 @@ const PROTOCOL_TCP: u8 = 6;
 const HEADER_FRAGMENT: u8 = 44;
 const PROTOCOL_ICMPV6: u8 = 58;
 const HOP_LIMIT: u8 = 64;
-/// The flag that forbids routers to fragment.
+/// The flag that forbids fragmentation.
 const DONT_FRAGMENT: u16 = 0x4000;
-/// More fragments, or an offset: part of a packet.
+/// The mask of the more-fragments flag and the offset; set bits mean a fragment.
 const FRAGMENT: u16 = 0x3fff;
 
 /// The control bits of a segment (RFC 9293, section 3.1).
@@ -44,18 +43,18 @@ const FRAGMENT: u16 = 0x3fff;
 pub struct Flags(u8);
 
 impl Flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Flags = Flags(1);
     /// The first segment of a direction.
     pub const SYN: Flags = Flags(2);
     /// The connection is over.
     pub const RST: Flags = Flags(4);
-    /// The receiver is to hand over what it has.
+    /// The receiver should deliver its data to the application.
     pub const PSH: Flags = Flags(8);
-    /// The acknowledgment number means something.
+    /// The acknowledgment number is valid.
     pub const ACK: Flags = Flags(16);
 
-    /// These control bits; the ones for urgent data and ECN are dropped.
+    /// These control bits, without those for urgent data and ECN.
     pub fn from_bits(bits: u8) -> Flags {
         Flags(bits & 31)
     }
@@ -82,7 +81,7 @@ pub struct Segment {
     pub ack: Seq,
     /// Control bits.
     pub flags: Flags,
-    /// The receive window as the header has it, not scaled.
+    /// The receive window as in the header, not scaled.
     pub window: u16,
     /// Options.
     pub options: Options,
@@ -91,30 +90,30 @@ pub struct Segment {
 /// The addresses and ports of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Ours.
+    /// Our address and port.
     pub local: SocketAddr,
-    /// The server's, of the same family.
+    /// The server's address and port, of the same family.
     pub remote: SocketAddr,
 }
 
-/// A received packet that holds a TCP segment.
+/// A received packet with a TCP segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The addresses: `local` is where the packet was sent to.
+    /// Addresses and ports; `local` is the packet's destination.
     pub flow: Flow,
     /// The segment.
     pub segment: Segment,
-    /// The place of the payload in the packet.
+    /// The range of the payload in the packet.
     pub payload: Range<usize>,
 }
 
-/// The reasons to drop a received packet.
+/// The reason to drop a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// Not IP, or cut off, or with a header that contradicts itself.
+    /// Not IP, truncated, or with a contradictory header.
     #[error("malformed")]
     Malformed,
-    /// A part of a packet.
+    /// A fragment.
     #[error("a fragment")]
     Fragment,
     /// ICMP or ICMPv6.
@@ -128,28 +127,28 @@ pub enum Unusable {
     Checksum,
 }
 
-/// The state of the TCP checksums of packets that a link receives.
+/// The state of the TCP checksums of received packets on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arriving {
-    /// The kernel or the device has verified it, or a sender on this machine never completed it.
+    /// The kernel or the device has verified the checksum, or a sender on this machine never completed it.
     Verified,
-    /// It is there and nobody has looked at it.
+    /// The checksum is complete and not verified yet.
     Whole,
-    /// As `Whole`, but a sender on this machine may have left the sum of the pseudo header in its place, for
-    /// a device to complete.
+    /// As `Whole`, but a sender on this machine may have written only the sum of the pseudo header, for a
+    /// device to complete.
     WholeOrPartial,
 }
 
-/// The party that computes the TCP checksum of a packet which is sent.
+/// The party that computes the TCP checksum of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
     /// [`write()`] computes it.
     Whole,
-    /// [`write()`] leaves the sum of the pseudo header, and the link has it completed if it is ever needed.
+    /// [`write()`] writes the sum of the pseudo header, and the link completes the checksum if it is needed.
     Partial,
 }
 
-/// The length of an IP header as [`write()`] writes it.
+/// The length of an IP header written by [`write()`].
 pub fn ip_header_length(remote: SocketAddr) -> usize {
     if remote.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER }
 }
@@ -197,7 +196,7 @@ fn write_ipv4(header: &mut [u8], from: Ipv4Addr, to: Ipv4Addr, payload: usize) {
     // Version and header length; no service class.
     put(header, 0, &[0x45, 0]);
     put(header, 2, &((IPV4_HEADER + payload) as u16).to_be_bytes());
-    // A packet that is not to be fragmented needs no identification (RFC 6864, section 4.1).
+    // A packet that may not be fragmented needs no identification (RFC 6864, section 4.1).
     put(header, 4, &[0; 2]);
     put(header, 6, &DONT_FRAGMENT.to_be_bytes());
     put(header, 8, &[HOP_LIMIT, PROTOCOL_TCP, 0, 0]);
@@ -216,7 +215,7 @@ fn write_ipv6(header: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, payload: usize) {
     put(header, 24, &to.octets());
 }
 
-/// Reads a received packet. What follows the IP packet is padding and ignored.
+/// Reads a received packet. Bytes after the IP packet are padding and ignored.
 ///
 /// # Errors
 /// The reason to drop the packet.
@@ -245,7 +244,7 @@ pub fn read(packet: &[u8], arriving: Arriving) -> Result<Received, Unusable> {
     Ok(Received { flow: Flow { local, remote }, segment, payload: start + data..start + bytes.len() })
 }
 
-/// The addresses of an IPv4 packet, and where its TCP segment lies.
+/// The addresses of an IPv4 packet, and the range of its TCP segment.
 fn read_ipv4(packet: &[u8]) -> Result<(IpAddr, IpAddr, Range<usize>), Unusable> {
     let fixed: &[u8; IPV4_HEADER] = packet.first_chunk().ok_or(Unusable::Malformed)?;
     let (header, total) = (usize::from(fixed[0] & 15) * 4, usize::from(u16_at(fixed, 2)));
@@ -263,7 +262,7 @@ fn read_ipv4(packet: &[u8]) -> Result<(IpAddr, IpAddr, Range<usize>), Unusable> 
     Ok((address(12), address(16), header..total))
 }
 
-/// The addresses of an IPv6 packet, and where its TCP segment lies.
+/// The addresses of an IPv6 packet, and the range of its TCP segment.
 fn read_ipv6(packet: &[u8]) -> Result<(IpAddr, IpAddr, Range<usize>), Unusable> {
     let header: &[u8; IPV6_HEADER] = packet.first_chunk().ok_or(Unusable::Malformed)?;
     let total = IPV6_HEADER + usize::from(u16_at(header, 4));

@@ -1,8 +1,8 @@
 //! Initial sequence numbers (RFC 6528): a keyed hash of the addresses and ports, plus a clock.
 //!
-//! The clock ticks every 64 ns, as Linux's does. So the number of a name rises from one connection to the
-//! next, and a server that keeps the last one in TIME-WAIT takes the new SYN for a new one (RFC 9293, section
-//! 3.6.1).
+//! The clock ticks every 64 ns, as Linux's clock does. The number of a name therefore rises from one
+//! connection to the next. A server with the last connection in TIME-WAIT then accepts the new SYN (RFC 9293,
+//! section 3.6.1).
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ const TICK: Nanos = Nanos(64);
 
 /// Draws initial sequence numbers for connections to one server.
 pub struct InitialSequence {
-    /// Keyed, and the server's address and port already in it.
+    /// Keyed hash that already contains the server's address and port.
     hash: SipHasher24,
 }
 
@@ -28,8 +28,7 @@ impl InitialSequence {
         InitialSequence { hash }
     }
 
-    /// The number for a connection that begins at `time` of a clock that does not start anew with the
-    /// program.
+    /// The number for a connection that begins at `time`, on a clock that goes on when the program restarts.
     pub fn at(&self, time: Nanos, local: SocketAddr) -> Seq {
         let mut hash = self.hash;
         write_name(&mut hash, local);

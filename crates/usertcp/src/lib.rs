@@ -1,4 +1,4 @@
-//! A TCP client in user space: many connections to one server, at a fraction of what kernel sockets cost.
+//! A TCP client in user space: many connections to one server, at a fraction of the cost of kernel sockets.
 //!
 //! ```text
 //!   application ──connect, send, close──> stack <──────events, bytes────── application
@@ -10,27 +10,33 @@
 //!                                   link: TUN or AF_XDP ─────────> the server's kernel
 //! ```
 //!
-//! A [`Stack`] is for one thread and one server, and stands where an engine would otherwise have kernel
-//! sockets and an interest set. Threads have stacks of their own, with a link and a share of the source net
-//! each: no lock, and no packet for another thread. (A TUN device with several queues steers by a table of
-//! 4096 flows at most, so with more connections replies come to the wrong thread.)
+//! A [`Stack`] serves one thread and one server. It replaces the kernel sockets and the interest set of an
+//! engine. Each thread has its own stack, with its own link and share of the source net. There is no lock,
+//! and no packet for another thread. (A TUN device with several queues steers by a table of at most 4096
+//! flows. With more connections, replies would come to the wrong thread.)
 //!
-//! The interface is made to be one of two that a load generator's engine is generic over:
+//! The interface is one of two that a load generator's engine is generic over:
 //!
-//! | the engine's wish | this crate | kernel sockets |
+//! | the engine | this crate | kernel sockets |
 //! |---|---|---|
-//! | begin a connection | [`Stack::connect`] | socket, connect, register |
-//! | send | [`Stack::send`] | send |
-//! | learn what happened | [`Stack::next`], then [`Stack::bytes`] | an event, then recv into a scratch buffer |
-//! | slow reading | [`Window::Granted`], [`Stack::grant`] | a small receive buffer, few reads |
-//! | end | [`Stack::close`], [`Stack::finish`], [`Stack::abort`] | close, shutdown, close with SO_LINGER 0 |
-//! | a request that nobody takes | [`Stack::is_acknowledged`] | TCP_INFO |
-//! | send what has gathered, sleep | [`Stack::flush`], [`Stack::wait`] | nothing, epoll_wait |
+//! | begins a connection | [`Stack::connect`] | socket, connect, register |
+//! | sends | [`Stack::send`] | send |
+//! | learns what happened | [`Stack::next`], then [`Stack::bytes`] | an event, then recv into a scratch buffer |
+//! | reads slowly | [`Window::Granted`], [`Stack::grant`] | a small receive buffer, few reads |
+//! | ends a connection | [`Stack::close`], [`Stack::finish`], [`Stack::abort`] | close, shutdown, close with SO_LINGER 0 |
+//! | recognises an unacknowledged request | [`Stack::is_acknowledged`] | TCP_INFO |
+//! | sends gathered packets, sleeps | [`Stack::flush`], [`Stack::wait`] | nothing, epoll_wait |
 //!
-//! Both report the application's token, neither calls back, and received bytes are borrowed until the next
-//! event is asked for. So an engine needs no second copy of its own state machine and no dynamic dispatch.
+//! Both interfaces report the application's token, and neither calls back. Received bytes are borrowed until
+//! the next call for an event. An engine therefore needs no second copy of its state machine and no dynamic
+//! dispatch.
 //!
-//! Clock and randomness are handed in; the crate has no unsafe code.
+//! Clock and randomness are passed in; the crate has no unsafe code.
+//!
+//! The modules: `stack` is the application's side, `table` finds the connection of a segment, and `endpoint`
+//! is one connection. `frame` reads and writes packets, `link` carries them, and `net` is the source net.
+//! `isn` draws initial sequence numbers, `wrapping` compares numbers that wrap, and `counts` holds totals and
+//! shared limits.
 #![forbid(unsafe_code)]
 
 pub mod counts;

@@ -1,8 +1,9 @@
-//! The ways for packets to and from the server: one trait, and behind it a TUN device or an AF_XDP socket.
+//! Links to and from the server: one trait, implemented by a TUN device and by AF_XDP sockets (`tun`,
+//! `af_xdp`).
 //!
-//! A link carries IP packets. What lies below them, such as Ethernet headers and the questions for hardware
-//! addresses, is the link's own affair. It lends memory in both directions, so that a packet is written and
-//! read in place, and it batches: packets leave with [`Link::flush`].
+//! A link carries IP packets. It handles lower layers itself, such as Ethernet headers and address
+//! resolution. It lends memory in both directions, so that packets are written and read in place. It sends in
+//! batches: packets leave with [`Link::flush`].
 
 pub mod af_xdp;
 pub mod tun;
@@ -27,57 +28,57 @@ pub struct Packet<'a> {
     pub checksum: Arriving,
 }
 
-/// A way for packets to the server and back. Nothing but [`wait`](Self::wait) blocks.
+/// A link for packets to the server and back. Only [`wait`](Self::wait) blocks.
 pub trait Link {
-    /// The longest packet that it carries to the server, in bytes.
+    /// The longest packet to the server, in bytes.
     fn mtu(&self) -> usize;
 
-    /// The party that computes the TCP checksums of packets which it sends.
+    /// The party that computes the TCP checksums of sent packets.
     fn leaving(&self) -> Leaving;
 
-    /// Room for the next packet to be sent, which the caller fills; `None` where there is none.
+    /// Room for the next packet to send, for the caller to fill; `None` without room.
     fn packet_out(&mut self, length: usize) -> Option<&mut [u8]>;
 
-    /// Sends what was written. Returns how many packets were lost for want of room.
+    /// Sends the written packets. Returns the number of packets lost for lack of room.
     ///
     /// # Errors
     /// The link is gone.
     fn flush(&mut self) -> io::Result<u64>;
 
-    /// Goes on to the next received packet; returns false if there is none.
+    /// Advances to the next received packet; returns false if there is none.
     ///
     /// # Errors
     /// The link is gone.
     fn receive(&mut self) -> io::Result<bool>;
 
-    /// The packet that [`receive`](Self::receive) went on to; empty before the first.
+    /// The packet that [`receive`](Self::receive) advanced to; empty before the first.
     fn packet(&self) -> Packet<'_>;
 
-    /// Sleeps until there is a packet or the time is over. May return for no reason.
+    /// Sleeps until a packet arrives or the timeout passes. May return early without a reason.
     ///
     /// # Errors
-    /// Those of poll(2).
+    /// Errors of poll(2).
     fn wait(&mut self, timeout: Nanos) -> io::Result<()>;
 }
 
-/// The reasons why a link cannot be opened.
+/// The reason why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The source net belongs to somebody.
+    /// The source net overlaps a route of this machine.
     #[error(
         "the source net {net} overlaps the route to {route}/{prefix_length} of this machine; name a free one with --source-net"
     )]
     NetInUse {
-        /// The net that was asked for.
+        /// The configured net.
         net: SourceNet,
-        /// The network that is in the way.
+        /// The network of the route.
         route: IpAddr,
         /// The length of its prefix.
         prefix_length: u8,
     },
-    /// The server is somewhere else.
+    /// The server is not in this network namespace.
     #[error(
-        "{server} is no address of this network namespace, so a TUN device leads nowhere; \
+        "{server} is not an address of this network namespace, so a TUN device cannot reach it; \
          run beside the server, or name the interface towards it with --link af-xdp:IFACE"
     )]
     NotHere {
@@ -86,22 +87,22 @@ pub enum LinkError {
     },
     /// The kernel never takes packets for this address from a device.
     #[error(
-        "the kernel takes packets for {server} from nobody but itself; have the server listen on 127.0.0.1 or another address"
+        "the kernel accepts packets for {server} only from itself; have the server listen on 127.0.0.1 or another address"
     )]
     Loopback {
         /// The server's address.
         server: IpAddr,
     },
-    /// The interface is not known to be the user's.
+    /// The interface may be shared, and the user has not declared it their own.
     #[error(
-        "{interface} may be shared with others, who would see packets from addresses that are not this machine's; \
-         say --i-own-this-server if the network and the server are yours"
+        "others on {interface} may see packets from addresses that this machine does not own; \
+         add --i-own-this-server if the network and the server are yours"
     )]
     NotOurs {
         /// The interface.
         interface: String,
     },
-    /// Server and source net are of different families.
+    /// The server and the source net have different address families.
     #[error("{server} cannot be reached from {net}: one is IPv4 and the other IPv6")]
     Family {
         /// The server's address.
@@ -109,8 +110,8 @@ pub enum LinkError {
         /// The source net.
         net: SourceNet,
     },
-    /// Nobody has the address that packets go to.
-    #[error("nobody on {interface} answers for {next_hop}")]
+    /// No host on the interface answers for the next hop.
+    #[error("no host on {interface} answers for {next_hop}")]
     NoNeighbour {
         /// The interface.
         interface: String,

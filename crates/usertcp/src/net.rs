@@ -1,35 +1,35 @@
-//! The source net: the addresses that connections come from, none of which the machine owns.
+//! The source net: the addresses that connections come from. The machine owns none of them.
 //!
-//! An address and a port together are a *name*, numbered from 0. With 65,536 addresses there are 4.2 billion,
-//! enough for 200,000 connections a second over five hours without using one twice.
+//! An address and a port together are a *name*, numbered from 0. 65,536 addresses give 4.2 billion names.
+//! That suffices for 200,000 connections per second over five hours without using a name twice.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The ports of each address: those that need no privilege.
+/// The ports of each address: all that need no privilege.
 pub const PORTS: RangeInclusive<u16> = 1024..=u16::MAX;
 const PORTS_COUNT: u32 = *PORTS.end() as u32 - *PORTS.start() as u32 + 1;
 
-/// Addresses of a net that are used; the others of a larger one stay unused.
+/// The most addresses used; further addresses of a larger net stay unused.
 pub const ADDRESSES_MAX: u32 = 65_536;
 
-/// A prefix whose addresses are used as sources.
+/// A prefix of source addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceNet {
     network: IpAddr,
     prefix_length: u8,
-    /// Usable addresses begin at this distance from `network`.
+    /// The distance of the first usable address from `network`.
     skipped: u32,
     /// The number of usable addresses, from 1 to [`ADDRESSES_MAX`].
     addresses: u32,
 }
 
 impl SourceNet {
-    /// The net of that prefix, without its first address and, in IPv4, without its last one where it has more
-    /// than two: they belong to the net and to broadcasts (RFC 1122, section 3.2.1.3; RFC 4291, section
-    /// 2.6.1).
+    /// The net of a prefix. An IPv4 net of more than two addresses loses its first and its last one, an IPv6 net
+    /// of more than one its first. Those addresses belong to the net and to broadcasts (RFC 1122, section
+    /// 3.2.1.3; RFC 4291, section 2.6.1).
     pub fn new(address: IpAddr, prefix_length: u8) -> Option<SourceNet> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let host_bits = u32::from(bits - u8::min(bits, prefix_length));
@@ -54,7 +54,7 @@ impl SourceNet {
         Some(SourceNet { network, prefix_length, skipped, addresses })
     }
 
-    /// The first address of the prefix, which is no source itself but in a net of one or two.
+    /// The first address of the prefix, which is a source only in a net without reserved addresses.
     pub fn network(&self) -> IpAddr {
         self.network
     }
@@ -91,7 +91,7 @@ impl SourceNet {
         SocketAddr::new(address, port)
     }
 
-    /// The number of a name, if it is one of this net.
+    /// The number of a name; `None` for a name outside this net.
     pub fn number(&self, name: SocketAddr) -> Option<u32> {
         let distance = match (name.ip(), self.network) {
             (IpAddr::V4(address), IpAddr::V4(network)) => address.to_bits().wrapping_sub(network.to_bits()),
@@ -105,8 +105,8 @@ impl SourceNet {
         (address < self.addresses).then(|| address * PORTS_COUNT + port)
     }
 
-    /// One of `count` equal parts of the net, for one of as many threads. Parts are prefixes themselves, so
-    /// that each can have a route: some of the net stays unused where `count` is no power of two.
+    /// One of `count` equal parts of the net, for one thread. Parts are prefixes, so that each can have a
+    /// route. A part of the net stays unused unless `count` is a power of two.
     ///
     /// # Errors
     /// The net has too few addresses.
@@ -132,18 +132,18 @@ impl SourceNet {
     }
 }
 
-/// The reasons against a source net.
+/// The reason against a source net.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotANet {
-    /// Text that is no prefix.
+    /// The text is not a prefix.
     #[error("'{0}' is not a source net such as 10.94.0.0/16 or fd94::/64")]
     Text(String),
-    /// Fewer addresses than parts.
+    /// The net has fewer addresses than threads.
     #[error("the source net {net} is too small for {parts} threads: each needs an address of its own")]
     TooSmall {
         /// The net.
         net: SourceNet,
-        /// The parts asked for.
+        /// The number of parts.
         parts: u32,
     },
 }

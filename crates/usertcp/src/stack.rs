@@ -1,7 +1,7 @@
 //! A TCP stack for one thread and one server: connections, their timers, and the link they share.
 //!
-//! It does what kernel sockets and an interest set do for the generator's engine, and is driven by the same
-//! loop. Nothing in it reads a clock: times are the caller's, and rise.
+//! The stack does for the generator's engine what kernel sockets and an interest set do, and the same loop
+//! drives it. It reads no clock: the caller passes times, which never decrease.
 //!
 //! ```text
 //!   loop {
@@ -15,13 +15,13 @@
 //!   }
 //! ```
 //!
-//! An application names a connection by the [`Key`] that [`Stack::connect`] returned, and the stack names it
-//! by the application's token. The key is good until the connection fails or the application closes it; the
-//! stack finishes what is left by itself.
+//! An application names a connection by the [`Key`] from [`Stack::connect`], and the stack names it by the
+//! application's token. The key is valid until the connection fails or the application closes it; the stack
+//! completes the close by itself.
 //!
-//! Invariants: a connection that may have something to send is queued; one that has a deadline has an entry
-//! in the wheel that comes up no later; no event follows the one of a failure, nor a close. (A connection
-//! that timed out in [`Stack::expire`] is told with the next events, even if the application closes it
+//! Invariants: a connection that may have segments to send is queued. A connection with a deadline has an
+//! entry in the wheel that is due no later. No event follows a failure or a close. (Exception:
+//! [`Stack::expire`] reports a timeout with the next events, even if the application closes the connection
 //! before.)
 
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ use crate::wrapping::Millis;
 /// Packets received between two flushes, so that requests and acknowledgments do not wait for a burst to end.
 pub const PACKETS_PER_TURN: usize = 256;
 
-/// The precision of timers: what Linux has at 250 Hz.
+/// The precision of timers: that of Linux at 250 Hz.
 const TIMER_SLOT: Nanos = Nanos::from_millis(4);
 
 /// The server of a stack, and the names of its connections.
@@ -55,14 +55,14 @@ pub struct Config {
     pub server: SocketAddr,
     /// The addresses that connections come from, of the server's family.
     pub net: SourceNet,
-    /// Decides the secret of the initial sequence numbers, and which names come first.
+    /// The source of the secret of the initial sequence numbers, and of the first names.
     pub seed: Seed,
     /// The caller's time zero on a clock that all runs share, such as CLOCK_MONOTONIC. Timestamps and
-    /// sequence numbers go by it, so that they rise from one run to the next.
+    /// sequence numbers follow it, so that they rise from one run to the next.
     pub epoch: Nanos,
 }
 
-/// Something happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The application's token for the connection.
@@ -74,29 +74,29 @@ pub struct Event {
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is established and takes bytes.
+    /// The connection is established and takes bytes.
     Established,
-    /// Bytes came: [`Stack::bytes`].
+    /// Bytes were received: [`Stack::bytes`].
     Received,
     /// The server sends nothing more.
     Ended,
-    /// There is room to send, after [`Stack::send`] took less than all.
+    /// The send buffer has room, after [`Stack::send`] took only a part.
     HasRoom,
-    /// It failed, and its key finds nothing any more.
+    /// The connection failed, and its key is no longer valid.
     Failed(Failure),
 }
 
-/// News of one segment that the application has not been told yet.
+/// The news of one segment that were not returned yet.
 #[derive(Debug, Default)]
 struct Untold {
-    /// The connection's place, while there is news.
+    /// The connection's place while news remain.
     index: Option<u32>,
     news: News,
     /// The offset of the segment's payload in the packet.
     payload: usize,
 }
 
-/// The place of the last event's bytes.
+/// The location of the last event's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Bytes {
     None,
@@ -104,7 +104,7 @@ enum Bytes {
     Filled,
 }
 
-/// The stack.
+/// The TCP stack of one thread.
 pub struct Stack<L> {
     link: L,
     config: Config,
@@ -112,7 +112,7 @@ pub struct Stack<L> {
     table: Table,
     timers: Timers,
     due: Vec<Token>,
-    /// Places that may have something to send.
+    /// Places of connections that may have segments to send.
     queue: Vec<u32>,
     /// Connections that timed out.
     failed: VecDeque<Event>,
@@ -128,7 +128,7 @@ impl<L: Link> Stack<L> {
     /// A stack without connections. `now` is the caller's time.
     ///
     /// # Panics
-    /// Server and net are of different families, which no link allows.
+    /// Panics if server and net have different families, which no link allows.
     pub fn new(link: L, config: Config, now: Nanos) -> Stack<L> {
         assert_eq!(config.server.is_ipv4(), config.net.network().is_ipv4());
         let mut draws = config.seed.child("user TCP").rng();
@@ -150,8 +150,7 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Begins a connection, whose events will have `token`. `None` where every name of the source net is in
-    /// use.
+    /// Begins a connection; its events will carry `token`. `None` if every name of the source net is in use.
     pub fn connect(&mut self, token: Token, window: Window, now: Nanos) -> Option<Key> {
         let millis = self.millis(now);
         let Some(taken) = self.table.take(token, millis) else {
@@ -167,7 +166,7 @@ impl<L: Link> Stack<L> {
         Some(taken.key)
     }
 
-    /// Takes bytes to be sent and returns how many, see [`Endpoint::send`]; none where the key finds nothing.
+    /// Takes bytes to send and returns the number taken ([`Endpoint::send`]); 0 for an invalid key.
     pub fn send(&mut self, key: Key, bytes: &[u8], now: Nanos) -> usize {
         let millis = self.millis(now);
         let Some(place) = self.table.held(key) else { return 0 };
@@ -176,7 +175,7 @@ impl<L: Link> Stack<L> {
         taken
     }
 
-    /// Ends our direction of a connection after what was sent; the server's goes on.
+    /// Ends our direction of a connection after the sent data; the server's direction stays open.
     pub fn finish(&mut self, key: Key) {
         if let Some(place) = self.table.held(key) {
             place.endpoint.finish();
@@ -184,8 +183,7 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Closes a connection: what was sent and a FIN still reach the server. Its key finds nothing from here
-    /// on.
+    /// Closes a connection; sent data and a FIN still reach the server. The key becomes invalid.
     pub fn close(&mut self, key: Key, now: Nanos) {
         let millis = self.millis(now);
         let Some(place) = self.table.held(key) else { return };
@@ -194,8 +192,7 @@ impl<L: Link> Stack<L> {
         self.forget(key.index, now);
     }
 
-    /// Gives a connection up with an RST, or silently if it was never established. Its key finds nothing
-    /// from here on.
+    /// Abandons a connection with an RST, or silently if it was never established. The key becomes invalid.
     pub fn abort(&mut self, key: Key, now: Nanos) {
         let millis = self.millis(now);
         let Some(place) = self.table.held(key) else { return };
@@ -206,7 +203,7 @@ impl<L: Link> Stack<L> {
         self.forget(key.index, now);
     }
 
-    /// Lets the server send `bytes` more, on a connection made with [`Window::Granted`].
+    /// Lets the server send another `bytes`, on a connection with [`Window::Granted`].
     pub fn grant(&mut self, key: Key, bytes: u32) {
         if let Some(place) = self.table.held(key) {
             place.endpoint.grant(bytes);
@@ -214,13 +211,12 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Returns true if the server has acknowledged data of this connection, see
-    /// [`Endpoint::is_acknowledged`].
+    /// Returns true if the server has acknowledged data of this connection ([`Endpoint::is_acknowledged`]).
     pub fn is_acknowledged(&mut self, key: Key) -> bool {
         self.table.held(key).is_some_and(|place| place.endpoint.is_acknowledged())
     }
 
-    /// Sends all that there is to be sent.
+    /// Sends all pending segments.
     ///
     /// # Errors
     /// The link is gone.
@@ -243,20 +239,20 @@ impl<L: Link> Stack<L> {
         Ok(())
     }
 
-    /// The next time at which [`expire`](Self::expire) has something to do.
+    /// The next time at which [`expire`](Self::expire) has work.
     pub fn next_due(&self) -> Option<Nanos> {
         self.timers.next()
     }
 
-    /// Sleeps until a packet comes or the time is over.
+    /// Sleeps until a packet arrives or the timeout passes.
     ///
     /// # Errors
-    /// Those of poll(2).
+    /// Errors of poll(2).
     pub fn wait(&mut self, timeout: Nanos) -> io::Result<()> {
         self.link.wait(timeout)
     }
 
-    /// Does what is due: retransmissions, delayed acknowledgments, timeouts.
+    /// Handles due timers: retransmissions, delayed acknowledgments, timeouts.
     pub fn expire(&mut self, now: Nanos) {
         let millis = self.millis(now);
         let mut due = std::mem::take(&mut self.due);
@@ -275,7 +271,7 @@ impl<L: Link> Stack<L> {
         self.due = due;
     }
 
-    /// The next event; `None` when there is nothing more for this turn.
+    /// The next event; `None` at the end of the turn.
     ///
     /// # Errors
     /// The link is gone.
@@ -294,8 +290,8 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// Gives every connection up with an RST, so that the server keeps none of them: for the end of a run, after
-    /// which nobody would answer the server any more.
+    /// Resets every connection, so that the server keeps none of them. Call it at the end of a run, after
+    /// which no stack would answer the server.
     ///
     /// # Errors
     /// The link is gone.
@@ -331,7 +327,7 @@ impl<L: Link> Stack<L> {
         self.table.len()
     }
 
-    /// Returns true if there is no connection.
+    /// Returns true if there are no connections.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -354,7 +350,7 @@ impl<L: Link> Stack<L> {
         Flow { local: self.table.name(index), remote: self.config.server }
     }
 
-    /// The next piece of news of the last segment.
+    /// The next event from the news of the last segment.
     fn tell(&mut self) -> Option<Event> {
         let token = self.table.token(self.untold.index?);
         let news = &mut self.untold.news;
@@ -381,7 +377,7 @@ impl<L: Link> Stack<L> {
         Some(Event { token, kind })
     }
 
-    /// Takes in the packet that the link went on to.
+    /// Handles the packet that the link advanced to.
     fn take_packet(&mut self, now: Nanos) {
         let millis = self.millis(now);
         let packet = self.link.packet();
@@ -423,7 +419,7 @@ impl<L: Link> Stack<L> {
         put(&mut self.link, &mut self.shared.counts, &flow, reset, &[]);
     }
 
-    /// Queues a place if its connection may have something to send.
+    /// Queues a place if its connection may have segments to send.
     fn enqueue(&mut self, index: u32) {
         let endpoint = &mut self.table.place(index).endpoint;
         if endpoint.wants_to_send() && endpoint.enqueue() {
@@ -431,7 +427,7 @@ impl<L: Link> Stack<L> {
         }
     }
 
-    /// The application wants no news of a connection that was not over.
+    /// Drops the news of a connection that the application has closed; the connection was not over before.
     fn forget(&mut self, index: u32, now: Nanos) {
         if self.untold.index == Some(index) {
             self.untold.index = None;
@@ -439,7 +435,7 @@ impl<L: Link> Stack<L> {
         self.settle(index, false, now);
     }
 
-    /// After anything that may have changed a connection's state or deadline.
+    /// Updates table and timers after any change of a connection's state or deadline.
     fn settle(&mut self, index: u32, was_over: bool, now: Nanos) {
         if !was_over && self.table.place(index).endpoint.is_over() {
             let millis = self.millis(now);
@@ -448,7 +444,7 @@ impl<L: Link> Stack<L> {
         self.set_timer(index, now);
     }
 
-    /// Has the wheel come up at the connection's deadline, unless an entry comes up before.
+    /// Adds an entry to the wheel for the connection's deadline, unless an earlier entry exists.
     fn set_timer(&mut self, index: u32, now: Nanos) {
         let millis = self.millis(now);
         let place = self.table.place(index);

@@ -1,17 +1,17 @@
-//! All connections of a stack, found by their own address and port.
+//! The connections of a stack, found by their own address and port.
 //!
-//! Connections lie in *places*, and a place takes its names (addresses with a port, see [`SourceNet`]) in
-//! turn: with `p` places, place `i` has the names `i`, `i + p`, `i + 2p` and so on, one for each of its
-//! lives. So the place of a received segment is its name modulo `p`: there is no hash table, no list of free
+//! Connections lie in *places*, and a place takes its names (an address with a port, see [`SourceNet`]) in
+//! turn. With `p` places, place `i` has the names `i`, `i + p`, `i + 2p` and so on, one for each of its
+//! lives. The place of a received segment is its name modulo `p`, so there is no hash table, no list of free
 //! ports, and no search.
 //!
-//! A place whose connection is over rests before its next life, first over first used. It rests so long that
-//! all of its names together outlast the server's TIME-WAIT, and at least [`REST_MIN_MS`], for it still
-//! answers late segments meanwhile. Where no place has rested for long enough a new one is made, up to
-//! [`PLACES_MAX`]; only then the one that has rested longest is used early, and that is counted.
+//! A place rests between two lives; the place that has rested longest is used first. The rests before all of
+//! its names together outlast the server's TIME-WAIT. A rest lasts at least [`REST_MIN_MS`], because the
+//! place still answers late segments. If no place has rested long enough, a new one is made, up to
+//! [`PLACES_MAX`]. Only then is the longest-resting place used early, and a counter counts that.
 //!
-//! Invariants: a place is on the list of resting ones exactly while its connection is over; the life of a
-//! place is the generation of its key, and never repeats; an idle connection takes 64 bytes here and 8 for
+//! Invariants: a place is on the list of resting ones exactly while its connection is over. The life of a
+//! place is the generation of its key, and never repeats. An idle connection takes 64 bytes here and 8 for
 //! its token.
 
 use std::collections::VecDeque;
@@ -24,17 +24,17 @@ use crate::endpoint::Endpoint;
 use crate::net::SourceNet;
 use crate::wrapping::Millis;
 
-/// Places at most: a million connections at once in 72 MB.
+/// The most places: a million connections at once in 72 MB.
 pub const PLACES_MAX: u32 = 1 << 20;
 
 /// The time for which a server that closed first keeps a name: the TCP_TIMEWAIT_LEN of Linux.
 pub const TIME_WAIT_MS: u32 = 60_000;
 
-/// The time for which a place answers late segments: a lost acknowledgment of the server's FIN is asked for
-/// again within this time twice, at the least timeout of Linux.
+/// The time for which a place answers late segments. At Linux's minimum timeout the server repeats a FIN
+/// twice within it, if the acknowledgment was lost.
 pub const REST_MIN_MS: u32 = 1000;
 
-/// A connection and what the stack needs besides.
+/// A connection and the stack's data for it.
 #[derive(Debug)]
 pub struct Place {
     /// The connection.
@@ -46,13 +46,13 @@ pub struct Place {
 
 const _: () = assert!(size_of::<Place>() == 64);
 
-/// The places.
+/// The table of connections.
 #[derive(Debug)]
 pub struct Table {
     net: SourceNet,
     places: Vec<Place>,
     tokens: Vec<Token>,
-    /// Places between two lives, and since when, the longest resting first.
+    /// Resting places, each with the start of its rest; longest resting first.
     resting: VecDeque<(u32, Millis)>,
     /// The largest number of places.
     capacity: u32,
@@ -62,18 +62,18 @@ pub struct Table {
     first_life: u32,
 }
 
-/// A place that was taken for a connection.
+/// A place taken for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Names the connection.
+    /// The key of the connection.
     pub key: Key,
-    /// The server may still have the last connection of this name in TIME-WAIT.
+    /// True if the server may still have the name's last connection in TIME-WAIT.
     pub is_early: bool,
 }
 
 impl Table {
-    /// An empty table for names of `net`. Which names come first depends on `first_life`: a program that is
-    /// started again should not begin with those it ended with.
+    /// An empty table for names of `net`. `first_life` selects the first names: a restarted program should
+    /// not begin with its last names.
     pub fn new(net: SourceNet, first_life: u32) -> Table {
         let capacity = net.names().min(PLACES_MAX);
         let names_each = net.names() / capacity;
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// The net that names come from.
+    /// The net of the names.
     pub fn net(&self) -> &SourceNet {
         &self.net
     }
@@ -104,12 +104,12 @@ impl Table {
         self.len() == 0
     }
 
-    /// The number of places, in use or resting: their numbers lie below it.
+    /// The number of places, in use or resting. All indices are below it.
     pub fn places(&self) -> u32 {
         self.places.len() as u32
     }
 
-    /// Takes a place, whose connection is closed; `None` where all are in use.
+    /// Takes a place, whose connection is closed; `None` if all are in use.
     pub fn take(&mut self, token: Token, now: Millis) -> Option<Taken> {
         let rested = self.resting.front().is_some_and(|(_, since)| now.since(*since) >= self.rest_ms);
         let (index, is_early) = if rested || self.places.len() as u32 == self.capacity {
@@ -130,39 +130,39 @@ impl Table {
         Some(Taken { key: Key { index, generation: place.life }, is_early })
     }
 
-    /// Lets a place rest whose connection is over.
+    /// Begins the rest of a place whose connection is over.
     pub fn rest(&mut self, index: u32, now: Millis) {
         self.resting.push_back((index, now));
     }
 
-    /// The place of a name's number, in use or resting.
+    /// The place of a name's number, in use or resting; `None` if that name is not its current one.
     pub fn find(&self, number: u32) -> Option<u32> {
         let index = number % self.capacity;
         let place = self.places.get(index as usize)?;
         (place.life % self.names_each == number / self.capacity).then_some(index)
     }
 
-    /// The place of a key whose connection the application holds.
+    /// The place of a key, if the application holds its connection.
     pub fn held(&mut self, key: Key) -> Option<&mut Place> {
         self.living(key).filter(|place| place.endpoint.is_held())
     }
 
-    /// The place of a key in that life.
+    /// The place of a key, if it is still in that life.
     pub fn living(&mut self, key: Key) -> Option<&mut Place> {
         self.places.get_mut(key.index as usize).filter(|place| place.life == key.generation)
     }
 
-    /// The place of that number, which exists.
+    /// The place with this index, which exists.
     pub fn place(&mut self, index: u32) -> &mut Place {
         &mut self.places[index as usize]
     }
 
-    /// The key of a place's present life.
+    /// The key of a place's current life.
     pub fn key(&self, index: u32) -> Key {
         Key { index, generation: self.places[index as usize].life }
     }
 
-    /// The name of a place's present life.
+    /// The name of a place's current life.
     pub fn name(&self, index: u32) -> SocketAddr {
         let lap = self.places[index as usize].life % self.names_each;
         self.net.name(lap * self.capacity + index)
@@ -223,7 +223,7 @@ mod tests {
     }
 
     proptest! {
-        /// A name leads back to its place, and no name comes again within TIME-WAIT unless that is told.
+        /// A name leads back to its place, and no name is reused within TIME-WAIT unless `is_early` says so.
         #[test]
         fn names_lead_to_places_and_rest(
             net in prop::sample::select(vec!["10.94.0.0/16", "10.94.0.0/26", "10.94.0.1/32", "fd94::/64"]),

@@ -1,6 +1,6 @@
 //! Numbers that wrap: sequence numbers, and the milliseconds that timestamps and timers count.
 //!
-//! Two of them are compared by their distance, which must be below 2^31 (RFC 9293, section 3.4).
+//! Two such numbers are compared by their distance, which must be below 2^31 (RFC 9293, section 3.4).
 
 use std::ops::{Add, AddAssign};
 

@@ -1,5 +1,5 @@
-//! Replays the corpora of the fuzz targets through the functions that the targets call, and tries inputs at
-//! random.
+//! Replays the corpora of the fuzz targets through the functions that the targets call, and tries random
+//! inputs.
 
 mod support;
 
@@ -40,7 +40,7 @@ proptest! {
         frame_property(&bytes);
     }
 
-    /// Established at once, so that most of the input is about the rest of a connection's life.
+    /// The endpoint is established at once, so that most of the input concerns the rest of its life.
     #[test]
     fn endpoints_under_any_input(
         setting in any::<u8>(),

@@ -1,7 +1,8 @@
-//! Against Linux's own TCP, in a network namespace of our own, over links that lose, double and reorder
+//! Tests against Linux's own TCP in a private network namespace, over links that lose, duplicate and reorder
 //! packets.
 //!
-//! Needs root, or a user namespace, for namespaces and devices; whatever is missing is printed as skipped.
+//! The tests need root, or a user namespace, for namespaces and devices. A test without them prints that it
+//! is skipped.
 
 mod support;
 
@@ -24,7 +25,7 @@ use usertcp::{Config, Link, LinkError, SourceNet, Stack};
 
 const NET: &str = "10.94.0.0/24";
 
-/// A namespace with its loopback link up, or the printed reason why there is none.
+/// A namespace with its loopback link up; `None`, and a printed reason, without namespaces.
 fn namespace() -> Option<(NetworkNamespace, Route)> {
     let namespace = NetworkNamespace::create()
         .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
@@ -34,7 +35,7 @@ fn namespace() -> Option<(NetworkNamespace, Route)> {
     Some((namespace, route))
 }
 
-/// The link, or the printed reason why this machine has none; any other failure is one.
+/// The link; `None`, and a printed reason, if this machine has none. Panics for any other failure.
 fn link<L>(opened: Result<L, LinkError>) -> Option<L> {
     match opened {
         Ok(link) => Some(link),
@@ -48,14 +49,14 @@ fn link<L>(opened: Result<L, LinkError>) -> Option<L> {
     }
 }
 
-/// A server on Linux's sockets: it reads a task, checks the request, and sends the reply. Returns its name,
-/// and how many requests had a wrong byte.
+/// Starts a server on Linux's sockets: it reads a task, checks the request, and sends the reply. Returns its
+/// name, and a counter of requests with a wrong byte.
 fn serve(namespace: &NetworkNamespace, at: SocketAddr) -> (SocketAddr, Arc<AtomicU32>) {
     let listener = namespace.enter(|| TcpListener::bind(at)).unwrap().unwrap();
     let name = listener.local_addr().unwrap();
     let wrong = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&wrong);
-    // Lives until the process ends: the listener has no end of its own.
+    // The thread lives until the process ends.
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let counter = Arc::clone(&counter);
@@ -69,7 +70,7 @@ fn serve(namespace: &NetworkNamespace, at: SocketAddr) -> (SocketAddr, Arc<Atomi
     (name, wrong)
 }
 
-/// Says whether the request was right.
+/// Answers one request; returns true for a correct one.
 fn answer(mut connection: TcpStream) -> io::Result<bool> {
     let mut task = [0; TASK_LENGTH];
     connection.read_exact(&mut task)?;
@@ -86,7 +87,7 @@ fn stack<L: Link>(link: L, server: SocketAddr, net: SourceNet, seed: Seed, clock
     Stack::new(link, Config { server, net, seed, epoch: Nanos::ZERO }, clock.now())
 }
 
-/// Runs so many exchanges, at most 50 at a time, and until nothing is left of them. Returns their outcomes.
+/// Runs `exchanges` exchanges, at most 50 at a time, until no connection is left. Returns their outcomes.
 fn run<L: Link>(
     stack: &mut Stack<L>,
     clock: &RealClock,
@@ -223,7 +224,7 @@ fn what_is_not_ours_is_refused() {
     );
     assert_eq!(
         open("192.0.2.1", "10.95.0.0/16").unwrap(),
-        "192.0.2.1 is no address of this network namespace, so a TUN device leads nowhere; \
+        "192.0.2.1 is not an address of this network namespace, so a TUN device cannot reach it; \
          run beside the server, or name the interface towards it with --link af-xdp:IFACE"
     );
     assert_eq!(
@@ -233,7 +234,7 @@ fn what_is_not_ours_is_refused() {
     assert!(net.contains(Ipv4Addr::new(10, 94, 0, 77).into()));
 }
 
-/// The child of the test below: makes a device and waits to be killed.
+/// The child of the test below: creates a device and waits to be killed.
 #[test]
 #[ignore = "started by a_killed_process_leaves_nothing_behind"]
 fn child_that_holds_a_device() {

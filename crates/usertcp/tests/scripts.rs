@@ -1,8 +1,8 @@
 //! One connection against a server that a script plays, in the manner of packetdrill.
 //!
-//! A script has a line for each step. Times are seconds from the start; segments that the stack sends may be
-//! 8 ms late, two slots of its timers. Sequence numbers are relative to each side's first one, and a length
-//! is that of the payload, whose bytes the runner makes and checks.
+//! A script has one step per line. Times are seconds from the start; segments from the stack may be 8 ms
+//! late, two slots of its timers. Sequence numbers are relative to each side's first number. A length is that
+//! of the payload; the runner makes and checks its bytes.
 //!
 //! ```text
 //!   0.000 connect                               the application: connect [window N], send N, finish, close,
@@ -13,9 +13,9 @@
 //!   0.020 connections 1                         also: acknowledged yes, count NAME N
 //! ```
 //!
-//! `>` is a segment that the stack must send now, `<` one that the server sends. Every segment must be
-//! expected; the properties that a `>` line does not name are not looked at, but its flags are. Before all
-//! steps may stand `client-isn N`, `server-isn N`.
+//! `>` is a segment that the stack must send now, `<` a segment from the server. Every segment must be
+//! expected. The runner always checks the flags of a `>` line, and other properties only if the line names
+//! them. `client-isn N` and `server-isn N` may come before all steps.
 
 mod support;
 
@@ -81,7 +81,7 @@ scripts! {
     what_was_lost_is_sent_again_a_segment_at_a_time,
 }
 
-/// A segment as a line names it; what is absent is not looked at, or left to the runner.
+/// A segment as named by a line; absent properties are not checked, or left to the runner.
 #[derive(Debug, Default)]
 struct Line {
     flags: Option<Flags>,
@@ -91,7 +91,7 @@ struct Line {
     len: Option<u32>,
     mss: Option<u32>,
     scale: Option<u32>,
-    /// The value of the timestamp, where the line gives one.
+    /// The value of the timestamp, if the line gives one.
     ts: Option<u32>,
     has_ts: bool,
     sack_permitted: bool,
@@ -105,13 +105,13 @@ struct Run {
     stack: Stack<ClientEnd>,
     now: Nanos,
     key: Option<Key>,
-    /// The client's name and first number, once its SYN was seen.
+    /// The client's name and first number; set when its SYN was seen.
     client: Option<(SocketAddr, Seq)>,
     client_isn: Option<u32>,
     server_isn: Seq,
     /// The last timestamp of the client.
     echo: u32,
-    /// Segments that the stack sent, and when.
+    /// Segments that the stack sent, with their times.
     sent: Vec<(Nanos, Received, Vec<u8>)>,
     events: Vec<(Kind, usize)>,
     received: u64,
@@ -168,7 +168,7 @@ impl Run {
             }
             return self.expect(at, rest);
         }
-        // A segment that the stack sends on the way must have been expected before.
+        // An expectation must come before any later step of the script.
         self.advance(at);
         match verb {
             "event" => return self.expect_event(rest),
@@ -217,7 +217,8 @@ impl Run {
             _ => Window::Open,
         };
         if let Some(wanted) = self.client_isn.take() {
-            // The first number rises every 64 ns of the epoch: begin when it is the one asked for.
+            // The first number rises every 64 ns of the epoch, so the epoch is chosen to give the wanted
+            // number.
             let (wire, epoch) = (Wire::default(), Nanos::SECOND);
             let mut probe = stack(&wire, Seed(1), epoch);
             probe.connect(TOKEN, window, Nanos::ZERO).unwrap();
@@ -229,7 +230,7 @@ impl Run {
         self.key = self.stack.connect(TOKEN, window, self.now);
     }
 
-    /// Moves time on, doing what is due on the way.
+    /// Advances the time and handles due timers on the way.
     fn advance(&mut self, until: Nanos) {
         while let Some(due) = self.stack.next_due().filter(|due| *due <= until) {
             self.now = self.now.max(due);
@@ -408,7 +409,7 @@ impl Run {
     }
 }
 
-/// `100-200,300-400`
+/// Parses `100-200,300-400`.
 fn parse_blocks(text: &str) -> Option<Vec<(u32, u32)>> {
     text.split(',')
         .map(|block| {

@@ -1,8 +1,8 @@
-//! Many connections to a model server over a link that loses, doubles and reorders packets, in simulated
+//! Many connections to a model server over a link that loses, duplicates and reorders packets, in simulated
 //! time.
 //!
 //! The property, for any behaviour of the link: no byte is wrong, every connection has exactly one outcome,
-//! and nothing is left of it.
+//! and no connection is left.
 
 mod support;
 
@@ -21,8 +21,8 @@ use usertcp::{Failure, Stack};
 
 const CONNECTIONS: usize = 20;
 
-/// A packet on its way: when it arrives, a number that keeps the order of equals, whether it goes to the
-/// client.
+/// A packet on its way: its arrival time, a number that keeps the order of equal times, and true for a packet
+/// to the client.
 type Travelling = Reverse<(Nanos, u64, bool, Vec<u8>)>;
 
 struct World {
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Puts a packet on its way: perhaps lost, perhaps twice, and each copy with a delay of its own.
+    /// Puts a packet on its way: perhaps lost, perhaps duplicated; each copy has its own delay.
     fn post(&mut self, to_client: bool, bytes: Vec<u8>) {
         let Conditions { lost, doubled, reordered } = self.conditions;
         if self.rng.random::<f64>() < lost {
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// Does everything that is due at the present time, once.
+    /// Handles everything that is due at the current time, once.
     fn turn(&mut self, client: &mut Client) {
         while let Some(Reverse((_, _, to_client, bytes))) = self
             .travelling
@@ -100,7 +100,7 @@ impl World {
         sent.into_iter().for_each(|bytes| self.post(false, bytes));
     }
 
-    /// Moves on to when something is due, but at most 100 ms, for clients that read slowly.
+    /// Advances to the next due time, but at most by 100 ms, for clients that read slowly.
     fn advance(&mut self) {
         let due = [
             self.travelling.peek().map(|next| next.0.0),
@@ -150,7 +150,7 @@ fn no_byte_is_wrong_and_nothing_is_left_whatever_the_link_does() {
         let conditions = Conditions { lost: share(0.3), doubled: share(0.3), reordered: share(0.5) };
         let outcomes = simulate(seed, conditions, 0);
         let bad = outcomes.iter().filter(|outcome| **outcome != Outcome::Complete);
-        // Only what a lossy link can do to a connection.
+        // Only failures that a lossy link can cause.
         for outcome in bad {
             let expected = [Outcome::Failed(Failure::TimedOut), Outcome::Failed(Failure::Reset)];
             assert!(expected.contains(outcome), "seed {seed}, {conditions:?}: {outcomes:?}");

@@ -1,4 +1,4 @@
-//! The stack beside its connections: what it drops, and how it ends.
+//! The stack apart from its connections: the packets it drops, and its end.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn ack() -> Segment {
     Segment { seq: Seq(7), ack: Seq(9), flags: Flags::ACK, ..Segment::default() }
 }
 
-/// Lets the stack receive packets; returns its totals that are not zero, but for sums.
+/// Lets the stack receive packets; returns its nonzero totals except `sent`, and the number of its answers.
 fn receive(packets: Vec<Vec<u8>>) -> (Vec<(&'static str, u64)>, usize) {
     let wire = Wire::default();
     let mut stack = stack(&wire, Seed(1), Nanos::SECOND);
@@ -31,7 +31,7 @@ fn receive(packets: Vec<Vec<u8>>) -> (Vec<(&'static str, u64)>, usize) {
     (counts, answers)
 }
 
-/// Changes a byte of an IPv4 packet's header and completes its checksum.
+/// Changes a byte of an IPv4 packet's header and updates its checksum.
 fn changed(mut packet: Vec<u8>, at: usize, to: u8) -> Vec<u8> {
     packet[at] = to;
     packet[10..12].fill(0);
@@ -57,7 +57,7 @@ fn packets_that_are_no_segments_for_us_are_counted_and_dropped() {
     ] {
         assert_eq!(receive(vec![bytes]), (vec![(name, 1)], 0));
     }
-    // Another port than the server's.
+    // A port that is not the server's.
     let mut stranger = good();
     stranger[20..22].copy_from_slice(&81_u16.to_be_bytes());
     let sum = u16::from_be_bytes([stranger[36], stranger[37]]) - 1;
@@ -89,7 +89,7 @@ fn at_the_end_of_a_run_every_connection_is_reset() {
     let now = Nanos::ZERO;
     let keys: Vec<_> = (0..3).map(|n| stack.connect(Token(n), Window::Open, now).unwrap()).collect();
     stack.flush(now).unwrap();
-    // The first is established, the second has been closed as well, the third waits for its SYN-ACK.
+    // The first connection is established, the second is also closed, and the third waits for its SYN-ACK.
     for _ in 0..2 {
         let (syn, _) = wire.take().unwrap();
         let options = Options { mss: Some(1460), ..Options::default() };

@@ -107,6 +107,6 @@ fn settings_of_one_stack_are_not_left_out_by_the_other() {
     refused(
         &["load", "http://192.0.2.1/", "--i-own-this-server", "--stack=user"],
         2,
-        &["192.0.2.1 is no address of this network namespace"],
+        &["192.0.2.1 is not an address of this network namespace"],
     );
 }

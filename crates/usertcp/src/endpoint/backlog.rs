@@ -1,22 +1,22 @@
-//! The memory of a busy connection: bytes to be acknowledged, and bytes received out of order.
+//! The memory of a busy connection: bytes that wait for acknowledgment, and bytes received out of order.
 //!
-//! Invariants: `stored` is ordered by sequence number; every stored segment begins after the next expected
-//! number; the bytes in it are accounted for in [`Shared`].
+//! Invariants: `stored` is ordered by sequence number. Every stored segment begins after the next expected
+//! number. The number of its bytes is reserved in [`Shared`].
 
 use crate::counts::Shared;
 use crate::frame::{SACK_BLOCKS_MAX, SackBlock};
 use crate::wrapping::Seq;
 
-/// Segments that one connection stores out of order. Linux merges what it receives into segments of up to 64
-/// KiB (GRO), and so does a TUN device, so few are needed; a peer that sends single bytes is not worth more.
+/// The most segments that one connection stores out of order. Linux merges received segments into up to 64
+/// KiB (GRO), and so does a TUN device, so a few suffice. A peer that sends single bytes deserves no more.
 const STORED_SEGMENTS_MAX: usize = 64;
 
-/// A segment that came before the ones in front of it.
+/// A segment that came before an earlier one.
 #[derive(Debug)]
 struct Stored {
     seq: Seq,
     bytes: Vec<u8>,
-    /// The sequence ends with it.
+    /// True for a segment with the FIN.
     fin: bool,
 }
 
@@ -26,32 +26,32 @@ impl Stored {
     }
 }
 
-/// A connection's bytes under way.
+/// The bytes of a connection in transit.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// From the first unacknowledged byte on: those that were sent, then those that were not.
+    /// Bytes from the first unacknowledged one on: sent bytes, then unsent ones.
     pub bytes: Vec<u8>,
-    /// Acknowledgments in a row that acknowledged nothing.
+    /// Consecutive acknowledgments without progress.
     pub duplicate_acks: u8,
-    /// The end of the loss that is being repaired: the next number when the loss was noticed.
+    /// The end of the loss that is being repaired: the value of `next` when the loss was noticed.
     pub recovery_end: Option<Seq>,
     stored: Vec<Stored>,
-    /// The start of the segment that was stored last.
+    /// The first number of the segment stored last.
     latest: Seq,
 }
 
 impl Backlog {
-    /// Returns true if nothing is left in it.
+    /// Returns true for an empty backlog.
     pub fn is_idle(&self) -> bool {
         self.bytes.is_empty() && self.stored.is_empty()
     }
 
-    /// Returns true if segments are missing in front of a stored one.
+    /// Returns true if segments before a stored one are missing.
     pub fn has_gap(&self) -> bool {
         !self.stored.is_empty()
     }
 
-    /// Stores a segment that lies ahead; returns false if there is no room.
+    /// Stores a segment from ahead of the sequence; returns false without room.
     pub fn store(&mut self, seq: Seq, bytes: &[u8], fin: bool, shared: &mut Shared) -> bool {
         self.latest = seq;
         let at = self.stored.partition_point(|stored| stored.seq.is_before(seq));
@@ -69,8 +69,8 @@ impl Backlog {
         true
     }
 
-    /// Moves to `filled` what follows `expected` without a gap. Returns the next expected number, and whether
-    /// a FIN in front of that number came with it.
+    /// Moves the stored bytes that follow `expected` without a gap to `filled`. Returns the next expected
+    /// number, and true if a FIN came before that number.
     pub fn fill(&mut self, mut expected: Seq, filled: &mut Vec<u8>, shared: &mut Shared) -> (Seq, bool) {
         let mut fin = false;
         while let Some(stored) = self.stored.first()
@@ -104,7 +104,7 @@ impl Backlog {
         blocks
     }
 
-    /// The stored ranges, with those that touch put together.
+    /// The stored ranges; adjacent ones are merged.
     fn ranges(&self) -> impl Iterator<Item = SackBlock> {
         let mut rest = self.stored.iter().peekable();
         std::iter::from_fn(move || {
@@ -117,7 +117,7 @@ impl Backlog {
         })
     }
 
-    /// Gives back the room of everything stored.
+    /// Releases the room of everything stored.
     pub fn discard(&mut self, shared: &mut Shared) {
         for stored in self.stored.drain(..) {
             shared.unstore(stored.bytes.len());

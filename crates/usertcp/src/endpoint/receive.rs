@@ -1,4 +1,4 @@
-//! The receiving side of a connection: what each segment does (RFC 9293, section 3.10.7).
+//! The receiving side of a connection: the effect of each segment (RFC 9293, section 3.10.7).
 
 use std::ops::Range;
 
@@ -10,25 +10,25 @@ use crate::counts::Shared;
 use crate::frame::{Flags, Segment};
 use crate::wrapping::{Millis, Seq};
 
-/// Acknowledgments this far in the past are taken for injected (RFC 5961, section 5.2): the largest window
-/// there can be.
+/// An acknowledgment this far in the past counts as injected (RFC 5961, section 5.2): the largest possible
+/// window.
 const OLDEST_ACK: u32 = 1 << 30;
 
 /// Duplicate acknowledgments that mean a loss (RFC 5681, section 3.2).
 const DUPLICATE_ACKS: u8 = 3;
 
-/// The news for application and stack after a segment, in the order of the fields.
+/// The effects of a segment for application and stack, in the order of the fields.
 #[derive(Debug, Default)]
 pub struct News {
     /// The handshake is complete.
     pub established: bool,
-    /// Bytes that are next in order, in the payload of the segment.
+    /// Bytes that are next in order, as a range of the segment's payload.
     pub delivered: Range<usize>,
-    /// Bytes that came earlier and are in order now.
+    /// Bytes that had come early and are now in order.
     pub filled: Vec<u8>,
     /// The server sends nothing more.
     pub ended: bool,
-    /// There is room to send again.
+    /// The send buffer has room again.
     pub has_room: bool,
     /// The connection has failed and is closed.
     pub failed: Option<Failure>,
@@ -36,7 +36,7 @@ pub struct News {
     pub reset: Option<Segment>,
 }
 
-/// The RST that answers a segment of no connection (RFC 9293, section 3.10.7.1); none answers an RST.
+/// The RST that answers a segment of no connection (RFC 9293, section 3.10.7.1); `None` for an RST.
 pub fn refusal(segment: &Segment, payload: usize) -> Option<Segment> {
     if segment.flags.has(Flags::RST) {
         return None;
@@ -48,13 +48,13 @@ pub fn refusal(segment: &Segment, payload: usize) -> Option<Segment> {
     Some(Segment { ack: segment.seq + length, flags: Flags::RST | Flags::ACK, ..Segment::default() })
 }
 
-/// The length in sequence numbers, a SYN not counted.
+/// The length in sequence numbers, without a SYN.
 fn length(segment: &Segment, payload: usize) -> u32 {
     payload as u32 + u32::from(segment.flags.has(Flags::FIN))
 }
 
 impl Endpoint {
-    /// Takes a segment in.
+    /// Handles a received segment.
     pub fn receive(&mut self, segment: &Segment, payload: &[u8], now: Millis, shared: &mut Shared) -> News {
         let mut news = News::default();
         match self.state {
@@ -68,7 +68,7 @@ impl Endpoint {
         news
     }
 
-    /// In SynSent (section 3.10.7.3). A payload is ignored: the server sends it again.
+    /// Handles a segment in SynSent (section 3.10.7.3). A payload is ignored: the server retransmits it.
     fn receive_answer(
         &mut self,
         segment: &Segment,
@@ -115,7 +115,8 @@ impl Endpoint {
         }
         match options.timestamps {
             Some(timestamps) => self.measure(now.since(Millis(timestamps.echo))),
-            // It is not known which of several SYNs was answered (Karn's algorithm, RFC 6298, section 3).
+            // With several SYNs sent, it is unknown which one was answered (Karn's algorithm, RFC 6298,
+            // section 3).
             None if self.retries == 0 => {
                 self.measure(super::RTO_FIRST_MS.saturating_sub(self.due.since(now)))
             }
@@ -127,7 +128,7 @@ impl Endpoint {
         self.marks.set(Marks::HANDSHAKE_ACK);
     }
 
-    /// In every state after SynSent (section 3.10.7.4).
+    /// Handles a segment in every state after SynSent (section 3.10.7.4).
     fn receive_synchronized(
         &mut self,
         segment: &Segment,
@@ -169,7 +170,7 @@ impl Endpoint {
         self.drop_idle_backlog();
     }
 
-    /// Only an RST with exactly the expected number ends the connection (RFC 5961, section 3.2).
+    /// Handles an RST. Only the exact expected number ends the connection (RFC 5961, section 3.2).
     fn receive_reset(&mut self, segment: &Segment, now: Millis, shared: &mut Shared, news: &mut News) {
         if segment.seq == self.expected {
             // TIME-WAIT is not cut short (RFC 1337).
@@ -183,8 +184,8 @@ impl Endpoint {
         }
     }
 
-    /// A SYN is never acceptable (RFC 5961, section 4.2). The usual one is the SYN-ACK, sent again because
-    /// the server dropped our final ACK: it is told again.
+    /// Handles a SYN, which is never acceptable (RFC 5961, section 4.2). Usually it is the SYN-ACK again,
+    /// because the server dropped our final ACK; the answer repeats that ACK.
     fn receive_syn(&mut self, segment: &Segment, now: Millis, shared: &mut Shared) {
         let again =
             segment.flags.has(Flags::ACK) && (segment.seq + 1).since(self.expected).cast_signed() <= 0;
@@ -196,23 +197,23 @@ impl Endpoint {
         }
     }
 
-    /// Answers a segment that was dropped, so that a confused server learns where we are. Empty segments are
-    /// answered up to a limit, for two confused ends would answer each other for ever.
+    /// Answers a dropped segment, so that a confused server learns our state. The number of answers to empty
+    /// segments is limited, because two confused ends would answer each other for ever.
     fn challenge(&mut self, length: u32, now: Millis, shared: &mut Shared) {
         if length > 0 || shared.challenge(now) {
             self.marks.set(Marks::ACK);
         }
     }
 
-    /// Returns true if its timestamp is older than one that was seen (PAWS, RFC 7323, section 5.3). A segment
-    /// without one passes, as Linux lets it pass: there are middleboxes that strip options.
+    /// Returns true for a timestamp older than one already seen (PAWS, RFC 7323, section 5.3). A segment
+    /// without a timestamp passes, as in Linux: some middleboxes strip options.
     fn is_of_the_past(&self, segment: &Segment) -> bool {
         let timestamps = segment.options.timestamps.filter(|_| self.marks.has(Marks::TIMESTAMPS));
         timestamps.is_some_and(|timestamps| (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0)
     }
 
-    /// Returns true if a segment overlaps the receive window, or begins at its left edge whatever its size:
-    /// that one's acknowledgment counts even where the window is closed (section 3.10.7.4).
+    /// Returns true for a segment that overlaps the receive window. A segment of any size at the left edge is
+    /// acceptable too: its acknowledgment counts even while the window is closed (section 3.10.7.4).
     fn is_acceptable(&self, seq: Seq, length: u32) -> bool {
         let end = seq + length;
         seq == self.expected
@@ -220,7 +221,7 @@ impl Endpoint {
                 && if length > 0 { end.is_after(self.expected) } else { !seq.is_before(self.expected) })
     }
 
-    /// Takes the acknowledgment and the window; says whether the segment may be looked at further.
+    /// Handles acknowledgment and window; returns true if the rest of the segment may be handled.
     fn receive_ack(
         &mut self,
         segment: &Segment,
@@ -241,8 +242,8 @@ impl Endpoint {
         } else if ack == self.unacked && is_empty && window == self.peer_window && self.next != self.unacked {
             self.count_duplicate_ack(shared);
         }
-        // RFC 9293 compares with the segment of the last update; one that is not behind in either direction
-        // is at least as new.
+        // RFC 9293 compares with the segment of the last update. A segment that is behind in neither
+        // direction is at least as new.
         if ack == self.unacked && !segment.seq.is_before(self.expected) {
             self.peer_window = window;
             self.probe_answered();
@@ -250,8 +251,8 @@ impl Endpoint {
         true
     }
 
-    /// The server is there: it may keep its window closed for as long as it answers probes, unless the
-    /// application has closed.
+    /// Handles the answer to a probe. A server that answers probes may keep its window closed for any time,
+    /// unless the application has closed.
     fn probe_answered(&mut self) {
         if self.next != self.unacked || self.state == State::FinWait2 {
             return;
@@ -275,7 +276,7 @@ impl Endpoint {
         }
     }
 
-    /// Something new is acknowledged.
+    /// Handles an acknowledgment of new data.
     fn advance(&mut self, ack: Seq, segment: &Segment, now: Millis, shared: &mut Shared, news: &mut News) {
         let fin = self.marks.has(Marks::FIN_SENT) && ack == self.next;
         let bytes = (ack.since(self.unacked) - u32::from(fin)) as usize;
@@ -294,7 +295,7 @@ impl Endpoint {
             backlog.duplicate_acks = 0;
             backlog.recovery_end = backlog.recovery_end.filter(|end| end.is_after(ack));
             if backlog.recovery_end.is_some() {
-                // The next one was lost as well (RFC 6582, section 3.2).
+                // The next segment was lost too (RFC 6582, section 3.2).
                 self.marks.set(Marks::RETRANSMIT);
             } else {
                 self.marks.clear(Marks::RETRANSMIT);
@@ -323,7 +324,7 @@ impl Endpoint {
         }
     }
 
-    /// Delivers or stores the payload, and notes a FIN.
+    /// Delivers or stores the payload, and handles a FIN.
     fn receive_data(
         &mut self,
         segment: &Segment,
@@ -333,7 +334,7 @@ impl Endpoint {
         news: &mut News,
     ) {
         if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2) {
-            // The server has said that it sends nothing more.
+            // The server sent a FIN before.
             shared.counts.beyond_window += 1;
             return self.challenge(1, now, shared);
         }
@@ -353,7 +354,8 @@ impl Endpoint {
             return self.store(start, &payload[taken], fin, shared);
         }
         if self.marks.has(Marks::CLOSED) && !taken.is_empty() {
-            // Nobody will read it: the server is told so (RFC 9293, section 3.6.1; RFC 2525, section 2.17).
+            // No application will read the data, and the RST tells the server (RFC 9293, section 3.6.1; RFC
+            // 2525, section 2.17).
             shared.counts.data_after_close += 1;
             news.reset = self.abort(now, shared);
             return;
@@ -382,7 +384,7 @@ impl Endpoint {
             let (expected, stored_fin) = backlog.fill(self.expected, &mut news.filled, shared);
             self.expected = expected;
             fin |= stored_fin;
-            // A gap that was filled is told at once (RFC 5681, section 4.2).
+            // A filled gap is acknowledged at once (RFC 5681, section 4.2).
             self.marks.set(Marks::ACK);
         }
         let delivered = self.expected.since(before);
@@ -399,7 +401,7 @@ impl Endpoint {
         }
     }
 
-    /// Has data acknowledged at the end of the turn, or delayed in an interactive exchange.
+    /// Schedules the acknowledgment of data: at the end of the turn, or delayed in an interactive exchange.
     fn acknowledge_soon(&mut self, before: Seq, now: Millis) {
         let much = self.expected.since(self.acked) > u32::from(self.mss);
         if much || !self.marks.has(Marks::INTERACTIVE) {
@@ -413,7 +415,7 @@ impl Endpoint {
     fn receive_fin(&mut self, news: &mut News) {
         self.expected += 1;
         if self.edge.is_before(self.expected) {
-            // A FIN is taken even where the window is closed.
+            // A FIN is accepted even while the window is closed.
             self.edge = self.expected;
         }
         self.marks.set(Marks::ACK);

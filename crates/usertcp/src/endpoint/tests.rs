@@ -1,7 +1,7 @@
 use super::*;
 use crate::frame::{Options, Timestamps};
 
-/// A connection that is established at `now`, with timestamps, and its handshake acknowledged.
+/// A connection with timestamps that was established at `now`; its handshake is acknowledged.
 fn established(now: Millis, shared: &mut Shared) -> Endpoint {
     let mut endpoint = Endpoint::connect(Seq(100), 1460, Window::Open);
     let syn = endpoint.transmit(now).unwrap();
@@ -35,7 +35,7 @@ fn an_idle_connection_is_56_bytes_without_a_backlog() {
 
 #[test]
 fn the_timeout_follows_the_measured_round_trips() {
-    // The example of RFC 6298, section 2, in numbers: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
+    // The example of RFC 6298, section 2: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR.
     let mut endpoint = Endpoint::CLOSED;
     assert_eq!(endpoint.backed_off(0), RTO_FIRST_MS);
     endpoint.measure(400);
@@ -82,7 +82,7 @@ fn the_window_grows_with_what_is_delivered_up_to_its_limit() {
 #[test]
 fn a_timer_at_the_wrap_of_the_clock_is_set() {
     let mut shared = Shared::default();
-    // The timeout would fall on the number that stands for no timer.
+    // The timeout would fall on the value that means an unset timer.
     let now = Millis(0u32.wrapping_sub(RTO_MIN_MS));
     let mut endpoint = established(now, &mut shared);
     endpoint.send(b"request", now);

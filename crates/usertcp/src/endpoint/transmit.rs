@@ -6,17 +6,17 @@ use super::{Endpoint, FLIGHT_SEGMENTS, Marks, State, WINDOW_FIRST, WINDOW_SCALE,
 use crate::frame::{Flags, Options, Segment, Timestamps};
 use crate::wrapping::{Millis, Seq};
 
-/// A segment to be sent.
+/// A segment to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Its header.
+    /// The segment's header.
     pub segment: Segment,
-    /// Its payload, for [`Endpoint::payload`].
+    /// The range of its payload, for [`Endpoint::payload`].
     pub payload: Range<usize>,
 }
 
 impl Endpoint {
-    /// The next segment to be sent, until there is none. A segment counts as sent when it is returned.
+    /// The next segment to send; `None` when there is none. A returned segment counts as sent.
     pub fn transmit(&mut self, now: Millis) -> Option<Outgoing> {
         match self.state {
             State::Closed => return None,
@@ -35,7 +35,8 @@ impl Endpoint {
             return Some(outgoing);
         }
         if self.marks.take(Marks::PROBE) {
-            // An acknowledged number: the server has to answer with its window. Linux probes the same way.
+            // The number is already acknowledged, so the server answers with its window. Linux probes the
+            // same way.
             return Some(self.pure_ack(Seq(self.unacked.0.wrapping_sub(1)), now));
         }
         self.marks.has(Marks::ACK).then(|| self.pure_ack(self.next, now))
@@ -61,7 +62,7 @@ impl Endpoint {
         self.backlog.as_ref().map_or(&[], |backlog| &backlog.bytes[range])
     }
 
-    /// A segment with the acknowledgment and the window that are due; they count as sent.
+    /// A segment with the current acknowledgment and window, which count as sent.
     pub(super) fn segment(&mut self, seq: Seq, flags: Flags, now: Millis) -> Segment {
         self.marks.clear(Marks::ACK);
         self.acked = self.expected;
@@ -84,10 +85,10 @@ impl Endpoint {
         used.then_some(Timestamps { value: now.0, echo: self.ts_recent })
     }
 
-    /// The right edge that may be advertised: further right than before by a step, or where it was.
+    /// The right edge that may be advertised: at least one step further right, or unchanged.
     pub(super) fn opened_edge(&self) -> Seq {
         let unit = self.window_unit();
-        // Rounded down, so that an application that opens the window itself never gets more than it granted.
+        // Rounded down, so that the server never gets more than the application granted.
         let window = self.window.min(unit * u32::from(u16::MAX)) / unit * unit;
         let step = if self.marks.has(Marks::GRANTED) { WINDOW_STEP.min(u32::from(self.mss)) } else { 1 };
         match window >= self.edge.since(self.expected) + step {
@@ -100,14 +101,14 @@ impl Endpoint {
         if self.marks.has(Marks::SCALED) { 1 << WINDOW_SCALE } else { 1 }
     }
 
-    /// The window for the header. Where the edge stays, the rounding may seem to take some bytes of it back;
-    /// they are still taken if they come (RFC 7323, section 2.4).
+    /// The window for the header. With an unchanged edge, the rounding may seem to withdraw some bytes; they
+    /// are still accepted if they come (RFC 7323, section 2.4).
     fn advertise(&mut self) -> u16 {
         self.edge = self.opened_edge();
         (self.edge.since(self.expected) / self.window_unit()) as u16
     }
 
-    /// The SYN, with the options of Linux.
+    /// The SYN, with Linux's options.
     fn syn(&mut self, now: Millis) -> Outgoing {
         self.next = self.unacked + 1;
         if self.retries == 0 {
@@ -126,7 +127,7 @@ impl Endpoint {
         Outgoing { segment, payload: 0..0 }
     }
 
-    /// An acknowledgment, with what came early: a segment with data has no room for that.
+    /// An acknowledgment with the ranges that came early; a segment with data has no room for those.
     fn pure_ack(&mut self, seq: Seq, now: Millis) -> Outgoing {
         let mut segment = self.segment(seq, Flags::ACK, now);
         if self.marks.has(Marks::SACK)
@@ -137,7 +138,7 @@ impl Endpoint {
         Outgoing { segment, payload: 0..0 }
     }
 
-    /// The oldest segment in flight, once more.
+    /// The oldest segment in flight, as a retransmission.
     fn oldest(&mut self, now: Millis) -> Option<Outgoing> {
         if self.unacked == self.next {
             return None;
@@ -148,8 +149,7 @@ impl Endpoint {
         Some(self.data(self.unacked, 0..length, fin, now))
     }
 
-    /// The next segment with data, or the FIN, that has not been sent, as far as the server's window and ours
-    /// allow.
+    /// The next unsent segment with data, or the FIN, within the server's window and ours.
     fn new_data(&mut self, now: Millis) -> Option<Outgoing> {
         if self.marks.has(Marks::FIN_SENT) {
             return None;
@@ -164,7 +164,7 @@ impl Endpoint {
         let room = allowed.saturating_sub(sent);
         let length = (buffered - sent).min(mss).min(room);
         let fin = fin_waits && sent + length == buffered && room > length;
-        // A sliver of a window waits until more is acknowledged (RFC 9293, section 3.8.6.2.1).
+        // A short segment waits for further acknowledgments (RFC 9293, section 3.8.6.2.1).
         let sliver = length < mss && sent + length < buffered && sent > 0;
         if (length == 0 && !fin) || sliver {
             if sent == 0 && self.due == super::UNSET {

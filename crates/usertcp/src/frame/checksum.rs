@@ -1,11 +1,11 @@
-//! The Internet checksum (RFC 1071), as sums that can be added up before they are folded.
+//! The Internet checksum (RFC 1071), as sums that can be added before they are folded.
 
 use std::net::IpAddr;
 
 /// The sum of 16-bit words in network order, not folded. An odd last byte counts as the upper half of a word.
 ///
-/// Sums of 32-bit words, for those of 16 bits have the same remainder modulo 2^16 - 1 (RFC 1071, section 2C).
-/// A slice longer than 4 GiB would overflow; a packet has at most 64 KiB.
+/// The function adds 32-bit words, because their sum has the same remainder modulo 2^16 - 1 (RFC 1071,
+/// section 2C). A slice longer than 4 GiB would overflow; a packet has at most 64 KiB.
 pub fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(4);
     let rest = words.remainder();
@@ -29,8 +29,7 @@ pub fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// The sum of the pseudo header: addresses, protocol and the length of what follows it (RFC 9293, section
-/// 3.1).
+/// The sum of the pseudo header: addresses, protocol and the length of the segment (RFC 9293, section 3.1).
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> u64 {
     let address = |address: IpAddr| match address {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),

@@ -1,7 +1,7 @@
-//! Ethernet headers, ARP (RFC 826) and neighbour discovery (RFC 4861): what a link between machines needs
+//! Ethernet headers, ARP (RFC 826) and neighbour discovery (RFC 4861): the frames of a link between machines
 //! besides packets.
 //!
-//! Answers whoever asks for one of our addresses, asks for the next hop's, and learns it from the answer.
+//! Answers questions for our addresses, asks for the address of the next hop, and learns it from the answer.
 //! Leaves out router and redirect messages, duplicate address detection and timeouts: a next hop is learned
 //! once.
 
@@ -26,9 +26,10 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const OPTION_SOURCE_ADDRESS: u8 = 1;
 const OPTION_TARGET_ADDRESS: u8 = 2;
-/// Neighbour discovery packets have crossed no router (RFC 4861, section 7.1).
+/// The hop limit of neighbour discovery, which proves that no router forwarded the packet (RFC 4861, section
+/// 7.1).
 const HOP_LIMIT: u8 = 255;
-/// Of an advertisement: in answer to a solicitation, and to replace what was known.
+/// The flags of an advertisement that answers a solicitation and replaces older knowledge.
 const SOLICITED_OVERRIDE: u8 = 0x60;
 
 /// A hardware address.
@@ -36,25 +37,25 @@ pub type Mac = [u8; 6];
 
 const BROADCAST: Mac = [255; 6];
 
-/// The kinds of frames that matter here.
+/// The kinds of frames that a link distinguishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// An IP packet.
     Packet(&'a [u8]),
-    /// Somebody asks for the hardware address of `target`.
+    /// A question for the hardware address of `target`.
     Question {
-        /// The address asked for.
+        /// The queried address.
         target: IpAddr,
         /// The destination of the answer.
         asker: (IpAddr, Mac),
     },
-    /// Somebody's hardware address.
+    /// The hardware address of a neighbour.
     Neighbour(IpAddr, Mac),
-    /// Of no use here.
+    /// Any other frame.
     Other,
 }
 
-/// Looks at a frame.
+/// Classifies a frame.
 pub fn read(frame: &[u8]) -> Frame<'_> {
     if frame.len() < HEADER {
         return Frame::Other;
@@ -69,7 +70,7 @@ pub fn read(frame: &[u8]) -> Frame<'_> {
 
 fn read_arp(frame: &[u8]) -> Option<Frame<'_>> {
     let arp = frame.get(HEADER..ARP)?;
-    // Ethernet and IPv4, with addresses of their lengths.
+    // Ethernet and IPv4, with matching address lengths.
     if arp[..6] != [0, 1, 8, 0, 6, 4] {
         return None;
     }
@@ -103,7 +104,8 @@ pub fn question(ours: (IpAddr, Mac), target: IpAddr) -> Vec<u8> {
             arp(ARP_REQUEST, (from, ours.1), (target, [0; 6]), BROADCAST)
         }
         (IpAddr::V6(from), IpAddr::V6(target)) => {
-            // The group of all addresses that end in the same three bytes (RFC 4291, section 2.7.1).
+            // The solicited-node group: all addresses with the same last three bytes (RFC 4291, section
+            // 2.7.1).
             let [.., a, b, c] = target.octets();
             let group =
                 Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
@@ -114,7 +116,7 @@ pub fn question(ours: (IpAddr, Mac), target: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The answer that `target`, which is ours, has our hardware address.
+/// The answer that `target`, one of our addresses, has our hardware address.
 pub fn answer(target: IpAddr, mac: Mac, asker: (IpAddr, Mac)) -> Vec<u8> {
     match (target, asker.0) {
         (IpAddr::V4(target), IpAddr::V4(to)) => arp(ARP_REPLY, (target, mac), (to, asker.1), asker.1),
@@ -125,7 +127,7 @@ pub fn answer(target: IpAddr, mac: Mac, asker: (IpAddr, Mac)) -> Vec<u8> {
     }
 }
 
-/// Writes an Ethernet header; the packet behind it begins with its version.
+/// Writes an Ethernet header for a packet of IPv4 or IPv6.
 pub fn write_header(frame: &mut [u8], to: Mac, from: Mac, ipv4: bool) {
     put(frame, 0, &to);
     put(frame, 6, &from);

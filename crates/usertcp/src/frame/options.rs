@@ -1,4 +1,4 @@
-//! TCP options: the ones that Linux sends, in Linux's order, and the same ones received in any order.
+//! TCP options: written like Linux, in its order; read in any order.
 
 use super::{Unusable, u32_at};
 use crate::wrapping::Seq;
@@ -11,10 +11,11 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
-/// The most bytes that options may have: a header of 60 bytes less the fixed 20.
+/// The most bytes of options: a header of 60 bytes without the fixed 20.
 pub const LENGTH_MAX: usize = 40;
 
-/// Blocks of a selective acknowledgment: as many as fit beside timestamps (RFC 2018, section 3).
+/// The most blocks of a selective acknowledgment: the number that fits beside timestamps (RFC 2018, section
+/// 3).
 pub const SACK_BLOCKS_MAX: usize = 3;
 
 /// The two values of the timestamps option (RFC 7323, section 3.2).
@@ -22,11 +23,11 @@ pub const SACK_BLOCKS_MAX: usize = 3;
 pub struct Timestamps {
     /// The sender's clock (TSval).
     pub value: u32,
-    /// The last value that the sender had from its peer (TSecr).
+    /// The last value that the sender received from its peer (TSecr).
     pub echo: u32,
 }
 
-/// A received and not yet acknowledged range: the first number in it and the first one after it.
+/// A received range that is not acknowledged yet: its first number, and the first number after it.
 pub type SackBlock = (Seq, Seq);
 
 /// The options of one segment.
@@ -34,13 +35,13 @@ pub type SackBlock = (Seq, Seq);
 pub struct Options {
     /// The largest payload that the sender takes, in bytes (RFC 9293, section 3.7.1).
     pub mss: Option<u16>,
-    /// By how many bits the sender's windows are shifted, 14 at most (RFC 7323, section 2.3).
+    /// The shift of the sender's windows in bits, at most 14 (RFC 7323, section 2.3).
     pub window_scale: Option<u8>,
     /// The sender understands selective acknowledgments.
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
-    /// Selective acknowledgments, the first ones where there are more.
+    /// Selective acknowledgments; further blocks are dropped.
     pub sack: [Option<SackBlock>; SACK_BLOCKS_MAX],
 }
 
@@ -64,7 +65,7 @@ impl Options {
             writer.put(&mss.to_be_bytes());
         }
         if self.sack_permitted {
-            // Linux lets it take the place of the padding before the timestamps.
+            // In Linux it replaces the padding before the timestamps.
             if self.timestamps.is_none() {
                 writer.put(&[NO_OPERATION, NO_OPERATION]);
             }
@@ -90,13 +91,12 @@ impl Options {
         }
     }
 
-    /// Reads the options of a received segment. Unknown ones are skipped.
+    /// Reads the options of a received segment. Unknown options are skipped.
     ///
     /// # Errors
-    /// [`Unusable::Malformed`] for an option that is longer than the header has room for, or a known one of
-    /// another length than its own.
+    /// [`Unusable::Malformed`] for an option that exceeds the header, or a known option with a wrong length.
     pub fn read(bytes: &[u8]) -> Result<Options, Unusable> {
-        // Nearly every segment after the handshake has exactly this.
+        // Nearly every segment after the handshake has exactly these options.
         if let [NO_OPERATION, NO_OPERATION, TIMESTAMPS, 10, values @ ..] = bytes
             && values.len() == 8
         {

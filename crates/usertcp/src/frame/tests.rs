@@ -33,7 +33,7 @@ fn a_syn_has_the_options_of_linux_in_its_order() {
     assert_eq!(packet, [
         0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 6, 0x26, 0x5d, 10, 94, 0, 1, 10, 0, 0, 1,
         0x04, 0x00, 0x00, 0x50, 0xa1, 0xa2, 0xa3, 0xa4, 0, 0, 0, 0, 0xa0, 0x02, 0xfa, 0xf0, 0xeb, 0x12, 0, 0,
-        // As tcpdump shows those of Linux 6.18: mss 1460, sackOK, TS val ecr, nop, wscale.
+        // As tcpdump shows the options of Linux 6.18: mss 1460, sackOK, TS val ecr, nop, wscale.
         2, 4, 0x05, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7,
     ]);
 }
@@ -54,7 +54,7 @@ fn one_flipped_bit_is_noticed_unless_the_checksum_is_known() {
             let mut broken = packet.clone();
             broken[at] ^= 4;
             let error = read(&broken, Arriving::Whole).unwrap_err();
-            // An option may make no sense before the checksum is looked at.
+            // An option may be malformed, which is noticed before the checksum.
             assert!(matches!(error, Unusable::Checksum | Unusable::Malformed), "byte {at}: {error}");
         }
         let mut broken = packet.clone();
@@ -156,7 +156,7 @@ fn a_neighbour_answers_a_question() {
         assert_eq!(ethernet::read(&answered), Frame::Neighbour(them, theirs));
         assert_eq!(answered[..6], ours);
         for length in 0..asked.len() {
-            // Cut off anywhere it is no question, and nothing else goes wrong.
+            // A truncated question is no question, and causes no other error.
             let cut = ethernet::read(&asked[..length]);
             assert!(!matches!(cut, Frame::Neighbour(..)), "{cut:?}");
         }
@@ -176,7 +176,7 @@ fn any_options() -> impl Strategy<Value = Options> {
         [block.clone(), block.clone(), block],
     );
     any.prop_map(|(mss, window_scale, sack_permitted, timestamps, mut sack)| {
-        // Blocks have no gaps between them.
+        // Blocks are contiguous in the array.
         sack.sort_by_key(Option::is_none);
         Options { mss, window_scale, sack_permitted, timestamps, sack }
     })

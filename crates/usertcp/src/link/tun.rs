@@ -1,12 +1,12 @@
-//! A link over a TUN device of our own: to a server on any address of this network namespace.
+//! A link over a private TUN device, to a server on any address of this network namespace.
 //!
-//! The device looks to the kernel like a card with checksum and segmentation offload, so the server sends its
-//! replies in pieces of up to 64 KiB and computes no checksum. A packet is one system call. The kernel
-//! receives what is written on the writing CPU, unless receive packet steering names others for the device:
+//! The kernel treats the device as a card with checksum and segmentation offload. The server therefore sends
+//! its replies in pieces of up to 64 KiB and computes no checksum. A packet costs one system call. The kernel
+//! receives a written packet on the writing CPU, unless receive packet steering names others for the device:
 //! see [`Tun::name`].
 //!
-//! Owns the device, the route to the source net, and two settings of the device. All of them vanish with the
-//! device, which the kernel removes when this process ends, however it ends.
+//! Owns the device, the route to the source net, and two settings of the device. The kernel removes the
+//! device with this process, however it ends, and route and settings vanish with the device.
 
 use std::fs;
 use std::io;
@@ -23,36 +23,37 @@ use super::{Link, LinkError, Packet, same_family};
 use crate::frame::{Arriving, Leaving, TCP_CHECKSUM_OFFSET};
 use crate::net::SourceNet;
 
-/// The device's name; the kernel puts the lowest free number behind it.
+/// The device's name; the kernel appends the lowest free number.
 const NAME: &str = "inrush%d";
 
 /// The longest packet to the server, as on Ethernet.
 const MTU: u32 = 1500;
 
-/// Packets from the server that may wait to be read: 50 ms of 200,000 a second.
+/// Packets from the server that may wait to be read: 50 ms at 200,000/s.
 const QUEUE_PACKETS: u32 = 10_000;
 
 /// The longest packet from the server, with its offload header.
 const READ_MAX: usize = OFFLOAD_HEADER + 64 * 1024;
 
-/// The link.
+/// The link over a TUN device.
 pub struct Tun {
     device: sys::tun::Tun,
     name: String,
     offload: [u8; OFFLOAD_HEADER],
-    /// Packets to be written, each behind an offload header, and where each ends.
+    /// Packets to write, each after an offload header; `ends` holds the end of each.
     out: Vec<u8>,
     ends: Vec<usize>,
-    /// The packet that was read last, with its offload header.
+    /// The packet read last, with its offload header.
     read: Box<[u8]>,
     read_length: usize,
 }
 
 impl Tun {
-    /// Makes the device in this thread's network namespace, and the route to `net`. Takes some milliseconds.
+    /// Creates the device in this thread's network namespace, and the route to `net`. Takes some
+    /// milliseconds.
     ///
     /// # Errors
-    /// The server is not in this namespace, somebody has a route into `net`, or CAP_NET_ADMIN is missing.
+    /// The server is not in this namespace, a route overlaps `net`, or CAP_NET_ADMIN is missing.
     pub fn open(server: IpAddr, net: SourceNet) -> Result<Tun, LinkError> {
         same_family(server, net)?;
         let mut route = Route::open().map_err(LinkError::system("ask for routes"))?;
@@ -78,8 +79,8 @@ impl Tun {
         })
     }
 
-    /// The device's name, for whoever sets `rps_cpus` of its receive queue, which needs root: without, the
-    /// server's kernel does its receive work on this thread's CPU.
+    /// The device's name, which is needed to set `rps_cpus` of its receive queue as root. Without that
+    /// setting the server's kernel does its receive work on this thread's CPU.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -103,11 +104,11 @@ fn refuse_what_is_not_ours(route: &mut Route, server: IpAddr, net: SourceNet) ->
     Ok(())
 }
 
-/// Keeps the kernel from sending packets of its own, and lets packets for 127.0.0.0/8 in.
+/// Stops the kernel from sending its own packets, and admits packets for 127.0.0.0/8.
 fn set_up_family(name: &str, server: IpAddr) -> io::Result<()> {
     if server.is_ipv4() {
         match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1") {
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }

@@ -1,4 +1,4 @@
-//! An application over a stack that knows what it must receive: many exchanges, each with exactly one
+//! An application over a stack that knows the bytes it must receive: many exchanges, each with exactly one
 //! outcome.
 
 use std::fmt::Debug;
@@ -57,7 +57,7 @@ struct Exchange {
     task: Task,
     unsent: Vec<u8>,
     received: u32,
-    /// Bytes that an application which reads slowly has not granted again.
+    /// Received bytes that a slow reader has not granted yet.
     withheld: u32,
     slow: bool,
     finishes: bool,
@@ -72,7 +72,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Tasks of at most `longest` bytes either way.
+    /// A client with tasks of at most `longest` bytes in each direction.
     pub fn new(rng: Rng, longest: u32) -> Client {
         Client { rng, exchanges: Slab::new(), outcomes: Vec::new(), longest }
     }
@@ -92,12 +92,12 @@ impl Client {
         self.exchanges.is_empty()
     }
 
-    /// Handles what a turn of the stack brought.
+    /// Handles the events of one turn of the stack.
     pub fn attend<L: Link>(&mut self, stack: &mut Stack<L>, now: Nanos) {
         while let Some(event) = stack.next(now).unwrap() {
             self.handle(stack, event, now);
         }
-        // Slow readers take a part of what came.
+        // Slow readers read a part of the received bytes.
         let names: Vec<Key> = self.exchanges.keys().collect();
         for name in names {
             let exchange = self.exchanges.get_mut(name).unwrap();

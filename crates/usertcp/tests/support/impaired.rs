@@ -1,4 +1,4 @@
-//! A link that loses, doubles and reorders packets in both directions, by a seed.
+//! A link that loses, duplicates and reorders packets in both directions, by a seed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +14,7 @@ use usertcp::link::Packet;
 pub struct Conditions {
     pub lost: f64,
     pub doubled: f64,
-    /// Held back until a few others have passed.
+    /// Packets held back until a few others have passed.
     pub reordered: f64,
 }
 
@@ -22,7 +22,7 @@ pub struct Conditions {
 struct Direction<P> {
     conditions: Conditions,
     rng: Rng,
-    /// Held back, and behind how many others each leaves.
+    /// Packets held back, each with the number of packets that pass before it.
     held: Vec<(u32, P)>,
     passed: VecDeque<P>,
 }
@@ -56,13 +56,13 @@ impl<P: Clone> Direction<P> {
         }
     }
 
-    /// Lets go of what is held back when nothing else comes.
+    /// Releases packets held back when no other packet comes.
     fn release(&mut self) {
         self.passed.extend(self.held.drain(..).map(|(_, packet)| packet));
     }
 }
 
-/// The link.
+/// The impaired link.
 pub struct Impaired<L> {
     inner: L,
     out: Direction<Vec<u8>>,
@@ -134,7 +134,7 @@ impl<L: Link> Link for Impaired<L> {
     }
 
     fn wait(&mut self, timeout: Nanos) -> io::Result<()> {
-        // Packets that are held back leave soon.
+        // Packets held back leave soon.
         self.inner.wait(timeout.min(Nanos::from_millis(2)))
     }
 }

@@ -1,4 +1,4 @@
-//! A link without a network, and what the tests and the fuzz targets share.
+//! A link without a network, and the code that tests and fuzz targets share.
 #![allow(dead_code, reason = "each test binary and fuzz target uses its part")]
 
 pub mod client;
@@ -17,7 +17,7 @@ use usertcp::frame::{self, Arriving, Flow, Leaving, Received, Segment};
 use usertcp::link::Packet;
 use usertcp::{Config, Link, SourceNet, Stack};
 
-/// The server's name in all tests.
+/// The server's address and port in all tests.
 pub fn server() -> SocketAddr {
     "10.0.0.1:80".parse().unwrap()
 }
@@ -30,17 +30,17 @@ pub fn net() -> SourceNet {
 /// Packets on their way, seen from both ends of a [`Wire`].
 #[derive(Debug, Default)]
 pub struct Wires {
-    /// Sent by the stack.
+    /// Packets sent by the stack.
     pub to_server: VecDeque<Vec<u8>>,
-    /// To be received by the stack.
+    /// Packets for the stack to receive.
     pub to_client: VecDeque<Vec<u8>>,
 }
 
-/// A link whose other end the test has.
+/// A link whose other end belongs to the test.
 #[derive(Clone, Debug, Default)]
 pub struct Wire(pub Rc<RefCell<Wires>>);
 
-/// The stack's end. It keeps its own packets apart, for it lends them.
+/// The stack's end. It holds its own packets, because it lends them.
 pub struct ClientEnd {
     wire: Wire,
     out: Vec<Vec<u8>>,
@@ -60,7 +60,7 @@ impl Wire {
         Some((received, payload))
     }
 
-    /// Has the stack receive a segment from the server, sent to `client`.
+    /// Lets the stack receive a segment from the server, sent to `client`.
     pub fn inject(&self, client: SocketAddr, segment: &Segment, payload: &[u8]) {
         self.0.borrow_mut().to_client.push_back(packet(client, segment, payload));
     }
@@ -109,12 +109,12 @@ impl Link for ClientEnd {
     }
 }
 
-/// A stack on a wire, from time zero on.
+/// A stack on a wire, at time zero.
 pub fn stack(wire: &Wire, seed: Seed, epoch: Nanos) -> Stack<ClientEnd> {
     Stack::new(wire.client_end(), Config { server: server(), net: net(), seed, epoch }, Nanos::ZERO)
 }
 
-/// The byte at an offset of a direction's stream, and of no other direction.
+/// The byte at an offset of a direction's stream; the two directions differ.
 pub fn pattern(offset: u64, from_server: bool) -> u8 {
     let mixed = (offset ^ u64::from(from_server) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8

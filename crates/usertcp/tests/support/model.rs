@@ -1,7 +1,7 @@
-//! A server as small as TCP allows, for simulations: no clock, no sockets, written apart from the client.
+//! A minimal TCP server for simulations: no clock, no sockets, and no code shared with the client.
 //!
-//! It reads a task, checks the request, sends the reply with a FIN, and repeats from the oldest
-//! unacknowledged byte when its timer runs out. It keeps what comes early.
+//! The server reads a task, checks the request, and sends the reply with a FIN. When its timer expires it
+//! retransmits from the oldest unacknowledged byte. It keeps early segments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -16,21 +16,21 @@ use super::pattern;
 
 const MSS: u32 = 1448;
 const TIMEOUT: Nanos = Nanos::from_millis(200);
-/// The server's first number is near the wrap, so that every longer reply crosses it.
+/// The server's first number, near the wrap, so that every longer reply crosses it.
 const FIRST: Seq = Seq(u32::MAX - 3000);
 const SCALE: u8 = 7;
 
 /// One connection at the server's end. Offsets are those of the streams, without the SYN.
 struct Peer {
     client_first: Seq,
-    /// The client's bytes in order, and those that came early.
+    /// The client's bytes in order; `early` holds the bytes that came early.
     request: Vec<u8>,
     early: BTreeMap<u32, Vec<u8>>,
     client_fin: Option<u32>,
     reply: Option<Vec<u8>>,
     established: bool,
     acked: u32,
-    /// The next offset to be sent, and the first that never was: going back repeats what lies between.
+    /// The next offset to send; `highest` is the first one never sent. Retransmission sets `sent` back.
     sent: u32,
     highest: u32,
     window: u32,
@@ -42,8 +42,8 @@ struct Peer {
 #[derive(Default)]
 pub struct Model {
     peers: HashMap<SocketAddr, Peer>,
-    /// Of every so many connections one whose final ACK the server drops, as with a full accept queue; 0 for
-    /// none.
+    /// The server drops the final ACK of one connection out of this number, as with a full accept queue; 0
+    /// drops none.
     pub drops_every: u32,
     seen: u32,
     dropped: HashMap<SocketAddr, ()>,
@@ -51,7 +51,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Takes a segment from a client; returns the answers.
+    /// Handles a segment from a client; returns the answers.
     pub fn receive(
         &mut self,
         received: &Received,
@@ -133,12 +133,12 @@ impl Model {
         self.peers.values().filter_map(|peer| peer.repeat_at).min()
     }
 
-    /// Repeats what was not acknowledged in time.
+    /// Retransmits segments that were not acknowledged in time.
     pub fn expire(&mut self, now: Nanos) -> Vec<(SocketAddr, Segment, Vec<u8>)> {
         let mut out = Vec::new();
         let mut due: Vec<_> =
             self.peers.iter_mut().filter(|(_, peer)| peer.repeat_at.is_some_and(|at| at <= now)).collect();
-        // A hash map has no order, and a simulation needs one.
+        // A hash map has no order, but a simulation must be repeatable.
         due.sort_by_key(|(client, _)| **client);
         for (client, peer) in due {
             if !peer.established {
@@ -153,7 +153,7 @@ impl Model {
             if let Some((segment, payload)) = segments.first() {
                 peer.sent = peer.acked + payload.len() as u32 + u32::from(segment.flags.has(Flags::FIN));
             } else {
-                // A closed window is probed with a byte that is there already.
+                // A closed window is probed with a byte that the client already has.
                 segments.push(peer.segment(peer.acked.wrapping_sub(1), Flags::ACK, vec![0], now));
                 peer.repeat_at = Some(now + TIMEOUT);
             }
@@ -162,7 +162,7 @@ impl Model {
         out
     }
 
-    /// Forgets what no client will ever end: connections whose client was given up.
+    /// Returns true if there are no connections. A connection whose client gave up never ends.
     pub fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
@@ -190,7 +190,7 @@ impl Peer {
         Timestamps { value: (now.0 / 1_000_000) as u32, echo: self.echo }
     }
 
-    /// Takes payload and FIN in; says whether the request is complete and wrong.
+    /// Handles payload and FIN; returns true if the request has just become complete and is wrong.
     fn take(&mut self, segment: &Segment, payload: &[u8]) -> bool {
         let offset = segment.seq.since(self.client_first + 1);
         if !payload.is_empty() && offset < 1 << 30 {
@@ -218,7 +218,7 @@ impl Peer {
         self.request != task.bytes()
     }
 
-    /// New segments, as far as the window allows.
+    /// New segments, within the window.
     fn send(&mut self, now: Nanos) -> Vec<(Segment, Vec<u8>)> {
         let mut out = Vec::new();
         let Some(length) = self.reply.as_ref().map(|reply| reply.len() as u32) else { return out };

@@ -1,4 +1,4 @@
-//! Properties that hold for any input: replayed from corpora by the tests, explored by the fuzz targets.
+//! Properties that hold for any input: tests replay them on corpora, and fuzz targets explore them.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,12 @@ use usertcp::wrapping::{Millis, Seq};
 
 use super::{pattern, server};
 
-/// Any bytes as a frame: no panic, and what could be read is written and read again as the same.
+/// Any bytes as a frame: no panic, and a frame that could be read is the same after writing and reading.
 pub fn frame_property(data: &[u8]) {
     for arriving in [Arriving::Verified, Arriving::Whole, Arriving::WholeOrPartial] {
         let Ok(received) = frame::read(data, arriving) else { continue };
         let payload = &data[received.payload.clone()];
-        // From the other side.
+        // The flow seen from the other side.
         let flow = Flow { local: received.flow.remote, remote: received.flow.local };
         let length = frame::length(&flow, &received.segment, payload.len());
         if received.segment.options.length() > frame::options::LENGTH_MAX || length > 65_535 {
@@ -36,7 +36,7 @@ pub fn frame_property(data: &[u8]) {
     }
 }
 
-/// Numbers out of the input, zeros behind its end.
+/// Reads numbers from the input; zeros follow its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -55,23 +55,23 @@ impl Input<'_> {
     }
 }
 
-/// One endpoint and a server that follows no rules, but for what its stream consists of.
+/// One endpoint and a server that breaks all rules, except that its stream has fixed bytes.
 struct Play {
     endpoint: Endpoint,
     shared: Shared,
     now: Millis,
     client_first: Seq,
     server_first: Seq,
-    /// Bytes that the application has given, and those that it was given.
+    /// Bytes that the application has sent; `received` counts the bytes it received.
     given: u64,
     received: u64,
-    /// The next number that the server expects, and the edge of the window that it was promised.
+    /// The next number that the server expects; `edge` is the edge of the window it was promised.
     acked: Seq,
     edge: Seq,
     timestamps: bool,
 }
 
-/// A sequence of segments, calls and times that the input describes.
+/// Plays the segments, calls and times that the input describes.
 pub fn endpoint_property(data: &[u8]) {
     let mut input = Input(data);
     let setting = input.byte();
@@ -144,7 +144,7 @@ impl Play {
         }
     }
 
-    /// A segment near what would be right, or anywhere.
+    /// Receives a segment near a correct one, or any segment.
     fn receive_any(&mut self, input: &mut Input<'_>) {
         let kind = input.byte();
         let near = |base: Seq, offset: u16| Seq(base.0.wrapping_add((offset as i16) as u32));
@@ -183,7 +183,7 @@ impl Play {
         }
     }
 
-    /// Everything that there is to be sent, which must come to an end.
+    /// Transmits all pending segments, which must come to an end.
     fn transmit(&mut self) {
         for _ in 0..100 {
             let Some(outgoing) = self.endpoint.transmit(self.now) else { return };
