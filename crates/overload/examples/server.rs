@@ -1,8 +1,8 @@
-//! A server of one loop and one small response, with overload control: what a driver has to do for it.
+//! A minimal driver with overload control: a server with one loop and one small response.
 //!
 //!     cargo run --release -p overload --example server -- 127.0.0.1:8080 [BURN, such as 100us] [off]
 //!
-//! Prints each change of state, and once a second what it knows. Ends on a signal.
+//! Prints each change of state, and its figures once a second. Ends on a signal.
 
 use std::io;
 use std::net::SocketAddr;
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Serves the connections that are ready. Says whether others wait to be accepted.
+    /// Serves the connections that are ready. Returns true if connections wait to be accepted.
     fn work(&mut self, events: &[Event], began: Nanos) -> io::Result<bool> {
         let (mut turns, mut closed, mut waiting) = (0, 0, false);
         for event in events {
@@ -138,7 +138,7 @@ impl Server {
     }
 }
 
-/// Answers a request. Says whether there may be another.
+/// Answers a request. Returns true if the connection stays open.
 fn serve(connection: &OwnedFd, burn: Nanos) -> bool {
     let mut request = [0_u8; 4096];
     let length = match rustix::net::recv(connection, &mut request, RecvFlags::empty()) {

@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release -p overload --example sweep [CONSTANT]
 //!
-//! A line is a set of constants that differs from the chosen one in one value. Columns are means over three seeds:
-//! goodput within 200 ms as a part of the capacity, with the p99 of the answered in milliseconds, onset included.
+//! Each line changes one constant from its chosen value. Columns are means over three seeds, onset included:
+//! goodput within 200 ms as a fraction of the capacity, and in brackets the 99th percentile of answered
+//! requests in milliseconds.
 
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;
@@ -18,7 +19,7 @@ const fn ms(millis: u64) -> Nanos {
     Nanos::from_millis(millis)
 }
 
-/// Half the capacity for half a second, then this many times the capacity for five seconds.
+/// Half the capacity for half a second, then `times` the capacity for five seconds.
 fn rush(costs: Costs, times: f64) -> Scenario {
     Scenario::new(costs, &[(ms(500), 0.5), (ms(5500), times)])
 }
@@ -38,7 +39,7 @@ fn mean(books: &[Books], of: impl Fn(&Books) -> f64) -> f64 {
     books.iter().map(of).sum::<f64>() / books.len() as f64
 }
 
-/// Goodput and p99.
+/// Goodput and 99th percentile.
 fn goodput(scenario: &Scenario, constants: Constants) -> String {
     let books = runs(scenario, constants);
     let good = |books: &Books| books.between(ms(500), scenario.end()).good as f64 / 5.0 / scenario.capacity();
@@ -46,7 +47,7 @@ fn goodput(scenario: &Scenario, constants: Constants) -> String {
     format!("{:.3} ({p99:.0})", mean(&books, good))
 }
 
-/// The part of the SYNs that was turned away, in hundredths of a percent.
+/// The fraction of SYNs turned away, in hundredths of a percent.
 fn refused(scenario: &Scenario, constants: Constants) -> String {
     let books = runs(scenario, constants);
     format!("{:.1}", mean(&books, |books| books.turned_away() as f64 / books.all_offered() as f64) * 1e4)
@@ -93,7 +94,7 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
 
 type Set = fn(&mut Constants, f64);
 
-/// Every constant, and values around the chosen one.
+/// Every constant, with values around the chosen one.
 const SWEEP: [(&str, Set, &[f64]); 21] = [
     ("enter_wait", |c, v| c.enter_wait = v, &[1.5, 5.0]),
     ("enter_queue", |c, v| c.enter_queue = v, &[0.0, 16.0, 128.0]),

@@ -1,47 +1,48 @@
-//! The adaptive accept-limit: how many connections an accept phase may take.
+//! The adaptive accept-limit: the most connections that an accept phase may take.
 //!
-//! Brecht 2004 (section 3) leaves open how to choose the limit. Too small a limit wastes a wait for events on few
-//! connections; no limit lets strangers starve sessions. Here a turn of the loop is bounded by time instead:
+//! Brecht 2004 (section 3) leaves the choice of the limit open. Too small a limit wastes a wait for events on
+//! few connections; no limit lets strangers starve sessions. This limit bounds a turn of the loop by time
+//! instead:
 //!
 //! ```text
 //!   |<- work on open connections ->|<- accept ->|      the next turn's work:
-//!   |                              |  <= 2 ms   |      those that stay open + those accepted
+//!   |                              |  <= 2 ms   |      open connections + accepted ones
 //!                                                      <= a quarter of the target delay
 //! ```
 //!
-//! A request waits for two turns at most, so that the p99 of sessions stays below the target delay, unless a single
-//! request takes longer than that. At least one connection is taken, or strangers would wait for ever beside sessions
-//! that never end.
+//! A request waits for two turns at most. The 99th percentile of sessions thus stays below the target delay,
+//! unless a single request takes longer. At least one connection is taken, because otherwise sessions that
+//! never end would starve strangers.
 //!
-//! Costs are measured in wall time, which includes what the kernel does for the network meanwhile: it is the time that
-//! a turn takes. No clock, no I/O: times are handed in.
+//! Costs are measured in wall time, which is the length of a turn: it includes the kernel's network work
+//! during the turn. No clock, no I/O: times are passed in.
 
 use base::Nanos;
 
 /// The longest accept phase.
 const ACCEPT_PHASE: Nanos = Nanos::from_millis(2);
-/// The turns that fit into a target delay: two for the wait, and as much again for what cannot be foreseen.
+/// Turns per target delay: two for the wait, and two as a reserve.
 const TURNS_PER_TARGET: u64 = 4;
-/// What accepting a connection and a turn of it are taken to cost before they have been measured.
+/// The assumed cost of an accept, and of a turn of a connection, before a measurement.
 const FIRST_GUESS: f64 = 20e3;
-/// The connections over which a cost is measured.
+/// The number of connections over which a cost is measured.
 const MEMORY: f64 = 64.0;
 
 /// Bounds the accept phases of one loop.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptLimit {
-    /// The longest that the work phase is to take, in nanoseconds.
+    /// The longest work phase, in nanoseconds.
     turn: f64,
-    /// What accepting a connection takes, in nanoseconds.
+    /// The cost of accepting a connection, in nanoseconds.
     accept_cost: f64,
-    /// What a turn of a connection takes, in nanoseconds.
+    /// The cost of a connection's turn, in nanoseconds.
     work_cost: f64,
-    /// Connections that had a turn and are still open.
+    /// Connections that had a turn in the last work phase and are still open.
     staying: f64,
 }
 
 impl AcceptLimit {
-    /// A limit that keeps turns to a quarter of the target delay.
+    /// A limit that keeps the work phase within a quarter of the target delay.
     pub fn new(target: Nanos) -> AcceptLimit {
         AcceptLimit {
             turn: (target / TURNS_PER_TARGET).0 as f64,
@@ -51,13 +52,13 @@ impl AcceptLimit {
         }
     }
 
-    /// A work phase is over: `turns` connections had a turn, and `closed` of them have ended.
+    /// Records a work phase: `turns` connections had a turn, and `closed` of them ended.
     pub fn worked(&mut self, turns: u32, closed: u32, took: Nanos) {
         smooth(&mut self.work_cost, turns, took);
         self.staying = f64::from(turns.saturating_sub(closed));
     }
 
-    /// An accept phase is over that took this many connections.
+    /// Records an accept phase that took this number of connections.
     pub fn accepted(&mut self, connections: u32, took: Nanos) {
         smooth(&mut self.accept_cost, connections, took);
     }
@@ -69,19 +70,19 @@ impl AcceptLimit {
         phase.min(room).max(1.0) as u32
     }
 
-    /// What a turn of a connection costs.
+    /// The cost of a connection's turn.
     pub fn work_cost(&self) -> Nanos {
         Nanos(self.work_cost as u64)
     }
 }
 
-/// Smooths the cost of each by what several have taken together.
+/// Updates a smoothed cost by the common time of several operations.
 fn smooth(cost: &mut f64, count: u32, took: Nanos) {
     if count > 0 {
         let count = f64::from(count);
-        // A quarter at most, so that one phase which the processor was taken from does not count for all.
+        // At most a quarter, so that one phase without the processor does not dominate.
         *cost += (count / MEMORY).min(0.25) * (took.0 as f64 / count - *cost);
-        // A clock may stand still for a phase.
+        // The clock may not advance within a phase.
         *cost = cost.max(1.0);
     }
 }
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn sessions_come_before_strangers() {
-        // 100 sessions at 25 us fill half a turn of 5 ms.
+        // 100 sessions at 25 us fill half of the work phase of 5 ms.
         assert_eq!(measured(10, 25, 0).limit(), 71);
         assert_eq!(measured(10, 50, 0).limit(), 1, "and at 50 us all of it");
     }

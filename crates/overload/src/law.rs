@@ -1,4 +1,4 @@
-//! The law: when to refuse connections, and how many.
+//! The law: decides when to refuse connections, and how many.
 //!
 //! ```text
 //!             the estimated wait is above 2.5 targets,
@@ -9,10 +9,10 @@
 //!             nothing was refused for 25 targets
 //! ```
 //!
-//! The estimated wait is q / mu: the connections in the accept queue over the rate at which connections leave it. mu
-//! is measured only while the queue is never empty, because otherwise it would be the rate of arrivals. For sessions
-//! of many requests it is what the loop has left for strangers, and falls as sessions fill the loop; that is the
-//! queueing delay which a stranger would really see.
+//! The estimated wait is q / mu: the connections in the accept queue over the rate at which connections leave
+//! it. The rate mu is measured only while the queue is never empty. Otherwise it would be the rate of
+//! arrivals. For sessions of many requests, mu is the capacity that the loop has left for strangers, and
+//! falls as sessions fill the loop. The result is the queueing delay that a stranger would really see.
 //!
 //! While shedding, the law admits mu times f of the wait w, around a set point s of a fifth of the target T:
 //!
@@ -21,27 +21,30 @@
 //!   f = max(0.1, 1 - (w - s) / 5 T)         otherwise: works the excess off in five targets
 //! ```
 //!
-//! p is 0.2, and doubles each tick up to 1 while the server takes more than it was thought to be able to.
+//! p is 0.2. It doubles each tick, up to 1, while the server takes more than its estimated rate.
 //!
-//! A tick with fewer arrivals than nine tenths of mu lets the queue drain by itself, and the hook admits everything. It
-//! refuses again after four ticks with more arrivals, or at once if the wait is one that begins shedding. So the end of a
-//! burst is admitted, and the echo of a rush as far as there is room for it.
+//! In a tick with fewer arrivals than nine tenths of mu the queue drains by itself, and the hook admits
+//! everything. The hook refuses again after four ticks with more arrivals, or at once if the wait is long
+//! enough to begin shedding. The end of a burst is thus admitted, and the echo of a rush as far as there is
+//! room for it.
 //!
-//! A hook that selects by the identity of a SYN refuses a retransmission again, so that retransmissions are offered
-//! but never admitted. The share to admit is therefore corrected until the admitted rate is what the law wants.
+//! A hook that selects by the identity of a SYN refuses a retransmission again, so retransmissions are
+//! offered but never admitted. The share is therefore corrected until the admitted rate matches the law.
 //!
-//! Before mu is known, in a server that has never been saturated, nothing is refused. Two ticks of a rush measure it,
-//! and what was queued by then waits about five targets at ten times the capacity.
+//! Until mu is known, in a server that has never been saturated, nothing is refused. Two ticks of a rush
+//! measure it. At ten times the capacity, the connections queued by then wait about five targets.
 //!
-//! The backlog is the configured one in the open state, and five targets of work while shedding. The kernel bounds the
-//! handshakes under way by the same number, so that a smaller backlog would refuse clients who are far away, below
-//! the capacity.
+//! The backlog is the configured one in the open state, and five targets of work while shedding. The kernel
+//! bounds the handshakes in progress by the same number. A smaller backlog would therefore refuse distant
+//! clients even below the capacity.
 //!
-//! Owns the state, the estimates and the decision. Leaves out reading signals and carrying decisions out. No clock, no
-//! I/O.
+//! Owns the state, the estimates and the decision. Leaves out reading signals and applying decisions. No
+//! clock, no I/O.
 //!
-//! Invariants: the share is above 0 and at most 1; the backlog is at least 1 and at most the configured one; in
-//! [`State::Open`] everything is admitted.
+//! Invariants: the share is above 0 and at most 1. The backlog is at least 1 and at most the configured one.
+//! In [`State::Open`] everything is admitted.
+//!
+//! The modules: `constants` holds the numbers of the law, and `service_rate` measures mu.
 
 mod constants;
 mod service_rate;
@@ -58,16 +61,16 @@ use service_rate::ServiceRate;
 /// The longest time between two ticks while connections are refused.
 const LONGEST_TICK: Nanos = Nanos::from_millis(5);
 
-/// The most that the share is corrected by: hooks see each refused client at most a few times, and the correction must
-/// not open the gates when clients fall silent.
+/// The largest correction of the share. Hooks see each refused client at most a few times, and the correction
+/// must not admit everything when clients fall silent.
 const MOST_CORRECTION: f64 = 20.0;
 
-/// What an operator sets.
+/// The operator's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The wait for being accepted that clients are to see at most, about: 1 ms or more.
+    /// The approximate maximum wait of clients for an accept: 1 ms or more.
     pub target: Nanos,
-    /// The backlog while nothing is known of the server's speed, and the largest: 1 or more.
+    /// The largest backlog, also used while the server's speed is unknown: 1 or more.
     pub backlog: u32,
 }
 
@@ -77,66 +80,67 @@ impl Default for Settings {
     }
 }
 
-/// Whether connections are refused.
+/// The state of the law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// Everything is admitted.
     #[default]
     Open,
-    /// The hook is told what to admit.
+    /// The law tells the hook what to admit.
     Shedding,
 }
 
 /// The readings of one accept queue. Counts are totals since the start, so that a missed tick loses nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signals {
-    /// Connections in the accept queue now, read after the open connections had their turn and before accepting.
+    /// Connections in the accept queue, read after the turns of open connections and before accepting.
     pub queued: u32,
-    /// Connections taken from the queue.
+    /// Connections accepted from the queue.
     pub accepted: u64,
-    /// An accept has found the queue empty since the last tick, or somebody has waited for a connection.
+    /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
+    /// a connection.
     pub emptied: bool,
     /// SYNs that the hook refused.
     pub refused: u64,
     /// SYNs and final ACKs that the listeners dropped because the queue was full.
     pub dropped: u64,
-    /// The longest turn of the loop since the last tick; 0 where there is none.
+    /// The longest turn of the loop since the last tick; 0 for a server without a loop.
     pub lag: Nanos,
-    /// Open connections, as a part of the most that there may be.
+    /// Open connections, as a fraction of the connection limit.
     pub occupancy: f64,
 }
 
-/// What is to be done until the next tick, and what it was decided on.
+/// The decision until the next tick, and the figures behind it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// Whether connections are refused.
+    /// The state of the law.
     pub state: State,
-    /// What the hook is to admit.
+    /// The admission for the hook.
     pub admission: Admission,
-    /// What each listener's backlog is to be.
+    /// The backlog for each listener.
     pub backlog: u32,
-    /// What is to become of open connections.
+    /// The treatment of open connections.
     pub sessions: Sessions,
     /// The connections in the accept queue.
     pub queued: u32,
-    /// The measured service rate, mu; none before the server was saturated for the first time.
+    /// The measured service rate, mu; `None` until the server has been saturated.
     pub service_rate: Option<PerSecond>,
-    /// The smoothed rate of arrivals, refused ones and retransmissions included.
+    /// The smoothed rate of arrivals, including refused ones and retransmissions.
     pub offered: PerSecond,
     /// The estimated wait in the accept queue, q / mu; 0 while mu is unknown.
     pub queueing_delay: Nanos,
-    /// The estimated wait of a new connection for its first turn: the queueing delay and a turn of the loop.
+    /// The estimated wait of a new connection for its first turn: the queueing delay plus a turn of the loop.
     pub wait: Nanos,
 }
 
-/// A change of state and what it was decided on, for one line of a log.
+/// A change of state and the figures behind it, for one line of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// What was decided.
+    /// The new decision.
     pub decision: Decision,
-    /// How long the last state had lasted.
+    /// The duration of the last state.
     pub after: Nanos,
-    /// The connections refused or dropped in it.
+    /// The connections refused or dropped during the last state.
     pub refused: u64,
 }
 
@@ -165,48 +169,48 @@ impl fmt::Display for Change {
 #[derive(Clone, Debug)]
 pub struct Controller {
     constants: Constants,
-    /// In seconds.
+    /// The target delay, in seconds.
     target: f64,
     backlog: u32,
     tick: Nanos,
-    /// The last readings and their time.
+    /// The last readings; `at` is their time.
     last: Signals,
     at: Nanos,
     rate: ServiceRate,
-    /// The smoothed rates of arrivals, and of arrivals in the queue, in connections per second.
+    /// The smoothed rate of arrivals, in connections per second; `admitted` is that of arrivals in the queue.
     offered: f64,
     admitted: f64,
-    /// The excess over the service rate that is admitted to an empty queue.
+    /// The excess over the service rate that an empty queue admits.
     probe: f64,
-    /// Ticks in a row that a long queue has grown for.
+    /// Consecutive ticks in which a long queue has grown.
     grown: u32,
-    /// The offered load of the last ticks, in connections per second.
+    /// The offered load of the recent ticks, in connections per second.
     recent: f64,
-    /// Ticks in a row in which more arrived than lets the queue drain.
+    /// Consecutive ticks with too many arrivals for the queue to drain.
     exceeded: u32,
-    /// Seconds since something was refused.
+    /// Seconds since the last refusal.
     calm: f64,
-    /// What the bound of the queue is multiplied by, for handshakes of clients that are far away.
+    /// The factor of the queue's bound that gives room to the handshakes of distant clients.
     far: f64,
-    /// What the share is multiplied by, for arrivals that fail to appear.
+    /// The factor of the share that makes up for missing arrivals.
     correction: f64,
     decision: Decision,
     /// The time of the last change of state, and the refusals until then.
     changed: (Nanos, u64),
 }
 
-/// What happened since the last tick, in seconds and connections.
+/// The changes since the last tick, in seconds and connections.
 struct Elapsed {
     seconds: f64,
-    /// Taken from the queue.
+    /// Connections accepted from the queue.
     taken: f64,
-    /// Entered the queue.
+    /// Connections that entered the queue.
     admitted: f64,
-    /// Refused by the hook.
+    /// SYNs that the hook refused.
     refused: f64,
-    /// Dropped by the listeners.
+    /// SYNs and final ACKs that the listeners dropped.
     dropped: f64,
-    /// Admitted, refused or dropped.
+    /// The sum of admitted, refused and dropped.
     offered: f64,
 }
 
@@ -216,7 +220,7 @@ impl Controller {
         Controller::with(Constants::CHOSEN, settings, now)
     }
 
-    /// A controller with other constants, to see what they are worth.
+    /// A controller with other constants, for experiments.
     pub fn with(constants: Constants, settings: Settings, now: Nanos) -> Controller {
         Controller {
             constants,
@@ -250,17 +254,18 @@ impl Controller {
         }
     }
 
-    /// The decision in force.
+    /// The current decision.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// When the next tick is due. Earlier ones would measure noise; in the open state later ones do no harm.
+    /// The time of the next tick. An earlier tick would measure noise; in the open state a later one does no
+    /// harm.
     pub fn due(&self) -> Nanos {
         self.at + self.tick
     }
 
-    /// Decides anew on the readings of this moment. Gives the change of state, if there is one.
+    /// Decides on the current readings. Returns the change of state, if there is one.
     pub fn tick(&mut self, now: Nanos, signals: &Signals) -> Option<Change> {
         let elapsed = self.elapsed(now, signals)?;
         self.measure(&elapsed, signals);
@@ -286,13 +291,13 @@ impl Controller {
         (state != before).then(|| self.change(now, signals))
     }
 
-    /// What has happened since the last tick; nothing where no time has passed.
+    /// The changes since the last tick; `None` if no time has passed.
     fn elapsed(&mut self, now: Nanos, signals: &Signals) -> Option<Elapsed> {
         let seconds = now.saturating_sub(self.at).as_secs_f64();
         if seconds <= 0.0 {
             return None;
         }
-        // Totals of worker processes fall when one dies.
+        // The totals of worker processes fall when a worker dies.
         let grown = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let taken = grown(signals.accepted, self.last.accepted);
         let refused = grown(signals.refused, self.last.refused);
@@ -307,11 +312,11 @@ impl Controller {
     fn measure(&mut self, elapsed: &Elapsed, signals: &Signals) {
         let constants = &self.constants;
         let saturated = self.last.queued > 0 && signals.queued > 0 && !signals.emptied;
-        // By the faster of what was and what is, so that a server which stood still is soon known to run again.
+        // By the faster of the old and the new rate, so that a recovering server is noticed soon.
         let speed = self.rate.per_second().unwrap_or(0.0).max(elapsed.taken / elapsed.seconds);
         let few = if speed > 0.0 { constants.memory_connections / speed } else { 0.0 };
         let memory = few.max(constants.memory * self.target);
-        // A server that empties its queue of more than it was thought to be able to is asked for more and more.
+        // The probe doubles while the server empties its queue faster than its estimated rate.
         let exceeds =
             !saturated && self.rate.per_second().is_some_and(|rate| elapsed.taken > rate * elapsed.seconds);
         let probe = if exceeds { self.probe * 2.0 } else { constants.probe };
@@ -322,9 +327,9 @@ impl Controller {
         self.last = *signals;
     }
 
-    /// Sets the hard bound of the queue: by the fastest that the server has been of late, so that a stall does not
-    /// shorten it. The kernel bounds the handshakes under way by the same number. Drops beside a short queue are theirs:
-    /// clients are far away, and need more room.
+    /// Sets the hard bound of the queue by the recent peak of the service rate, so that a stall does not
+    /// shorten it. The kernel bounds the handshakes in progress by the same number. Drops beside a short
+    /// queue are handshakes of distant clients, which need more room.
     fn bound(&mut self, elapsed: &Elapsed) {
         let constants = &self.constants;
         let peak = self.rate.peak(constants.fade * self.target);
@@ -337,13 +342,13 @@ impl Controller {
         }
         let bound = (constants.backlog * self.target * peak * self.far) as u32;
         let bound = bound.clamp(constants.least_backlog.min(self.backlog), self.backlog);
-        // A change must be worth a system call.
+        // A change must justify a system call.
         if bound.abs_diff(self.decision.backlog) > self.decision.backlog / 8 || bound == self.backlog {
             self.decision.backlog = bound;
         }
     }
 
-    /// Begins to refuse where the queue will soon be too long, and grows.
+    /// Begins to shed if the queue grows and will soon be too long.
     fn consider_shedding(&mut self, elapsed: &Elapsed, rate: f64) {
         let constants = &self.constants;
         let soon = (self.offered - rate).max(0.0) * constants.enter_horizon * self.target;
@@ -352,7 +357,7 @@ impl Controller {
             (constants.enter_wait * self.target * rate).min(constants.enter_full * f64::from(self.backlog));
         let long = expected > too_long && expected >= constants.enter_queue;
         let growing = elapsed.offered > elapsed.taken;
-        // A queue that is twice too long needs no second look, unless the loop stood still meanwhile.
+        // A queue of twice the allowed length needs no second tick, unless the loop stood still meanwhile.
         let regular = elapsed.seconds < 3.0 * self.tick.as_secs_f64();
         let ticks = if regular && expected > 2.0 * too_long { constants.enter_ticks } else { 1 };
         self.grown = if long && growing { self.grown + ticks } else { 0 };
@@ -367,7 +372,7 @@ impl Controller {
         }
     }
 
-    /// Decides what to admit, or that everything may be admitted again.
+    /// Decides what to admit, and ends the shedding when everything can be admitted again.
     fn shed(&mut self, elapsed: &Elapsed, rate: f64, wait: f64) {
         let constants = &self.constants;
         let weight = (rate * elapsed.seconds / constants.drains_connections).min(1.0);
@@ -375,7 +380,7 @@ impl Controller {
         let drains = self.recent < constants.drains_below * rate;
         self.exceeded = if drains { 0 } else { self.exceeded.saturating_add(1) };
         let long = !drains && wait > constants.enter_wait * self.target;
-        // Beyond its bound a queue need not wait for more to come.
+        // A queue above its bound triggers refusals without further arrivals.
         let full = wait > constants.backlog * self.target;
         let refuse = self.exceeded >= constants.refuse_ticks || long || full;
         let admission = if refuse { self.admission(elapsed, rate, wait) } else { Admission::ALL };

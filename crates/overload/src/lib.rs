@@ -1,29 +1,31 @@
 //! Overload control: an accept queue that is bounded by time.
 //!
-//! An accept queue of 4096 connections is seconds of work, served in order of arrival: at ten times its capacity a
-//! server with such a queue answers almost nobody in time. This crate bounds the wait, and refuses what cannot be
-//! served in time where refusing costs least, before the kernel has made a connection of it.
+//! An accept queue of 4096 connections is seconds of work, served in order of arrival. At ten times its
+//! capacity, a server with such a queue answers almost no client in time. This crate bounds the wait. It
+//! refuses the connections that cannot be served in time where a refusal costs least: before the kernel has
+//! created them.
 //!
 //! ```text
 //!   kernel: queue depth, drops ──┐                      ┌──> hook: which SYNs pass
 //!   loop: accepted, queue found ─┼──> law ──> decision ─┼──> listener: the backlog
-//!   empty, turn length, how full ┘   every 5 ms         └──> driver: what becomes of open connections
+//!   empty, turn length, how full ┘   every 5 ms         └──> driver: treatment of open connections
 //!
 //!   loop: time of accepting and working ──> accept-limit of the next turn
 //! ```
 //!
-//! - [`law`] decides, without I/O and without a clock: when to refuse, and how many.
+//! - [`law`] decides, without I/O and without a clock, when to refuse connections, and how many.
 //! - [`accept_limit`] bounds a turn of the loop by time, so that sessions come before strangers.
-//! - [`sessions`] says what becomes of open connections while connections are refused.
-//! - [`hook`] refuses: a sink, or nothing but the backlog; hooks on devices are implementations elsewhere.
-//! - [`QueueControl`] reads the signals of one accept queue, asks the law, and tells the hook and the kernel. A driver
-//!   holds one for each accept queue.
+//! - [`sessions`] decides about open connections while new ones are refused.
+//! - [`hook`] refuses, by a sink or by the backlog alone; other crates implement hooks on devices.
+//! - [`QueueControl`] reads the signals of one accept queue, calls the law, and applies its decision to the
+//!   hook and the kernel. A driver holds one for each accept queue.
 //!
-//! One controller belongs to one accept queue: to a loop with listeners of its own, to a dispatcher, or to the parent
-//! of worker processes that accept from one queue. Several loops in one SO_REUSEPORT group have a controller each,
-//! since their processors are not equally busy; they share the sinks, whose program keeps a share for each.
+//! One controller belongs to one accept queue. Its owner is a loop with its own listeners, a dispatcher, or
+//! the parent of worker processes that share a queue. Several loops in one SO_REUSEPORT group have a
+//! controller each, since their processors are not equally busy. They share the sinks, whose program keeps a
+//! share for each.
 //!
-//! Leaves out sockets of connections, HTTP, and drawing what it knows.
+//! Leaves out the sockets of connections, HTTP, and drawing.
 //!
 //! Besides these, `queue_control` holds [`QueueControl`], and `total` widens the kernel's 32-bit counters.
 #![forbid(unsafe_code)]

@@ -1,6 +1,7 @@
-//! The control of one accept queue: reads its signals, asks the law, and tells the hook and the kernel.
+//! The control of one accept queue: reads its signals, calls the law, and applies the decision to the hook
+//! and the kernel.
 //!
-//! A driver's loop, by phase:
+//! The phases of a driver's loop:
 //!
 //! ```text
 //!   get events
@@ -10,8 +11,8 @@
 //!   wait              until control.wakes_at(), if nothing happens
 //! ```
 //!
-//! The limit holds even where the operator has set a larger accept-limit: a loop that takes everything keeps its queue
-//! empty and makes clients wait in the loop instead, where the law does not see them.
+//! The limit holds even if the operator has set a larger accept-limit. A loop that accepts everything keeps
+//! its queue empty and makes clients wait in the loop instead, where the law does not see them.
 //!
 //! One control belongs to one accept queue:
 //!
@@ -25,7 +26,8 @@
 //!
 //! `seda` keeps the controllers of its own paper.
 //!
-//! Costs a driver two or three microseconds of system calls each 5 ms, and nothing while it sleeps.
+//! The control costs a driver two or three microseconds of system calls every 5 ms, and nothing while it
+//! sleeps.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -37,41 +39,42 @@ use crate::hook::Hook;
 use crate::law::{Change, Controller, Decision, Settings, Signals, State};
 use crate::total::Total;
 
-/// What a driver knows of its accept queue. See [`Signals`].
+/// A driver's figures for its accept queue. See [`Signals`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Connections taken from the queue since the start.
+    /// Connections accepted from the queue since the start.
     pub accepted: u64,
-    /// An accept has found the queue empty since the last tick, or somebody has waited for a connection.
+    /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
+    /// a connection.
     pub emptied: bool,
-    /// The longest turn of the loop since the last tick; 0 where there is none.
+    /// The longest turn of the loop since the last tick; 0 for a driver without a loop.
     pub lag: Nanos,
-    /// Open connections, as a part of the most that there may be.
+    /// Open connections, as a fraction of the connection limit.
     pub occupancy: f64,
 }
 
-/// What came of a tick that is worth a line of a log.
+/// The results of a tick that deserve a line of a log.
 #[derive(Debug, Default)]
 pub struct Ticked {
     /// The change of state.
     pub change: Option<Change>,
-    /// Why the hook has failed. It has withdrawn, and from now on only the backlog bounds the queue.
+    /// The error of a failed hook. It has withdrawn, and from now on only the backlog bounds the queue.
     pub failure: Option<io::Error>,
 }
 
-/// Controls one accept queue, or those of several addresses that one loop accepts from.
+/// Controls one accept queue, or the queues of several addresses that one loop accepts from.
 pub struct QueueControl {
     controller: Controller,
     hook: Box<dyn Hook>,
-    /// What each listener has dropped.
+    /// Drops of each listener.
     dropped: Vec<Total>,
-    /// What the listeners were told last.
+    /// The listeners' current backlog.
     backlog: u32,
     signals: Signals,
 }
 
 impl QueueControl {
-    /// The control of listeners that have the configured backlog.
+    /// The control of listeners with the configured backlog.
     pub fn new(settings: Settings, hook: Box<dyn Hook>, now: Nanos) -> QueueControl {
         QueueControl {
             controller: Controller::new(settings, now),
@@ -82,22 +85,22 @@ impl QueueControl {
         }
     }
 
-    /// Whether it is time for a tick.
+    /// Returns true if a tick is due.
     pub fn due(&self, now: Nanos) -> bool {
         now >= self.due_at()
     }
 
-    /// When it is time for a tick.
+    /// The time of the next tick.
     pub fn due_at(&self) -> Nanos {
         self.controller.due()
     }
 
-    /// When a loop must wake up for a tick although nothing happens; never while everything is admitted.
+    /// The time at which an idle loop must wake for a tick; `None` while everything is admitted.
     pub fn wakes_at(&self) -> Option<Nanos> {
         (self.decision().state == State::Shedding).then(|| self.due_at())
     }
 
-    /// The decision in force.
+    /// The current decision.
     pub fn decision(&self) -> &Decision {
         self.controller.decision()
     }
@@ -107,12 +110,13 @@ impl QueueControl {
         &self.signals
     }
 
-    /// The name of what refuses.
+    /// The name of the hook.
     pub fn hook(&self) -> &'static str {
         self.hook.name()
     }
 
-    /// Reads, decides, and carries out. The listeners are always the same, in the same order. Never blocks.
+    /// Reads the signals, decides, and applies the decision. The listeners must be the same in each call, in
+    /// the same order. Never blocks.
     pub fn tick<'a>(
         &mut self,
         now: Nanos,
@@ -132,7 +136,7 @@ impl QueueControl {
         Ticked { change, failure: unread.or(admitted.err()) }
     }
 
-    /// Depth and drops of the listeners together; nothing of one that the kernel cannot read.
+    /// The depth and the drops of all listeners; 0 for a listener that the kernel cannot read.
     fn read<'a>(&mut self, listeners: impl Iterator<Item = BorrowedFd<'a>>) -> (u32, u64) {
         let (mut queued, mut dropped) = (0, 0);
         for (index, listener) in listeners.enumerate() {
@@ -147,12 +151,12 @@ impl QueueControl {
         (queued, dropped)
     }
 
-    /// Gives the listeners the decided backlog: listen(2) again changes it at once and drops nobody.
+    /// Sets the decided backlog: another listen(2) changes it at once and drops no connection.
     fn bound<'a>(&mut self, listeners: impl Iterator<Item = BorrowedFd<'a>>) {
         let backlog = self.decision().backlog;
         if std::mem::replace(&mut self.backlog, backlog) != backlog {
             for listener in listeners {
-                // A listener that is being shut down has no backlog any more.
+                // A listener that is being shut down has no backlog.
                 let _ = rustix::net::listen(listener, i32::try_from(backlog).unwrap_or(i32::MAX));
             }
         }

@@ -1,42 +1,43 @@
-//! What becomes of open connections while new ones are refused.
+//! The treatment of open connections while new ones are refused.
 //!
-//! A driver obeys these values and decides nothing. Idle connections must not take the descriptors that the server
-//! needs for those it admits, so they are closed earlier as the server fills up; a client in the middle of its session
-//! is not sent away before that. What has become too late for its client is not worth the work, if the work is more
-//! than refusing costs.
+//! A driver obeys these values and decides nothing. Idle connections must not take the descriptors that
+//! admitted connections need, so they are closed earlier as the server fills up. Until then a client in the
+//! middle of its session keeps its connection. A request that is too late for its client is not worth its
+//! work, if the work exceeds the cost of a refusal.
 
 use base::Nanos;
 
 use crate::law::State;
 
-/// Idle connections are closed earlier from this part of the connection limit on.
+/// The fraction of the connection limit from which idle connections are closed earlier.
 const CLOSE_IDLE_FROM: f64 = 0.5;
-/// Every response is the last of its connection from this part of the connection limit on.
+/// The fraction of the connection limit from which every response is the last of its connection.
 const CLOSE_ALL_FROM: f64 = 0.75;
 
-/// How long a connection may be idle while the server sheds load, in target delays: 1 s at 20 ms. A browser asks for
-/// the parts of a page within that.
+/// The idle timeout while the server sheds load, in target delays: 1 s at 20 ms. A browser requests the parts
+/// of a page within that time.
 const IDLE_TARGETS: u64 = 50;
 
-/// The wait after which a request is too late, in target delays: 200 ms at 20 ms, twice the bound of the queue.
+/// The wait after which a request is too late, in target delays: 200 ms at 20 ms, twice the bound of the
+/// queue.
 const LATE_TARGETS: u64 = 10;
 
-/// What a 503 on an admitted connection costs the server. Measured, 22 to 26 us, as much as a small file.
+/// The server's cost of a 503 on an admitted connection. Measured: 22 to 26 us, as much as a small file.
 const REFUSAL_COST: Nanos = Nanos::from_micros(25);
 
-/// What a driver does with open connections.
+/// The instructions for a driver about open connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sessions {
-    /// Close connections that have been idle for this long, even if they might stay longer otherwise.
+    /// The idle timeout, if it is shorter than the usual one; `None` keeps the usual one.
     pub idle_timeout: Option<Nanos>,
-    /// Answer with `Connection: close`.
+    /// True to answer with `Connection: close`.
     pub close_after_response: bool,
-    /// Answer requests that have waited longer than this with 503 and `Retry-After`, if [`Sessions::refuses`] it.
+    /// The wait after which requests get 503 and `Retry-After`, if [`Sessions::refuses`] agrees.
     pub late_after: Option<Nanos>,
 }
 
 impl Sessions {
-    /// The advice in a state, for a part of the connection limit that is in use.
+    /// The instructions for a state and the used fraction of the connection limit.
     pub fn advised(state: State, target: Nanos, occupancy: f64) -> Sessions {
         match state {
             State::Open => Sessions::default(),
@@ -48,8 +49,8 @@ impl Sessions {
         }
     }
 
-    /// Whether to answer 503: for a request that has waited this long, of requests that cost this much each. Work
-    /// that costs less than two refusals is done however late it is.
+    /// Returns true if a request should get 503, given its wait and the cost of such a request. Work that
+    /// costs less than two refusals is done even if it is late.
     pub fn refuses(&self, waited: Nanos, cost: Nanos) -> bool {
         self.late_after.is_some_and(|late| waited > late) && cost >= REFUSAL_COST * 2
     }

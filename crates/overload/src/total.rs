@@ -1,4 +1,4 @@
-//! Totals from counters that the kernel keeps in 32 bits.
+//! Totals of counters that the kernel keeps in 32 bits.
 
 /// The growth of a counter that wraps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -8,7 +8,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Adds what the counter has grown by since the last reading. The first reading is where it starts from.
+    /// Adds the counter's growth since the last reading. The first reading only sets the start.
     pub fn read(&mut self, counter: u32) {
         let last = self.last.replace(counter).unwrap_or(counter);
         self.total += u64::from(counter.wrapping_sub(last));

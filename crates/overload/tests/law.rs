@@ -1,4 +1,4 @@
-//! The law in simulation: what it promises to clients, at every load.
+//! The law in simulation: its promises to clients, at every load.
 //!
 //! Every test prints its seed and its figures: `cargo test -p overload --test law -- --nocapture`.
 
@@ -14,7 +14,7 @@ const fn ms(millis: u64) -> Nanos {
     Nanos::from_millis(millis)
 }
 
-/// Half the capacity for half a second, then this many times the capacity for ten seconds.
+/// Half the capacity for half a second, then `times` the capacity for ten seconds.
 fn rush(costs: Costs, times: f64) -> Scenario {
     Scenario { seed: SEED, ..Scenario::new(costs, &[(ms(500), 0.5), (ms(10_500), times)]) }
 }
@@ -24,13 +24,14 @@ fn calm(costs: Costs, times: f64) -> Scenario {
     Scenario { seed: SEED, ..Scenario::new(costs, &[(ms(20_000), times)]) }
 }
 
-/// Goodput from a time on, as a part of the capacity.
+/// Goodput from a time on, as a fraction of the capacity.
 fn goodput(scenario: &Scenario, books: &Books, from: Nanos) -> f64 {
     let seconds = (scenario.end() - from).as_secs_f64();
     books.between(from, scenario.end()).good as f64 / seconds / scenario.capacity()
 }
 
-/// Goodput of the rush, onset included, as a part of what is possible; and the p99 of the answered in milliseconds.
+/// Goodput of the rush, onset included, as a fraction of the possible; and the 99th percentile of answered
+/// requests in milliseconds.
 fn served(name: &str, scenario: &Scenario, times: f64) -> (f64, f64) {
     let books = run(scenario);
     let (good, best) = (goodput(scenario, &books, ms(500)), scenario.best(times));
@@ -48,7 +49,7 @@ fn without_control_almost_nobody_is_served_in_time() {
 
 #[test]
 fn past_saturation_nearly_all_that_can_be_served_is_served_in_time() {
-    // Server, least share of what is possible with a sink and with a bucket, most p99 in milliseconds.
+    // Server; the least fraction of the possible goodput; the highest 99th percentile in milliseconds.
     let servers = [
         ("fast", Costs::FAST, 0.985, 50.0),
         ("work", Costs::WORK, 0.98, 50.0),
@@ -68,7 +69,7 @@ fn past_saturation_nearly_all_that_can_be_served_is_served_in_time() {
 
 #[test]
 fn a_fast_server_keeps_what_physics_leaves_of_its_capacity() {
-    // 1 - 9 x 28,000/s x the cost of a drop: 0.79 by the sink, 0.94 in tc.
+    // The limit is 1 - 9 x 28,000/s x the cost of a drop: 0.79 for the sink, 0.94 in tc.
     for (hook, least) in [(Hook::Sink, 0.78), (Hook::Bucket, 0.92)] {
         let scenario = Scenario { hook, ..rush(Costs::FAST, 10.0) };
         let (share, _) = served(&format!("{hook:?}"), &scenario, 10.0);
@@ -90,7 +91,7 @@ fn nothing_is_refused_below_the_capacity() {
 
 #[test]
 fn clients_far_away_have_room_for_their_handshakes_below_the_capacity() {
-    // 300 ms away, a slow server has more handshakes under way than five target delays of work.
+    // At 300 ms a slow server has more handshakes in progress than five target delays of work.
     let load = vec![(Nanos::from_secs(60), 0.9)];
     let books = run(&Scenario { load, round_trip: ms(300), ..calm(Costs::TLS, 0.9) });
     println!("seed {SEED}: {} of {} refused", books.turned_away(), books.all_offered());
@@ -117,7 +118,8 @@ fn bursts_over_a_load_below_the_capacity_are_served() {
 
 #[test]
 fn bursts_after_a_rush_are_served_as_well() {
-    // Half a second at twice the capacity refuses half a second's work; the bursts after it next to nothing.
+    // Half a second at twice the capacity refuses half a second's work; the bursts after it cause almost no
+    // refusals.
     let load = vec![(ms(500), 0.5), (ms(1000), 2.0), (ms(20_000), 0.7)];
     let scenario = Scenario { load, ..calm(Costs::FAST, 0.7) };
     let bursts = Some(Bursts { every: ms(150), connections: 800, within: ms(4) });
@@ -141,7 +143,7 @@ fn a_stall_of_the_processor_refuses_next_to_nobody() {
 #[test]
 fn a_server_that_stood_still_for_a_second_recovers_at_once() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK), ("tls", Costs::TLS)] {
-        // The first stall comes at 0.5 s, the next one never.
+        // The first stall comes at 0.5 s, and no other one within the run.
         let disturbance = Disturbance::Stalls { length: ms(1000), every: Nanos::from_secs(1_000_000) };
         let load = vec![(ms(3500), 2.0)];
         let scenario = Scenario { disturbance, load, hook: Hook::Bucket, ..rush(costs, 2.0) };
@@ -160,7 +162,7 @@ fn a_capacity_that_changes_two_fold_is_followed() {
             let scenario = Scenario { disturbance, hook: Hook::Bucket, ..rush(costs, 3.0) };
             let books = run(&scenario);
             let good = goodput(&scenario, &books, ms(500));
-            // Half of the time at the capacity, half of it at half of that: 0.75 but for the refusals.
+            // Half of the time at the capacity and half at half the capacity: 0.75 without refusals.
             println!("seed {SEED}, {name}, {period}: goodput {good:.3}, p99 {:.1} ms", books.first_ms(99.0));
             assert!(good >= 0.75 * 0.91, "{name} {period}");
             assert!(books.first_ms(99.0) <= 80.0, "{name} {period}");
@@ -263,7 +265,7 @@ fn recovery_takes_a_tenth_of_a_second() {
 
 #[test]
 fn an_echo_ends_when_its_clients_give_up() {
-    // Clients try for 2 s: those that were refused come back once, a second later, at nine times the capacity.
+    // Clients try for 2 s: refused clients return once, a second later, at nine times the capacity.
     for (length, least) in [(200_u64, [0.75, 0.9, 0.97]), (5000, [0.1, 0.7, 0.97])] {
         let end = 1000 + length;
         let load = vec![(ms(1000), 0.7), (ms(end), 10.0), (ms(end + 4000), 0.7)];
@@ -278,7 +280,7 @@ fn an_echo_ends_when_its_clients_give_up() {
 
 #[test]
 fn the_echo_of_a_rush_is_no_new_rush_where_there_is_room_for_it() {
-    // 0.2 s at 1.6 times the capacity: what was refused comes back a second later and fits beside the load.
+    // 0.2 s at 1.6 times the capacity: the refused clients return a second later and fit beside the load.
     let load = vec![(ms(1000), 0.3), (ms(1200), 1.6), (ms(5000), 0.3)];
     let with = |patience| run(&Scenario { load: load.clone(), patience, ..rush(Costs::FAST, 0.3) });
     let (impatient, patient) = (with(ms(500)), with(ms(8000)));

@@ -9,7 +9,7 @@ use base::Nanos;
 use overload::{Admission, Hook, Progress, QueueControl, Settings, State, Ticked};
 use sys::socket::accept_queue;
 
-/// A hook that notes what it is told.
+/// A hook that records its calls.
 #[derive(Clone, Default)]
 struct Noting(Arc<Mutex<Noted>>);
 
@@ -61,13 +61,13 @@ impl Bench {
         }
     }
 
-    /// More clients wait in the queue.
+    /// Adds clients to the queue.
     fn connect(&mut self, clients: u32) {
         let address = self.listener.local_addr().unwrap();
         self.clients.extend((0..clients).map(|_| TcpStream::connect(address).unwrap()));
     }
 
-    /// A tick in which so many were taken, as far as the control is told.
+    /// A tick in which the control is told of this number of accepts.
     fn tick(&mut self, taken: u64) -> Ticked {
         self.now += Nanos::from_millis(5);
         assert!(self.control.due(self.now));
@@ -81,7 +81,7 @@ fn a_queue_that_nobody_empties_is_bounded_and_its_hook_is_told() {
     let mut bench = Bench::new();
     assert_eq!(bench.control.wakes_at(), None, "an idle server sleeps");
     bench.connect(70);
-    // One connection in 5 ms: 200 a second.
+    // One connection in 5 ms: 200 per second.
     for _ in 0..10 {
         assert!(bench.tick(1).failure.is_none());
         assert_eq!(bench.control.signals().queued, 70);

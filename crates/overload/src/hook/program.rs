@@ -1,4 +1,4 @@
-//! The program that chooses an accept queue, or a sink, for each SYN.
+//! The program that selects an accept queue, or a sink, for each SYN.
 //!
 //! ```text
 //!   from the filler? ── yes ──> the sink being filled
@@ -12,51 +12,52 @@
 //!       sink i
 //! ```
 //!
-//! The identity of a SYN survives its retransmission, since the client sends the same ports and the same sequence
-//! number again. A SYN refused at some share is therefore refused again until the share has grown. Its client would
-//! be late in any case, and a new client gets the room. The salt keeps strangers from choosing an identity that
-//! always passes.
+//! The identity of a SYN survives its retransmission, because the client repeats the ports and the sequence
+//! number. A SYN refused at some share is therefore refused again until the share has grown. Its client would
+//! be late in any case, and a new client gets the room. The salt keeps strangers from choosing an identity
+//! that always passes.
 //!
-//! Invariants: a larger share admits every SYN that a smaller one admits; indexes are those of the group, listeners
-//! before sinks.
+//! Invariants: a larger share admits every SYN that a smaller one admits. Indexes are those of the group,
+//! listeners before sinks.
 
 use std::net::{IpAddr, SocketAddr};
 
 use sys::reuseport::Op;
 
-/// The offsets of the source address, the ports and the sequence number in an IPv4 packet without options. With
-/// options, other bytes of the header take their place, which are the same in a retransmission too.
+/// The offsets of the source address, the ports and the sequence number in an IPv4 packet without options.
+/// With options the program reads other bytes of the header, which a retransmission repeats as well.
 const V4: [u32; 3] = [12, 20, 24];
-/// The same in an IPv6 packet without extension headers; of the address only its last four bytes.
+/// The same offsets in an IPv6 packet without extension headers, for the last four bytes of the address.
 const V6: [u32; 3] = [20, 40, 44];
 
-/// Where a program remembers the identity.
+/// The memory word of the program that holds the identity.
 const IDENTITY: u32 = 0;
 
-/// How connections are spread over several accept queues.
+/// The rule that spreads connections over several accept queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routing {
     /// Evenly, by the identity of the SYN.
     Even,
-    /// To the queue of the processor that received the SYN, `cpus[i]` for queue i; evenly from other processors.
+    /// By the processor that received the SYN: `cpus[i]` for queue i. SYNs of other processors are spread
+    /// evenly.
     ByCpu(Vec<usize>),
 }
 
-/// What a program is built from.
+/// The parameters of a program.
 #[derive(Clone, Debug)]
 pub struct Program<'a> {
-    /// How connections are spread over the queues.
+    /// The rule that spreads connections over the queues.
     pub routing: &'a Routing,
-    /// The part that each queue admits, from 0 to 1: one for each queue.
+    /// The fraction that each queue admits, from 0 to 1; one for each queue.
     pub shares: &'a [f64],
     /// Mixed into identities.
     pub salt: u32,
-    /// A connection of our own, by its source, and the index that it goes to.
+    /// The source of a filler, and the index that the filler goes to.
     pub filler: Option<(SocketAddr, u32)>,
 }
 
 impl Program<'_> {
-    /// The operations. Sink i has the index `shares.len() + i`.
+    /// The operations of the program. Sink i has the index `shares.len() + i`.
     pub fn operations(&self) -> Vec<Op> {
         let mut operations = Vec::new();
         if let Some((source, index)) = self.filler {
@@ -81,7 +82,7 @@ impl Program<'_> {
         operations
     }
 
-    /// Ends in a queue or its sink if the accumulator has this value.
+    /// Ends in a queue or its sink if the accumulator equals `value`.
     fn choose_unless_other(&self, operations: &mut Vec<Op>, queue: usize, value: u32) {
         let choice = self.admit_or_sink(queue);
         operations.push(Op::SkipUnless(value, choice.len() as u8));
@@ -107,7 +108,7 @@ fn identify(operations: &mut Vec<Op>, salt: u32) {
     operations.push(Op::Skip(v4.len() as u32));
     operations.extend(v4);
     operations.extend([Op::XorIndex, Op::Xor(salt)]);
-    // The finalizer of MurmurHash3: every bit of the input changes half of the output's.
+    // The finalizer of MurmurHash3: every input bit changes half of the output bits.
     for (bits, multiplier) in [(16, Some(0x85eb_ca6b)), (13, Some(0xc2b2_ae35)), (16, None)] {
         operations.extend([
             Op::StoreMemory(IDENTITY),
@@ -121,8 +122,8 @@ fn identify(operations: &mut Vec<Op>, salt: u32) {
     operations.push(Op::StoreMemory(IDENTITY));
 }
 
-/// Mixes three words of a packet. Odd multipliers, from the golden ratio and from xxHash, carry every bit of a word to
-/// the high bits.
+/// Mixes three words of a packet. The odd multipliers come from the golden ratio and from xxHash; they carry
+/// every bit of a word to the high bits.
 fn combine([address, ports, sequence]: [u32; 3]) -> [Op; 8] {
     [
         Op::LoadWord(address),
@@ -136,7 +137,7 @@ fn combine([address, ports, sequence]: [u32; 3]) -> [Op; 8] {
     ]
 }
 
-/// Ends in an index if the packet comes from this address and port, which only a socket of ours can have.
+/// Ends in an index if the packet comes from this address and port, which only our own socket can have.
 fn choose_filler(operations: &mut Vec<Op>, source: SocketAddr, index: u32) {
     let words = |bytes: &[u8]| -> Vec<u32> {
         bytes.chunks(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])).collect()

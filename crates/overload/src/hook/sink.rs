@@ -1,4 +1,4 @@
-//! The sink: a full listener that shares the server's address, to which a program sends the SYNs that are refused.
+//! Sinks: full listeners that share the server's address. A program sends the refused SYNs to them.
 //!
 //! ```text
 //!                  ┌──> listener 0 ──> loop 0        indexes in the SO_REUSEPORT group: listeners first,
@@ -7,25 +7,27 @@
 //!                  └──> sink 1, always full: the kernel drops the SYN and counts it
 //! ```
 //!
-//! A sink listens with a backlog of 0, and one connection of our own fills its queue. The kernel drops a SYN to a full
-//! accept queue before it makes a request socket, for 0.7 to 0.8 us. Nothing of it needs a privilege.
+//! A sink listens with a backlog of 0, and one connection of the server's own fills its queue. The kernel
+//! drops a SYN to a full accept queue before it creates a request socket, for 0.7 to 0.8 us. No step needs a
+//! privilege.
 //!
-//! Each queue has a sink of its own, so that its drops are the refusals of that queue. A changed share makes a new
-//! program for the group, which costs about 60 us (189 us have been seen), so that changes below 7 % are left out.
+//! Each queue has its own sink, so that the drops of the sink are the refusals of that queue. A changed share
+//! needs a new program for the group, which costs about 60 us (189 us have been measured). Changes below 7 %
+//! are therefore skipped.
 //!
-//! Nobody can get stuck in a sink:
+//! No client can get stuck in a sink:
 //!
-//! - While sinks join, the program names listeners only, and each filler by its source. No stranger can become a
-//!   filler.
-//! - The filler is reset as soon as it is queued. The kernel keeps it in the queue until somebody accepts it, and
-//!   nobody does. There is no peer that could break it, and no port in use.
-//! - Sinks come last in the group. When the process dies, their indexes have no listener, and the kernel chooses
-//!   among the real ones.
-//! - Listeners must not leave the group before the sinks have: the kernel would move a sink to the free index.
-//!   [`Sinks::withdraw`] comes first. A sink that drops SYNs while its share is 1, or is not full, is found out by
-//!   [`Hook::refused`], which then withdraws all of them.
+//! - While sinks join, the program names only listeners, and each filler by its source. No stranger can
+//!   become a filler.
+//! - The filler is reset as soon as it is queued. The kernel keeps it in the queue until an accept, which
+//!   never comes. No peer can break it, and it uses no port.
+//! - Sinks come last in the group. When the process dies, their indexes have no listener, and the kernel
+//!   chooses among the real ones.
+//! - Listeners must not leave the group before the sinks: the kernel would move a sink to the free index.
+//!   [`Sinks::withdraw`] comes first. [`Hook::refused`] detects a sink that is not full, or that drops SYNs
+//!   while its share is 1, and then withdraws all sinks.
 //!
-//! Leaves out what share is right.
+//! Leaves out the choice of the share.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -45,13 +47,13 @@ pub use super::program::Routing;
 use super::{Admission, Hook};
 use crate::total::Total;
 
-/// The change of a share that is worth a new program.
+/// The smallest relative change of a share that justifies a new program.
 const WORTH: f64 = 0.07;
 
-/// How long a filler may take to connect over the loopback interface, before something must be in its way.
+/// Timeout of a filler's connect over the loopback interface, after which something must block it.
 const FILL_TIMEOUT: Nanos = Nanos::SECOND;
 
-/// Why there is no sink.
+/// The reason why a sink cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     /// A system call failed.
@@ -59,12 +61,12 @@ pub enum SinkError {
     System {
         /// The address of the listeners.
         address: SocketAddr,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Why it failed.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// The filler reached another socket than the sink.
+    /// The filler reached another socket instead of the sink.
     #[error(
         "the sink for {address} cannot be filled: other sockets than this server's listeners share the address"
     )]
@@ -74,32 +76,33 @@ pub enum SinkError {
     },
 }
 
-/// The sinks of all addresses of a server, one for each accept queue. Clones are the same sinks.
+/// The sinks of all addresses of a server, one for each accept queue. All clones share them.
 #[derive(Clone, Debug)]
 pub struct Sinks(Arc<Mutex<Group>>);
 
-/// The sinks and what they are told.
+/// The sinks and their current program.
 #[derive(Debug)]
 struct Group {
     routing: Routing,
-    /// The shares in force, by queue.
+    /// The current shares, by queue.
     shares: Vec<f64>,
     salt: u32,
-    /// By address, then by queue. Empty after withdrawal.
+    /// Sinks by address, then by queue. Empty after withdrawal.
     sinks: Vec<Vec<OwnedFd>>,
 }
 
 impl Sinks {
-    /// Joins the groups of some listeners: one listener for each address, and the number of accept queues that each
-    /// address has. Everything is admitted at first. Blocks for as long as a connection over the loopback interface
-    /// takes, at most a second.
+    /// Joins the groups of some listeners: one listener for each address. `queues` is the number of accept
+    /// queues of each address. Everything is admitted at first. Blocks for the time of a connection over the
+    /// loopback interface, at most a second.
     ///
-    /// All `queues` listeners of an address must have begun to listen, with SO_REUSEPORT, in the order of the queues,
-    /// and nobody else may be in their group.
+    /// All `queues` listeners of an address must be listening, with SO_REUSEPORT, in the order of the queues.
+    /// Their group must contain no other socket.
     ///
     /// # Errors
-    /// [`SinkError::System`]: the listeners are of another user or without SO_REUSEPORT, no descriptors, or too many
-    /// queues for one program. [`SinkError::Strangers`]. The groups are then left with a program that admits everything.
+    /// [`SinkError::System`]: the listeners belong to another user or lack SO_REUSEPORT, no descriptor is
+    /// free, or one program cannot hold the queues. [`SinkError::Strangers`]. The groups then keep a program
+    /// that admits everything.
     pub fn join(
         listeners: &[(SocketAddr, BorrowedFd<'_>)],
         queues: usize,
@@ -120,7 +123,7 @@ impl Sinks {
         SinkHook { sinks: self.clone(), queue, refused: vec![Total::default(); addresses], idle_readings: 0 }
     }
 
-    /// Leaves the groups: everything is admitted from now on. Must come before a listener is closed.
+    /// Leaves the groups and admits everything from now on. Call it before closing any listener.
     pub fn withdraw(&self) {
         self.lock().withdraw();
     }
@@ -131,7 +134,7 @@ impl Sinks {
 }
 
 impl Group {
-    /// Attaches the program of the present shares to every group.
+    /// Attaches the program of the current shares to every group.
     fn attach(&self) -> io::Result<()> {
         let program = self.program().operations();
         self.sinks.iter().try_for_each(|sinks| attach(sinks[0].as_fd(), &program))
@@ -141,17 +144,18 @@ impl Group {
         Program { routing: &self.routing, shares: &self.shares, salt: self.salt, filler: None }
     }
 
-    /// Sends everything to the listeners, then closes the sinks. A program is left behind that names listeners only.
+    /// Sends everything to the listeners, then closes the sinks. The program that remains names only
+    /// listeners.
     fn withdraw(&mut self) {
         self.shares.fill(1.0);
         let _ = self.attach();
         self.sinks.clear();
     }
 
-    /// Puts another share in force.
+    /// Applies another share.
     fn share(&mut self, queue: usize, share: f64) -> io::Result<()> {
         if self.shares.iter().all(|share| *share >= 1.0) {
-            // Each overload refuses others: a client that is refused today is not refused every day.
+            // Each overload refuses other clients, so that no client is refused every day.
             self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
         }
         self.shares[queue] = share;
@@ -173,12 +177,12 @@ impl Joining<'_> {
         let queues = self.group.shares.len();
         let sinks = (queues..2 * queues).map(|index| self.sink(index as u32));
         let sinks = sinks.collect::<Result<Vec<OwnedFd>, SinkError>>();
-        // In place of the program that names a filler.
+        // Replaces the program that names a filler.
         attach(self.listener, &program.operations()).map_err(self.failed("attach its program"))?;
         sinks
     }
 
-    /// Makes the sink that gets this index, and fills it.
+    /// Makes the sink with this index, and fills it.
     fn sink(&self, index: u32) -> Result<OwnedFd, SinkError> {
         let sink = self.bound(self.address).map_err(self.failed("share the address"))?;
         rustix::net::listen(&sink, 0).map_err(io::Error::from).map_err(self.failed("listen"))?;
@@ -192,12 +196,13 @@ impl Joining<'_> {
         if queue.depth <= queue.limit {
             return Err(SinkError::Strangers { address: self.address });
         }
-        // Closing resets it. A failure leaves it to the peer's end, which nobody closes.
+        // Closing resets the filler. If this fails, the connection stays in the queue all the same: nothing
+        // closes the server's end.
         let _ = sockopt::set_socket_linger(&filler, Some(Duration::ZERO));
         Ok(sink)
     }
 
-    /// A socket that could listen in the group.
+    /// A socket that can listen in the group.
     fn bound(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let socket = stream(address)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -209,7 +214,7 @@ impl Joining<'_> {
         Ok(socket)
     }
 
-    /// The client's end of a filler, with a port of its own.
+    /// The client's end of a filler, with its own port.
     fn filler(&self) -> io::Result<OwnedFd> {
         let socket = stream(self.address)?;
         let mut source = self.reached_by();
@@ -218,7 +223,7 @@ impl Joining<'_> {
         Ok(socket)
     }
 
-    /// An address of this machine under which the listeners are reached.
+    /// An address of this machine that reaches the listeners.
     fn reached_by(&self) -> SocketAddr {
         let mut address = self.address;
         if address.ip().is_unspecified() {
@@ -257,7 +262,7 @@ fn stream(address: SocketAddr) -> io::Result<OwnedFd> {
 pub struct SinkHook {
     sinks: Sinks,
     queue: usize,
-    /// By address.
+    /// Refused SYNs, by address.
     refused: Vec<Total>,
     /// Readings since the share became 1.
     idle_readings: u32,
@@ -291,7 +296,7 @@ impl Hook for SinkHook {
         }
         let now: u64 = self.refused.iter().map(Total::get).sum();
         let open = group.shares[self.queue] >= 1.0;
-        // The reading after a change may still find SYNs that were refused before it.
+        // The first reading after a change may include SYNs refused before it.
         let astray = open && self.idle_readings > 0 && now > before;
         self.idle_readings = if open { self.idle_readings.saturating_add(1) } else { 0 };
         if full && !astray {

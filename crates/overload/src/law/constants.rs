@@ -1,73 +1,74 @@
-//! The numbers of the law, each a multiple of the one setting, the target delay.
+//! The numbers of the law; most are multiples of the one setting, the target delay.
 //!
-//! `docs/decisions/0017-the-accept-queue-is-bounded-by-time.md` has the sweep that chose them. `cargo run
-//! --release -p overload --example sweep` repeats it.
+//! The sweep in `docs/decisions/0017-the-accept-queue-is-bounded-by-time.md` chose them.
+//! `cargo run --release -p overload --example sweep` repeats it.
 
 /// The constants of the law. Times are in target delays, so that one setting moves all of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
     /// The estimated wait above which shedding begins, in target delays.
     pub enter_wait: f64,
-    /// How far ahead the queue is expected to grow at the present rates when that is judged, in target delays.
+    /// The time ahead for which the growth of the queue is predicted at the current rates, in target delays.
     pub enter_horizon: f64,
-    /// The part of the configured backlog that begins shedding as well, if it is shorter than that wait.
+    /// The fraction of the configured backlog that also begins shedding, if it is shorter than that wait.
     pub enter_full: f64,
-    /// The consecutive ticks for which the queue must have grown before shedding begins. One tick is not enough: a
-    /// burst or a stall of the processor makes a queue grow once, and then it shrinks again.
+    /// The consecutive ticks of growth before shedding begins. One tick is not enough: a burst or a stall of
+    /// the processor makes a queue grow once, and then it shrinks again.
     pub enter_ticks: u32,
-    /// The shortest expected queue that can begin shedding, in connections. A slow server has only a few connections in its
-    /// target delay, and Poisson arrivals below its capacity exceed those.
+    /// The shortest expected queue that can begin shedding, in connections. A slow server has only a few
+    /// connections in its target delay, and Poisson arrivals below its capacity exceed those.
     pub enter_queue: f64,
-    /// The wait that the law steers to while shedding, in target delays.
+    /// The target of the wait while shedding, in target delays.
     pub set_point: f64,
-    /// The shortest queue that the law steers to, in connections: with less, a slow server would often run dry.
+    /// The shortest target of the queue, in connections: with a shorter one, a slow server would often run
+    /// dry.
     pub set_point_queue: f64,
-    /// The time in which a wait above the set point is worked off, in target delays. The loop is stable while this
-    /// is about twice the clients' round trip or more.
+    /// The time in which an excess wait is worked off, in target delays. The loop is stable if this is at
+    /// least about twice the clients' round trip.
     pub drain_time: f64,
-    /// The part of the service rate that is admitted even when the wait is long.
+    /// The fraction of the service rate that is admitted even when the wait is long.
     pub least_admitted: f64,
-    /// The excess over the service rate that is admitted when the queue is empty. It decides how fast the estimate
-    /// of the service rate follows a server that has become faster.
+    /// The excess over the service rate that an empty queue admits. It decides how fast the estimate follows
+    /// a server that has become faster.
     pub probe: f64,
-    /// The most that this excess grows to, doubling each tick, while the server takes more than it was thought to be
-    /// able to. A server that stood still would otherwise be thought slow for seconds.
+    /// The largest value of this excess, which doubles each tick while the server takes more than its
+    /// estimated rate. Otherwise a server would seem slow for seconds after a stall.
     pub most_probe: f64,
-    /// A load below this part of the service rate empties the queue by itself, so that nothing is refused.
+    /// The fraction of the service rate below which the load lets the queue drain, so that nothing is
+    /// refused.
     pub drains_below: f64,
-    /// The service rate's connections over which that load is measured: a tick of a slow server holds too few.
+    /// The number of connections over which that load is measured: a tick of a slow server holds too few.
     pub drains_connections: f64,
-    /// The consecutive ticks in which the load must have been higher before something is refused again. A burst is
-    /// shorter than that.
+    /// The consecutive ticks of a higher load before refusals begin again. A burst is shorter than that.
     pub refuse_ticks: u32,
-    /// How long nothing must have been refused before shedding ends, in target delays.
+    /// The time without refusals after which shedding ends, in target delays.
     pub leave_after: f64,
     /// The hard bound of the queue while shedding, in target delays at the measured service rate.
     pub backlog: f64,
-    /// The growth of the bound in a tick in which handshakes did not fit into it.
+    /// The growth factor of the bound in a tick in which handshakes did not fit into it.
     pub far_growth: f64,
-    /// The most that the bound grows to for handshakes, as a multiple.
+    /// The largest factor of the bound for handshakes.
     pub most_far: f64,
     /// The smallest hard bound, in connections.
     pub least_backlog: u32,
     /// The time over which the service rate is measured, in target delays.
     pub memory: f64,
-    /// The connections over which the service rate is measured at least.
+    /// The fewest connections over which the service rate is measured.
     pub memory_connections: f64,
-    /// The time after which a measurement of the service rate has lost its weight, in target delays.
+    /// The time in which a measurement of the service rate loses its weight, in target delays.
     pub fade: f64,
     /// The weight of a tick in the smoothed rate of arrivals.
     pub smoothing: f64,
-    /// The time in which the share is corrected for arrivals that fail to appear, in target delays.
+    /// The time in which the share is corrected for missing arrivals, in target delays.
     pub correction: f64,
-    /// What a token bucket may admit at once, in target delays at the measured service rate.
+    /// The burst of a token bucket, in target delays at the measured service rate.
     pub burst: f64,
-    /// The least that a token bucket may admit at once, in connections.
+    /// The smallest burst of a token bucket, in connections.
     pub least_burst: f64,
 }
 
 impl Constants {
-    /// What the sweep chose.
+    /// The constants that the sweep chose.
     pub const CHOSEN: Constants = Constants {
         enter_wait: 2.5,
         enter_horizon: 0.25,

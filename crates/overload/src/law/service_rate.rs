@@ -1,10 +1,11 @@
 //! The rate at which connections leave the accept queue while connections wait in it.
 //!
-//! A ratio of sums rather than a mean of rates, since a tick of a slow server holds two connections or three. Sums
-//! decay by the time that was measured, and slowly by all time, so that an old measurement gives way to a new one.
+//! The rate is a ratio of sums instead of a mean of rates, because a tick of a slow server holds two or three
+//! connections. The sums decay with the measured time, and slowly with all time, so that a new measurement
+//! replaces an old one.
 
-/// The slowest that a server is taken for, in connections per second: one that stands still has an unknown wait, not an
-/// infinite one.
+/// The slowest rate of a server, in connections per second. The wait of a server that stands still is
+/// unknown, not infinite.
 const SLOWEST: f64 = 0.1;
 
 /// The measured service rate.
@@ -13,20 +14,20 @@ pub struct ServiceRate {
     taken: f64,
     seconds: f64,
     per_second: Option<f64>,
-    /// The highest rate of late.
+    /// The highest recent rate.
     peak: f64,
     /// Seconds since the last measurement.
     age: f64,
 }
 
 impl ServiceRate {
-    /// Counts a tick, in which `taken` connections left the queue. `saturated` says that it was never empty. The rate
-    /// is measured over `memory` seconds, and a measurement fades in `fade` seconds.
+    /// Counts a tick in which `taken` connections left the queue. `saturated` means that the queue was never
+    /// empty. The rate is measured over `memory` seconds, and a measurement fades in `fade` seconds.
     pub fn tick(&mut self, taken: f64, seconds: f64, saturated: bool, memory: f64, fade: f64) {
         self.age += seconds;
         self.peak *= (-seconds / fade).exp();
         self.decay(seconds, fade);
-        // A tick that was not saturated shows a lower bound: the server may have become faster.
+        // An unsaturated tick shows a lower bound: the server may have become faster.
         if !saturated && self.per_second.is_none_or(|rate| taken <= rate * seconds) {
             return;
         }
@@ -39,12 +40,12 @@ impl ServiceRate {
         self.age = 0.0;
     }
 
-    /// The rate; nothing before it was measured.
+    /// The rate; `None` before the first measurement.
     pub fn per_second(&self) -> Option<f64> {
         self.per_second
     }
 
-    /// The highest rate of late; nothing where the last measurement is older than `oldest` seconds.
+    /// The highest recent rate; `None` if the last measurement is older than `oldest` seconds.
     pub fn peak(&self, oldest: f64) -> Option<f64> {
         (self.per_second.is_some() && self.age < oldest).then_some(self.peak)
     }

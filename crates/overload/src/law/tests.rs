@@ -1,4 +1,4 @@
-//! The controller on made-up readings. The simulation in `tests/law.rs` has real ones.
+//! The controller on artificial readings. The simulation in `tests/law.rs` has realistic ones.
 
 use base::Seed;
 use rand::RngExt;
@@ -7,7 +7,7 @@ use super::*;
 
 const TICK: Nanos = Nanos::from_millis(5);
 
-/// A controller and the readings that it is given.
+/// A controller and its readings.
 struct Bench {
     controller: Controller,
     now: Nanos,
@@ -20,7 +20,7 @@ impl Bench {
         Bench { controller, now: Nanos::SECOND, signals: Signals::default() }
     }
 
-    /// A tick in which so many were accepted, and the queue was never empty.
+    /// A tick with this number of accepts, in which the queue was never empty.
     fn tick(&mut self, accepted: u64, queued: u32) -> Option<Change> {
         self.now += TICK;
         self.signals.accepted += accepted;
@@ -28,14 +28,14 @@ impl Bench {
         self.controller.tick(self.now, &self.signals)
     }
 
-    /// A server that has been seen to serve 28,000 connections a second.
+    /// A server with a measured rate of 28,000 connections per second.
     fn measured() -> Bench {
         let mut bench = Bench::new();
         (0..10).for_each(|_| assert!(bench.tick(140, 100).is_none()));
         bench
     }
 
-    /// The same, past its capacity.
+    /// The same server past its capacity.
     fn shedding() -> (Bench, Change) {
         let mut bench = Bench::measured();
         let change = [900, 1700, 2500].into_iter().find_map(|queued| bench.tick(140, queued));
@@ -113,7 +113,7 @@ fn the_backlog_is_five_target_delays_of_work_while_shedding() {
     assert_eq!(Bench::measured().decision().backlog, 4096, "the configured one before");
     let (mut bench, _) = Bench::shedding();
     assert_eq!(bench.decision().backlog, 2800);
-    // A stall of 30 ms does not shorten it.
+    // A stall of 30 ms does not shorten the backlog.
     bench.now += TICK * 5;
     bench.tick(100, 2900);
     assert!(bench.decision().backlog >= 2500, "{}", bench.decision().backlog);

@@ -1,4 +1,4 @@
-//! What became of every arrival.
+//! The fate of every arrival.
 
 use base::Nanos;
 use hdrhistogram::Histogram;
@@ -18,7 +18,7 @@ pub struct Bin {
 }
 
 impl Bin {
-    /// The part that was served in time.
+    /// The fraction that was served in time.
     pub fn share(&self) -> f64 {
         self.good as f64 / self.offered.max(1) as f64
     }
@@ -33,21 +33,21 @@ pub struct Books {
     later: Histogram<u32>,
     /// Requests of established sessions.
     pub later_sent: u64,
-    /// Replies within 200 ms, of all requests, until the load ended.
+    /// Replies within 200 ms, of all requests, before the end of the load.
     pub in_time: u64,
     load_ends: u64,
     /// SYNs that the hook dropped.
     pub refused: u64,
     /// SYNs and final ACKs that the listener dropped.
     pub dropped: u64,
-    /// Packets that the ring had no room for.
+    /// Packets dropped because the ring was full.
     pub lost: u64,
     /// Changes of state.
     pub changes: u32,
 }
 
 impl Books {
-    /// Empty books for a run of this length, and a load that ends before it.
+    /// Empty books for a run of this length, with a load that ends before it.
     pub fn new(length: Nanos, load_ends: Nanos) -> Books {
         let histogram = || Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are allowed");
         Books {
@@ -64,12 +64,12 @@ impl Books {
         }
     }
 
-    /// A client means to connect.
+    /// Records that a client means to connect.
     pub fn offered(&mut self, at: u64) {
         self.bins[(at / BIN.0) as usize].offered += 1;
     }
 
-    /// A connection got its first reply.
+    /// Records the first reply of a connection.
     pub fn answered_first(&mut self, intended: u64, now: u64) {
         let wait = now - intended;
         self.bins[(intended / BIN.0) as usize].good += u64::from(wait <= IN_TIME.0);
@@ -77,7 +77,7 @@ impl Books {
         self.first.saturating_record(wait / 1000);
     }
 
-    /// An established session got a reply.
+    /// Records a reply within an established session.
     pub fn answered_later(&mut self, asked: u64, now: u64) {
         let wait = now - asked;
         self.in_time += u64::from(wait <= IN_TIME.0 && now <= self.load_ends);
@@ -98,7 +98,7 @@ impl Books {
         self.bins.iter().map(|bin| bin.offered).sum()
     }
 
-    /// SYNs and ACKs that were turned away, whatever turned them away.
+    /// SYNs and ACKs turned away, by the hook or by the listener.
     pub fn turned_away(&self) -> u64 {
         self.refused + self.dropped
     }

@@ -1,4 +1,4 @@
-//! Clients: when they mean to connect, and when they try again.
+//! Clients: their intended connects and their retransmissions.
 
 use std::collections::VecDeque;
 
@@ -8,36 +8,36 @@ use rand_distr::Exp1;
 
 use super::Scenario;
 
-/// How long after each try the kernel of a client retransmits a SYN: 1, 3 and 7 s after the first.
+/// The delay of each SYN retransmission after the try before it: 1, 3 and 7 s after the first SYN.
 const RETRANSMISSIONS: [u64; 3] = [1_000_000_000, 2_000_000_000, 4_000_000_000];
 
 /// Groups of connections within a short time.
 #[derive(Clone, Copy, Debug)]
 pub struct Bursts {
-    /// From one burst to the next.
+    /// The time between the beginnings of two bursts.
     pub every: Nanos,
-    /// The connections of a burst, evenly spread.
+    /// The connections of a burst, spread evenly.
     pub connections: u32,
     /// The length of a burst.
     pub within: Nanos,
 }
 
-/// One connection and what its client has left to ask.
+/// One connection and its client's remaining requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
-    /// When it meant to connect.
+    /// The intended time of the connect.
     pub intended: u64,
     /// Requests not yet answered.
     pub requests: u16,
     /// SYNs that were dropped.
     pub tries: u8,
-    /// Where it lies among all SYNs, from 0 to 1; the same at each try.
+    /// The identity's position among all SYNs, from 0 to 1; the same for each retransmission.
     pub identity: f64,
-    /// When it sent the request that waits; nothing before the first reply.
+    /// The time of the pending request; `None` before the first reply.
     pub asked: Option<u64>,
 }
 
-/// All clients that have not connected.
+/// All clients that are not connected.
 pub struct Clients {
     draws: Rng,
     load: Vec<(Nanos, f64)>,
@@ -45,10 +45,10 @@ pub struct Clients {
     step: usize,
     fresh: Option<u64>,
     bursts: Option<Bursts>,
-    /// The number of the next connection of all bursts.
+    /// The number of the next connection, counted over all bursts.
     in_burst: u64,
     end: u64,
-    /// Retransmissions, by the number of tries before.
+    /// Retransmissions, by the number of earlier tries.
     again: [VecDeque<(u64, Client)>; 3],
     patience: u64,
     sessions: bool,
@@ -73,7 +73,7 @@ impl Clients {
         clients
     }
 
-    /// When the next SYN comes.
+    /// The time of the next SYN.
     pub fn next(&self) -> u64 {
         let again = self.again.iter().filter_map(|queue| queue.front()).map(|(at, _)| *at);
         again.chain(self.fresh).chain(self.next_of_burst()).min().unwrap_or(u64::MAX)
@@ -96,12 +96,12 @@ impl Clients {
         Client { intended: at, requests, tries: 0, identity: self.draws.random(), asked: None }
     }
 
-    /// Whether a client no longer tries.
+    /// Returns true for a client that no longer tries.
     pub fn gave_up(&self, client: &Client, now: u64) -> bool {
         now > client.intended + self.patience
     }
 
-    /// A SYN was dropped: its client tries again, or gives up.
+    /// Handles a dropped SYN: its client retransmits, or gives up.
     pub fn dropped(&mut self, mut client: Client, now: u64) {
         let tries = usize::from(client.tries);
         let Some(again) = RETRANSMISSIONS.get(tries).map(|after| now + after) else { return };

@@ -1,4 +1,4 @@
-//! The server's kernel: what becomes of packets, and what they cost.
+//! The server's kernel: the fate of packets, and their cost.
 
 use std::collections::VecDeque;
 
@@ -19,11 +19,11 @@ const SYN_QUEUE_DROP: u64 = 3000;
 const ACK_DROP: u64 = 2000;
 /// The processor's time for a new program of a sink, in nanoseconds.
 const ATTACH: u64 = 100_000;
-/// When the kernel sends a SYN-ACK again, in nanoseconds.
+/// The time after which the kernel retransmits a SYN-ACK, in nanoseconds.
 const SYN_ACK_AGAIN: u64 = 1_000_000_000;
 /// Packets that wait for the kernel: net.core.netdev_max_backlog.
 const RING: usize = 1000;
-/// The change of a share that is worth a new program.
+/// The smallest relative change of a share that justifies a new program.
 const WORTH: f64 = 0.07;
 
 #[derive(Clone, Copy)]
@@ -42,17 +42,17 @@ pub struct Kernel {
     ring: VecDeque<(u64, Packet)>,
     /// Final ACKs on their way.
     acks: VecDeque<(u64, Client)>,
-    /// Answers to SYN-ACKs that were sent again.
+    /// Answers to retransmitted SYN-ACKs.
     acks_again: VecDeque<(u64, Client)>,
     /// The accept queue.
     pub queue: VecDeque<Client>,
     /// The listener's backlog.
     pub backlog: u32,
     share: f64,
-    /// Nanoseconds between two tokens; 0 where there is no bucket.
+    /// Nanoseconds between two tokens; 0 without a bucket.
     interval: f64,
     depth: f64,
-    /// When the bucket is full again (GCRA).
+    /// The time at which the bucket is full again (GCRA).
     full_at: f64,
 }
 
@@ -76,18 +76,18 @@ impl Kernel {
         }
     }
 
-    /// When the next packet comes.
+    /// The time of the next packet.
     pub fn next(&self) -> u64 {
         let acks = [&self.acks, &self.acks_again].into_iter().filter_map(|queue| queue.front());
         acks.map(|(at, _)| *at).chain([self.clients.next()]).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether packets wait to be worked on.
+    /// Returns true while packets wait for the kernel.
     pub fn pending(&self) -> bool {
         !self.ring.is_empty()
     }
 
-    /// Takes the packets that have come by then into the ring.
+    /// Takes the packets that have arrived by `until` into the ring.
     pub fn receive(&mut self, until: u64, books: &mut Books) {
         loop {
             let at = self.next();
@@ -107,7 +107,7 @@ impl Kernel {
         }
     }
 
-    /// Works on the first packet of the ring. Gives the processor's time.
+    /// Handles the first packet of the ring. Returns the processor time.
     pub fn work(&mut self, now: u64, books: &mut Books) -> u64 {
         match self.ring.pop_front() {
             Some((at, Packet::Ack(client))) => self.complete(client, at, books),
@@ -116,7 +116,7 @@ impl Kernel {
         }
     }
 
-    /// Puts a hook's admission in force. Gives the processor's time.
+    /// Applies a hook's admission. Returns the processor time.
     pub fn admit(&mut self, admission: &Admission) -> u64 {
         self.interval = admission.interval().0 as f64;
         self.depth = admission.burst_time().0 as f64;
@@ -131,7 +131,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a client that waited in the queue is still there.
+    /// Returns true if a client that waited in the queue is still there.
     pub fn still_there(&self, client: &Client, now: u64) -> bool {
         !self.clients.gave_up(client, now)
     }
@@ -149,7 +149,7 @@ impl Kernel {
         Packet::Syn(client)
     }
 
-    /// The kernel drops what finds more in the queue than the backlog.
+    /// The kernel drops arrivals while the queue holds more than the backlog.
     fn full(&self) -> bool {
         self.queue.len() > self.backlog as usize
     }
@@ -160,7 +160,7 @@ impl Kernel {
             self.clients.dropped(client, at);
             return cost;
         }
-        // The backlog bounds the handshakes that are under way as well. There are no SYN cookies here.
+        // The backlog also bounds the handshakes in progress. The model has no SYN cookies.
         let handshakes_full = self.acks.len() > self.backlog as usize;
         if self.full() || handshakes_full {
             books.dropped += 1;
@@ -188,7 +188,7 @@ impl Kernel {
         }
     }
 
-    /// The processor's time for refusing a SYN, if the hook refuses it.
+    /// The processor time of refusing a SYN; `None` if the hook admits it.
     fn refused(&mut self, client: &Client, now: u64) -> Option<u64> {
         match self.hook {
             Hook::None => None,
@@ -203,7 +203,7 @@ impl Kernel {
     }
 
     fn without_token(&mut self, now: u64) -> bool {
-        // Further ahead than that it can only be from a slower rate.
+        // A time further ahead can only come from a slower rate.
         self.full_at = self.full_at.clamp(now as f64, now as f64 + self.depth + self.interval);
         let without = self.interval > 0.0 && self.full_at - now as f64 > self.depth;
         if !without {
@@ -213,7 +213,7 @@ impl Kernel {
     }
 }
 
-/// The longest that any packet may still be under way after the load has ended.
+/// The longest time that a packet may be on its way after the end of the load.
 pub fn settles_within(scenario: &Scenario) -> Nanos {
     scenario.patience + Nanos::SECOND
 }

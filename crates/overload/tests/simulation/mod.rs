@@ -1,4 +1,4 @@
-//! A server, its kernel and its clients, simulated on a clock that is handed in.
+//! A server, its kernel and its clients, simulated on a clock that the caller passes in.
 //!
 //! ```text
 //!   clients ──> ring of packets ──> SYN: hook, queue full? ──> ACK ──> accept queue ──> turn loop ──> books
@@ -6,13 +6,13 @@
 //!      └──────────────┴── retransmission after 1, 3, 7 s <───────┘
 //! ```
 //!
-//! The network's work is done on the server's processor: before the server's own while that is idle, and at most as
-//! much again as the server's own while it works, as ksoftirqd has it. Costs are those measured on the machines of
-//! KERNEL.md's kind: about 28,000 connections a second with one small response each, 0.8 us for a SYN that a sink or
-//! a full queue drops, 0.25 us for one that tc drops.
+//! The network's work runs on the server's processor: before the server's own work while the server is idle.
+//! While the server works, it takes at most as much time again, as ksoftirqd does. Costs were measured on
+//! machines like the one in KERNEL.md. The server handles about 28,000 connections per second with one small
+//! response each. Dropping a SYN costs 0.8 us in a sink or at a full queue, and 0.25 us in tc.
 //!
-//! Simplifications: one loop on one processor; all clients are equally far away; packets are lost only where the ring
-//! or a queue is full.
+//! Simplifications: one loop on one processor. All clients are equally far away. Packets are lost only at a
+//! full ring or a full queue.
 #![allow(dead_code, reason = "the tests and the sweep use different parts of it")]
 
 mod books;
@@ -27,14 +27,14 @@ pub use books::Books;
 pub use clients::Bursts;
 pub use server::run;
 
-/// What refuses SYNs.
+/// The mechanism that refuses SYNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Nothing but the backlog.
+    /// The backlog alone.
     None,
     /// A full socket, for the share of SYNs that their identity selects.
     Sink,
-    /// A full socket, for a random share of SYNs, drawn again at each retransmission.
+    /// A full socket, for a random share of SYNs, drawn anew for each retransmission.
     RandomSink,
     /// A token bucket in front of the network stack.
     Bucket,
@@ -42,16 +42,16 @@ pub enum Hook {
     ShareAndBucket,
 }
 
-/// What the server does about overload.
+/// The server's overload control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Control {
-    /// Nothing: a fixed backlog.
+    /// None: a fixed backlog.
     Off,
     /// The law, with these constants.
     On(Constants),
 }
 
-/// What things cost the server's processor, in nanoseconds.
+/// The costs of operations on the server's processor, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// The kernel's work for a connection that is admitted.
@@ -60,71 +60,71 @@ pub struct Costs {
     pub accept: f64,
     /// Reading a request and answering it.
     pub serve: f64,
-    /// The part of serving that is exponentially distributed; the rest is constant.
+    /// The exponentially distributed fraction of the serving cost; the rest is constant.
     pub variation: f64,
 }
 
 impl Costs {
     /// A small file from memory: 28,000 connections a second.
     pub const FAST: Costs = Costs { handshake: 10e3, accept: 6e3, serve: 19.7e3, variation: 0.3 };
-    /// 100 us of work for a request: 8,600 a second.
+    /// 100 us of work for a request: 8,600 per second.
     pub const WORK: Costs = Costs { serve: 100e3, variation: 0.5, ..Costs::FAST };
-    /// A TLS handshake with RSA and a response: 980 a second.
+    /// A TLS handshake with RSA and a response: 980 per second.
     pub const TLS: Costs = Costs { serve: 1e6, variation: 0.5, ..Costs::FAST };
 }
 
-/// What happens to the server's speed.
+/// A disturbance of the server's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Disturbance {
-    /// Nothing.
+    /// No disturbance.
     None,
-    /// Everything takes this many times as long in every other period.
+    /// A slowdown of all work in every other period.
     Slower {
         /// The length of a period.
         period: Nanos,
-        /// How many times as long.
+        /// The factor of the slowdown.
         times: f64,
     },
-    /// The processor is away.
+    /// Stalls of the processor.
     Stalls {
-        /// For how long.
+        /// The length of a stall.
         length: Nanos,
         /// The mean time between stalls.
         every: Nanos,
     },
 }
 
-/// Everything that a run depends on.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What is drawn.
+    /// The seed of all draws.
     pub seed: Seed,
     /// The server's speed.
     pub costs: Costs,
-    /// The offered load: until when, and how many times the capacity. Poisson arrivals.
+    /// The offered load: steps with their end, in multiples of the capacity. Poisson arrivals.
     pub load: Vec<(Nanos, f64)>,
-    /// Bursts on top of it.
+    /// Bursts in addition to the load.
     pub bursts: Option<Bursts>,
-    /// Sessions of 5 to 15 requests on a connection, instead of one.
+    /// True for sessions of 5 to 15 requests on a connection, instead of one.
     pub sessions: bool,
     /// The round trip between clients and the server.
     pub round_trip: Nanos,
-    /// How long a client tries to connect.
+    /// The time for which a client tries to connect.
     pub patience: Nanos,
-    /// What happens to the server's speed.
+    /// The disturbance of the server's speed.
     pub disturbance: Disturbance,
-    /// What refuses.
+    /// The mechanism that refuses SYNs.
     pub hook: Hook,
-    /// What the server does about overload.
+    /// The server's overload control.
     pub control: Control,
     /// Target delay and largest backlog.
     pub settings: Settings,
-    /// A fixed accept-limit; adaptive where there is none.
+    /// A fixed accept-limit; `None` selects the adaptive one.
     pub accept_limit: Option<u32>,
 }
 
 impl Scenario {
-    /// Impatient clients nearby, one request each, a sink, and the law as it is.
+    /// Impatient clients nearby, one request each, a sink, and the law with the chosen constants.
     pub fn new(costs: Costs, load: &[(Nanos, f64)]) -> Scenario {
         Scenario {
             seed: Seed(1),
@@ -142,14 +142,14 @@ impl Scenario {
         }
     }
 
-    /// Connections that the server can serve in a second.
+    /// Connections that the server can serve per second.
     pub fn capacity(&self) -> f64 {
         let requests = if self.sessions { 10.0 } else { 1.0 };
         1e9 / (self.costs.handshake + self.costs.accept + requests * self.costs.serve)
     }
 
-    /// What can be served at best of this many times the capacity, as a part of the capacity: the rest costs the hook
-    /// its share of the processor.
+    /// The largest possible goodput at a load of `times` the capacity, as a fraction of the capacity.
+    /// Refusing the rest takes its share of the processor.
     pub fn best(&self, times: f64) -> f64 {
         let refusal = match self.hook {
             Hook::None | Hook::Sink | Hook::RandomSink => kernel::SINK_DROP,
@@ -161,7 +161,7 @@ impl Scenario {
         (served / capacity).min(times)
     }
 
-    /// When the load ends.
+    /// The end of the load.
     pub fn end(&self) -> Nanos {
         self.load.last().map_or(Nanos::ZERO, |(end, _)| *end)
     }

@@ -20,9 +20,9 @@ struct Server<'a> {
     draws: Rng,
     kernel: Kernel,
     books: Books,
-    /// Accepted in the last turn.
+    /// Connections accepted in the last turn.
     accepted: Vec<Client>,
-    /// Requests of open connections, on their way or there.
+    /// Requests of open connections, on their way or arrived, with their arrival times.
     requests: VecDeque<(u64, Client)>,
     total_accepted: u64,
     emptied: bool,
@@ -62,7 +62,7 @@ pub fn run(scenario: &Scenario) -> Books {
 }
 
 impl Server<'_> {
-    /// Sleeps if there is nothing to do, and gives the connections that are ready.
+    /// Sleeps if there is nothing to do, and returns the connections that are ready.
     fn get_events(&mut self, end: u64) -> Vec<Client> {
         let request = self.requests.front().map_or(u64::MAX, |(at, _)| *at);
         if self.accepted.is_empty() && self.kernel.queue.is_empty() && request > self.now {
@@ -116,7 +116,7 @@ impl Server<'_> {
             };
             self.spend(self.scenario.costs.accept);
             taken += 1;
-            // A client that has gone is noticed at once.
+            // The server notices at once that a client has gone.
             if self.kernel.still_there(&client, self.now) {
                 self.accepted.push(client);
             }
@@ -125,7 +125,7 @@ impl Server<'_> {
         self.limit.accepted(taken, Nanos(self.now - began));
     }
 
-    /// Answers a request. Gives the connection back if there is another to come.
+    /// Answers a request. Returns the connection if another request will come.
     fn serve(&mut self, mut client: Client) -> Option<Client> {
         let costs = self.scenario.costs;
         let random: f64 = self.draws.sample(Exp1);
@@ -140,7 +140,7 @@ impl Server<'_> {
         (client.requests > 0).then_some(client)
     }
 
-    /// Uses the processor for the server. Packets that come meanwhile have their part of it.
+    /// Spends processor time on the server. Packets that arrive meanwhile take their part of the processor.
     fn spend(&mut self, cost: f64) {
         let cost = (cost * self.slowness()) as u64 + self.stalled();
         let mut end = self.now + cost;
@@ -157,7 +157,7 @@ impl Server<'_> {
         self.now = end;
     }
 
-    /// Works on packets alone, until one has filled the queue or that time has come.
+    /// Handles packets only, until a connection is queued or `wake` has come.
     fn idle_until(&mut self, wake: u64) {
         loop {
             if !self.kernel.pending() {
@@ -184,7 +184,7 @@ impl Server<'_> {
         }
     }
 
-    /// The time that the processor is away, if it is.
+    /// The length of a stall that begins now; 0 without a stall.
     fn stalled(&mut self) -> u64 {
         match self.scenario.disturbance {
             Disturbance::Stalls { length, every } if self.now >= self.next_stall => {

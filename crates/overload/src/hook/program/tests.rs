@@ -1,4 +1,4 @@
-//! The program, interpreted.
+//! Runs the program in an interpreter.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use rand::RngExt;
 
 use super::*;
 
-/// Carries a program out on a packet that starts with its network header.
+/// Runs a program on a packet that begins with its network header.
 fn run(program: &[Op], packet: &[u8], cpu: u32) -> u32 {
     let (mut accumulator, mut index, mut memory, mut at) = (0_u32, 0_u32, [0_u32; 16], 0);
     let word = |offset: u32, bytes: usize| {
@@ -40,7 +40,7 @@ fn run(program: &[Op], packet: &[u8], cpu: u32) -> u32 {
     }
 }
 
-/// The start of a SYN.
+/// The beginning of a SYN packet.
 fn syn(source: SocketAddr, sequence: u32) -> Vec<u8> {
     let mut packet = match source.ip() {
         IpAddr::V4(address) => {
@@ -62,7 +62,7 @@ fn syn(source: SocketAddr, sequence: u32) -> Vec<u8> {
     packet
 }
 
-/// Counts where SYNs of clients with consecutive ports and sequence numbers go, which is the worst case for a hash.
+/// Counts the destinations of SYNs with consecutive ports and sequence numbers, the worst case for a hash.
 fn spread(program: &Program<'_>, cpu: u32, v6: bool) -> Vec<u32> {
     let operations = program.operations();
     let mut counts = vec![0; 2 * program.shares.len()];

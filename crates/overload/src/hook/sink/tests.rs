@@ -8,7 +8,7 @@ use rustix::thread::{Gid, Uid};
 
 use super::*;
 
-/// Listeners of one address, in the order of their queues.
+/// The listeners of one address, in the order of their queues.
 fn listeners(address: &str, queues: usize) -> (SocketAddr, Vec<OwnedFd>) {
     let mut address: SocketAddr = address.parse().unwrap();
     let mut listeners = Vec::new();
@@ -42,7 +42,7 @@ fn begin(address: SocketAddr) -> OwnedFd {
     client
 }
 
-/// Waits until a condition holds, which the kernel is about to make true.
+/// Waits until a condition holds, which the kernel will soon make true.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..10_000 {
         if holds() {
@@ -67,7 +67,8 @@ fn loopback(port: u16, v6: bool) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
-/// Refuses everybody and then nobody at an address, for clients of another.
+/// Refuses every client and then none at `address`, for clients of another address family if `client_v6`
+/// differs.
 fn refuses_and_admits(address: &str, client_v6: bool) {
     let (address, listeners) = listeners(address, 1);
     let sinks = join(address, &listeners).unwrap();
@@ -115,7 +116,7 @@ fn ipv6_addresses_have_their_sinks_too() {
     if has_ipv6() {
         refuses_and_admits("[::1]:0", true);
         refuses_and_admits("[::]:0", true);
-        // A client of IPv4 reaches the wildcard address of IPv6 as well.
+        // An IPv4 client also reaches the wildcard address of IPv6.
         refuses_and_admits("[::]:0", false);
     }
 }
@@ -222,7 +223,7 @@ fn withdrawn_sinks_refuse_nobody_and_others_can_join() {
     eventually("all are connected", || clients.iter().all(connected));
     hook.admit(&share(0.0)).unwrap();
     assert_eq!(hook.refused().unwrap(), 0);
-    // One listener may be closed now, as the loops do one after another.
+    // One listener may be closed now, as the loops close theirs one after another.
     let [first, _second] = <[OwnedFd; 2]>::try_from(listeners).unwrap();
     drop(first);
     let clients: Vec<OwnedFd> = (0..50).map(|_| begin(address)).collect();
@@ -284,7 +285,7 @@ fn a_sink_that_took_the_place_of_a_listener_withdraws() {
     for _ in 0..2 {
         assert!(hooks.each_mut().iter_mut().all(|hook| hook.refused().is_ok()));
     }
-    // Without withdrawing: the kernel moves the last sink to the index of this listener.
+    // Without withdrawal the kernel moves the last sink to the index of this listener.
     let [first, _second] = <[OwnedFd; 2]>::try_from(listeners).unwrap();
     drop(first);
     let clients: Vec<OwnedFd> = (0..50).map(|_| begin(address)).collect();
