@@ -4,7 +4,6 @@
 //! parsing, no deadlines, no limits. It bounds from above what any server on readiness events can do on
 //! this machine, and it is good for nothing else: a request that comes in two pieces gets two replies.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
@@ -13,6 +12,7 @@ use base::{Key, Slab};
 use clap::ValueEnum;
 use dispatch::mechanism::Epoll;
 use dispatch::{Dispatcher, Event, Interest, Token};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 /// The size of the file that the other servers serve.
@@ -81,15 +81,13 @@ impl Responder {
     fn respond(&mut self, token: Token) {
         let Some(socket) = self.connections.get(Key::from(token)) else { return };
         let mut request = [0_u8; 4096];
-        let received = rustix::net::recv(socket, &mut request, RecvFlags::empty());
-        let received: io::Result<usize> = received.map(|(_, length)| length).map_err(io::Error::from);
-        let open = match received {
-            Ok(0) => false,
+        let open = match rustix::net::recv(socket, &mut request, RecvFlags::empty()) {
+            Ok((_, 0)) => false,
             Ok(_) => {
                 let sent = rustix::net::send(socket, &self.reply, SendFlags::NOSIGNAL);
                 sent.is_ok() && self.after_reply == AfterReply::Keep
             }
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            Err(error) => error == Errno::WOULDBLOCK,
         };
         if !open {
             self.dispatcher.closing(socket.as_fd());
@@ -105,10 +103,7 @@ pub fn reply_length(after_reply: AfterReply) -> usize {
 
 /// A head like that of a static file, and a body.
 fn reply(after_reply: AfterReply) -> Vec<u8> {
-    let connection = match after_reply {
-        AfterReply::Keep => "",
-        AfterReply::Close => "Connection: close\r\n",
-    };
+    let connection = if after_reply == AfterReply::Close { "Connection: close\r\n" } else { "" };
     let mut reply = format!(
         "HTTP/1.1 200 OK\r\nDate: Sat, 01 Jan 2000 00:00:00 GMT\r\nContent-Type: text/html; charset=utf-8\r\n\
          Last-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\nETag: \"0123456789abcdef-400\"\r\n\

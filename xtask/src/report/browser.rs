@@ -13,10 +13,8 @@ use serde::Deserialize;
 use sys::process::{Program, find_program};
 
 const PROBE: &str = include_str!("probe.js");
-/// The page around the frame keeps what the probe says.
-const AROUND: &str = "<!doctype html><body><script>\
-    addEventListener('message', (event) => { document.body.dataset.probe = event.data; });\
-    </script>";
+/// The page around the frame, which keeps what the probe says.
+const AROUND: &str = include_str!("around.html");
 const TICK: Nanos = Nanos::from_millis(20);
 /// A phone, and a desk.
 const WIDTHS_PX: [u32; 2] = [400, 1600];
@@ -60,9 +58,7 @@ pub fn check(page: &Path, figures: usize) -> anyhow::Result<()> {
         let probe = look(&chromium, page, width)?;
         probe.judge(width, figures).with_context(|| format!("{}, {width} px wide", page.display()))?;
     }
-    println!(
-        "chromium shows all {figures} figures at {WIDTHS_PX:?} px, light and dark; its console is empty"
-    );
+    println!("chromium shows all {figures} figures at {WIDTHS_PX:?} px in both themes; its console is empty");
     Ok(())
 }
 
@@ -71,21 +67,14 @@ fn look(chromium: &Path, page: &Path, width: u32) -> anyhow::Result<Probe> {
     let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
     let copy = folder.path().join("page.html");
     fs::write(&copy, text.replacen("</body>", &format!("<script>\n{PROBE}</script>\n</body>"), 1))?;
-    let frame =
-        format!("<iframe src=\"page.html\" style=\"border: 0; width: {width}px; height: 900px\"></iframe>");
     let around = folder.path().join("around.html");
-    fs::write(&around, format!("{AROUND}{frame}"))?;
-    let program = Program::new(chromium).arguments([
-        "--headless".to_owned(),
-        "--no-sandbox".to_owned(),
-        "--disable-gpu".to_owned(),
-        "--enable-logging=stderr".to_owned(),
-        "--virtual-time-budget=2000".to_owned(),
-        format!("--window-size={},1000", width + 100),
-        format!("--user-data-dir={}", folder.path().join("profile").display()),
-        "--dump-dom".to_owned(),
-        format!("file://{}", around.display()),
-    ]);
+    fs::write(&around, AROUND.replace("WIDTH", &width.to_string()))?;
+    let program = Program::new(chromium)
+        .arguments(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
+        .arguments(["--virtual-time-budget=2000", "--dump-dom"])
+        .arguments([format!("--window-size={},1000", width + 100)])
+        .arguments([format!("--user-data-dir={}", folder.path().join("profile").display())])
+        .arguments([format!("file://{}", around.display())]);
     let output = program.start().context("cannot start chromium")?.output(TICK, || true)?;
     let said = String::from_utf8_lossy(&output.stderr);
     if let Some(line) = said.lines().find(|line| line.contains("CONSOLE")) {
