@@ -1,12 +1,13 @@
 //! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|usertcp|smped`,
-//! `cargo xtask campaign faults|suite` and `cargo xtask check-report`.
+//! `cargo xtask campaign faults|suite`, `cargo xtask check-report` and `cargo xtask docs`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
 //! prints ratios: absolute figures do not travel from one machine to another. Anyone can run one again; a
 //! rival that is not installed is left out and named.
 //!
 //! The modules: `bench` has the benchmarks, `rivals` how each rival is started, `test_bed` the place for both, `responder`
-//! the readiness limit, `proc` the memory of processes; `campaign` tries faults; `report` checks a report and the records beside it.
+//! the readiness limit, `proc` the memory of processes; `campaign` tries faults; `report` checks a report and the records
+//! beside it. The crate `manual` writes the reference pages.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -46,6 +47,8 @@ enum Chore {
         /// The folder that `inrush demo --out` or `inrush lab run --out` was given
         folder: PathBuf,
     },
+    /// Write the pages of docs/reference anew: commands, metrics, results
+    Docs,
     /// The readiness limit as a server: answers whatever comes with the same 1 KiB (used by `bench serve`)
     Responder {
         /// Where to listen
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Chore::Bench(bench) => bench::run(&bench),
         Chore::Campaign(campaign) => campaign::run(&campaign),
         Chore::CheckReport { folder } => report::check(&folder),
+        Chore::Docs => manual::write().map(|pages| println!("{pages} pages in docs/reference")),
         Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
     };
     match outcome {

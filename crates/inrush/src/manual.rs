@@ -11,6 +11,7 @@ use clap_mangen::Man;
 use crate::cli::{Cli, CompletionsFlags, ManFlags};
 use crate::exit::Exit;
 use crate::output;
+use crate::reference;
 
 /// Prints a shell's completions.
 pub fn completions(flags: &CompletionsFlags) -> Result<(), Exit> {
@@ -48,10 +49,8 @@ fn all_pages() -> Vec<Man> {
         pages.push(Man::new(command.clone()));
         command.get_subcommands().filter(|below| !below.is_hide_set()).for_each(|below| push(below, pages));
     }
-    let mut program = Cli::command().disable_help_subcommand(true);
-    program.build();
     let mut pages = Vec::new();
-    push(&program, &mut pages);
+    push(&reference::command(), &mut pages);
     pages
 }
 

@@ -3,7 +3,7 @@
 //! `GET /status` (JSON), `GET /metrics` (Prometheus text format 0.0.4), `GET` and `PUT /accept-limit`. Who may ask is
 //! decided before, by the guard of [`aside`](crate::aside).
 
-mod metrics;
+pub mod metrics;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -103,7 +103,7 @@ base::counts! {
 }
 
 /// A worker as its dispatcher knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WorkerFigures {
     /// Its place among the workers.
     pub place: usize,
@@ -114,7 +114,7 @@ pub struct WorkerFigures {
 }
 
 /// One stage of a staged server, at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StageFigures {
     /// What it does.
     pub name: &'static str,
@@ -129,7 +129,7 @@ pub struct StageFigures {
 }
 
 /// Admission by response time, at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AdmissionFigures {
     /// Requests let in a second; nothing while there is no limit.
     pub rate_per_s: Option<f64>,

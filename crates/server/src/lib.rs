@@ -40,6 +40,7 @@ mod settings;
 mod slots;
 
 pub use accept::LiveLimit;
+pub use admin::metrics::samples as sample_metrics;
 pub use architecture::Architecture;
 pub use aside::{AdminAddress, Page, Token};
 pub use choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake};

@@ -44,7 +44,7 @@ pub struct Overload {
 }
 
 /// The figures of one accept queue, as they stood at a tick.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QueueFigures {
     /// `open` or `shedding`.
     pub state: &'static str,

@@ -15,7 +15,7 @@ pub use prometheus::page;
 
 use ::load::Snapshot;
 use hdrhistogram::Histogram;
-use record::{Outcome, Statuses};
+use record::{Outcome, Outcomes, Statuses};
 
 /// Upper ends of the buckets in microseconds: 1, 2, 5 and so on, from the kernel's own delays to the clients'
 /// timeouts.
@@ -68,6 +68,13 @@ pub struct Meters {
 }
 
 impl Meters {
+    /// Meters of a run that has counted nothing, with each outcome and a status.
+    pub fn sample() -> Meters {
+        let mut statuses = Statuses::default();
+        statuses.add(200, 0);
+        Meters { outcomes: Outcomes::default().iter().collect(), statuses, ..Meters::default() }
+    }
+
     /// Adds an interval.
     pub fn add(&mut self, snapshot: &Snapshot<'_>) {
         let point = snapshot.point;
@@ -110,7 +117,7 @@ impl Meters {
 mod tests {
     use super::*;
     use base::Nanos;
-    use record::{Latency, Outcomes, Point};
+    use record::{Latency, Point};
 
     /// Meters after one interval with two replies, of 1 ms and 20 s, and a request without a reply.
     pub(super) fn after_an_interval() -> Meters {

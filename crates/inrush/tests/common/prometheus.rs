@@ -7,7 +7,10 @@ use assert_cmd::Command;
 
 use super::PATIENCE;
 
-/// The samples of a page by series. Asserts that each family begins with its help and its type.
+/// The page that says what each metric means.
+const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
+
+/// The samples of a page by series. Asserts that each family begins with its help and its type and is in the reference.
 pub fn samples(page: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let mut lines = page.lines().peekable();
@@ -16,6 +19,8 @@ pub fn samples(page: &str) -> BTreeMap<String, f64> {
         assert!(help.trim() == help && help.len() > 8 && !help.contains('\\'), "{name}: {help:?}");
         let kind = lines.next().unwrap().strip_prefix(&format!("# TYPE {name} ")).expect(name);
         assert_eq!(kind, if name.ends_with("_total") { "counter" } else { "gauge" }, "{name}");
+        let is_known = ["`", "{"].iter().any(|end| REFERENCE.contains(&format!("| `{name}{end}")));
+        assert!(is_known, "docs/reference/metrics.md does not have {name}");
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'));
         let before = samples.len();
         while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {

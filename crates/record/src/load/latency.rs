@@ -32,7 +32,8 @@ pub struct Distribution {
     pub max: u64,
 }
 
-/// The percentiles of all requests that were offered, or of all connects that were attempted, in nanoseconds.
+/// The percentiles of all requests that were offered, or of all connects that were attempted, in nanoseconds. In JSON
+/// `count` and `mean` are of the answered ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "WrittenLatency", into = "WrittenLatency")]
 pub struct Latency {
@@ -132,13 +133,21 @@ impl From<Distribution> for Latency {
 /// A distribution in JSON: null is not a time.
 #[derive(Serialize, Deserialize)]
 struct Written {
+    /// Measured values.
     count: u64,
+    /// The arithmetic mean of these; null if there are none.
     mean: Option<f64>,
+    /// The median.
     p50: Option<u64>,
+    /// The 90th percentile.
     p90: Option<u64>,
+    /// The 95th percentile.
     p95: Option<u64>,
+    /// The 99th percentile.
     p99: Option<u64>,
+    /// The 99.9th percentile.
     p999: Option<u64>,
+    /// The largest value.
     max: Option<u64>,
 }
 
@@ -179,10 +188,13 @@ impl From<Written> for Distribution {
 struct WrittenLatency {
     #[serde(flatten)]
     all: Written,
+    /// Requests without a correct reply, or connects that were not established.
     #[serde(default)]
     unanswered: u64,
+    /// The longest time that the run could have seen. A percentile that is null is longer.
     #[serde(default)]
     beyond_ns: u64,
+    /// The percentiles of the answered ones alone.
     answered: Option<Distribution>,
 }
 

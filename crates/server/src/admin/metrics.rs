@@ -4,8 +4,38 @@ use std::fmt::Write;
 
 use base::Limit;
 
-use crate::counters::{Counters, StageFigures, WorkerFigures, meaning};
+use crate::architecture::HelperCounts;
+use crate::counters::{AdmissionFigures, Counters, Decisions, StageFigures, WorkerFigures, meaning};
+use crate::kernel_cache::KernelCacheCounts;
 use crate::overload_control::QueueFigures;
+
+/// The metrics pages of servers that have nothing served yet, each after the condition under which its metrics are
+/// there. The first page is every server's.
+pub fn samples() -> [(&'static str, String); 6] {
+    let of = |counters: Counters| page(&counters, Limit::Infinite, &[]);
+    let every = Counters { service: site::Counts::default().named().collect(), ..Counters::default() };
+    let queue = [QueueFigures::default()];
+    let amped = Counters { service: HelperCounts::default().named().collect(), ..Counters::default() };
+    let smped = Counters {
+        workers: vec![WorkerFigures::default()],
+        decisions: Some(Decisions::default()),
+        ..Counters::default()
+    };
+    let seda = Counters {
+        stages: vec![StageFigures { name: "NAME", ..StageFigures::default() }],
+        admission: Some(AdmissionFigures::default()),
+        ..Counters::default()
+    };
+    let cache = Counters { kernel_cache: Some(KernelCacheCounts::default()), ..Counters::default() };
+    [
+        ("", of(every)),
+        ("--overload on", page(&Counters::default(), Limit::Infinite, &queue)),
+        ("--arch amped", of(amped)),
+        ("--arch smped", of(smped)),
+        ("--arch seda", of(seda)),
+        ("--kernel-cache on", of(cache)),
+    ]
+}
 
 /// The page of these totals, and of the accept queues under overload control.
 pub fn page(total: &Counters, accept_limit: Limit, queues: &[QueueFigures]) -> String {

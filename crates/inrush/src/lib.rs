@@ -1,0 +1,57 @@
+//! Inrush: a web server that keeps its head when connections rush in, and the instruments that prove it.
+//!
+//! This crate is only the command line. Each command turns flags into a checked configuration, calls the
+//! crate that does the work, and turns the result into output and an exit code.
+//!
+//! The modules: `serve`, `load`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
+//! command each, and `manual` is completions and manual pages. `cli` defines the flags and `config_file`
+//! reads them from a file. `output` writes data to stdout, and `exit` ends the program. The program is [`main`].
+//! `reference` holds the sources of the reference manual.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+mod capacity;
+mod cli;
+mod config_file;
+mod demo;
+mod doctor;
+mod exit;
+mod fileset;
+mod herd;
+mod lab;
+mod load;
+mod manual;
+mod output;
+pub mod reference;
+mod serve;
+mod wan;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Exit;
+
+/// Runs the command that this process was started with, and returns its exit code.
+pub fn main() -> std::process::ExitCode {
+    exit::report(config_file::expand(std::env::args_os().collect()).and_then(run))
+}
+
+fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
+    match Cli::try_parse_from(&arguments)?.command {
+        Command::Serve(flags) => serve::run(flags, &arguments),
+        Command::Load(flags) => load::run(*flags, &arguments),
+        Command::Capacity(flags) => capacity::run(flags),
+        Command::Fileset(flags) => fileset::run(flags),
+        Command::Demo(flags) => demo::run(flags),
+        Command::Doctor(flags) => doctor::run(flags),
+        Command::Lab(flags) => lab::run(flags),
+        Command::Herd(flags) => herd::run(flags),
+        Command::Wan(flags) => wan::run(flags),
+        Command::Completions(flags) => manual::completions(&flags),
+        Command::Man(flags) => manual::pages(&flags),
+        Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
+        Command::Worker { place: _ } => serve::run_worker(),
+    }
+}

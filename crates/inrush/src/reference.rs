@@ -1,0 +1,26 @@
+//! What the reference manual is made of: the definitions of the flags and the metrics themselves.
+//!
+//! Owns no texts. `xtask` turns them into pages.
+
+use clap::{Command, CommandFactory};
+
+use crate::cli::Cli;
+use crate::load::meters::{self, Meters};
+
+/// The commands with their flags and help texts.
+pub fn command() -> Command {
+    let mut program = Cli::command().disable_help_subcommand(true);
+    program.build();
+    program
+}
+
+/// The metrics pages of servers that have served nothing yet, each after the flags that its metrics need. The first page
+/// is every server's.
+pub fn server_metrics() -> impl IntoIterator<Item = (&'static str, String)> {
+    server::sample_metrics()
+}
+
+/// The metrics page of a load run that has not begun.
+pub fn load_metrics() -> String {
+    meters::page(&Meters::sample())
+}

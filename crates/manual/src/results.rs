@@ -1,0 +1,334 @@
+//! The JSON of results: the types of the crate `record`, as serde writes them, with their doc comments.
+//!
+//! A document is a type with a `schema`. An attribute of serde that is not understood here is an error: the page would
+//! be wrong.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use record::experiment::{FAMILIES, METRICS, Unit};
+use syn::{Attribute, Expr, Field, Fields, GenericArgument, Item, Lit, PathArguments, Type};
+
+use super::row;
+
+const INTRODUCTION: &str = "# Results
+
+Each kind of document has a `schema`. Its number changes when a change breaks a reader; new keys may come at any time. Keys
+end in their unit.
+
+- `inrush load --output json` prints one [LoadResult](#loadresult).
+- `inrush load --output ndjson` prints an object a line. `type` is `point` or `result`: the other keys are those of
+  [Point](#point), one for each interval, or at the end those of [LoadResult](#loadresult).
+- `inrush capacity --output json` prints one [CapacityResult](#capacityresult).
+- `inrush lab run` writes `experiment.json`, a [RunRecord](#runrecord), and a [TrialRecord](#trialrecord) for each attempt
+  at a trial.
+
+";
+
+/// A type of the crate, in the file that defines it.
+struct Known {
+    file: String,
+    item: Item,
+}
+
+/// What serde is told about a type or a field.
+#[derive(Default)]
+struct Serde {
+    rename_all: Option<String>,
+    into: Option<String>,
+    is_flat: bool,
+    is_untagged: bool,
+    may_be_absent: bool,
+}
+
+/// The types, the constants of their files, and the types that a page has yet to show.
+struct Schema {
+    types: Vec<Known>,
+    texts: HashMap<(String, String), String>,
+    queue: Vec<usize>,
+}
+
+/// The page of all documents.
+pub fn page() -> Result<String> {
+    let mut schema = Schema { types: Vec::new(), texts: HashMap::new(), queue: Vec::new() };
+    schema.read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/src"))?;
+    let is_document = |known: &Known| match &known.item {
+        Item::Struct(item) => item.fields.iter().any(|field| field_name(field) == "schema"),
+        _ => false,
+    };
+    schema.queue = (0..schema.types.len()).filter(|at| is_document(&schema.types[*at])).collect();
+    let mut page = INTRODUCTION.to_owned();
+    let mut shown = 0;
+    while shown < schema.queue.len() {
+        page += &schema.section(schema.queue[shown])?;
+        shown += 1;
+    }
+    Ok(page + &metrics())
+}
+
+/// The names of the numbers in a trial's `metrics`.
+fn metrics() -> String {
+    let mut table = format!(
+        "## Metrics of a trial\n\nNames that begin with `{}` are followed by names of the client or the server.\n\n\
+         | name | meaning | unit |\n|---|---|---|\n",
+        FAMILIES.join("`, `")
+    );
+    for metric in METRICS {
+        let unit = match metric.unit {
+            Unit::PerSecond => "1/s",
+            Unit::Milliseconds => "ms",
+            Unit::Microseconds => "us",
+            Unit::Cores => "CPUs",
+            Unit::Count => "",
+            Unit::Share => "0 to 1",
+        };
+        table += &row([&format!("`{}`", metric.name), metric.title, unit]);
+    }
+    table
+}
+
+impl Schema {
+    fn read(&mut self, folder: &Path) -> Result<()> {
+        let mut paths: Vec<_> =
+            fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                self.read(&path)?;
+                continue;
+            }
+            let parsed = syn::parse_file(&fs::read_to_string(&path)?);
+            let file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            for item in parsed.with_context(|| format!("cannot parse {}", path.display()))?.items {
+                if let Item::Const(text) = &item
+                    && let Some(value) = text_of(&text.expr)
+                {
+                    self.texts.insert((file.clone(), text.ident.to_string()), value);
+                } else if name_of(&item).is_some() {
+                    self.types.push(Known { file: file.clone(), item });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of a type: in the file that uses it, or else in the only one that has it.
+    fn find(&self, name: &str, file: &str) -> Result<usize> {
+        let named = |at: &usize| name_of(&self.types[*at].item).as_deref() == Some(name);
+        let places: Vec<usize> = (0..self.types.len()).filter(named).collect();
+        let here = places.iter().find(|at| self.types[**at].file == file);
+        match (here, &places[..]) {
+            (Some(at), _) => Ok(*at),
+            (None, [at]) => Ok(*at),
+            _ => bail!("{file}.rs: {} types are named {name}", places.len()),
+        }
+    }
+
+    /// The name in the page's headings, with the file where two types share it.
+    fn title(&self, at: usize) -> String {
+        let name = name_of(&self.types[at].item).unwrap_or_default();
+        let same = self.types.iter().filter(|known| name_of(&known.item).as_ref() == Some(&name));
+        if same.count() > 1 { format!("{} {name}", self.types[at].file.replace('_', " ")) } else { name }
+    }
+
+    fn section(&mut self, at: usize) -> Result<String> {
+        let file = self.types[at].file.clone();
+        let item = self.types[at].item.clone();
+        let title = self.title(at);
+        match &item {
+            Item::Struct(item) => {
+                let mut section = format!("## {title}\n\n{}\n\n", self.doc(&item.attrs, &file));
+                section += "| key | type | meaning |\n|---|---|---|\n";
+                let fields = match &serde(&item.attrs)?.into {
+                    Some(into) => self.fields(into, &file)?,
+                    None => item.fields.clone(),
+                };
+                Ok(section + &self.rows(&fields, &file)? + "\n")
+            }
+            Item::Enum(item) => {
+                let case =
+                    serde(&item.attrs)?.rename_all.with_context(|| format!("{title} has no rename_all"))?;
+                let mut section = format!(
+                    "## {title}\n\n{}\n\n| value | meaning |\n|---|---|\n",
+                    self.doc(&item.attrs, &file)
+                );
+                for variant in &item.variants {
+                    let name = renamed(&variant.ident.to_string(), &case)?;
+                    section += &row([&format!("`\"{name}\"`"), &self.doc(&variant.attrs, &file)]);
+                }
+                Ok(section + "\n")
+            }
+            _ => bail!("{title} is neither a struct nor an enum"),
+        }
+    }
+
+    fn fields(&self, name: &str, file: &str) -> Result<Fields> {
+        match &self.types[self.find(name, file)?].item {
+            Item::Struct(item) => Ok(item.fields.clone()),
+            _ => bail!("{name} has no fields"),
+        }
+    }
+
+    fn rows(&mut self, fields: &Fields, file: &str) -> Result<String> {
+        let mut rows = String::new();
+        for field in fields {
+            let serde = serde(&field.attrs)?;
+            if serde.is_flat {
+                let Type::Path(path) = &field.ty else {
+                    bail!("{file}.rs: only a type by name is flattened")
+                };
+                let name = path.path.require_ident()?.to_string();
+                rows += &self.rows(&self.fields(&name, file)?, file)?;
+                continue;
+            }
+            let mut json = self.json(&field.ty, file)?;
+            if serde.may_be_absent {
+                json = format!("{}; may be absent", json.trim_end_matches(" or null"));
+            }
+            let doc = self.doc(&field.attrs, file);
+            ensure!(!doc.is_empty(), "{file}.rs: the field {} has no comment", field_name(field));
+            rows += &row([&format!("`{}`", field_name(field)), &json, &doc]);
+        }
+        Ok(rows)
+    }
+
+    /// The JSON type that serde makes of a Rust type. A type that has a section of its own is put into the queue.
+    fn json(&mut self, rust: &Type, file: &str) -> Result<String> {
+        let path = match rust {
+            Type::Path(path) => &path.path,
+            Type::Array(array) => return Ok(format!("array of {}", self.json(&array.elem, file)?)),
+            _ => bail!("{file}.rs: a type that is neither a name nor an array"),
+        };
+        let last = path.segments.last().context("a path has a segment")?;
+        let mut inner = Vec::new();
+        if let PathArguments::AngleBracketed(arguments) = &last.arguments {
+            for argument in &arguments.args {
+                let GenericArgument::Type(argument) = argument else {
+                    bail!("{file}.rs: not a type argument")
+                };
+                inner.push(self.json(argument, file)?);
+            }
+        }
+        Ok(match (last.ident.to_string().as_str(), &inner[..]) {
+            ("String", []) => "string".to_owned(),
+            ("bool", []) => "true or false".to_owned(),
+            ("f64", []) => "number".to_owned(),
+            ("u16" | "u32" | "u64" | "usize" | "Seed", []) => "integer".to_owned(),
+            ("Value", []) if path.segments.len() > 1 => "any value".to_owned(),
+            ("Option", [some]) => format!("{some} or null"),
+            ("Vec", [element]) => format!("array of {element}"),
+            ("BTreeMap", [key, value]) => format!("object: {value} by {key}"),
+            (name, []) => return self.own(name, file),
+            (name, _) => bail!("{file}.rs: {name} is not known"),
+        })
+    }
+
+    /// The JSON type of one of the crate's own types.
+    fn own(&mut self, name: &str, file: &str) -> Result<String> {
+        let at = self.find(name, file)?;
+        let file = self.types[at].file.clone();
+        let (attributes, within): (&[Attribute], Vec<Type>) = match &self.types[at].item {
+            Item::Struct(item) => (&item.attrs, item.fields.iter().map(|field| field.ty.clone()).collect()),
+            Item::Enum(item) => {
+                let fields = item.variants.iter().flat_map(|variant| &variant.fields);
+                (&item.attrs, fields.map(|field| field.ty.clone()).collect())
+            }
+            _ => bail!("{name} is neither a struct nor an enum"),
+        };
+        let is_tuple =
+            matches!(&self.types[at].item, Item::Struct(item) if matches!(item.fields, Fields::Unnamed(_)));
+        if is_tuple || serde(attributes)?.is_untagged {
+            let types: Vec<String> =
+                within.iter().map(|rust| self.json(rust, &file)).collect::<Result<_>>()?;
+            return Ok(types.join(" or "));
+        }
+        if !self.queue.contains(&at) {
+            self.queue.push(at);
+        }
+        let title = self.title(at);
+        Ok(format!("[{title}](#{})", title.to_lowercase().replace(' ', "-")))
+    }
+
+    /// A doc comment on one line. A link to a constant of the file becomes its text.
+    fn doc(&self, attributes: &[Attribute], file: &str) -> String {
+        let mut lines = Vec::new();
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
+            if let syn::Meta::NameValue(doc) = &attribute.meta {
+                lines.extend(text_of(&doc.value));
+            }
+        }
+        let mut doc = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").replace('|', "\\|");
+        for ((of, name), text) in &self.texts {
+            if of == file {
+                doc = doc.replace(&format!("[`{name}`]"), &format!("`{text}`"));
+            }
+        }
+        doc.replace("[`", "`").replace("`]", "`")
+    }
+}
+
+fn name_of(item: &Item) -> Option<String> {
+    match item {
+        Item::Struct(item) => Some(item.ident.to_string()),
+        Item::Enum(item) => Some(item.ident.to_string()),
+        _ => None,
+    }
+}
+
+fn field_name(field: &Field) -> String {
+    field.ident.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+fn text_of(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(text) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn serde(attributes: &[Attribute]) -> Result<Serde> {
+    let mut found = Serde::default();
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
+        attribute
+            .parse_nested_meta(|meta| {
+                let name = meta.path.require_ident()?.to_string();
+                let value = || meta.value()?.parse::<syn::LitStr>().map(|text| text.value());
+                match name.as_str() {
+                    "rename_all" => found.rename_all = Some(value()?),
+                    "into" => found.into = Some(value()?),
+                    "from" => drop(value()?),
+                    "skip_serializing_if" => found.may_be_absent = !value()?.is_empty(),
+                    "flatten" => found.is_flat = true,
+                    "untagged" => found.is_untagged = true,
+                    "default" | "transparent" => {}
+                    _ => return Err(meta.error("the manual does not know what serde makes of this")),
+                }
+                Ok(())
+            })
+            .map_err(|error| anyhow!("#[serde]: {error}"))?;
+    }
+    Ok(found)
+}
+
+/// The name of a variant in JSON.
+fn renamed(name: &str, case: &str) -> Result<String> {
+    let between = match case {
+        "lowercase" => "",
+        "snake_case" => "_",
+        "kebab-case" => "-",
+        _ => bail!("the manual does not know rename_all = {case:?}"),
+    };
+    let mut out = String::new();
+    for (at, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && at > 0 {
+            out += between;
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    Ok(out)
+}

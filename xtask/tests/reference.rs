@@ -1,0 +1,8 @@
+//! The reference pages of the manual say what the program says now.
+
+#[test]
+fn the_reference_pages_are_those_that_the_program_writes() {
+    if let Err(stale) = manual::check() {
+        panic!("{stale}");
+    }
+}
