@@ -66,6 +66,10 @@ fn a_target_that_is_not_there_is_unreachable_for_all() {
 
 #[test]
 fn their_number_has_bounds() {
-    refused(&["load", "http://127.0.0.1:9/", "--processes=0"], 2, &["--processes", "accepted are 1 to 64, and auto"]);
+    refused(
+        &["load", "http://127.0.0.1:9/", "--processes=0"],
+        2,
+        &["--processes", "accepted are 1 to 64, and auto"],
+    );
     refused(&["load", "http://127.0.0.1:9/", "--close=abort"], 2, &["--close", "fin, rst"]);
 }
