@@ -40,7 +40,7 @@ pub enum BpfError {
     },
     /// Another XDP program is attached to the device, and there can be one.
     #[error(
-        "{device} has an XDP program already, and a device takes one: detach it (`ip link set dev {device} xdp off`), or use tc"
+        "{device} has an XDP program already, and a device takes one: detach it first (`ip link set dev {device} xdp off`)"
     )]
     Occupied {
         /// The device.

@@ -1,7 +1,8 @@
-//! TCP packets to the addresses of a load generator, from a device straight into its AF_XDP sockets.
+//! Packets to the addresses of a load generator, from a device straight into its AF_XDP sockets.
 //!
-//! Owns `bpf/xsk_redirect.c` and its link. The sockets, their rings and the answers to ARP requests are the
-//! caller's. A packet of a receive queue without a socket goes to the kernel, as does everything that is no TCP.
+//! Owns `bpf/xsk_redirect.c` and its link. The sockets, their rings and the answers to ARP requests and neighbour
+//! solicitations are the caller's. A packet of a receive queue without a socket goes to the kernel, as does everything
+//! that is not about the network.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,7 +29,8 @@ pub struct XskRedirect {
 }
 
 impl XskRedirect {
-    /// Loads the program for the TCP packets to `network`, an address and the number of its bits that count.
+    /// Loads the program for the packets to `network` and the questions for its hardware addresses. `network` is an
+    /// address, `prefix` the number of its bits that count.
     ///
     /// # Errors
     /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::System`].

@@ -292,7 +292,7 @@ fn exit(error: LoadError) -> Exit {
         LoadError::Resolve { .. } | LoadError::Link(LinkError::NoNeighbour { .. }) => {
             Exit::Unreachable(error.to_string())
         }
-        LoadError::System { .. } | LoadError::Link(LinkError::System { .. }) => {
+        LoadError::System { .. } | LoadError::Link(LinkError::System { .. } | LinkError::Program(_)) => {
             Exit::Failed(error.to_string())
         }
         _ => Exit::Usage(error.to_string()),

@@ -2,7 +2,7 @@
 //! Documentation/networking/af_xdp.rst).
 //!
 //! Owns the memory for frames, the four rings, and the system calls that have the kernel look at them. Which
-//! frames a socket receives is decided by the [`program`] on its device.
+//! frames a socket receives is decided by the program on its device, which is not this crate's.
 //!
 //! ```text
 //!   free ──reserve──> tx ring ──kernel──> completion ring ──> free
@@ -12,8 +12,6 @@
 //! Invariants: a frame is in exactly one of these places. The caller sees a frame only while it is neither in
 //! a ring nor free: the one received last, and the one reserved last until the next call. Half of the frames
 //! are for receiving, and never leave their cycle.
-
-pub mod program;
 
 use std::io;
 use std::mem::size_of;

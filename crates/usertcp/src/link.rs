@@ -118,6 +118,9 @@ pub enum LinkError {
         /// The server, or the router on the way to it.
         next_hop: IpAddr,
     },
+    /// The program that hands over packets cannot run.
+    #[error(transparent)]
+    Program(#[from] bpf::BpfError),
     /// A system call failed.
     #[error("cannot {operation}: {source}")]
     System {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use base::{Clock, Nanos, RealClock, Seed};
+use bpf::BpfError;
 use support::client::{Client, Outcome, TASK_LENGTH, Task};
 use support::impaired::{Conditions, Impaired};
 use support::pattern;
@@ -43,6 +44,12 @@ fn link<L>(opened: Result<L, LinkError>) -> Option<L> {
             if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
         {
             println!("skipped: cannot {operation}: {source}");
+            None
+        }
+        Err(LinkError::Program(
+            error @ (BpfError::Capability { .. } | BpfError::Refused { .. } | BpfError::Kernel { .. }),
+        )) => {
+            println!("skipped: {error}");
             None
         }
         Err(error) => panic!("{error}"),

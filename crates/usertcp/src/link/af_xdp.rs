@@ -1,10 +1,10 @@
 //! A link over AF_XDP sockets: to a server on the other side of a network device.
 //!
 //! One socket for each receive queue, all served by one thread, because the device chooses the queue of a
-//! reply by a hash of its own. Frames leave by the first. The program on the device hands over frames to the
-//! source net alone, so the kernel's own traffic goes on.
+//! reply by a hash of its own. Frames leave by the first. The program on the device ([`bpf::xsk_redirect`]) hands
+//! over frames to the source net alone, so the kernel's own traffic goes on.
 //!
-//! Owns sockets, program, and the hardware addresses: questions for addresses of the source net are answered,
+//! Owns the sockets and the hardware addresses: questions for addresses of the source net are answered,
 //! and the next hop's address is asked for once, when the link is opened. A server with thousands of our
 //! addresses on its own link would need as many entries in its neighbour table; give it a route to the source
 //! net by this machine's address instead.
@@ -16,11 +16,11 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use base::{Clock, Nanos};
+use bpf::xsk_redirect::{QUEUES, XskRedirect};
 use sys::errno::{Failure, classify};
-use sys::netlink::{Device, Route};
+use sys::netlink::{Device, Link as Interface, Route};
 use sys::poll::{PollFd, bits};
 use sys::xdp::Socket;
-use sys::xdp::program::{Attached, QUEUES_MAX};
 
 use super::{Link, LinkError, Packet, same_family};
 use crate::frame::ethernet::{self, Frame, HEADER, Mac};
@@ -41,7 +41,7 @@ pub struct AfXdp {
     queues: Vec<Socket>,
     /// The queue that the last packet came from.
     current: usize,
-    _program: Attached,
+    _program: XskRedirect,
     net: SourceNet,
     ours: Mac,
     next_hop: Mac,
@@ -73,12 +73,11 @@ impl AfXdp {
         let gateway = route.destination(server).ok().filter(|found| found.link == device.index);
         let next_hop = gateway.and_then(|found| found.gateway).unwrap_or(server);
         let queues = open_queues(&device)?;
-        let attach = "put an XDP program on the interface, which needs CAP_NET_ADMIN and CAP_BPF";
-        let program = Attached::attach(device.index, net.network(), net.prefix_length())
-            .map_err(LinkError::system(attach))?;
+        let mut program = XskRedirect::load(net.network(), u32::from(net.prefix_length()))?;
+        // A device with a hardware address of six bytes.
+        program.attach(&Interface { index: device.index, name: interface.to_owned(), ethernet: true })?;
         for (number, queue) in queues.iter().enumerate() {
-            let fed = program.feed(number as u32, queue.as_fd());
-            fed.map_err(LinkError::system("give the XDP program its sockets"))?;
+            program.set_socket(number as u32, queue.as_fd())?;
         }
         let mtu = device.mtu as usize;
         let mut link =
@@ -142,7 +141,7 @@ impl AfXdp {
 /// A socket for each receive queue that is in use.
 fn open_queues(device: &Device) -> Result<Vec<Socket>, LinkError> {
     let mut queues = Vec::new();
-    for number in 0..device.receive_queues.clamp(1, QUEUES_MAX) {
+    for number in 0..device.receive_queues.clamp(1, QUEUES as u32) {
         match open_queue(device.index, number) {
             Ok(socket) => queues.push(socket),
             // A device may have more queues than it uses.
