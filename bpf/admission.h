@@ -1,20 +1,27 @@
 /*
- * Admission of SYNs by a token bucket, the same before every hook.
+ * Admission of SYNs to accept queues, by their identity and by a token bucket; the same before every hook.
  *
  *    SYN to one of `listeners`? ── no ──────────────────────────────> untouched
  *       │ yes
+ *    queue = that of the receiving processor, or identity mod `queue_count`
+ *       │
+ *    identity among the refused ones? ── yes ──> dropped
+ *       │ no
  *    interval = 0? ── yes ──────────────────────────────> passed ───> the kernel's SYN queue
  *       │ no                                                ^
  *    theoretical arrival time > now + burst? ── no: + interval
  *       │ yes
  *    dropped: the client's kernel sends its SYN again after 1, 3, 7 s
  *
+ * The identity of a SYN is a hash of what its retransmission repeats. It is the hash of overload/src/hook/program.rs,
+ * word for word: that program gives the SYN to the queue whose bucket it met here.
+ *
  * The bucket is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). All
  * processors share it, so that the rate is exact; a drop only reads it. The counters have a cache line for
- * each processor.
+ * each queue and processor.
  *
- * The server writes `interval_ns` and `burst_ns` by plain stores. A SYN that sees one of them new and the
- * other old is decided by that mixture.
+ * The server writes the settings by plain stores. A SYN that sees one of them new and another old is decided by that
+ * mixture.
  */
 #pragma once
 #include "kernel.h"
@@ -24,6 +31,12 @@
 /* Other processors may take a token while this one tries to; a SYN that loses this often is dropped. */
 #define ATTEMPTS 8
 
+/* Set by the loader. */
+const volatile u32 queue_count = 1;
+const volatile u32 processor_count = 1;
+/* Mixed into identities. */
+const volatile u32 salt = 0;
+
 struct listener {
     struct address address;
     /* In network order. */
@@ -31,14 +44,18 @@ struct listener {
     u16 zero;
 };
 
-struct bucket {
-    /* From one admitted SYN to the next; 0 admits all. */
+/* What one accept queue admits. All zero admits all. */
+struct queue {
+    /* From one admitted SYN to the next; 0 for no limit. */
     u64 interval_ns;
     /* How far ahead of that rate arrivals may be. */
     u64 burst_ns;
     /* When the next SYN would come if all kept to the rate. Written here alone. */
     u64 theoretical_arrival_ns;
-    u64 rest_of_line[5];
+    /* Identities that are refused, of 2^32, from `first_refused` on. */
+    u64 refused;
+    u64 first_refused;
+    u64 rest_of_line[3];
 };
 
 struct counters {
@@ -54,15 +71,16 @@ struct {
     TYPE(value, u32);
 } listeners SEC(".maps");
 
+/* The loader makes one for each queue. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_ARRAY);
     NUMBER(max_entries, 1);
     NUMBER(map_flags, BPF_F_MMAPABLE);
     TYPE(key, u32);
-    TYPE(value, struct bucket);
-} bucket SEC(".maps");
+    TYPE(value, struct queue);
+} queues SEC(".maps");
 
-/* The loader makes one for each processor. */
+/* The loader makes one for each queue and processor. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_ARRAY);
     NUMBER(max_entries, 1);
@@ -71,14 +89,47 @@ struct {
     TYPE(value, struct counters);
 } counters SEC(".maps");
 
+/* The queue of a processor, plus 1; 0 for a processor that has none. The loader makes one for each processor. */
+struct {
+    NUMBER(type, BPF_MAP_TYPE_ARRAY);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, u32);
+} processors SEC(".maps");
+
+/* A packet that opens a connection. */
+struct syn {
+    struct listener to;
+    /* The words that identify it, in network order. */
+    u32 address, ports, sequence;
+};
+
+/* The finalizer of MurmurHash3 over three words and the salt. */
+inlined u32 identity(const struct syn *syn) {
+    u32 hash = NETWORK32(syn->address) * 0x9e3779b1;
+    hash = (NETWORK32(syn->ports) ^ hash) * 0x85ebca77;
+    hash ^= NETWORK32(syn->sequence) ^ salt;
+    hash = (hash ^ hash >> 16) * 0x85ebca6b;
+    hash = (hash ^ hash >> 13) * 0xc2b2ae35;
+    return hash ^ hash >> 16;
+}
+
+/* The queue that the SYN will come to. */
+inlined u32 queue_of(u32 identity, u32 processor) {
+    if (queue_count == 1)
+        return 0;
+    u32 *own = map_lookup(&processors, &processor);
+    return own && *own ? *own - 1 : identity % queue_count;
+}
+
 /* Takes a token, or returns false where there is none. */
-inlined bool take_token(struct bucket *bucket) {
-    u64 interval = READ_ONCE(bucket->interval_ns);
+inlined bool take_token(struct queue *queue) {
+    u64 interval = READ_ONCE(queue->interval_ns);
     if (interval == 0)
         return true;
     u64 now = ktime_get_ns();
-    u64 latest = now + READ_ONCE(bucket->burst_ns);
-    u64 *place = &bucket->theoretical_arrival_ns;
+    u64 latest = now + READ_ONCE(queue->burst_ns);
+    u64 *place = &queue->theoretical_arrival_ns;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         u64 arrival = READ_ONCE(*place);
         if (arrival > latest) {
@@ -95,15 +146,18 @@ inlined bool take_token(struct bucket *bucket) {
 }
 
 /* Decides on a SYN, and counts it where it is to one of our listeners. */
-inlined bool admit(const struct listener *to) {
-    if (!map_lookup(&listeners, to))
+inlined bool admit(const struct syn *syn) {
+    if (!map_lookup(&listeners, &syn->to))
         return true;
-    u32 first = 0, processor = get_smp_processor_id();
-    struct bucket *shared = map_lookup(&bucket, &first);
-    struct counters *ours = map_lookup(&counters, &processor);
-    if (!shared || !ours)
+    u32 processor = get_smp_processor_id(), id = identity(syn);
+    u32 number = queue_of(id, processor);
+    u32 row = number * processor_count + processor;
+    struct queue *queue = map_lookup(&queues, &number);
+    struct counters *ours = map_lookup(&counters, &row);
+    if (!queue || !ours)
         return true;
-    bool admitted = take_token(shared);
+    u32 distance = id - (u32)READ_ONCE(queue->first_refused);
+    bool admitted = distance >= READ_ONCE(queue->refused) && take_token(queue);
     *(admitted ? &ours->passed : &ours->dropped) += 1;
     return admitted;
 }
@@ -126,8 +180,13 @@ inlined bool opens_connection(u8 flags) {
     return (flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN;
 }
 
+/* The two words behind each other, where a TCP header without IP options before it has its ports. */
+inlined u32 ports(const struct tcphdr *tcp) {
+    return (u32)tcp->dest << 16 | tcp->source;
+}
+
 /* Whether it opens a connection over IPv4, and to where. */
-inlined bool syn_over_ipv4(void *packet, struct listener *to) {
+inlined bool syn_over_ipv4(void *packet, struct syn *syn) {
     struct ipv4_tcp headers;
     if (!load(packet, 0, &headers, sizeof headers))
         return false;
@@ -136,18 +195,25 @@ inlined bool syn_over_ipv4(void *packet, struct listener *to) {
     u32 length = (headers.ip.version_ihl & 15) * 4;
     if (length < sizeof headers.ip)
         return false;
+    /* With options, their bytes identify it: at the offsets of a header without. */
+    syn->address = headers.ip.saddr;
+    syn->ports = ports(&headers.tcp);
+    syn->sequence = headers.tcp.seq;
     if (length > sizeof headers.ip && !load(packet, length, &headers.tcp, sizeof headers.tcp))
         return false;
-    *to = (struct listener){{{0, 0, MAPPED, headers.ip.daddr}}, headers.tcp.dest, 0};
+    syn->to = (struct listener){{{0, 0, MAPPED, headers.ip.daddr}}, headers.tcp.dest, 0};
     return opens_connection(headers.tcp.flags);
 }
 
 /* Whether it opens a connection over IPv6, and to where. */
-inlined bool syn_over_ipv6(void *packet, struct listener *to) {
+inlined bool syn_over_ipv6(void *packet, struct syn *syn) {
     struct ipv6_tcp headers;
     if (!load(packet, 0, &headers, sizeof headers) || headers.ip.nexthdr != IPPROTO_TCP)
         return false;
-    *to = (struct listener){headers.ip.daddr, headers.tcp.dest, 0};
+    syn->address = headers.ip.saddr.words[3];
+    syn->ports = ports(&headers.tcp);
+    syn->sequence = headers.tcp.seq;
+    syn->to = (struct listener){headers.ip.daddr, headers.tcp.dest, 0};
     return opens_connection(headers.tcp.flags);
 }
 
@@ -156,9 +222,9 @@ inlined bool syn_over_ipv6(void *packet, struct listener *to) {
  * IPv6 with extension headers, everything but TCP.
  */
 inlined bool may_pass(void *packet, u16 protocol) {
-    struct listener to;
-    bool syn = protocol == NETWORK16(ETH_P_IP)     ? syn_over_ipv4(packet, &to)
-               : protocol == NETWORK16(ETH_P_IPV6) ? syn_over_ipv6(packet, &to)
-                                                   : false;
-    return !syn || admit(&to);
+    struct syn syn;
+    bool opens = protocol == NETWORK16(ETH_P_IP)     ? syn_over_ipv4(packet, &syn)
+                 : protocol == NETWORK16(ETH_P_IPV6) ? syn_over_ipv6(packet, &syn)
+                                                     : false;
+    return !opens || admit(&syn);
 }

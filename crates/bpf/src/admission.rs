@@ -1,16 +1,20 @@
-//! Admission of SYNs before they cost anything: a token bucket in traffic control or in XDP.
+//! Admission of SYNs before they cost anything: by their identity and by a token bucket, in traffic control or in XDP.
 //!
 //! ```text
 //!   device ──> XDP hook ──> socket buffer ──> tc hook ──> IP ──> TCP: SYN queue ──> accept queue ──> server
 //!                 │                              │                                                     │
-//!                 └── or ── [the bucket] ── or ──┘ <──────────── interval, burst (plain stores) ───────┘
+//!                 └── or ── [the limits] ── or ──┘ <──────── share, interval, burst (plain stores) ────┘
 //! ```
+//!
+//! A server may have several accept queues behind one address. Each has limits and counts of its own: the program
+//! finds the queue that a SYN will come to by the rule in [`Queues`]. So the controller of each queue decides alone.
 //!
 //! Owns `bpf/admission_tc.c` and `bpf/admission_xdp.c`, their links, and the memory they share with the server. A
 //! SYN costs the server about 0.3 us when it is dropped here, and 22 us or more when the server has to accept the
 //! connection to refuse it.
 //!
-//! Leaves out when to shed and how much: the caller sets the rate.
+//! Leaves out when to shed and how much: the caller sets the limits. Leaves out who brings the SYN to its queue: the
+//! program of the SO_REUSEPORT group, which must follow the same rule.
 //!
 //! Invariants: only SYNs to the addresses that were added are counted or dropped. Whatever ends this process
 //! detaches the program, since links die with their descriptors. Other tc programs of the device run as before;
@@ -20,11 +24,12 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{Array, HashMap, MapData};
 use aya::programs::TcAttachType;
 use aya::programs::links::FdLink;
 use base::Nanos;
 use rustix::io::Errno;
+use serde::Serialize;
 use sys::netlink::Link;
 use sys::shared::SharedArray;
 
@@ -39,13 +44,17 @@ const XDP: Object = object!("admission_xdp", "admission in XDP");
 
 /// `LISTENERS` of `bpf/admission.h`.
 const LISTENERS: usize = 1024;
+/// The most accept queues.
+const QUEUES: usize = 1024;
 /// The longest interval and burst. A bucket at this rate admits nobody that matters, and sums of two stay far
 /// from the end of the clock.
 const LONGEST: Nanos = Nanos::from_secs(3600);
 
-// Words of `struct bucket` and of `struct counters`.
+// Words of `struct queue` and of `struct counters`.
 const INTERVAL: usize = 0;
 const BURST: usize = 1;
+const REFUSED: usize = 3;
+const FIRST_REFUSED: usize = 4;
 const PASSED: usize = 0;
 const DROPPED: usize = 1;
 
@@ -58,8 +67,40 @@ pub enum Hook {
     Xdp,
 }
 
-/// A program that was attached to a device.
+/// The accept queues behind the listeners, and the rule by which SYNs are spread over them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queues {
+    /// From 1 to 1024.
+    pub count: usize,
+    /// Queue i gets what processor `cpus[i]` receives. SYNs of other processors are spread by their identity, modulo
+    /// `count`.
+    pub cpus: Vec<usize>,
+    /// Mixed into identities.
+    pub salt: u32,
+}
+
+impl Queues {
+    /// One queue.
+    pub const fn one() -> Queues {
+        Queues { count: 1, cpus: Vec::new(), salt: 0 }
+    }
+}
+
+/// What an accept queue admits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// The part of all SYNs, by their identity, from 0 to 1. A larger share admits every SYN that a smaller one admits.
+    pub share: f64,
+    /// Where the identities that are refused begin: another number refuses others.
+    pub first_refused: u32,
+    /// The time from one admitted SYN to the next, from 1 ns to an hour.
+    pub interval: Nanos,
+    /// How far ahead of that SYNs may be, at most an hour.
+    pub burst: Nanos,
+}
+
+/// A program that was attached to a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attached {
     /// The device's name.
     pub device: String,
@@ -76,13 +117,15 @@ pub struct Totals {
     pub dropped: u64,
 }
 
-/// A token bucket before some devices' SYNs. Admits all until it is given a rate.
+/// Limits before some devices' SYNs. Admits all until an accept queue is given some.
 pub struct Admission {
     hook: Hook,
     loaded: Loaded,
     listeners: HashMap<MapData, [u32; 5], u32>,
-    bucket: SharedArray<AtomicU64>,
+    queues: SharedArray<AtomicU64>,
+    /// By queue, then by processor.
     counters: SharedArray<AtomicU64>,
+    processors: usize,
     links: Vec<FdLink>,
 }
 
@@ -90,25 +133,45 @@ impl Admission {
     /// Loads the program, attached to nothing and with no listener.
     ///
     /// # Errors
-    /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::System`].
-    pub fn load(hook: Hook) -> Result<Admission, BpfError> {
+    /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::TooMany`] queues, [`BpfError::System`].
+    ///
+    /// # Panics
+    /// Without a queue.
+    pub fn load(hook: Hook, queues: &Queues) -> Result<Admission, BpfError> {
+        assert!(queues.count > 0, "listeners have an accept queue");
+        if queues.count > QUEUES {
+            return Err(BpfError::TooMany { what: "admission by accept queue", limit: QUEUES });
+        }
         let object = match hook {
             Hook::Tc => TC,
             Hook::Xdp => XDP,
         };
         let processors = aya::util::nr_cpus()
             .map_err(|(path, error)| crate::error::system(format!("count processors by {path}"))(error))?;
-        let mut loaded = object.load(|loader| {
-            loader.map_max_entries("counters", processors as u32);
-        })?;
+        let (count, cpus) = (queues.count as u32, processors as u32);
+        let mut loaded = object.load_with(
+            |loader| {
+                loader
+                    .map_max_entries("queues", count)
+                    .map_max_entries("counters", count * cpus)
+                    .map_max_entries("processors", cpus);
+            },
+            &[("queue_count", count), ("processor_count", cpus), ("salt", queues.salt)],
+        )?;
         match hook {
             Hook::Tc => tc::load(&mut loaded, object.name)?,
             Hook::Xdp => xdp::load(&mut loaded)?,
         }
+        Array::try_from(loaded.take_map("processors"))
+            .and_then(|mut map: Array<MapData, u32>| {
+                let own = queues.cpus.iter().zip(1..=count).filter(|(cpu, _)| **cpu < processors);
+                own.into_iter().try_for_each(|(cpu, queue)| map.set(*cpu as u32, queue, 0))
+            })
+            .map_err(|error| loaded.error("set the queues of processors", &error))?;
         let listeners = HashMap::try_from(loaded.take_map("listeners"))
             .map_err(|error| loaded.error("use the map of listeners", &error))?;
-        let (bucket, counters) = (loaded.share("bucket")?, loaded.share("counters")?);
-        Ok(Admission { hook, loaded, listeners, bucket, counters, links: Vec::new() })
+        let (queues, counters) = (loaded.share("queues")?, loaded.share("counters")?);
+        Ok(Admission { hook, loaded, listeners, queues, counters, processors, links: Vec::new() })
     }
 
     /// Loads the program and attaches it to each device by which these sockets are reached, in the network
@@ -118,9 +181,10 @@ impl Admission {
     /// As [`load`](Self::load), [`attach`](Self::attach) and [`reach_of`].
     pub fn of_listeners(
         hook: Hook,
+        queues: &Queues,
         listeners: &[BorrowedFd<'_>],
     ) -> Result<(Admission, Vec<Attached>), BpfError> {
-        let mut admission = Admission::load(hook)?;
+        let mut admission = Admission::load(hook, queues)?;
         let reach = reach_of(listeners)?;
         for address in &reach.addresses {
             admission.add_listener(*address)?;
@@ -166,24 +230,36 @@ impl Admission {
         })
     }
 
-    /// Admits one SYN each `interval`, and lets arrivals be ahead of that by `burst`; each at most an hour, at
-    /// least a nanosecond. Takes no system call, and holds for the next SYN.
-    pub fn limit(&self, interval: Nanos, burst: Nanos) {
-        self.bucket[BURST].store(burst.min(LONGEST).0, Ordering::Relaxed);
-        self.bucket[INTERVAL].store(interval.clamp(Nanos(1), LONGEST).0, Ordering::Relaxed);
+    /// Sets what a queue admits. Takes no system call, and holds for the next SYN.
+    ///
+    /// # Panics
+    /// With a queue that does not exist, here and below.
+    pub fn limit(&self, queue: usize, limits: &Limits) {
+        let words = self.words(queue);
+        let refused = (1.0 - limits.share.clamp(0.0, 1.0)) * 2_f64.powi(32);
+        words[FIRST_REFUSED].store(limits.first_refused.into(), Ordering::Relaxed);
+        words[REFUSED].store(refused as u64, Ordering::Relaxed);
+        words[BURST].store(limits.burst.min(LONGEST).0, Ordering::Relaxed);
+        words[INTERVAL].store(limits.interval.clamp(Nanos(1), LONGEST).0, Ordering::Relaxed);
     }
 
-    /// Admits every SYN.
-    pub fn admit_all(&self) {
-        self.bucket[INTERVAL].store(0, Ordering::Relaxed);
+    /// Admits every SYN to a queue.
+    pub fn admit_all(&self, queue: usize) {
+        let words = self.words(queue);
+        words[REFUSED].store(0, Ordering::Relaxed);
+        words[INTERVAL].store(0, Ordering::Relaxed);
     }
 
-    /// Reads the counters of all processors. Takes no system call.
-    pub fn totals(&self) -> Totals {
-        let sum = |word: usize| {
-            self.counters.chunks(WORDS_PER_LINE).map(|line| line[word].load(Ordering::Relaxed)).sum()
-        };
+    /// Reads the counters of a queue, of all processors. Takes no system call.
+    pub fn totals(&self, queue: usize) -> Totals {
+        let lines = self.counters.chunks(WORDS_PER_LINE).skip(queue * self.processors).take(self.processors);
+        let sum = |word: usize| lines.clone().map(|line| line[word].load(Ordering::Relaxed)).sum();
         Totals { passed: sum(PASSED), dropped: sum(DROPPED) }
+    }
+
+    /// `struct queue` of a queue.
+    fn words(&self, queue: usize) -> &[AtomicU64] {
+        &self.queues[queue * WORDS_PER_LINE..][..WORDS_PER_LINE]
     }
 
     /// What the program makes of a packet that begins with its Ethernet header and that no network sees, and

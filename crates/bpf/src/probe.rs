@@ -6,7 +6,7 @@ use serde::Serialize;
 use sys::netlink::{Link, Route};
 use sys::netns::NetworkNamespace;
 
-use crate::admission::{Admission, Hook};
+use crate::admission::{Admission, Hook, Queues};
 use crate::error::{BpfError, system};
 use crate::kernel_cache::{KernelCache, Limits};
 use crate::steering::{Schedule, Steering};
@@ -50,7 +50,7 @@ fn on_loopback<T: Send>(work: impl FnOnce(&Link) -> Result<T, BpfError> + Send) 
 }
 
 fn admission(hook: Hook) -> Result<(), BpfError> {
-    let mut admission = Admission::load(hook)?;
+    let mut admission = Admission::load(hook, &Queues::one())?;
     on_loopback(|loopback| admission.attach(loopback).map(drop))
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::programs::{SchedClassifier, TcAttachType};
 use base::Nanos;
 use bpf::BpfError;
-use bpf::admission::{Admission, Hook, Totals};
+use bpf::admission::{Admission, Hook, Limits, Queues, Totals};
 use common::packet::{ACK, FIN, Packet, RST, SYN};
 use common::{CLIENT, DEVICE, Networks, SERVER, device, namespace, or_skip};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,10 +33,15 @@ fn v6() -> SocketAddr {
 
 /// The program, told of two listeners.
 fn admission(hook: Hook) -> Option<Admission> {
-    let mut admission = or_skip(Admission::load(hook))?;
+    let mut admission = or_skip(Admission::load(hook, &Queues::one()))?;
     admission.add_listener(v4()).unwrap();
     admission.add_listener(v6()).unwrap();
     Some(admission)
+}
+
+/// Limits the one queue by its bucket alone.
+fn limit(admission: &Admission, interval: Nanos, burst: Nanos) {
+    admission.limit(0, &Limits { share: 1.0, first_refused: 0, interval, burst });
 }
 
 /// Whether the packet goes on.
@@ -75,17 +80,17 @@ fn syns_to_the_listeners_are_decided_on_and_nothing_else() {
     ];
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
-        admission.limit(MINUTE, Nanos(0));
+        limit(&admission, MINUTE, Nanos(0));
         assert!(passes(&admission, hook, &syn(v4()).ethernet()), "the first has a token");
         let mut dropped = 0;
         for (name, packet) in &ours {
             assert!(!passes(&admission, hook, &packet.ethernet()), "{hook:?}: {name}");
             dropped += 1;
-            assert_eq!(admission.totals(), Totals { passed: 1, dropped }, "{hook:?}: {name}");
+            assert_eq!(admission.totals(0), Totals { passed: 1, dropped }, "{hook:?}: {name}");
         }
         for (name, packet) in &others {
             assert!(passes(&admission, hook, &packet.ethernet()), "{hook:?}: {name}");
-            assert_eq!(admission.totals(), Totals { passed: 1, dropped }, "{hook:?}: {name}");
+            assert_eq!(admission.totals(0), Totals { passed: 1, dropped }, "{hook:?}: {name}");
         }
     }
 }
@@ -94,7 +99,7 @@ fn syns_to_the_listeners_are_decided_on_and_nothing_else() {
 fn packets_cut_anywhere_are_passed() {
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
-        admission.limit(MINUTE, Nanos(0));
+        limit(&admission, MINUTE, Nanos(0));
         let options = Packet { ip_options: 40, ..Packet::new(v4(), SYN) };
         // The kernel's test runs take nothing shorter than an Ethernet header, and of IP its shortest header.
         for (shortest, packet) in [(34, Packet::new(v4(), SYN)), (54, Packet::new(v6(), SYN)), (34, options)]
@@ -104,7 +109,7 @@ fn packets_cut_anywhere_are_passed() {
                 assert!(passes(&admission, hook, &packet[..length]), "{hook:?}: {length} bytes");
             }
         }
-        assert_eq!(admission.totals(), Totals::default());
+        assert_eq!(admission.totals(0), Totals::default());
     }
 }
 
@@ -115,16 +120,72 @@ fn a_bucket_admits_its_burst_and_then_its_rate() {
         let syn = Packet::new(v4(), SYN).ethernet();
         let passed = |count: usize| (0..count).filter(|_| passes(&admission, hook, &syn)).count();
         assert_eq!(passed(100), 100, "admits all until there is a limit");
-        admission.limit(MINUTE, Nanos(MINUTE.0 * 4));
+        limit(&admission, MINUTE, Nanos(MINUTE.0 * 4));
         assert_eq!(passed(100), 5, "one, and four ahead of their time");
-        admission.limit(MINUTE, Nanos(MINUTE.0 * 6));
+        limit(&admission, MINUTE, Nanos(MINUTE.0 * 6));
         assert_eq!(passed(100), 2, "two more may be ahead now");
-        admission.admit_all();
+        admission.admit_all(0);
         assert_eq!(passed(100), 100);
         // What a slow rate has promised does not bind a fast one.
-        admission.limit(Nanos(1), Nanos(0));
+        limit(&admission, Nanos(1), Nanos(0));
         assert!(passed(100) >= 98);
-        assert_eq!(admission.totals().passed + admission.totals().dropped, 500);
+        assert_eq!(admission.totals(0).passed + admission.totals(0).dropped, 500);
+    }
+}
+
+/// SYNs of clients that differ in their port, each with the number of the client.
+fn syns(count: u16) -> impl Iterator<Item = Vec<u8>> {
+    (0..count).map(|client| {
+        let mut packet = Packet::new(v4(), SYN);
+        packet.from.set_port(1024 + client);
+        packet.ethernet()
+    })
+}
+
+#[test]
+fn a_share_selects_by_the_identity_of_a_syn() {
+    const CLIENTS: usize = 1000;
+    let limits = |share, first_refused| Limits { share, first_refused, interval: Nanos(1), burst: MINUTE };
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        let passing = |limits| -> Vec<bool> {
+            admission.limit(0, &limits);
+            syns(CLIENTS as u16).map(|syn| passes(&admission, hook, &syn)).collect()
+        };
+        let count = |passed: &[bool]| passed.iter().filter(|passed| **passed).count();
+        let (few, half) = (passing(limits(0.1, 7)), passing(limits(0.5, 7)));
+        assert_eq!(half, passing(limits(0.5, 7)), "a retransmission meets the same answer");
+        assert!((50..150).contains(&count(&few)), "{}", count(&few));
+        assert!((400..600).contains(&count(&half)), "{}", count(&half));
+        assert!(few.iter().zip(&half).all(|(few, half)| half >= few), "a larger share admits the others too");
+        let others = passing(limits(0.5, 7 + (1 << 31)));
+        assert!(others.iter().zip(&half).all(|(other, half)| other != half), "the other half");
+        assert_eq!(count(&passing(limits(0.0, 7))), 0);
+        assert_eq!(count(&passing(limits(1.0, 7))), CLIENTS);
+    }
+}
+
+#[test]
+fn each_queue_has_limits_and_counts_of_its_own() {
+    const CLIENTS: u64 = 300;
+    for hook in HOOKS {
+        let evenly = Queues { count: 3, cpus: Vec::new(), salt: 5 };
+        let Some(mut admission) = or_skip(Admission::load(hook, &evenly)) else { return };
+        admission.add_listener(v4()).unwrap();
+        admission.limit(1, &Limits { share: 0.0, first_refused: 0, interval: MINUTE, burst: Nanos(0) });
+        let passed = syns(CLIENTS as u16).filter(|syn| passes(&admission, hook, syn)).count() as u64;
+        let [first, second, third] = [0, 1, 2].map(|queue| admission.totals(queue));
+        assert_eq!((first.dropped, second.passed, third.dropped), (0, 0, 0));
+        assert_eq!(first.passed + third.passed, passed);
+        assert!([first.passed, second.dropped, third.passed].iter().all(|count| *count > CLIENTS / 6));
+        // The first two queues have no processor.
+        let cpus: Vec<usize> = [vec![usize::MAX; 2], sys::cpu::allowed().unwrap()].concat();
+        let by_cpu = Queues { count: cpus.len(), cpus, salt: 5 };
+        let Some(mut admission) = or_skip(Admission::load(hook, &by_cpu)) else { return };
+        admission.add_listener(v4()).unwrap();
+        assert!(syns(20).all(|syn| passes(&admission, hook, &syn)));
+        let passed = |queue| admission.totals(queue).passed;
+        assert_eq!((passed(0) + passed(1), (2..by_cpu.count).map(passed).sum::<u64>()), (0, 20));
     }
 }
 
@@ -132,16 +193,16 @@ fn a_bucket_admits_its_burst_and_then_its_rate() {
 fn a_test_run_tells_the_cost_of_a_refused_syn() {
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
-        admission.limit(MINUTE, Nanos(0));
+        limit(&admission, MINUTE, Nanos(0));
         let refused = admission.test_run(&Packet::new(v4(), SYN).ethernet(), 100_000).unwrap();
-        assert_eq!(admission.totals(), Totals { passed: 1, dropped: 99_999 });
+        assert_eq!(admission.totals(0), Totals { passed: 1, dropped: 99_999 });
         println!("{hook:?}: {} ns a refused SYN", refused.duration.0);
     }
 }
 
 /// Connects in the namespace, and waits until the handshake is complete or the SYN has been dropped.
 fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr) -> bool {
-    let before = admission.totals().dropped;
+    let before = admission.totals(0).dropped;
     let socket: OwnedFd = namespace
         .enter(|| {
             let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -153,7 +214,7 @@ fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr)
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
         Err(errno) => panic!("connect to {to}: {}", io::Error::from(errno)),
     }
-    while admission.totals().dropped == before {
+    while admission.totals(0).dropped == before {
         let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
         let tick = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         rustix::io::retry_on_intr(|| poll(&mut wanted, Some(&tick))).unwrap();
@@ -167,15 +228,15 @@ fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr)
 
 /// Limits, and looks at what becomes of connections from each namespace.
 fn refuses_and_admits(admission: &Admission, client: &NetworkNamespace, to: SocketAddr, what: &str) {
-    let before = admission.totals();
+    let before = admission.totals(0);
     assert!(connects(admission, client, to), "{what}: nothing is refused before there is a limit");
-    assert_eq!(admission.totals().passed, before.passed + 1, "{what}");
-    admission.limit(MINUTE, Nanos(0));
+    assert_eq!(admission.totals(0).passed, before.passed + 1, "{what}");
+    limit(admission, MINUTE, Nanos(0));
     // Takes the token, unless it has been taken over another device.
     connects(admission, client, to);
     assert!(!connects(admission, client, to), "{what}: there is no token");
-    assert!(admission.totals().dropped > before.dropped, "{what}");
-    admission.admit_all();
+    assert!(admission.totals(0).dropped > before.dropped, "{what}");
+    admission.admit_all(0);
     assert!(connects(admission, client, to), "{what}");
 }
 
@@ -185,7 +246,8 @@ fn a_listener_on_loopback_is_protected_over_both_families() {
     for hook in HOOKS {
         for address in [SocketAddr::from(([127, 0, 0, 1], 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
             let listener = here.enter(|| TcpListener::bind(address)).unwrap().unwrap();
-            let made = here.enter(|| Admission::of_listeners(hook, &[listener.as_fd()])).unwrap();
+            let made =
+                here.enter(|| Admission::of_listeners(hook, &Queues::one(), &[listener.as_fd()])).unwrap();
             let Some((admission, attached)) = or_skip(made) else { return };
             assert_eq!(attached.iter().map(|attached| &*attached.device).collect::<Vec<_>>(), ["lo"]);
             let what = format!("{hook:?} on {address}");
@@ -199,7 +261,10 @@ fn a_listener_on_every_address_is_protected_on_each_device() {
     let Some(networks) = Networks::create() else { return };
     for hook in HOOKS {
         let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
-        let made = networks.server.enter(|| Admission::of_listeners(hook, &[listener.as_fd()])).unwrap();
+        let made = networks
+            .server
+            .enter(|| Admission::of_listeners(hook, &Queues::one(), &[listener.as_fd()]))
+            .unwrap();
         let Some((admission, attached)) = or_skip(made) else { return };
         let mut devices: Vec<_> = attached.iter().map(|attached| &*attached.device).collect();
         devices.sort_unstable();
@@ -208,7 +273,7 @@ fn a_listener_on_every_address_is_protected_on_each_device() {
         refuses_and_admits(&admission, &networks.client, (SERVER, port).into(), &format!("{hook:?} by veth"));
         refuses_and_admits(&admission, &networks.server, (SERVER, port).into(), &format!("{hook:?} by lo"));
         let other = networks.server.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
-        admission.limit(MINUTE, Nanos(0));
+        limit(&admission, MINUTE, Nanos(0));
         for _ in 0..3 {
             assert!(connects(&admission, &networks.client, other.local_addr().unwrap()), "another's port");
         }
@@ -221,12 +286,15 @@ fn connections_that_exist_are_left_alone() {
     let listener = networks.server.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     for hook in HOOKS {
-        let made = networks.server.enter(|| Admission::of_listeners(hook, &[listener.as_fd()])).unwrap();
+        let made = networks
+            .server
+            .enter(|| Admission::of_listeners(hook, &Queues::one(), &[listener.as_fd()]))
+            .unwrap();
         let Some((admission, _)) = or_skip(made) else { return };
         let mut client = networks.client.enter(|| TcpStream::connect(address)).unwrap().unwrap();
         let (mut server, from) = listener.accept().unwrap();
         assert_eq!(from.ip(), CLIENT);
-        admission.limit(MINUTE, Nanos(0));
+        limit(&admission, MINUTE, Nanos(0));
         use std::io::{Read, Write};
         client.write_all(b"request").unwrap();
         let mut request = [0; 7];
@@ -257,11 +325,11 @@ fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
 
     let Some(mut tc) = admission(Hook::Tc) else { return };
     or_skip(here.enter(|| tc.attach(&link)).unwrap());
-    tc.limit(MINUTE, Nanos(0));
+    limit(&tc, MINUTE, Nanos(0));
     for _ in 0..3 {
         tun.write(&Packet::new(v4(), SYN).ip()).unwrap();
     }
-    assert_eq!(tc.totals(), Totals { passed: 1, dropped: 2 });
+    assert_eq!(tc.totals(0), Totals { passed: 1, dropped: 2 });
 }
 
 #[test]
@@ -322,7 +390,7 @@ fn killing_the_process_detaches_the_program() {
 
 /// Attaches the program and waits to be killed.
 fn hold(hook: Hook) {
-    let mut admission = Admission::load(hook).unwrap();
+    let mut admission = Admission::load(hook, &Queues::one()).unwrap();
     let links = Route::open().unwrap().links().unwrap();
     admission.attach(links.iter().find(|link| link.name == "lo").unwrap()).unwrap();
     println!("{ATTACHED}");

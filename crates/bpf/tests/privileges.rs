@@ -2,7 +2,7 @@
 
 mod common;
 
-use bpf::admission::{Admission, Hook};
+use bpf::admission::{Admission, Hook, Queues};
 use bpf::probe;
 use bpf::steering::{Schedule, Steering};
 use bpf::xsk_redirect::XskRedirect;
@@ -29,7 +29,8 @@ fn with_only<T: Send>(kept: CapabilitySet, work: impl FnOnce() -> T + Send) -> O
 
 #[test]
 fn a_missing_capability_is_named() {
-    let error = |kept| with_only(kept, || Admission::load(Hook::Tc).err().unwrap().to_string());
+    let error =
+        |kept| with_only(kept, || Admission::load(Hook::Tc, &Queues::one()).err().unwrap().to_string());
     for (kept, missing) in [
         (CapabilitySet::empty(), "both"),
         (CapabilitySet::BPF, "CAP_NET_ADMIN"),
@@ -46,7 +47,7 @@ fn a_missing_capability_is_named() {
 fn the_two_capabilities_that_are_named_are_enough() {
     let loaded = with_only(NAMED, || {
         for hook in [Hook::Tc, Hook::Xdp] {
-            Admission::load(hook).map(drop)?;
+            Admission::load(hook, &Queues::one()).map(drop)?;
         }
         XskRedirect::load([10, 0, 0, 0].into(), 8).map(drop)?;
         Steering::load(Schedule::Random, 4).map(drop)

@@ -72,10 +72,13 @@ fn announce(server: &Server, root: &Path, index: &str) {
         );
     }
     if let Some(overload) = server.overload() {
-        let (target, hook) = (overload.target(), overload.hook());
-        say!("overload control: connections wait about {target} at most, or are refused by the {hook}");
-        if let Some(failure) = overload.failure() {
-            say!("inrush: {failure}, so that only the backlog bounds the accept queue");
+        let target = overload.target();
+        say!(
+            "overload control: connections wait about {target} at most, or are refused by {}",
+            overload.refuser()
+        );
+        for failure in overload.failures() {
+            say!("inrush: {failure}");
         }
     }
     if let Some(address) = server.admin_address() {
@@ -257,6 +260,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         backlog: flags.backlog,
         overload: flags.overload,
         queue_target: flags.queue_target,
+        overload_hook: flags.overload_hook,
         burn: flags.burn,
         admin: flags.admin.map(|address| AdminSettings { address, hosts: flags.admin_host, token: None }),
         http: http1::server::Settings {

@@ -22,7 +22,7 @@
 //!
 //! One controller belongs to one accept queue. Its owner is a loop with its own listeners, a dispatcher, or
 //! the parent of worker processes that share a queue. Several loops in one SO_REUSEPORT group have a
-//! controller each, since their processors are not equally busy. They share the sinks, whose program keeps a
+//! controller each, since their processors are not equally busy. They share the hook, whose program keeps a
 //! share for each.
 //!
 //! Leaves out the sockets of connections, HTTP, and drawing.

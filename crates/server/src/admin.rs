@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::{Clock, Limit, Nanos, RealClock};
+use bpf::admission::Attached;
 use http1::{Method, Request, Response, Service, Status};
 use serde::Serialize;
 
@@ -77,6 +78,8 @@ struct Queue {
 #[derive(Serialize)]
 struct OverloadStatus {
     hook: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<Attached>,
     queue_target_s: f64,
     queues: Vec<QueueFigures>,
 }
@@ -146,6 +149,7 @@ impl Admin {
             total: Figures::from(&self.total(&loops)),
             overload: self.overload.as_ref().map(|overload| OverloadStatus {
                 hook: overload.hook(),
+                devices: overload.devices().to_vec(),
                 queue_target_s: overload.target().as_secs_f64(),
                 queues: overload.figures(self.clock.now()),
             }),
@@ -157,8 +161,9 @@ impl Admin {
     }
 
     fn metrics(&self) -> Response<Arc<OwnedFd>> {
-        let queues = self.overload.as_ref().map(|overload| overload.figures(self.clock.now()));
-        let page = metrics::page(&self.total(&self.loops()), self.limit.get(), &queues.unwrap_or_default());
+        let overload =
+            self.overload.as_ref().map(|overload| (overload.hook(), overload.figures(self.clock.now())));
+        let page = metrics::page(&self.total(&self.loops()), self.limit.get(), overload);
         answer(Status::OK, "text/plain; version=0.0.4; charset=utf-8", page)
     }
 

@@ -86,12 +86,14 @@ impl Architecture {
             (Choice::Helpers, config.helpers.map(|helpers| helpers.to_string())),
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
             (Choice::Seda, config.seda.map(|seda| seda.to_string())),
-            (Choice::Overload, asked_for_control(config)),
         ];
-        for (choice, value) in given {
+        let given = given.into_iter().map(|(choice, value)| (choice, choice.flag(), value));
+        let control =
+            asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));
+        for (choice, setting, value) in given.chain(control) {
             let Some(value) = value.filter(|_| !self.uses.contains(&choice)) else { continue };
             return Err(ServeError::Setting {
-                setting: choice.flag(),
+                setting,
                 given: value,
                 accepted: format!("{} {}; the setting is for {}", self.name, choice.without(), users(choice)),
             });
@@ -101,9 +103,13 @@ impl Architecture {
 }
 
 /// What of overload control was asked for.
-fn asked_for_control(config: &ServeConfig) -> Option<String> {
+fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3] {
     let on = config.overload.filter(|switch| *switch == Switch::On);
-    on.map(|on| on.to_string()).or_else(|| config.queue_target.map(|target| target.to_string()))
+    [
+        (Choice::Overload.flag(), on.map(|on| on.to_string())),
+        ("--queue-target", config.queue_target.map(|target| target.to_string())),
+        ("--overload-hook", config.overload_hook.map(|hook| hook.to_string())),
+    ]
 }
 
 fn users(choice: Choice) -> String {

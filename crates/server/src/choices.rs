@@ -99,6 +99,16 @@ named! {
     }
 }
 
+named! {
+    /// What refuses connections on the devices of the listeners, in place of the sink.
+    OverloadHook {
+        /// Traffic control (tcx).
+        Tc = "tc",
+        /// XDP: in the device's driver where it can, or else in the kernel's common receive path.
+        Xdp = "xdp",
+    }
+}
+
 /// How many processes wait in reserve: Apache's MinSpareServers and MaxSpareServers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spares {
@@ -192,7 +202,7 @@ pub enum Choice {
     Seda,
     /// `--kernel-cache`
     KernelCache,
-    /// `--overload on` and `--queue-target`
+    /// `--overload on`, `--queue-target` and `--overload-hook`
     Overload,
 }
 
@@ -211,7 +221,7 @@ impl Choice {
             Choice::Helpers => "--helpers",
             Choice::Seda => "--seda",
             Choice::KernelCache => "--kernel-cache",
-            Choice::Overload => "--overload and --queue-target",
+            Choice::Overload => "--overload",
         }
     }
 

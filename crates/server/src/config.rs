@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use base::{Limit, Nanos};
 
 use crate::aside::{AdminAddress, Token};
-use crate::choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake};
+use crate::choices::{
+    Batch, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake,
+};
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +85,8 @@ pub struct ServeConfig {
     pub overload: Option<Switch>,
     /// The target delay of overload control, 1 ms or more; `None` selects 20 ms.
     pub queue_target: Option<Nanos>,
+    /// What refuses connections; `None` selects the sink, which also stands in where a hook is not to be had.
+    pub overload_hook: Option<OverloadHook>,
     /// CPU time spent on each request, for experiments.
     pub burn: Nanos,
     /// Where /status, /metrics and /accept-limit are served, and to whom.

@@ -43,7 +43,9 @@ pub use accept::LiveLimit;
 pub use admin::metrics::samples as sample_metrics;
 pub use architecture::Architecture;
 pub use aside::{AdminAddress, Page, Token};
-pub use choices::{Batch, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake};
+pub use choices::{
+    Batch, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake,
+};
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
 pub use counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
 pub use error::ServeError;

@@ -12,21 +12,27 @@
 //! process that made the listeners owns their sinks and runs their control; worker processes only say what they
 //! accepted.
 //!
-//! Owns the wiring. Leaves out the decision, which is that of the crate [`overload`].
+//! Owns the wiring; the choice of what refuses in `refuser`, the programs on devices in `device`. Leaves out the
+//! decision, which is that of the crate [`overload`].
 //!
 //! Invariant: the sinks leave their group before a listener does ([`AcceptControl::withdraw`]).
 
-use std::hash::{BuildHasher, RandomState};
+mod device;
+mod refuser;
+
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Clock, Limit, Nanos, RealClock};
-use overload::hook::{Routing, Sinks};
+use bpf::admission::Attached;
+use overload::hook::Routing;
 use overload::{AcceptLimit, Hook, NoHook, Progress, QueueControl, Settings, State, Ticked};
 use serde::Serialize;
 
 use crate::accept::PhaseEnd;
+use crate::choices::OverloadHook;
 use crate::listener::Listener;
+use refuser::{Chosen, Refuser};
 
 /// The age of a reading after which nothing can have happened since: a loop that serves ticks more often.
 const STALE: Nanos = Nanos::SECOND;
@@ -40,7 +46,8 @@ pub struct Overload {
     target: Nanos,
     queues: Arc<Vec<Arc<Mutex<Reading>>>>,
     hook: &'static str,
-    failure: Option<String>,
+    attached: Vec<Attached>,
+    failures: Vec<String>,
 }
 
 /// The figures of one accept queue, as they stood at a tick.
@@ -80,35 +87,24 @@ struct Reading {
 }
 
 impl Overload {
-    /// The controls of some accept queues, each a set of listeners that has one for every address. Without a sink,
-    /// only the backlog bounds them. Blocks for as long as a connection over the loopback interface takes, at most a
-    /// second.
+    /// The controls of some accept queues, each a set of listeners that has one for every address. Blocks for at most a
+    /// second, or for the time in which a driver restarts its device for XDP.
     pub fn control(
         target: Nanos,
         backlog: u32,
         sets: &[Vec<Listener>],
         routing: Routing,
+        hook: Option<OverloadHook>,
     ) -> (Overload, Vec<AcceptControl>) {
         let clock = RealClock::new();
         let first = sets.first().map_or(&[][..], Vec::as_slice);
-        let addresses: Vec<_> = first.iter().map(|one| (one.address, one.socket.as_fd())).collect();
-        // Nobody can foresee which SYNs pass.
-        let salt = RandomState::new().hash_one(sets.len()) as u32;
-        let (sinks, failure) = match Sinks::join(&addresses, sets.len(), routing, salt) {
-            Ok(sinks) => (Some(sinks), None),
-            Err(error) => (None, Some(error.to_string())),
-        };
+        let Chosen { refuser, attached, failures } = Refuser::choose(hook, sets, routing);
         // The kernel bounds the backlog by somaxconn.
         let backlog =
             first.iter().map(|one| Listener::queues(std::slice::from_ref(one)).limit).fold(backlog, u32::min);
         let settings = Settings { target, backlog: backlog.max(1) };
-        let hook = |queue| -> Box<dyn Hook> {
-            sinks
-                .as_ref()
-                .map_or_else(|| Box::new(NoHook) as Box<dyn Hook>, |sinks| Box::new(sinks.hook(queue)))
-        };
         let control = |queue| {
-            let control = QueueControl::new(settings, hook(queue), clock.now());
+            let control = QueueControl::new(settings, refuser.hook(queue), clock.now());
             let reading =
                 Arc::new(Mutex::new(Reading { figures: QueueFigures::of(&control), at: clock.now() }));
             AcceptControl {
@@ -117,7 +113,8 @@ impl Overload {
                 progress: Progress::default(),
                 found_empty: 0,
                 moves: false,
-                sinks: sinks.clone(),
+                refuser: refuser.clone(),
+                queue,
                 reading,
                 control,
             }
@@ -125,7 +122,7 @@ impl Overload {
         let controls: Vec<AcceptControl> = (0..sets.len()).map(control).collect();
         let queues = controls.iter().map(|control| Arc::clone(&control.reading)).collect();
         let hook = controls.first().map_or(NoHook.name(), |first| first.control.hook());
-        (Overload { target, queues: Arc::new(queues), hook, failure }, controls)
+        (Overload { target, queues: Arc::new(queues), hook, attached, failures }, controls)
     }
 
     /// The target delay.
@@ -138,9 +135,24 @@ impl Overload {
         self.hook
     }
 
-    /// Why there is no sink, if there should be one.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+    /// What refuses, in words.
+    pub fn refuser(&self) -> String {
+        if self.attached.is_empty() {
+            return format!("the {}", self.hook);
+        }
+        let places: Vec<String> =
+            self.attached.iter().map(|Attached { device, how }| format!("{how} on {device}")).collect();
+        places.join(", ")
+    }
+
+    /// The devices on which a program refuses.
+    pub fn devices(&self) -> &[Attached] {
+        &self.attached
+    }
+
+    /// Why something else refuses than should, in a line each.
+    pub fn failures(&self) -> &[String] {
+        &self.failures
     }
 
     /// The figures of each queue. A queue whose loop sleeps is empty.
@@ -203,7 +215,9 @@ pub struct AcceptControl {
     found_empty: u64,
     /// Connections were taken between the last two ticks, or wait.
     moves: bool,
-    sinks: Option<Sinks>,
+    refuser: Refuser,
+    /// The queue's number.
+    queue: usize,
     reading: Arc<Mutex<Reading>>,
 }
 
@@ -291,11 +305,9 @@ impl AcceptControl {
         *lock(&self.reading) = Reading { figures: QueueFigures::of(&self.control), at: now };
     }
 
-    /// Leaves the group, which must come before a listener of any queue is closed. Nothing is refused any more.
+    /// Stops refusing, which must come before a listener of the queue is closed.
     pub fn withdraw(&self) {
-        if let Some(sinks) = &self.sinks {
-            sinks.withdraw();
-        }
+        self.refuser.withdraw(self.queue);
     }
 }
 

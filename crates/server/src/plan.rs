@@ -215,7 +215,8 @@ impl Plan {
         let mut controls = Vec::new();
         if let Some(target) = target {
             let overload;
-            (overload, controls) = Overload::control(target, self.config.backlog, &sets, routing);
+            let (backlog, hook) = (self.config.backlog, self.config.overload_hook);
+            (overload, controls) = Overload::control(target, backlog, &sets, routing, hook);
             self.overload.get_or_init(|| overload);
         }
         let controls = controls.into_iter().map(Some).chain(std::iter::repeat_with(|| None));

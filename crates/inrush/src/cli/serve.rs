@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
-use server::{AdminAddress, Batch, Schedule, SedaSettings, SmpedSettings, Switch, Threads, Wake};
+use server::{
+    AdminAddress, Batch, OverloadHook, Schedule, SedaSettings, SmpedSettings, Switch, Threads, Wake,
+};
 
 use super::address::{admin_address, host_name, listen_address};
 
@@ -170,6 +172,13 @@ pub struct ServeFlags {
     /// Default: 20ms. Shorter waits refuse more in bursts.
     #[arg(long, value_name = "TIME", value_parser = queue_target)]
     pub queue_target: Option<Nanos>,
+
+    /// Refuse connections on the network devices: tc or xdp
+    ///
+    /// Cheaper than the default, which refuses at the socket. Needs CAP_BPF and CAP_NET_ADMIN. Without them, or where the
+    /// kernel lacks it, the server says so and refuses at the socket.
+    #[arg(long, value_name = "tc|xdp")]
+    pub overload_hook: Option<OverloadHook>,
 
     /// Address for /status, /metrics and /accept-limit
     ///

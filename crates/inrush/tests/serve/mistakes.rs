@@ -66,6 +66,8 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
         (&["--queue-target=1us"], &["--queue-target", "'1us'", "from 1ms up, such as 20ms"]),
         (&["--arch=seda", "--overload=on"], &["seda has controllers of its own", "per-core, sped"]),
         (&["--arch=seda", "--queue-target=9ms"], &["--queue-target 9ms", "controllers of its own"]),
+        (&["--overload-hook=bpf"], &["--overload-hook", "'bpf'", "accepted are tc, xdp"]),
+        (&["--arch=seda", "--overload-hook=tc"], &["--overload-hook tc", "controllers of its own"]),
         (&["--cpus=3-1"], &["--cpus", "'3-1'", "0-3"]),
         (&["--cpus=1000"], &["--cpus", "1000"]),
         (&["--max-connections=0"], &["--max-connections", "'0'"]),

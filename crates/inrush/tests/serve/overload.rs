@@ -1,11 +1,14 @@
 //! Overload control: the server refuses a flood and answers the admitted clients. Below the capacity it
 //! refuses no client.
 
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+use rustix::process::Signal;
 use serde_json::Value;
+use sys::netlink::Route;
+use sys::netns::NetworkNamespace;
 
 use crate::common::{Client, Files, Server, Status, samples};
 
@@ -17,30 +20,30 @@ const AT_A_TIME: usize = 20;
 const MOST_PENDING: usize = 500;
 
 /// Clients that connect all the time and request one file each.
-struct Flood {
+struct Flood<'a> {
     address: SocketAddr,
+    /// The clients' namespace; `None` is this one.
+    namespace: Option<&'a NetworkNamespace>,
     /// Connections without an answer to their SYN.
     pending: Vec<OwnedFd>,
     /// Established connections with a request under way.
     asked: Vec<OwnedFd>,
 }
 
-impl Flood {
-    fn new(address: SocketAddr) -> Flood {
+impl<'a> Flood<'a> {
+    fn new(address: SocketAddr) -> Flood<'a> {
         sys::descriptors::raise_limit(u64::MAX);
-        Flood { address, pending: Vec::new(), asked: Vec::new() }
+        Flood { address, namespace: None, pending: Vec::new(), asked: Vec::new() }
+    }
+
+    fn from(namespace: &'a NetworkNamespace, address: SocketAddr) -> Flood<'a> {
+        Flood { namespace: Some(namespace), ..Flood::new(address) }
     }
 
     /// Tries some more connections, and drops the oldest that have no answer.
     fn go_on(&mut self) {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        for _ in 0..AT_A_TIME {
-            let socket =
-                rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP));
-            let socket = socket.unwrap();
-            let _ = rustix::net::connect(&socket, &self.address);
-            self.pending.push(socket);
-        }
+        let new = || (0..AT_A_TIME).map(|_| connecting(self.address)).collect::<Vec<_>>();
+        self.pending.extend(self.namespace.map_or_else(new, |namespace| namespace.enter(new).unwrap()));
         let request = format!("GET {} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", Files::SMALL.0);
         let ask =
             |socket: &mut OwnedFd| rustix::net::send(socket, request.as_bytes(), SendFlags::NOSIGNAL).is_ok();
@@ -68,6 +71,15 @@ impl Flood {
             Client::over(stream)
         })
     }
+}
+
+/// A socket that sends its SYN.
+fn connecting(address: SocketAddr) -> OwnedFd {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).unwrap();
+    let _ = rustix::net::connect(&socket, &address);
+    socket
 }
 
 /// The figures of the accept queues.
@@ -173,4 +185,136 @@ fn without_overload_control_nothing_is_attached_and_nothing_said() {
     assert_eq!(status.0["queue"]["drops"], 0);
     without.stop_well();
     with.stop_well();
+}
+
+/// The server's address on the veth pair, and its device.
+const VETH: (Ipv4Addr, &str) = (Ipv4Addr::new(10, 83, 0, 1), "veth0");
+
+/// Runs a test in a namespace that has a veth pair to another, which it is given, or prints why it cannot.
+fn beside_clients(test: impl FnOnce(&NetworkNamespace) + Send) {
+    let make = || {
+        let made = NetworkNamespace::create();
+        made.inspect_err(|error| println!("skipped: no network namespaces here: {error}")).ok()
+    };
+    let (Some(here), Some(clients)) = (make(), make()) else { return };
+    let mut route = here.enter(Route::open).unwrap().unwrap();
+    route.create_veth(VETH.1, clients.as_fd(), VETH.1).unwrap();
+    for (namespace, address) in [(&here, VETH.0), (&clients, Ipv4Addr::new(10, 83, 0, 2))] {
+        let mut route = namespace.enter(Route::open).unwrap().unwrap();
+        let link = route.link_index(VETH.1).unwrap();
+        route.add_address(link, address, 24).unwrap();
+        route.set_up(link).unwrap();
+        route.set_up(1).unwrap();
+    }
+    here.enter(|| test(&clients)).unwrap();
+}
+
+/// A server with a hook on its devices, or the printed reason why there is none.
+fn start_with(hook: &str, files: &Files, flags: &[&str]) -> Option<Server> {
+    let hook = format!("--overload-hook={hook}");
+    let server = Server::start(&files.root(), &[&[hook.as_str(), SLOW], flags].concat());
+    match server.said.lines().find(|line| line.starts_with("inrush: --overload-hook ")) {
+        Some(reason) => {
+            println!("skipped: {reason}");
+            None
+        }
+        None => Some(server),
+    }
+}
+
+/// Whether a connection is complete soon; one whose SYN is refused is not before a second has passed.
+fn connects(from: &NetworkNamespace, address: SocketAddr) -> bool {
+    from.enter(|| TcpStream::connect_timeout(&address, crate::common::PATIENCE)).unwrap().is_ok()
+}
+
+#[test]
+fn a_flood_is_refused_on_the_devices_and_nothing_else_is() {
+    for (hook, says) in [("tc", "are refused by tc on lo, tc on veth0"), ("xdp", "on veth0")] {
+        for flags in
+            [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &["--arch=mp", "--workers=2"]]
+        {
+            beside_clients(|clients| {
+                let files = Files::new();
+                println!("{hook} {flags:?}");
+                let listen = format!("--listen={}:8083", VETH.0);
+                let Some(mut server) = start_with(hook, &files, &[flags, &[&listen]].concat()) else {
+                    return;
+                };
+                assert!(server.said.contains(says), "{}", server.said);
+                let address = SocketAddr::from((VETH.0, 8083));
+                let other = TcpListener::bind((VETH.0, 0)).unwrap();
+                let mut flood = Flood::from(clients, address);
+                let status = flood.until(&mut server, "refused", |status| sum(status, "refused") > 100);
+                let shown = &status.0["overload"];
+                assert_eq!(shown["hook"], if hook == "tc" { "tc" } else { "XDP" });
+                assert_eq!(shown["devices"].as_array().unwrap().len(), 2, "{shown}");
+                assert!(queues(&status).iter().any(|queue| queue["share"].as_f64().unwrap() < 1.0));
+                assert!((0..5).all(|_| connects(clients, other.local_addr().unwrap())), "another port");
+                let samples = samples(server.admin.get("/metrics").text());
+                assert!(samples.iter().any(|(name, value)| {
+                    name.starts_with("inrush_overload_refused_total") && *value > 100.0 / 2.0
+                }));
+                for mut client in flood.end() {
+                    assert_eq!(client.response().status, 200, "an established connection");
+                }
+                server.eventually("over", all_open);
+                assert_eq!(server.stop().0, Some(0));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_flood_over_ipv6_is_refused_in_traffic_control() {
+    beside_clients(|_| {
+        let files = Files::new();
+        let Some(mut server) = start_with("tc", &files, &["--arch=sped", "--listen=[::1]:8083"]) else {
+            return;
+        };
+        let mut flood = Flood::new("[::1]:8083".parse().unwrap());
+        flood.until(&mut server, "refused", |status| sum(status, "refused") > 100);
+        drop(flood);
+        server.eventually("over", all_open);
+        assert_eq!(server.stop().0, Some(0));
+    });
+}
+
+#[test]
+fn a_killed_server_leaves_nothing_on_the_devices_and_another_keeps_its_program() {
+    beside_clients(|clients| {
+        let files = Files::new();
+        let everywhere = |port: u16| format!("--listen=0.0.0.0:{port}");
+        let start = |port| start_with("tc", &files, &["--arch=sped", &everywhere(port)]);
+        let (Some(mut first), Some(mut second)) = (start(8083), start(8084)) else { return };
+        let address = |port: u16| SocketAddr::from((VETH.0, port));
+        let mut flood = Flood::from(clients, address(8083));
+        let few = |status: &Status| queues(status)[0]["share"].as_f64().unwrap() < 0.5;
+        flood.until(&mut first, "refused", few);
+        first.signal(Signal::KILL);
+        drop((flood, first));
+        // A program that stayed would go on refusing SYNs to this port: nobody is left to tell it otherwise.
+        let listener = TcpListener::bind(address(8083)).unwrap();
+        assert!((0..50).all(|_| connects(clients, listener.local_addr().unwrap())));
+        let mut flood = Flood::from(clients, address(8084));
+        flood.until(&mut second, "refused", |status| sum(status, "refused") > 100);
+        drop(flood);
+        second.eventually("over", all_open);
+        assert_eq!(second.stop().0, Some(0));
+    });
+}
+
+#[test]
+fn where_a_hook_is_missing_one_line_says_so_and_the_sink_refuses() {
+    let files = Files::new();
+    for hook in ["tc", "xdp"] {
+        let flag = format!("--overload-hook={hook}");
+        let mut server = Server::start_without_capabilities(&files.root(), &["--arch=sped", &flag]);
+        let lines: Vec<&str> = server.said.lines().filter(|line| line.contains("--overload-hook")).collect();
+        let needs = "needs CAP_BPF and CAP_NET_ADMIN, and this process lacks both: ";
+        assert!(lines.len() == 1 && lines[0].contains(needs), "{}", server.said);
+        assert!(lines[0].ends_with("; using the sink"), "{}", server.said);
+        assert!(server.said.contains("or are refused by the sink"), "{}", server.said);
+        assert_eq!(server.status().0["overload"]["hook"], "sink");
+        server.stop_well();
+    }
 }

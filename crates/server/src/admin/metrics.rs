@@ -12,9 +12,9 @@ use crate::overload_control::QueueFigures;
 /// The metrics pages of servers that have nothing served yet, each after the condition under which its metrics are
 /// there. The first page is every server's.
 pub fn samples() -> [(&'static str, String); 6] {
-    let of = |counters: Counters| page(&counters, Limit::Infinite, &[]);
+    let of = |counters: Counters| page(&counters, Limit::Infinite, None);
     let every = Counters { service: site::Counts::default().named().collect(), ..Counters::default() };
-    let queue = [QueueFigures::default()];
+    let control = Some(("HOOK", vec![QueueFigures::default()]));
     let amped = Counters { service: HelperCounts::default().named().collect(), ..Counters::default() };
     let smped = Counters {
         workers: vec![WorkerFigures::default()],
@@ -29,7 +29,7 @@ pub fn samples() -> [(&'static str, String); 6] {
     let cache = Counters { kernel_cache: Some(KernelCacheCounts::default()), ..Counters::default() };
     [
         ("", of(every)),
-        ("--overload on", page(&Counters::default(), Limit::Infinite, &queue)),
+        ("--overload on", page(&Counters::default(), Limit::Infinite, control)),
         ("--arch amped", of(amped)),
         ("--arch smped", of(smped)),
         ("--arch seda", of(seda)),
@@ -37,8 +37,12 @@ pub fn samples() -> [(&'static str, String); 6] {
     ]
 }
 
-/// The page of these totals, and of the accept queues under overload control.
-pub fn page(total: &Counters, accept_limit: Limit, queues: &[QueueFigures]) -> String {
+/// The page of these totals, and of the hook and the accept queues under overload control.
+pub fn page(
+    total: &Counters,
+    accept_limit: Limit,
+    control: Option<(&'static str, Vec<QueueFigures>)>,
+) -> String {
     let mut page = Page(String::new());
     for (name, count) in total.named() {
         page.counter(name, meaning(name).unwrap_or_default().trim(), count);
@@ -71,12 +75,14 @@ pub fn page(total: &Counters, accept_limit: Limit, queues: &[QueueFigures]) -> S
     }
     workers(&mut page, &total.workers);
     stages(&mut page, total);
-    overload(&mut page, queues);
+    if let Some((hook, queues)) = control {
+        overload(&mut page, hook, &queues);
+    }
     page.0
 }
 
-/// A sample for each accept queue under overload control.
-fn overload(page: &mut Page, queues: &[QueueFigures]) {
+/// A sample for each accept queue under overload control, and the hook that refuses connections to them.
+fn overload(page: &mut Page, hook: &str, queues: &[QueueFigures]) {
     type Value = fn(&QueueFigures) -> f64;
     let families: [(&str, &str, &str, Value); 12] = [
         ("shedding", "gauge", "1 while an accept queue refuses connections.", |queue| {
@@ -109,7 +115,9 @@ fn overload(page: &mut Page, queues: &[QueueFigures]) {
             queue.dropped as f64
         }),
     ];
-    for (name, kind, help, value) in families.into_iter().filter(|_| !queues.is_empty()) {
+    page.head("overload_hook_info", "gauge", "Names the hook that refuses connections; always 1.");
+    page.sample(&format!("overload_hook_info{{hook=\"{hook}\"}}"), 1.0);
+    for (name, kind, help, value) in families {
         page.head(&format!("overload_{name}"), kind, help);
         for (index, queue) in queues.iter().enumerate() {
             page.sample(&format!("overload_{name}{{queue=\"{index}\"}}"), value(queue));

@@ -74,6 +74,7 @@ impl Variant {
             backlog: 1024,
             overload: None,
             queue_target: None,
+            overload_hook: None,
             burn: Nanos::ZERO,
             admin: None,
             http: http1::server::Settings::default(),

@@ -1,0 +1,198 @@
+//! The hook on devices: SYNs are refused in traffic control or in XDP, before the kernel's TCP sees them.
+//!
+//! ```text
+//!   device ──> program: which queue? ──> its share, its bucket ──> SO_REUSEPORT group: the same queue ──> loop
+//!                                              ^ plain stores                                              │
+//!                                              └──────────────────── control of the queue <────────────────┘
+//! ```
+//!
+//! The process that made the listeners owns one program for all of them. Several loops have an accept queue and a control
+//! each, and each control sets the limits of its own queue alone: allowances are neither added up nor divided. The
+//! program on the devices and that of the SO_REUSEPORT group share the rule by which they choose a queue, so that a
+//! SYN meets the limits of the queue that it comes to. With `--wake steered` on a machine that steers packets (RPS), XDP
+//! in a driver runs before the steering, and may take another queue's limits.
+//!
+//! Leaves out the program (`bpf`) and what is right to admit (`overload`).
+//!
+//! Invariant: the links die with this process, however it ends.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use bpf::admission::{self, Admission, Attached, Limits, Queues};
+use overload::hook::program::Program;
+use overload::hook::{self, Hook, Routing};
+
+use crate::choices::OverloadHook;
+use crate::listener::Listener;
+
+/// The program on the devices of the listeners.
+#[derive(Clone)]
+pub struct DeviceHooks {
+    admission: Arc<Admission>,
+    name: &'static str,
+    salt: u32,
+}
+
+impl DeviceHooks {
+    /// Attaches the program to each device that has an address of the listeners, and to the loopback device, and gives
+    /// the listeners' groups the same rule. `sets` has a set of listeners for each accept queue.
+    ///
+    /// # Errors
+    /// One line that says what is missing. Nothing is attached then.
+    pub fn attach(
+        hook: OverloadHook,
+        sets: &[Vec<Listener>],
+        routing: &Routing,
+        salt: u32,
+    ) -> Result<(DeviceHooks, Vec<Attached>), String> {
+        let (hook, name) = match hook {
+            OverloadHook::Tc => (admission::Hook::Tc, "tc"),
+            OverloadHook::Xdp => (admission::Hook::Xdp, "XDP"),
+        };
+        let cpus = match routing {
+            Routing::Even => Vec::new(),
+            Routing::ByCpu(cpus) => cpus.clone(),
+        };
+        let queues = Queues { count: sets.len(), cpus, salt };
+        let first: Vec<BorrowedFd<'_>> = sets[0].iter().map(|listener| listener.socket.as_fd()).collect();
+        let (admission, attached) =
+            Admission::of_listeners(hook, &queues, &first).map_err(|error| error.to_string())?;
+        if sets.len() > 1 {
+            let shares = vec![1.0; sets.len()];
+            let program = Program { routing, shares: &shares, salt, filler: None }.operations();
+            for listener in first {
+                sys::reuseport::attach(listener, &program)
+                    .map_err(|error| format!("cannot choose accept queues by a program: {error}"))?;
+            }
+        }
+        Ok((DeviceHooks { admission: Arc::new(admission), name, salt }, attached))
+    }
+
+    /// The hook of one queue.
+    pub fn hook(&self, queue: usize) -> DeviceHook {
+        DeviceHook { hooks: self.clone(), queue, first_refused: self.salt, refusing: false }
+    }
+
+    /// Admits everything to a queue.
+    pub fn withdraw(&self, queue: usize) {
+        self.admission.admit_all(queue);
+    }
+}
+
+/// Refuses SYNs to one accept queue.
+pub struct DeviceHook {
+    hooks: DeviceHooks,
+    queue: usize,
+    first_refused: u32,
+    refusing: bool,
+}
+
+impl Hook for DeviceHook {
+    fn name(&self) -> &'static str {
+        self.hooks.name
+    }
+
+    fn admit(&mut self, admission: &hook::Admission) -> io::Result<()> {
+        let refusing = !admission.is_all();
+        if refusing && !self.refusing {
+            // Each overload refuses others: a client that is refused today is not refused every day.
+            self.first_refused = self.first_refused.wrapping_mul(0x9e37_79b1).wrapping_add(1);
+        }
+        if refusing {
+            let limits = Limits {
+                share: admission.share,
+                first_refused: self.first_refused,
+                interval: admission.interval(),
+                burst: admission.burst_time(),
+            };
+            self.hooks.admission.limit(self.queue, &limits);
+        } else if self.refusing {
+            self.hooks.admission.admit_all(self.queue);
+        }
+        self.refusing = refusing;
+        Ok(())
+    }
+
+    fn refused(&mut self) -> io::Result<u64> {
+        Ok(self.hooks.admission.totals(self.queue).dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Nanos, PerSecond};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with};
+    use std::net::SocketAddr;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use sys::netlink::Route;
+    use sys::netns::NetworkNamespace;
+    use sys::poll::{PollFd, bits};
+
+    const QUEUES: usize = 3;
+    const CLIENTS: usize = 60;
+
+    /// A connection, or `None` once its SYN was refused.
+    fn connects(hooks: &DeviceHooks, address: SocketAddr) -> Option<OwnedFd> {
+        let refused = || -> u64 { (0..QUEUES).map(|queue| hooks.hook(queue).refused().unwrap()).sum() };
+        let before = refused();
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).unwrap();
+        let _ = rustix::net::connect(&socket, &address);
+        while refused() == before {
+            let mut wanted = [PollFd::new(socket.as_raw_fd(), bits::OUT)];
+            if sys::poll::wait(&mut wanted, Some(Nanos::MILLISECOND)).unwrap() > 0 {
+                return Some(socket);
+            }
+        }
+        None
+    }
+
+    /// Connects many times to three queues, of which the second refuses everything at first.
+    fn connect(hook: OverloadHook, routing: &Routing, address: SocketAddr) {
+        let listeners = crate::listener::listen(address, 128, QUEUES, true).unwrap();
+        let sets: Vec<Vec<Listener>> = listeners.into_iter().map(|listener| vec![listener]).collect();
+        let address = sets[0][0].address;
+        let hooks = match DeviceHooks::attach(hook, &sets, routing, 7) {
+            Ok((hooks, attached)) => {
+                assert_eq!(attached.len(), 1, "loopback alone");
+                hooks
+            }
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let mut second = hooks.hook(1);
+        let all = hook::Admission::ALL;
+        second.admit(&hook::Admission { share: 0.0, rate: PerSecond(1.0), ..all }).unwrap();
+        let connected = (0..CLIENTS).filter_map(|_| connects(&hooks, address)).count();
+        let taken: Vec<usize> = sets
+            .iter()
+            .map(|set| {
+                (0..).take_while(|_| accept_with(&set[0].socket, SocketFlags::NONBLOCK).is_ok()).count()
+            })
+            .collect();
+        assert_eq!((taken[1], taken.iter().sum::<usize>()), (0, connected), "{hook} {address}: {taken:?}");
+        let refused = [0, 1, 2].map(|queue| hooks.hook(queue).refused().unwrap());
+        assert!(refused[1] > 0 && refused[0] + refused[2] == 0, "{refused:?}");
+        assert!(taken[0] > 0 && taken[2] > 0, "{taken:?}");
+        second.admit(&all).unwrap();
+        assert!((0..CLIENTS).all(|_| connects(&hooks, address).is_some()));
+    }
+
+    #[test]
+    fn a_syn_meets_the_limits_of_the_queue_that_it_comes_to() {
+        let namespace = match NetworkNamespace::create() {
+            Ok(namespace) => namespace,
+            Err(error) => return println!("skipped: no network namespaces here: {error}"),
+        };
+        namespace.enter(|| Route::open().and_then(|mut route| route.set_up(1))).unwrap().unwrap();
+        for hook in [OverloadHook::Tc, OverloadHook::Xdp] {
+            for address in ["127.0.0.1:0", "[::1]:0"] {
+                let address = address.parse().unwrap();
+                namespace.enter(|| connect(hook, &Routing::Even, address)).unwrap();
+            }
+        }
+    }
+}
