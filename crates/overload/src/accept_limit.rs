@@ -44,12 +44,12 @@ pub struct AcceptLimit {
 impl AcceptLimit {
     /// A limit that keeps the work phase within a quarter of the target delay.
     pub fn new(target: Nanos) -> AcceptLimit {
-        AcceptLimit {
-            turn: (target / TURNS_PER_TARGET).0 as f64,
-            accept_cost: FIRST_GUESS,
-            work_cost: FIRST_GUESS,
-            staying: 0.0,
-        }
+        AcceptLimit { turn: turn(target), accept_cost: FIRST_GUESS, work_cost: FIRST_GUESS, staying: 0.0 }
+    }
+
+    /// Keeps turns to a quarter of another target delay.
+    pub fn set_target(&mut self, target: Nanos) {
+        self.turn = turn(target);
     }
 
     /// Records a work phase: `turns` connections had a turn, and `closed` of them ended.
@@ -74,6 +74,11 @@ impl AcceptLimit {
     pub fn work_cost(&self) -> Nanos {
         Nanos(self.work_cost as u64)
     }
+}
+
+/// The longest work phase for a target delay, in nanoseconds.
+fn turn(target: Nanos) -> f64 {
+    (target / TURNS_PER_TARGET).0 as f64
 }
 
 /// Updates a smoothed cost by the common time of several operations.

@@ -226,7 +226,7 @@ impl Controller {
             constants,
             target: settings.target.as_secs_f64(),
             backlog: settings.backlog,
-            tick: LONGEST_TICK.min(settings.target / 4),
+            tick: tick(settings.target),
             last: Signals::default(),
             at: now,
             rate: ServiceRate::default(),
@@ -252,6 +252,12 @@ impl Controller {
             },
             changed: (now, 0),
         }
+    }
+
+    /// Changes the target delay from the next tick on.
+    pub fn set_target(&mut self, target: Nanos) {
+        self.target = target.as_secs_f64();
+        self.tick = tick(target);
     }
 
     /// The current decision.
@@ -421,6 +427,11 @@ impl Controller {
             refused: refused.saturating_sub(before),
         }
     }
+}
+
+/// The time between two ticks for a target delay.
+fn tick(target: Nanos) -> Nanos {
+    LONGEST_TICK.min(target / 4)
 }
 
 #[cfg(test)]

@@ -85,6 +85,11 @@ impl QueueControl {
         }
     }
 
+    /// Changes the target delay, 1 ms or more, from the next tick on.
+    pub fn set_target(&mut self, target: Nanos) {
+        self.controller.set_target(target);
+    }
+
     /// Returns true if a tick is due.
     pub fn due(&self, now: Nanos) -> bool {
         now >= self.due_at()

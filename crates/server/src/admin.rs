@@ -1,9 +1,14 @@
-//! The admin interface: what the server is doing, and the one thing that may be changed while it does.
+//! The admin interface: what the server is doing, and the two things that may be changed while it does.
 //!
-//! `GET /status` (JSON), `GET /metrics` (Prometheus text format 0.0.4), `GET` and `PUT /accept-limit`. Who may ask is
-//! decided before, by the guard of [`aside`](crate::aside).
+//! `GET /` (a page for a browser), `GET /events` (its stream of events), `GET /status` (JSON), `GET /metrics` (Prometheus
+//! text format 0.0.4), `GET` and `PUT` of `/accept-limit` and `/queue-target`. Who may ask is decided before, by the guard
+//! of [`aside`](crate::aside).
+//!
+//! `page` owns the page, `history` the samples of the last five minutes, `metrics` the text for Prometheus.
 
+mod history;
 pub mod metrics;
+mod page;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,12 +20,18 @@ use serde::Serialize;
 
 use crate::accept::LiveLimit;
 use crate::access_log::LogSender;
-use crate::aside::{Totals, answer, not_allowed};
+use crate::aside::{SmallService, Totals, answer, not_allowed};
+use crate::choices::queue_target;
 use crate::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
 use crate::kernel_cache::SharedCache;
 use crate::overload_control::{Overload, QueueFigures};
+pub use history::History;
+use history::Reading;
+pub use page::Access;
 
-const HELP: &str = "GET /status\nGET /metrics\nGET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n";
+const HELP: &str = "GET / (in a browser: a page)\nGET /events (a stream, once a second)\nGET /status\nGET /metrics\n\
+                    GET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n\
+                    GET /queue-target\nPUT /queue-target (20ms, ...)\n";
 
 /// Answers for all loops of the server.
 pub struct Admin {
@@ -46,6 +57,10 @@ pub struct Admin {
     pub totals: Arc<Totals>,
     /// When the server was started.
     pub started: Nanos,
+    /// What the page may be used for.
+    pub access: Access,
+    /// The last five minutes.
+    pub history: History,
 }
 
 /// A listener's queue, and one loop's or the whole server's figures.
@@ -135,6 +150,8 @@ impl Admin {
         total.kernel_cache = self.kernel_cache.as_ref().map(SharedCache::counts);
         total.loops.admin_evicted = self.totals.evicted();
         total.loops.admin_refused = self.totals.refused();
+        total.loops.admin_streams_refused = self.totals.streams_refused();
+        total.loops.admin_streams_cut = self.totals.streams_cut();
         total
     }
 
@@ -183,6 +200,74 @@ impl Admin {
     }
 }
 
+impl Admin {
+    fn set_target(&self, body: &[u8]) -> Response<Arc<OwnedFd>> {
+        let Some(overload) = &self.overload else { return uncontrolled() };
+        match queue_target(String::from_utf8_lossy(body).trim()) {
+            Ok(target) => {
+                overload.set_target(target);
+                self.get_target()
+            }
+            Err(error) => plain(Status::BAD_REQUEST, format!("queue-target: {error}\n")),
+        }
+    }
+
+    fn get_target(&self) -> Response<Arc<OwnedFd>> {
+        self.overload
+            .as_ref()
+            .map_or_else(uncontrolled, |overload| plain(Status::OK, format!("{}\n", overload.target())))
+    }
+
+    /// The page with its figures.
+    fn page(&self) -> Response<Arc<OwnedFd>> {
+        let refused = match &self.overload {
+            Some(overload) => {
+                format!("; connections that would wait too long are refused by {}", overload.refuser())
+            }
+            None => String::new(),
+        };
+        let about = format!("{} on {}{refused}", self.architecture, self.dispatch);
+        page::page(&about, self.access, Some(&self.history))
+    }
+}
+
+/// Whether a request is for the page, and not for the list of paths that other programs get at the same place.
+fn is_for_page(request: &Request<'_>) -> bool {
+    let accepts_html =
+        |value: &[u8]| String::from_utf8_lossy(value).to_ascii_lowercase().contains("text/html");
+    request.path() == "/"
+        && matches!(request.method, Method::Get | Method::Head)
+        && request.values("accept").any(accepts_html)
+}
+
+fn uncontrolled() -> Response<Arc<OwnedFd>> {
+    plain(Status::NOT_FOUND, "queue-target: this server has no overload control\n".to_owned())
+}
+
+impl SmallService for Admin {
+    fn without_token(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        is_for_page(request).then(|| page::page("", self.access, None))
+    }
+
+    fn asks_for_events(&self, request: &Request<'_>) -> bool {
+        request.path() == "/events" && request.method == Method::Get
+    }
+
+    fn first_event(&self) -> String {
+        self.history.event()
+    }
+
+    fn event_due(&self) -> Nanos {
+        self.history.due()
+    }
+
+    fn event(&mut self, now: Nanos) -> String {
+        let control = self.overload.as_ref().map(|overload| (overload.figures(now), overload.target()));
+        let reading = Reading { total: self.total(&self.loops()), control, limit: self.limit.get() };
+        self.history.take(now, &reading)
+    }
+}
+
 fn plain(status: Status, text: String) -> Response<Arc<OwnedFd>> {
     answer(status, "text/plain; charset=utf-8", text)
 }
@@ -195,20 +280,25 @@ impl Service for Admin {
             return refusal;
         }
         match (request.path(), request.method) {
+            ("/", _) if is_for_page(request) => self.page(),
             ("/", _) => plain(Status::OK, HELP.to_owned()),
+            // Only its head: the loop answers the others.
+            ("/events", _) => answer(Status::OK, "text/event-stream", String::new()),
             ("/status", _) => self.status(),
             ("/metrics", _) => self.metrics(),
             ("/accept-limit", Method::Put) => self.set_limit(request.body),
             ("/accept-limit", _) => self.get_limit(),
+            ("/queue-target", Method::Put) => self.set_target(request.body),
+            ("/queue-target", _) => self.get_target(),
             _ => Response::error(Status::NOT_FOUND),
         }
     }
 
     fn refuse_early(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
         match (request.path(), request.method) {
-            (_, Method::Get | Method::Head) | ("/accept-limit", Method::Put) => None,
-            ("/accept-limit", _) => Some(not_allowed("GET, HEAD, PUT")),
-            ("/" | "/status" | "/metrics", _) => Some(not_allowed("GET, HEAD")),
+            (_, Method::Get | Method::Head) | ("/accept-limit" | "/queue-target", Method::Put) => None,
+            ("/accept-limit" | "/queue-target", _) => Some(not_allowed("GET, HEAD, PUT")),
+            ("/" | "/events" | "/status" | "/metrics", _) => Some(not_allowed("GET, HEAD")),
             _ => Some(Response::error(Status::NOT_FOUND)),
         }
     }

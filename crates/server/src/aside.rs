@@ -1,11 +1,13 @@
 //! Small servers beside the main one: the admin interface, and a page that another command shows of itself.
 //!
 //! Each is one loop on poll(2) ([`poll_loop`]), on any processor, for a few connections. It answers while the main server
-//! is overloaded, because the two share nothing but the machine. The [`guard`] decides which requests it answers.
+//! is overloaded, because the two share nothing but the machine. The [`guard`] decides which requests it answers. A
+//! connection that asks for events leaves the others and joins the [`streams`].
 
 mod address;
 mod guard;
 mod poll_loop;
+mod streams;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -22,6 +24,7 @@ use crate::plan::{LoopHandle, start_thread};
 use address::AdminListener;
 use guard::Guarded;
 use poll_loop::PollLoop;
+use streams::STREAMS;
 
 pub use address::AdminAddress;
 pub use guard::{Guard, Token};
@@ -31,6 +34,8 @@ pub use guard::{Guard, Token};
 pub struct Totals {
     evicted: AtomicU64,
     refused: AtomicU64,
+    streams_refused: AtomicU64,
+    streams_cut: AtomicU64,
 }
 
 impl Totals {
@@ -44,12 +49,58 @@ impl Totals {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// Streams of events that were refused because all places were taken.
+    pub fn streams_refused(&self) -> u64 {
+        self.streams_refused.load(Ordering::Relaxed)
+    }
+
+    /// Streams of events that were closed because their clients did not read.
+    pub fn streams_cut(&self) -> u64 {
+        self.streams_cut.load(Ordering::Relaxed)
+    }
+
     fn count_eviction(&self) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 
     fn count_refusal(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_refused_stream(&self) {
+        self.streams_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn set_cut_streams(&self, cut: u64) {
+        self.streams_cut.store(cut, Ordering::Relaxed);
+    }
+}
+
+/// Answers requests, and may have events for those who ask for them.
+pub trait SmallService: Service<File = Arc<OwnedFd>> {
+    /// The answer to a client that has not shown the token; `None` refuses it.
+    fn without_token(&self, _request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        None
+    }
+
+    /// Whether a request is for the stream of events.
+    fn asks_for_events(&self, _request: &Request<'_>) -> bool {
+        false
+    }
+
+    /// The event that a stream begins with.
+    fn first_event(&self) -> String {
+        String::new()
+    }
+
+    /// The time of the next event.
+    fn event_due(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    /// The event that is due now, for all streams.
+    fn event(&mut self, _now: Nanos) -> String {
+        String::new()
     }
 }
 
@@ -73,13 +124,13 @@ pub fn start<S>(
     totals: Arc<Totals>,
 ) -> Result<Aside, ServeError>
 where
-    S: Service<File = Arc<OwnedFd>> + Send + 'static,
+    S: SmallService + Send + 'static,
 {
     let listener = AdminListener::open(address)
         .map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })?;
     let address = listener.address.clone();
     let stop = Stop::new().map_err(system("make an eventfd"))?;
-    let service = Guarded { service, guard, totals: Arc::clone(&totals) };
+    let service = Guarded { service, guard, totals: Arc::clone(&totals), room: STREAMS };
     let event_loop = PollLoop::new(listener, service, stop.clone(), totals);
     let running =
         start_thread(name.to_owned(), &[], stop, Board::default(), Vec::new(), move || event_loop.run())?;
@@ -140,6 +191,8 @@ impl Service for Shown {
         }
     }
 }
+
+impl SmallService for Shown {}
 
 /// A text that is never to be kept.
 pub fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<OwnedFd>> {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 pub use smped::SmpedSettings;
 
-use base::Nanos;
+use base::{Nanos, UnitError};
 
 /// Defines an enum whose values have names on the command line.
 macro_rules! named {
@@ -106,6 +106,19 @@ named! {
         Tc = "tc",
         /// XDP: in the device's driver where it can, or else in the kernel's common receive path.
         Xdp = "xdp",
+    }
+}
+
+/// A target delay of overload control that a loop can keep.
+///
+/// # Errors
+/// What is accepted.
+pub fn queue_target(text: &str) -> Result<Nanos, String> {
+    match text.parse().map_err(|error: UnitError| error.to_string())? {
+        target if target < Nanos::MILLISECOND => {
+            Err("accepted are times from 1ms up, such as 20ms".to_owned())
+        }
+        target => Ok(target),
     }
 }
 

@@ -75,6 +75,10 @@ base::counts! {
         admin_evicted,
         /// Requests to the admin interface refused for their host, their origin or their token.
         admin_refused,
+        /// Streams of events that were refused because all places were taken.
+        admin_streams_refused,
+        /// Streams of events that were closed because their clients did not read.
+        admin_streams_cut,
     }
 }
 

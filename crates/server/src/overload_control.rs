@@ -21,6 +21,7 @@ mod device;
 mod refuser;
 
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Clock, Limit, Nanos, RealClock};
@@ -43,11 +44,21 @@ const SLICE: Nanos = Nanos::from_micros(100);
 /// The overload control of a server, and what its queues say of themselves. Clones share the figures.
 #[derive(Clone, Debug)]
 pub struct Overload {
-    target: Nanos,
+    target: LiveTarget,
     queues: Arc<Vec<Arc<Mutex<Reading>>>>,
     hook: &'static str,
     attached: Vec<Attached>,
     failures: Vec<String>,
+}
+
+/// The target delay, to be changed while it is used. Clones are the same.
+#[derive(Clone, Debug)]
+struct LiveTarget(Arc<AtomicU64>);
+
+impl LiveTarget {
+    fn get(&self) -> Nanos {
+        Nanos(self.0.load(Ordering::Relaxed))
+    }
 }
 
 /// The figures of one accept queue, as they stood at a tick.
@@ -103,12 +114,15 @@ impl Overload {
         let backlog =
             first.iter().map(|one| Listener::queues(std::slice::from_ref(one)).limit).fold(backlog, u32::min);
         let settings = Settings { target, backlog: backlog.max(1) };
+        let live = LiveTarget(Arc::new(AtomicU64::new(target.0)));
         let control = |queue| {
             let control = QueueControl::new(settings, refuser.hook(queue), clock.now());
             let reading =
                 Arc::new(Mutex::new(Reading { figures: QueueFigures::of(&control), at: clock.now() }));
             AcceptControl {
                 name: if sets.len() > 1 { format!("queue {queue}: ") } else { String::new() },
+                target,
+                wanted: live.clone(),
                 limit: AcceptLimit::new(target),
                 progress: Progress::default(),
                 found_empty: 0,
@@ -122,12 +136,17 @@ impl Overload {
         let controls: Vec<AcceptControl> = (0..sets.len()).map(control).collect();
         let queues = controls.iter().map(|control| Arc::clone(&control.reading)).collect();
         let hook = controls.first().map_or(NoHook.name(), |first| first.control.hook());
-        (Overload { target, queues: Arc::new(queues), hook, attached, failures }, controls)
+        (Overload { target: live, queues: Arc::new(queues), hook, attached, failures }, controls)
     }
 
     /// The target delay.
     pub fn target(&self) -> Nanos {
-        self.target
+        self.target.get()
+    }
+
+    /// Aims at another wait, 1 ms or more, from the next tick of each queue on.
+    pub fn set_target(&self, target: Nanos) {
+        self.target.0.store(target.0, Ordering::Relaxed);
     }
 
     /// The name of what refuses.
@@ -209,6 +228,9 @@ pub struct AcceptControl {
     /// What its messages begin with, where there are several.
     name: String,
     control: QueueControl,
+    /// The target delay in force.
+    target: Nanos,
+    wanted: LiveTarget,
     limit: AcceptLimit,
     progress: Progress,
     /// Accepts of others that found the queue empty.
@@ -290,6 +312,7 @@ impl AcceptControl {
         if !self.control.due(now) {
             return;
         }
+        self.follow_target();
         let before = self.control.signals().accepted;
         let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
         let Ticked { change, failure } = self.control.tick(now, sockets, self.progress);
@@ -303,6 +326,15 @@ impl AcceptControl {
             sys::say!("inrush: {name}{failure}; from now on only the backlog bounds the accept queue");
         }
         *lock(&self.reading) = Reading { figures: QueueFigures::of(&self.control), at: now };
+    }
+
+    /// Takes over a target delay that was changed.
+    fn follow_target(&mut self) {
+        let wanted = self.wanted.get();
+        if std::mem::replace(&mut self.target, wanted) != wanted {
+            self.control.set_target(wanted);
+            self.limit.set_target(wanted);
+        }
     }
 
     /// Stops refusing, which must come before a listener of the queue is closed.

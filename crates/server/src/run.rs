@@ -11,7 +11,7 @@ use sys::signal::{self, Signal};
 
 use crate::accept::LiveLimit;
 use crate::access_log::{self, LogEnd, LogSender};
-use crate::admin::Admin;
+use crate::admin::{Access, Admin, History};
 use crate::architecture::Architecture;
 use crate::aside::{self, AdminAddress, Aside, Guard, Totals};
 use crate::choices::Choice;
@@ -237,6 +237,7 @@ fn start_admin(
     loops: &[LoopHandle],
     refusals: &LoopHandle,
 ) -> Result<Aside, ServeError> {
+    let AdminSettings { address, hosts, token } = settings;
     let dispatches = architecture.uses.contains(&Choice::Dispatch);
     let totals = Arc::new(Totals::default());
     let admin = Admin {
@@ -251,8 +252,13 @@ fn start_admin(
         clock: RealClock::new(),
         totals: Arc::clone(&totals),
         started: RealClock::new().now(),
+        access: match (address, token) {
+            (_, Some(_)) => Access::Token,
+            (AdminAddress::Internet(_), None) => Access::Read,
+            (AdminAddress::File(_), None) => Access::All,
+        },
+        history: History::new(RealClock::new().now()),
     };
-    let AdminSettings { address, hosts, token } = settings;
     let guard = match address {
         AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
         AdminAddress::File(_) => Guard::of_file(token.clone()),

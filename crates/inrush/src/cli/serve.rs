@@ -68,16 +68,6 @@ fn some_bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// Parses a target delay that a loop can keep.
-fn queue_target(text: &str) -> Result<Nanos, String> {
-    match text.parse().map_err(|error: UnitError| error.to_string())? {
-        target if target < Nanos::MILLISECOND => {
-            Err("accepted are times from 1ms up, such as 20ms".to_owned())
-        }
-        target => Ok(target),
-    }
-}
-
 fn rt_fetch(text: &str) -> Result<RtFetch, String> {
     match text {
         "batch" => Ok(RtFetch::Batch),
@@ -170,7 +160,7 @@ pub struct ServeFlags {
     /// Wait in the accept queue that overload control aims at
     ///
     /// Default: 20ms. Shorter waits refuse more in bursts.
-    #[arg(long, value_name = "TIME", value_parser = queue_target)]
+    #[arg(long, value_name = "TIME", value_parser = server::queue_target)]
     pub queue_target: Option<Nanos>,
 
     /// Refuse connections on the network devices: tc or xdp
@@ -180,7 +170,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "tc|xdp")]
     pub overload_hook: Option<OverloadHook>,
 
-    /// Address for /status, /metrics and /accept-limit
+    /// Address for a page in a browser, /status, /metrics, /accept-limit and /queue-target
     ///
     /// unix:PATH makes a socket file that only its owner may use. Without this flag there is no such address.
     #[arg(long, value_name = "ADDR:PORT|unix:PATH", value_parser = admin_address, help_heading = OPERATION)]

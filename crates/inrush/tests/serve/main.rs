@@ -13,6 +13,7 @@ mod kernel_cache;
 mod logging;
 mod mistakes;
 mod overload;
+mod page;
 mod protocol;
 mod rereading;
 mod serving;

@@ -48,6 +48,16 @@ impl Bench {
 }
 
 #[test]
+fn a_target_that_is_changed_counts_as_if_it_had_always_been() {
+    let settings = |target| Settings { target: Nanos::from_millis(target), ..Settings::default() };
+    let mut changed = Controller::new(settings(20), Nanos::ZERO);
+    changed.set_target(Nanos::from_millis(8));
+    let new = Controller::new(settings(8), Nanos::ZERO);
+    assert_eq!(format!("{changed:?}"), format!("{new:?}"));
+    assert_eq!(changed.due(), Nanos::from_millis(2));
+}
+
+#[test]
 fn a_queue_that_grows_beyond_what_can_be_served_in_time_begins_shedding() {
     let (bench, change) = Bench::shedding();
     assert_eq!(change.decision.state, State::Shedding);

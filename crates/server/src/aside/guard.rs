@@ -6,17 +6,20 @@
 //! `Origin` or `Sec-Fetch-Site`. The guard accepts only pages of this server. Programs that are no browsers send neither
 //! field.
 //!
-//! A bearer token (RFC 6750), where one is configured, is asked of every client. A socket file has its mode instead of
-//! the rules about names: no browser connects to one.
+//! A bearer token (RFC 6750), where one is configured, is asked of every client. Without one, programs may change things,
+//! and web pages, this server's own among them, may only read. A socket file has its mode instead of these rules: no
+//! browser connects to one.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
-use http1::{Request, Response, Service, Status};
+use http1::server::Responder;
+use http1::{Method, Request, Response, Service, Status};
 
-use super::{Totals, answer, with_fields};
+use super::streams::STREAMS;
+use super::{SmallService, Totals, answer, with_fields};
 use crate::driver::readiness::SocketService;
 
 /// A secret that a client shows to be let in.
@@ -85,7 +88,7 @@ impl Guard {
         Guard { names, pages: true, token: None }
     }
 
-    /// The refusal of a request that comes from elsewhere or without its token: one line that says what is accepted.
+    /// The refusal of a request that comes from elsewhere: one line that says what is accepted.
     pub fn refusal(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
         let refused = |line: String| Some(answer(Status::FORBIDDEN, "text/plain; charset=utf-8", line));
         if let Names::These { names, flag } = &self.names
@@ -101,13 +104,33 @@ impl Guard {
                     .to_owned(),
             );
         }
-        if self.token.as_ref().is_some_and(|token| !shows(request, token)) {
-            let line = "accepted is Authorization: Bearer with the token of this server\n".to_owned();
-            let response = answer(Status::UNAUTHORIZED, "text/plain; charset=utf-8", line);
-            return Some(with_fields(response, "WWW-Authenticate: Bearer realm=\"inrush\"\r\n"));
+        if self.pages && self.token.is_none() && changes(request) && is_of_a_page(request) {
+            return refused(
+                "a change by a web page needs a token: start the server with --admin-token-file, or change it by \
+                 another program\n"
+                    .to_owned(),
+            );
         }
         None
     }
+
+    /// The refusal of a request without its token.
+    pub fn refusal_without_token(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
+        self.token.as_ref().filter(|token| !shows(request, token)).map(|_| {
+            let line = "accepted is Authorization: Bearer with the token of this server\n".to_owned();
+            let response = answer(Status::UNAUTHORIZED, "text/plain; charset=utf-8", line);
+            with_fields(response, "WWW-Authenticate: Bearer realm=\"inrush\"\r\n")
+        })
+    }
+}
+
+fn changes(request: &Request<'_>) -> bool {
+    !matches!(request.method, Method::Get | Method::Head)
+}
+
+/// Whether a browser says that a web page sends the request, be it this server's own.
+fn is_of_a_page(request: &Request<'_>) -> bool {
+    request.value("origin").is_some() || request.value("sec-fetch-site").is_some()
 }
 
 /// Whether a value of `Host` is an address, `localhost` or one of these names. HTTP/1.0 may have none, and no browser
@@ -150,11 +173,15 @@ pub struct Guarded<S> {
     pub guard: Guard,
     /// Where refusals are counted.
     pub totals: Arc<Totals>,
+    /// The streams of events that may still begin.
+    pub room: usize,
 }
 
-impl<S> Guarded<S> {
+impl<S: SmallService> Guarded<S> {
     fn refusal(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
-        let refusal = self.guard.refusal(request);
+        let is_closed = |_: &Response<_>| self.service.without_token(request).is_none();
+        let without_token = || self.guard.refusal_without_token(request).filter(is_closed);
+        let refusal = self.guard.refusal(request).or_else(without_token);
         if refusal.is_some() {
             self.totals.count_refusal();
         }
@@ -162,19 +189,40 @@ impl<S> Guarded<S> {
     }
 }
 
-impl<S: Service<File = Arc<OwnedFd>>> Service for Guarded<S> {
+impl<S: SmallService> Responder for Guarded<S> {
     type File = Arc<OwnedFd>;
 
-    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<Arc<OwnedFd>> {
-        self.refusal(request).unwrap_or_else(|| self.service.respond(request, now))
+    /// Nothing for a request for events: the loop takes its connection over.
+    fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<Arc<OwnedFd>>> {
+        if let Some(refusal) = self.refusal(request) {
+            return Some(refusal);
+        }
+        if self.guard.refusal_without_token(request).is_some() {
+            return self.service.without_token(request);
+        }
+        if !self.service.asks_for_events(request) {
+            return Some(self.service.respond(request, now));
+        }
+        match self.room.checked_sub(1) {
+            Some(room) => {
+                self.room = room;
+                None
+            }
+            None => {
+                self.totals.count_refused_stream();
+                let line = format!("{STREAMS} streams of events are open, and more there cannot be\n");
+                let response = answer(Status::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", line);
+                Some(with_fields(response, "Retry-After: 10\r\n"))
+            }
+        }
     }
 
     fn refuse_early(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
-        self.refusal(request).or_else(|| self.service.refuse_early(request))
+        self.refusal(request).or_else(|| Service::refuse_early(&self.service, request))
     }
 }
 
-impl<S: Service<File = Arc<OwnedFd>>> SocketService for Guarded<S> {
+impl<S: SmallService> SocketService for Guarded<S> {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -182,16 +230,37 @@ impl<S: Service<File = Arc<OwnedFd>>> SocketService for Guarded<S> {
 
 #[cfg(test)]
 mod tests {
-    use http1::{Header, Method, Version};
+    use http1::{Header, Version};
 
     use super::*;
 
-    fn status(guard: &Guard, host: &str, fields: &[(&str, &str)]) -> u16 {
+    fn asked(guard: &Guard, method: Method<'_>, host: &str, fields: &[(&str, &str)]) -> u16 {
         let fields: Vec<_> =
             fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
-        let (method, target, version) = (Method::Put, "/accept-limit", Version::Http11);
+        let (target, version) = ("/accept-limit", Version::Http11);
         let request = Request { method, target, version, host, fields: &fields, body: b"" };
-        guard.refusal(&request).map_or(200, |refusal| refusal.status.0)
+        let refusal = guard.refusal(&request).or_else(|| guard.refusal_without_token(&request));
+        refusal.map_or(200, |refusal| refusal.status.0)
+    }
+
+    fn status(guard: &Guard, host: &str, fields: &[(&str, &str)]) -> u16 {
+        asked(guard, Method::Get, host, fields)
+    }
+
+    #[test]
+    fn a_web_page_changes_nothing_without_a_token() {
+        let host = "127.0.0.1:9090";
+        let own = [("Origin", "http://127.0.0.1:9090"), ("Sec-Fetch-Site", "same-origin")];
+        for page in [&own[..], &own[..1], &own[1..]] {
+            assert_eq!(asked(&controls(&[]), Method::Put, host, page), 403);
+            assert_eq!(asked(&controls(&[]), Method::Get, host, page), 200);
+            assert_eq!(asked(&Guard::of_file(None), Method::Put, host, page), 200);
+            let guard = Guard::of_controls(Vec::new(), "--admin-host", Some(Token::parse("s3cret").unwrap()));
+            assert_eq!(asked(&guard, Method::Put, host, page), 401);
+            let shown = [page, &[("Authorization", "Bearer s3cret")]].concat();
+            assert_eq!(asked(&guard, Method::Put, host, &shown), 200);
+        }
+        assert_eq!(asked(&controls(&[]), Method::Put, host, &[]), 200, "curl");
     }
 
     fn controls(names: &[&str]) -> Guard {

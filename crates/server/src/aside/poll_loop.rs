@@ -3,6 +3,8 @@
 //! It has deadlines and a connection limit of its own. At the limit, and where descriptors run out, a new connection
 //! takes the place of the one that has been silent longest, so that silent connections delay no request.
 //!
+//! A connection whose request is for events leaves the others for the [`Streams`], which have places of their own.
+//!
 //! Invariant: a new connection whose request has arrived is answered before another one can take its place.
 
 use std::io;
@@ -18,10 +20,11 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use sys::errno::{Failure, classify};
 
-use super::Totals;
 use super::address::AdminListener;
+use super::guard::Guarded;
+use super::streams::Streams;
+use super::{SmallService, Totals};
 use crate::driver::Stop;
-use crate::driver::readiness::SocketService;
 use crate::driver::transfer::{Moved, move_bytes, send};
 use crate::listener::somebody_waits;
 
@@ -54,10 +57,11 @@ struct Client {
 /// The state of the loop.
 pub struct PollLoop<S> {
     listener: AdminListener,
-    service: S,
+    service: Guarded<S>,
     stop: Stop,
     totals: Arc<Totals>,
     clients: Vec<Client>,
+    streams: Streams,
     paused_until: Nanos,
     settings: Settings,
     clock: RealClock,
@@ -66,9 +70,17 @@ pub struct PollLoop<S> {
     counts: Counts,
 }
 
-impl<S: SocketService> PollLoop<S> {
+/// What happened during a wait.
+struct Happened {
+    /// Connections wait to be accepted.
+    new_ones: bool,
+    /// The events of each client, and of each stream behind them.
+    ready: Vec<PollFlags>,
+}
+
+impl<S: SmallService> PollLoop<S> {
     /// A loop without connections.
-    pub fn new(listener: AdminListener, service: S, stop: Stop, totals: Arc<Totals>) -> PollLoop<S> {
+    pub fn new(listener: AdminListener, service: Guarded<S>, stop: Stop, totals: Arc<Totals>) -> PollLoop<S> {
         let mut settings = Settings { timeouts: TIMEOUTS, ..Settings::default() };
         settings.limits.keep_body = true;
         settings.limits.body_bytes = BODY.0;
@@ -78,6 +90,7 @@ impl<S: SocketService> PollLoop<S> {
             stop,
             totals,
             clients: Vec::new(),
+            streams: Streams::default(),
             paused_until: Nanos::ZERO,
             settings,
             clock: RealClock::new(),
@@ -94,24 +107,47 @@ impl<S: SocketService> PollLoop<S> {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.clients.retain(|client| client.http.wants() != Wants::Close);
-            let (new_ones, ready) = self.wait()?;
+            self.begin_streams();
+            let Happened { new_ones, ready } = self.wait()?;
             if self.stop.asked() {
                 return Ok(());
             }
-            for (index, events) in ready.into_iter().enumerate() {
+            let (of_clients, of_streams) = ready.split_at(self.clients.len().min(ready.len()));
+            for (index, events) in of_clients.iter().enumerate() {
                 if !events.is_empty() {
                     self.move_bytes(index, !events.contains(PollFlags::OUT));
                 }
             }
+            self.streams.ready(of_streams, self.clock.now(), &mut self.scratch);
             self.expire();
+            self.send_event();
             if new_ones {
                 self.accept();
             }
         }
     }
 
-    /// Waits for events or a deadline. Returns whether connections wait to be accepted, and the events of each client.
-    fn wait(&self) -> io::Result<(bool, Vec<PollFlags>)> {
+    /// Takes over the connections that asked for events.
+    fn begin_streams(&mut self) {
+        let (now, date) = (self.clock.now(), HttpDate::new(self.clock.wall()));
+        for client in self.clients.extract_if(.., |client| client.http.wants() == Wants::Resume) {
+            self.streams.begin(client.socket, &self.service.service.first_event(), &date, now);
+        }
+        self.service.room = self.streams.room();
+        self.totals.set_cut_streams(self.streams.cut);
+    }
+
+    /// Sends the event that is due.
+    fn send_event(&mut self) {
+        let now = self.clock.now();
+        if now >= self.service.service.event_due() {
+            let event = self.service.service.event(now);
+            self.streams.send(&event, now);
+        }
+    }
+
+    /// Waits for events or a deadline.
+    fn wait(&self) -> io::Result<Happened> {
         let now = self.clock.now();
         let accepting = if now < self.paused_until { PollFlags::empty() } else { PollFlags::IN };
         let stop = self.stop.descriptor();
@@ -122,18 +158,23 @@ impl<S: SocketService> PollLoop<S> {
                 if client.http.wants() == Wants::Transmit { PollFlags::OUT } else { PollFlags::IN };
             PollFd::new(&client.socket, interest)
         }));
+        polled.extend(self.streams.polled());
         let deadlines = self.clients.iter().map(|client| client.http.deadline());
-        let next = deadlines.chain((now < self.paused_until).then_some(self.paused_until)).min();
-        let timeout = next.map(|next| next.saturating_sub(now)).map(|left| Timespec {
+        let others = [self.streams.deadline(), self.service.service.event_due()];
+        let paused = (now < self.paused_until).then_some(self.paused_until);
+        let next = deadlines.chain(others).chain(paused).min().unwrap_or(Nanos::MAX);
+        let left = next.saturating_sub(now);
+        let timeout = Timespec {
             tv_sec: (left.0 / Nanos::SECOND.0).try_into().unwrap_or(i64::MAX),
             tv_nsec: (left.0 % Nanos::SECOND.0) as i64,
-        });
-        match poll(&mut polled, timeout.as_ref()) {
+        };
+        match poll(&mut polled, Some(&timeout)) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok((false, Vec::new())),
+            Err(Errno::INTR) => return Ok(Happened { new_ones: false, ready: Vec::new() }),
             Err(errno) => return Err(errno.into()),
         }
-        Ok((!polled[1].revents().is_empty(), polled[2..].iter().map(PollFd::revents).collect()))
+        let new_ones = !polled[1].revents().is_empty();
+        Ok(Happened { new_ones, ready: polled[2..].iter().map(PollFd::revents).collect() })
     }
 
     /// Accepts the connections that wait, at most as many as there are places: then the open ones have their turn.
@@ -147,6 +188,7 @@ impl<S: SocketService> PollLoop<S> {
                     // The kernel wants a descriptor before it looks whether anybody waits.
                     Failure::NoDescriptor if !somebody_waits(self.listener.socket()) => return,
                     Failure::NoDescriptor if !self.clients.is_empty() => self.evict(),
+                    Failure::NoDescriptor if self.streams.close_oldest() => self.totals.count_eviction(),
                     _ => {
                         self.paused_until = self.clock.now() + PAUSE;
                         return;
@@ -179,7 +221,7 @@ impl<S: SocketService> PollLoop<S> {
     fn turn(
         &mut self,
         index: usize,
-        work: impl FnOnce(BorrowedFd<'_>, &mut Machine, &mut Context<'_, S>, &mut [u8]) -> Moved,
+        work: impl FnOnce(BorrowedFd<'_>, &mut Machine, &mut Context<'_, Guarded<S>>, &mut [u8]) -> Moved,
     ) {
         let Client { socket, http, active } = &mut self.clients[index];
         let before = self.counts.received_bytes + self.counts.sent_bytes;
