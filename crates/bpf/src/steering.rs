@@ -160,13 +160,7 @@ impl Steering {
 
     /// Reads the counters. Takes no system call.
     pub fn totals(&self) -> Totals {
-        let read = |word: usize| self.workers.0[word].load(Ordering::Relaxed);
-        Totals {
-            crowded: read(CROWDED),
-            full: read(FULL),
-            unsteered: read(UNSTEERED),
-            migrated: read(MIGRATED),
-        }
+        self.workers.totals()
     }
 }
 
@@ -182,6 +176,17 @@ impl Workers {
         let words = SharedArray::open(memory)?;
         let expected = WORDS_PER_LINE * (1 + WORKERS);
         if words.len() == expected { Ok(Workers(words)) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// The program's counters. Takes no system call.
+    pub fn totals(&self) -> Totals {
+        let read = |word: usize| self.0[word].load(Ordering::Relaxed);
+        Totals {
+            crowded: read(CROWDED),
+            full: read(FULL),
+            unsteered: read(UNSTEERED),
+            migrated: read(MIGRATED),
+        }
     }
 
     /// The record of a worker.
@@ -231,6 +236,11 @@ impl Worker<'_> {
     pub fn set_throughput(self, throughput: PerSecond) {
         let weight = (throughput.0 * WEIGHT_UNIT).clamp(0.0, WEIGHT_LIMIT);
         self.0[WEIGHT].store(weight as u64, Ordering::Relaxed);
+    }
+
+    /// The worker's T_i.
+    pub fn throughput(self) -> PerSecond {
+        PerSecond(self.0[WEIGHT].load(Ordering::Relaxed) as f64 / WEIGHT_UNIT)
     }
 
     /// Sets the connections from which on the worker has no room: C_max.

@@ -10,7 +10,9 @@ use base::PerSecond;
 use bpf::BpfError;
 use bpf::steering::{GROUPS, Schedule, Steering, Totals, WORKERS, Workers};
 use common::or_skip;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, bind, listen, shutdown, socket_with, sockopt,
+};
 
 /// One listener of a SO_REUSEPORT group.
 fn listener(address: SocketAddr) -> TcpListener {
@@ -190,10 +192,13 @@ fn a_worker_opens_its_record_by_a_descriptor() {
     let descriptor = fixture.steering.workers().as_fd().try_clone_to_owned().unwrap();
     let elsewhere = Workers::open(descriptor).unwrap();
     elsewhere.worker(0).set_connections(50);
+    elsewhere.worker(0).set_throughput(PerSecond(1.5));
+    assert_eq!(fixture.steering.workers().worker(0).throughput(), PerSecond(1.5));
     assert!(elsewhere.worker(1).alive());
     fixture.connect(4);
     assert_eq!(fixture.accepted(), [0, 4]);
     assert_eq!(elsewhere.worker(1).connections(), 4);
+    assert_eq!(elsewhere.totals(), fixture.steering.totals());
     let unrelated = fixture.listeners[0].as_fd().try_clone_to_owned().unwrap();
     assert!(Workers::open(unrelated).is_err());
 }
@@ -218,6 +223,25 @@ fn two_addresses_share_the_workers() {
     assert_eq!(fixture.connections(), [4, 4]);
     assert_eq!(fixture.steering.totals(), Totals::default());
     drop(over_ipv6);
+}
+
+#[test]
+fn a_queue_moves_at_a_shutdown_and_the_same_listener_listens_again() {
+    let Some(mut fixture) = Fixture::new(Schedule::RoundRobin, 2) else { return };
+    for round in 1..=3 {
+        fixture.connect(20);
+        fixture.steering.workers().worker(1).set_alive(false);
+        shutdown(&fixture.listeners[1], Shutdown::Both).unwrap();
+        listen(&fixture.listeners[1], 1024).unwrap();
+        fixture.steering.set_listener(0, 1, fixture.listeners[1].as_fd()).unwrap();
+        assert_eq!(fixture.accepted(), [20, 0]);
+        assert_eq!(fixture.steering.totals(), Totals { migrated: 10 * round, ..Totals::default() });
+        fixture.connect(3);
+        assert_eq!(fixture.accepted(), [3, 0], "it is not alive yet");
+        fixture.steering.workers().worker(1).set_alive(true);
+        fixture.connect(4);
+        assert_eq!(fixture.accepted(), [2, 2]);
+    }
 }
 
 /// What became of connections that were queued at a listener when it closed.
