@@ -250,6 +250,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         spares: spares(flags.min_spare, flags.max_spare),
         smped: flags.smped,
         schedule: flags.schedule,
+        handoff: flags.handoff,
         helpers: flags.helpers.map(|helpers| helpers as usize),
         seda: flags.seda,
         accept_limit: flags.live.accept_limit,

@@ -83,6 +83,7 @@ impl Architecture {
             (Choice::Spares, config.spares.map(|spares| spares.to_string())),
             (Choice::Smped, config.smped.as_ref().map(SmpedSettings::to_string)),
             (Choice::Schedule, config.schedule.map(|schedule| schedule.to_string())),
+            (Choice::Handoff, config.handoff.map(|handoff| handoff.to_string())),
             (Choice::Helpers, config.helpers.map(|helpers| helpers.to_string())),
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
             (Choice::Seda, config.seda.map(|seda| seda.to_string())),

@@ -90,6 +90,16 @@ named! {
 }
 
 named! {
+    /// The way of a connection to the worker that was chosen for it.
+    Handoff {
+        /// A dispatcher accepts it and passes its descriptor (SMPED).
+        Fd = "fd",
+        /// The kernel puts it into the worker's own accept queue: a BPF program has chosen at its SYN.
+        Kernel = "kernel",
+    }
+}
+
+named! {
     /// A feature that is on or off.
     Switch {
         /// On where the machine supports it.
@@ -209,6 +219,8 @@ pub enum Choice {
     Smped,
     /// `--schedule`
     Schedule,
+    /// `--handoff`
+    Handoff,
     /// `--helpers`
     Helpers,
     /// `--seda`
@@ -231,6 +243,7 @@ impl Choice {
             Choice::Spares => "--min-spare and --max-spare",
             Choice::Smped => "--smped",
             Choice::Schedule => "--schedule",
+            Choice::Handoff => "--handoff",
             Choice::Helpers => "--helpers",
             Choice::Seda => "--seda",
             Choice::KernelCache => "--kernel-cache",
@@ -249,6 +262,7 @@ impl Choice {
             Choice::Spares => "does not keep processes in reserve",
             Choice::Smped => "has no dispatcher",
             Choice::Schedule => "has no dispatcher that would choose a worker",
+            Choice::Handoff => "has no workers that somebody else chooses for a connection",
             Choice::Helpers => "waits for the disk itself",
             Choice::Seda => "has no stages to control",
             Choice::KernelCache => {

@@ -7,7 +7,7 @@ use base::{Limit, Nanos};
 
 use crate::aside::{AdminAddress, Token};
 use crate::choices::{
-    Batch, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake,
+    Batch, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake,
 };
 
 /// Where the access log goes.
@@ -61,6 +61,8 @@ pub struct ServeConfig {
     pub smped: Option<SmpedSettings>,
     /// By what the dispatcher chooses the worker of a new connection.
     pub schedule: Option<Schedule>,
+    /// The way of a connection to its worker; `None` selects [`Handoff::Fd`].
+    pub handoff: Option<Handoff>,
     /// How many helper processes wait for the disk, 1 to 30: what so many have to say is taken in at one look.
     pub helpers: Option<usize>,
     /// The controllers of a staged server.

@@ -106,6 +106,28 @@ base::counts! {
     }
 }
 
+base::counts! {
+    /// Totals of a server whose workers the kernel chooses at the SYN.
+    pub struct SteeringCounts {
+        /// Connections given to workers by the schedule.
+        steered,
+        /// Connections whose first worker by the schedule had C_max connections.
+        steering_crowded,
+        /// Those of them that found all workers full: they wait in the accept queue of the first.
+        steering_full,
+        /// Connections that the kernel's hash placed, because no worker was alive.
+        steering_unsteered,
+        /// Connections moved from the accept queue of one worker to that of another.
+        steering_migrated,
+        /// Times that a worker with connections in its accept queue made no turn for 100 ms.
+        workers_silent,
+        /// Workers stopped because they were idle.
+        workers_stopped_idle,
+        /// Connections that ended because their worker died.
+        connections_lost_with_worker,
+    }
+}
+
 /// A worker as its dispatcher knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WorkerFigures {
@@ -113,7 +135,7 @@ pub struct WorkerFigures {
     pub place: usize,
     /// T_i: replies per second, smoothed.
     pub throughput_per_s: f64,
-    /// C_i: connections placed with it and not yet reported closed.
+    /// C_i: connections placed with it and not yet reported closed, or those it has and those in its accept queue.
     pub connections: u32,
 }
 
@@ -160,6 +182,8 @@ pub struct Counters {
     pub workers: Vec<WorkerFigures>,
     /// What its dispatcher decided.
     pub decisions: Option<Decisions>,
+    /// Totals of the kernel's hand-off; `None` without it.
+    pub steering: Option<SteeringCounts>,
     /// What the kernel cache did, where there is one.
     pub kernel_cache: Option<KernelCacheCounts>,
     /// Its stages, where it has any.
@@ -181,6 +205,9 @@ impl Counters {
         if let Some(decisions) = &other.decisions {
             self.decisions.get_or_insert_default().add(decisions);
         }
+        if let Some(steering) = &other.steering {
+            self.steering.get_or_insert_default().add(steering);
+        }
         if let Some(kernel_cache) = &other.kernel_cache {
             self.kernel_cache.get_or_insert_default().add(kernel_cache);
         }
@@ -199,8 +226,10 @@ impl Counters {
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let decisions = self.decisions.iter().flat_map(Decisions::named);
         let kernel_cache = self.kernel_cache.iter().flat_map(KernelCacheCounts::named);
+        let steering = self.steering.iter().flat_map(SteeringCounts::named);
         let service = self.service.iter().copied();
-        self.loops.named().chain(self.http.named()).chain(service).chain(decisions).chain(kernel_cache)
+        let of_loops = self.loops.named().chain(self.http.named()).chain(service);
+        of_loops.chain(decisions).chain(steering).chain(kernel_cache)
     }
 
     /// Mean connections accepted an accept phase (Brecht 2004, equation 1); 0 before the first.
@@ -217,6 +246,7 @@ pub fn meaning(name: &str) -> Option<&'static str> {
         site::Counts::MEANINGS,
         HelperCounts::MEANINGS,
         Decisions::MEANINGS,
+        SteeringCounts::MEANINGS,
         KernelCacheCounts::MEANINGS,
     ];
     tables.into_iter().flatten().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use base::Nanos;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
 use sys::poll::{self, PollFd, bits};
 use sys::socket::{AcceptQueue, accept_queue, drop_new_connections};
 
@@ -30,6 +30,21 @@ impl Listener {
     pub fn inherited(socket: OwnedFd) -> io::Result<Listener> {
         let address = local_address(&socket)?;
         Ok(Listener { socket, address })
+    }
+
+    /// Begins to listen, or listens again after [`Listener::hand_over`].
+    ///
+    /// # Errors
+    /// EADDRINUSE where another server listens at the address.
+    pub fn listen(&self, backlog: u32) -> io::Result<()> {
+        Ok(rustix::net::listen(&self.socket, i32::try_from(backlog).unwrap_or(i32::MAX))?)
+    }
+
+    /// Stops listening. In a group whose program migrates, the kernel moves the connections of the accept queue to
+    /// other listeners of the group; elsewhere it resets them.
+    pub fn hand_over(&self) {
+        // A socket that does not listen has nothing to hand over.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Whether a connection waits in the accept queue.
@@ -82,9 +97,30 @@ pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> 
 fn listen_one(address: SocketAddr, backlog: u32, shared: bool) -> io::Result<Listener> {
     let socket = bind(address, shared)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    rustix::net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let address = local_address(&socket)?;
-    Ok(Listener { socket, address })
+    let listener = Listener { socket, address };
+    listener.listen(backlog)?;
+    Ok(listener)
+}
+
+/// Binds `count` sockets of a group to an address. None of them listens yet. Each keeps the port for as long as it is
+/// open, whether it listens or not. Accepted connections inherit TCP_NODELAY.
+///
+/// # Errors
+/// As bind(2): in use, not an address of this machine, no permission.
+pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
+    if address.port() != 0 {
+        drop(bind(address, false)?);
+    }
+    // The kernel takes a port that it chose itself from a listener that stops. The others name theirs.
+    let chooses = bind(address, true)?;
+    let address = local_address(&chooses)?;
+    let bound = (0..count).map(|_| {
+        let socket = bind(address, true)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        Ok(Listener { socket, address })
+    });
+    bound.collect()
 }
 
 fn bind(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
@@ -105,6 +141,22 @@ fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_listens_stops_and_listens_again_at_one_port() {
+        let group = bind_group("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let address = group[0].address;
+        let connects = || std::net::TcpStream::connect(address).is_ok();
+        assert!(address.port() != 0 && group[1].address == address && !connects());
+        for _ in 0..2 {
+            group[0].listen(16).unwrap();
+            assert!(connects() && group[0].somebody_waits());
+            group[0].hand_over();
+            assert!(!connects());
+        }
+        group[1].listen(16).unwrap();
+        assert_eq!(bind_group(address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
 
     #[test]
     fn several_queues_share_one_port_and_nobody_else_joins() {

@@ -56,6 +56,10 @@ pub struct Overload {
 struct LiveTarget(Arc<AtomicU64>);
 
 impl LiveTarget {
+    fn new(target: Nanos) -> LiveTarget {
+        LiveTarget(Arc::new(AtomicU64::new(target.0)))
+    }
+
     fn get(&self) -> Nanos {
         Nanos(self.0.load(Ordering::Relaxed))
     }
@@ -110,27 +114,16 @@ impl Overload {
         let clock = RealClock::new();
         let first = sets.first().map_or(&[][..], Vec::as_slice);
         let Chosen { refuser, attached, failures } = Refuser::choose(hook, sets, routing);
-        // The kernel bounds the backlog by somaxconn.
-        let backlog =
-            first.iter().map(|one| Listener::queues(std::slice::from_ref(one)).limit).fold(backlog, u32::min);
-        let settings = Settings { target, backlog: backlog.max(1) };
-        let live = LiveTarget(Arc::new(AtomicU64::new(target.0)));
+        let settings = Settings { target, backlog: in_force(backlog, first) };
+        let live = LiveTarget::new(target);
         let control = |queue| {
+            let name = if sets.len() > 1 { format!("queue {queue}: ") } else { String::new() };
             let control = QueueControl::new(settings, refuser.hook(queue), clock.now());
-            let reading =
-                Arc::new(Mutex::new(Reading { figures: QueueFigures::of(&control), at: clock.now() }));
+            let wanted = live.clone();
             AcceptControl {
-                name: if sets.len() > 1 { format!("queue {queue}: ") } else { String::new() },
-                target,
-                wanted: live.clone(),
-                limit: AcceptLimit::new(target),
-                progress: Progress::default(),
-                found_empty: 0,
-                moves: false,
                 refuser: refuser.clone(),
                 queue,
-                reading,
-                control,
+                ..AcceptControl::new(name, wanted, control, clock.now())
             }
         };
         let controls: Vec<AcceptControl> = (0..sets.len()).map(control).collect();
@@ -216,6 +209,12 @@ impl QueueFigures {
     }
 }
 
+/// The backlog that listeners have: the kernel bounds it by somaxconn.
+fn in_force(backlog: u32, listeners: &[Listener]) -> u32 {
+    let limits = listeners.iter().map(|one| Listener::queues(std::slice::from_ref(one)).limit);
+    limits.fold(backlog, u32::min).max(1)
+}
+
 fn name(state: State) -> &'static str {
     match state {
         State::Open => "open",
@@ -244,6 +243,32 @@ pub struct AcceptControl {
 }
 
 impl AcceptControl {
+    fn new(name: String, wanted: LiveTarget, control: QueueControl, now: Nanos) -> AcceptControl {
+        let reading = Reading { figures: QueueFigures::of(&control), at: now };
+        let target = wanted.get();
+        AcceptControl {
+            name,
+            target,
+            wanted,
+            limit: AcceptLimit::new(target),
+            progress: Progress::default(),
+            found_empty: 0,
+            moves: false,
+            refuser: Refuser::Backlog,
+            queue: 0,
+            reading: Arc::new(Mutex::new(reading)),
+            control,
+        }
+    }
+
+    /// The control of an accept queue that has no sink: only the backlog bounds it. Messages begin with `name`.
+    pub fn by_backlog(name: String, target: Nanos, backlog: u32, listeners: &[Listener]) -> AcceptControl {
+        let now = RealClock::new().now();
+        let settings = Settings { target, backlog: in_force(backlog, listeners) };
+        let control = QueueControl::new(settings, Box::new(NoHook), now);
+        AcceptControl::new(name, LiveTarget::new(target), control, now)
+    }
+
     /// When a loop must wake up for a tick although nothing happens; never while everything is admitted.
     pub fn wakes_at(&self) -> Option<Nanos> {
         self.control.wakes_at()

@@ -21,7 +21,7 @@ use crate::driver::Stop;
 use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, SocketService};
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
-use crate::listener::{Listener, listen};
+use crate::listener::{Listener, bind_group, listen};
 use crate::overload_control::{AcceptControl, Overload};
 use crate::processes::ConfigText;
 use crate::refusals::Refusals;
@@ -189,7 +189,7 @@ impl Plan {
     }
 
     /// The target delay of overload control; nothing while it is off.
-    fn queue_target(&self) -> Option<Nanos> {
+    pub fn queue_target(&self) -> Option<Nanos> {
         let target = self.config.queue_target.unwrap_or(overload::Settings::default().target);
         (self.config.overload != Some(Switch::Off)).then_some(target)
     }
@@ -237,6 +237,27 @@ impl Plan {
     /// [`ServeError::Listen`].
     pub fn listen_uncontrolled(&self, queues: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
         self.listen_in(queues, false)
+    }
+
+    /// Binds, at every address, a group of as many sockets as there may be `workers`: a set for each worker. None of them
+    /// listens yet.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`].
+    pub fn bind_groups(&self, workers: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
+        let mut sets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+        for address in &self.config.listen {
+            let group = bind_group(*address, workers)
+                .map_err(|cause| ServeError::Listen { address: *address, cause })?;
+            sets.iter_mut().zip(group).for_each(|(set, listener)| set.push(listener));
+        }
+        Ok(sets)
+    }
+
+    /// Overload control by the backlog alone, for the accept queue of a worker process; nothing while it is off.
+    pub fn control_by_backlog(&self, name: String, listeners: &[Listener]) -> Option<AcceptControl> {
+        let backlog = self.config.backlog;
+        self.queue_target().map(|target| AcceptControl::by_backlog(name, target, backlog, listeners))
     }
 
     fn listen_in(&self, queues: usize, group: bool) -> Result<Vec<Vec<Listener>>, ServeError> {

@@ -7,6 +7,10 @@
 //! ([`Share::show`]). A loop without a slot for a newcomer can so ask the loop that has the longest-idle
 //! connection of all to close it ([`Share::reclaim_elsewhere`]).
 //!
+//! Worker processes that share a limit count in a word of shared memory each ([`Share::of_process`]). A process adds its
+//! own connection first and looks at the sum then: two that take the last slot at once may both be refused, and never
+//! both get it. Whoever watches over a process clears its word when it has died.
+//!
 //! Invariant: never more slots than the limit, but for connections that others have accepted.
 
 use std::sync::Arc;
@@ -15,14 +19,82 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use base::Nanos;
 
 use crate::driver::Stop;
+use crate::processes;
 
 /// A number of connections that may be open at once.
 #[derive(Debug)]
 pub struct Slots {
     most: usize,
-    taken: AtomicUsize,
+    taken: Taken,
     /// The loops that share the limit, where there are several.
     members: Vec<Member>,
+}
+
+/// The count of slots taken.
+#[derive(Debug)]
+enum Taken {
+    /// In this process.
+    Here(AtomicUsize),
+    /// In this word of every process that shares the limit.
+    InEveryProcess(Arc<processes::Slot>, usize),
+}
+
+impl Taken {
+    fn add_one(&self, most: usize) -> bool {
+        match self {
+            Taken::Here(taken) => {
+                let one_more = |taken| (taken < most).then_some(taken + 1);
+                taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+            }
+            Taken::InEveryProcess(..) => {
+                self.add_one_beyond();
+                let fits = self.get() <= most;
+                if !fits {
+                    self.remove_one();
+                }
+                fits
+            }
+        }
+    }
+
+    fn add_one_beyond(&self) {
+        match self {
+            Taken::Here(taken) => {
+                taken.fetch_add(1, Ordering::Relaxed);
+            }
+            Taken::InEveryProcess(place, word) => {
+                // One order for all: of two processes that add and look, one sees the other.
+                place.own()[*word].fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn remove_one(&self) {
+        match self {
+            Taken::Here(taken) => {
+                taken.fetch_sub(1, Ordering::Relaxed);
+            }
+            Taken::InEveryProcess(place, word) => {
+                place.own()[*word].fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn get(&self) -> usize {
+        match self {
+            Taken::Here(taken) => taken.load(Ordering::Relaxed),
+            Taken::InEveryProcess(place, word) => {
+                place.of_all(*word).map(|taken| taken.load(Ordering::SeqCst) as usize).sum()
+            }
+        }
+    }
+
+    fn get_here(&self) -> usize {
+        match self {
+            Taken::Here(_) => self.get(),
+            Taken::InEveryProcess(place, word) => place.own()[*word].load(Ordering::Relaxed) as usize,
+        }
+    }
 }
 
 /// One of several loops that share a limit, as the others see it.
@@ -48,20 +120,18 @@ pub struct Share {
 
 impl Slots {
     fn take(self: &Arc<Slots>) -> Option<Slot> {
-        let one_more = |taken| (taken < self.most).then_some(taken + 1);
-        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        taken.is_ok().then(|| Slot(Arc::clone(self)))
+        self.taken.add_one(self.most).then(|| Slot(Arc::clone(self)))
     }
 
     fn take_beyond(self: &Arc<Slots>) -> Slot {
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.taken.add_one_beyond();
         Slot(Arc::clone(self))
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+        self.0.taken.remove_one();
     }
 }
 
@@ -77,8 +147,14 @@ impl Share {
         let member =
             |wake| Member { idle_from: AtomicU64::new(Nanos::MAX.0), asked: AtomicUsize::new(0), wake };
         let members = loops.into_iter().map(member).collect();
-        let slots = Arc::new(Slots { most, taken: AtomicUsize::new(0), members });
+        let slots = Arc::new(Slots { most, taken: Taken::Here(AtomicUsize::new(0)), members });
         (0..count).map(|member| Share { slots: Arc::clone(&slots), member }).collect()
+    }
+
+    /// The share of a worker process in the limit of all: `word` of its own words counts its slots.
+    pub fn of_process(most: usize, place: Arc<processes::Slot>, word: usize) -> Share {
+        let slots = Slots { most, taken: Taken::InEveryProcess(place, word), members: Vec::new() };
+        Share { slots: Arc::new(slots), member: 0 }
     }
 
     /// A slot, if one is left.
@@ -98,7 +174,12 @@ impl Share {
 
     /// Slots taken now, by all who share the limit.
     pub fn taken(&self) -> usize {
-        self.slots.taken.load(Ordering::Relaxed)
+        self.slots.taken.get()
+    }
+
+    /// Slots taken now in this process.
+    pub fn taken_here(&self) -> usize {
+        self.slots.taken.get_here()
     }
 
     /// The limit.
@@ -165,6 +246,39 @@ mod tests {
         let shares = Share::among(2, vec![stops(), stops()]);
         let _slots = (shares[0].take().unwrap(), shares[0].take().unwrap());
         assert!(shares[1].take().is_none());
+    }
+
+    #[test]
+    fn several_processes_share_one_number() {
+        let places = processes::Slot::neighbours(2, 2).into_iter().map(Arc::new);
+        let shares: Vec<Share> = places.map(|place| Share::of_process(2, place, 1)).collect();
+        let first = shares[0].take().unwrap();
+        let _second = shares[1].take().unwrap();
+        assert!(shares[0].take().is_none() && shares[1].take().is_none() && shares[0].is_full());
+        let _beyond = shares[1].take_beyond();
+        drop(first);
+        assert_eq!((shares[0].taken(), shares[0].taken_here(), shares[1].taken_here()), (2, 0, 2));
+        assert!(shares[0].take().is_none());
+    }
+
+    #[test]
+    fn processes_that_take_the_last_slot_at_once_never_both_get_it() {
+        let places = processes::Slot::neighbours(1, 4).into_iter().map(Arc::new);
+        let shares: Vec<Share> = places.map(|place| Share::of_process(3, place, 0)).collect();
+        let open = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for share in &shares {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let Some(slot) = share.take() else { continue };
+                        assert!(open.fetch_add(1, Ordering::SeqCst) < 3);
+                        open.fetch_sub(1, Ordering::SeqCst);
+                        drop(slot);
+                    }
+                });
+            }
+        });
+        assert_eq!(shares[0].taken(), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
 use server::{
-    AdminAddress, Batch, OverloadHook, Schedule, SedaSettings, SmpedSettings, Switch, Threads, Wake,
+    AdminAddress, Batch, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Switch, Threads, Wake,
 };
 
 use super::address::{admin_address, host_name, listen_address};
@@ -306,6 +306,13 @@ pub struct ServeFlags {
     /// smped: how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random
     #[arg(long, value_name = "RULE", help_heading = EXPERIMENTS, hide_short_help = true)]
     pub schedule: Option<Schedule>,
+
+    /// smped: how a connection gets to its worker: fd (default) or kernel
+    ///
+    /// fd: the dispatcher accepts it and passes its descriptor. kernel: a program in the kernel chooses the worker's own
+    /// accept queue; needs CAP_BPF and CAP_NET_ADMIN.
+    #[arg(long, value_name = "HOW", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub handoff: Option<Handoff>,
 
     /// amped: number of helper processes, which wait for the disk [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=30), help_heading = EXPERIMENTS, hide_short_help = true)]

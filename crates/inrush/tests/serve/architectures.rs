@@ -5,10 +5,23 @@ use rustix::process::Signal;
 use server::architecture::ALL;
 
 use super::serving::many_at_once;
-use crate::common::{Client, Files, Server, Status, has_ended, pattern};
+use crate::common::{Client, Files, Server, Status, has_ended, pattern, sockets};
 
-/// Runs a test on every architecture. The output names the one that failed.
+/// Runs a test on every architecture, and on smped with each hand-off. The output names the one that failed.
 fn on_every_architecture(test: impl Fn(&[&str])) {
+    on_every_plain_architecture(&test);
+    let flags = ["--arch=smped", "--smped=initial=3,p-min=3,p-max=3", "--handoff=kernel"];
+    let files = Files::new();
+    let server = Server::start(&files.root(), &flags);
+    if let Some(reason) = server.said.lines().find(|line| line.contains("--handoff kernel: ")) {
+        return println!("skipped: {reason}");
+    }
+    drop(server);
+    println!("--arch smped --handoff kernel");
+    test(&flags);
+}
+
+fn on_every_plain_architecture(test: impl Fn(&[&str])) {
     for known in ALL {
         println!("--arch {}", known.name);
         let arch = format!("--arch={}", known.name);
@@ -35,11 +48,17 @@ fn stop(server: Server) {
     assert!(children.into_iter().all(has_ended), "a process is left");
 }
 
+/// Descriptors of sockets in a worker that accepts by itself: its standard input, a duplicate of it, and a listener.
+const CONTROL_AND_LISTENER: usize = 3;
+
 /// Waits until every worker process has its name. A worker has then received its descriptors and opens no
-/// other sockets.
-fn all_workers_have_begun(server: &mut Server, processes: usize) {
+/// other sockets. With the kernel's hand-off, waits for the worker's listener as well.
+fn all_workers_have_begun(server: &mut Server, processes: usize, by_kernel: bool) {
     let named = |process: u32| std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    let begun = |child: &u32| [" worker ", " helper "].iter().any(|noun| named(*child).contains(noun));
+    let begun = |child: &u32| {
+        let noun = [" worker ", " helper "].iter().any(|noun| named(*child).contains(noun));
+        noun && (!by_kernel || sockets(*child) == CONTROL_AND_LISTENER)
+    };
     server.eventually_of("all workers", |server| {
         let started = server.status().count("workers_started") == processes as u64;
         let children = server.children();
@@ -57,7 +76,7 @@ fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
             "--arch=smped" | "--arch=amped" => 3,
             _ => 0,
         };
-        all_workers_have_begun(&mut server, processes);
+        all_workers_have_begun(&mut server, processes, flags.contains(&"--handoff=kernel"));
         let before = server.sockets();
         many_at_once(&mut server);
         server.eventually_of("the sockets of before", |server| server.sockets() == before);

@@ -9,6 +9,7 @@ mod amped;
 mod architectures;
 mod descriptors;
 mod faults;
+mod handoff;
 mod kernel_cache;
 mod logging;
 mod mistakes;

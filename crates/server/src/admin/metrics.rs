@@ -5,13 +5,15 @@ use std::fmt::Write;
 use base::Limit;
 
 use crate::architecture::HelperCounts;
-use crate::counters::{AdmissionFigures, Counters, Decisions, StageFigures, WorkerFigures, meaning};
+use crate::counters::{
+    AdmissionFigures, Counters, Decisions, StageFigures, SteeringCounts, WorkerFigures, meaning,
+};
 use crate::kernel_cache::KernelCacheCounts;
 use crate::overload_control::QueueFigures;
 
 /// The metrics pages of servers that have nothing served yet, each after the condition under which its metrics are
 /// there. The first page is every server's.
-pub fn samples() -> [(&'static str, String); 6] {
+pub fn samples() -> [(&'static str, String); 7] {
     let of = |counters: Counters| page(&counters, Limit::Infinite, None);
     let every = Counters { service: site::Counts::default().named().collect(), ..Counters::default() };
     let control = Some(("HOOK", vec![QueueFigures::default()]));
@@ -21,6 +23,7 @@ pub fn samples() -> [(&'static str, String); 6] {
         decisions: Some(Decisions::default()),
         ..Counters::default()
     };
+    let steering = Counters { steering: Some(SteeringCounts::default()), ..Counters::default() };
     let seda = Counters {
         stages: vec![StageFigures { name: "NAME", ..StageFigures::default() }],
         admission: Some(AdmissionFigures::default()),
@@ -32,6 +35,7 @@ pub fn samples() -> [(&'static str, String); 6] {
         ("--overload on", page(&Counters::default(), Limit::Infinite, control)),
         ("--arch amped", of(amped)),
         ("--arch smped", of(smped)),
+        ("--arch smped --handoff kernel", of(steering)),
         ("--arch seda", of(seda)),
         ("--kernel-cache on", of(cache)),
     ]

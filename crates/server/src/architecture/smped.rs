@@ -20,6 +20,9 @@
 //! number of connections. Passing a descriptor and learning of its end cost some microseconds per connection,
 //! and each worker has a cache of its own.
 //!
+//! With `--handoff kernel` there is no dispatcher ([`steering`]). Each worker has accept queues of its own, and a program
+//! in the kernel applies the same schedule at each SYN. Without the capabilities for it, the dispatcher passes descriptors.
+//!
 //! A worker that dies takes its connections with it. Connections that it had not begun are placed anew, and
 //! the accept queue loses nothing. A worker that is stopped or waits for its disk may not begin a connection
 //! within 100 ms. The dispatcher then places that connection anew as well, and gives the worker no new ones
@@ -35,19 +38,20 @@ mod messages;
 mod pool;
 mod resources;
 mod scheduler;
+mod steering;
 mod worker;
 
-use base::{Clock, Limit, Seed};
+use base::{Clock, Limit, Nanos, Seed};
 
 use super::Architecture;
-use crate::choices::{Choice, Schedule};
+use crate::choices::{Choice, Handoff, Schedule, SmpedSettings};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
 use crate::driver::readiness::Listeners;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
-use crate::processes::{Fleet, Role};
+use crate::processes::{Control, Fleet, Role, Worker};
 use crate::slots::Share;
 use dispatcher::Parts;
 use pool::Pool;
@@ -57,6 +61,10 @@ const DESCRIPTORS_PER_WORKER: usize = 2;
 /// Descriptors of a worker beside its connections: control socket, mechanism, shared memory, log, root, and
 /// headroom for files.
 const WORKERS_OWN: u64 = 24;
+/// Further descriptors of a worker with queues of its own: listeners, and connections that it turns away.
+const WITH_QUEUES: u64 = 32;
+/// Additional time for workers to end after their own drain timeout.
+const PATIENCE: Nanos = Nanos::SECOND;
 /// Seed of the random choices. No client gains by predicting them, and a run can be repeated.
 const SEED: Seed = Seed(0);
 
@@ -64,28 +72,54 @@ pub const SMPED: Architecture = Architecture {
     name: "smped",
     summary: "a dispatcher, and worker processes with an event loop each",
     accept_limit: Limit::AtMost(10),
-    descriptors: |config| config.site.cache.open_files + places(config) * DESCRIPTORS_PER_WORKER,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Smped, Choice::Schedule, Choice::Overload],
+    descriptors: |config| {
+        let listeners = if by_kernel(config) { config.listen.len() } else { 0 };
+        let places = config.smped.clone().unwrap_or_default().p_max;
+        config.site.cache.open_files + places * (DESCRIPTORS_PER_WORKER + listeners)
+    },
+    uses: &[
+        Choice::Dispatch,
+        Choice::ReadAfterAccept,
+        Choice::Smped,
+        Choice::Schedule,
+        Choice::Handoff,
+        Choice::Overload,
+    ],
     start,
-    work: Some(worker::work),
+    work: Some(work),
 };
 
-fn places(config: &ServeConfig) -> usize {
-    config.smped.clone().unwrap_or_default().p_max
+fn by_kernel(config: &ServeConfig) -> bool {
+    config.handoff == Some(Handoff::Kernel)
 }
 
-/// Number of connections that a worker has descriptors for. The dispatcher gives it no more, so that it loses
-/// none.
-fn room_of_a_worker() -> u32 {
+/// The settings. C_max is at most the number of connections that a worker has descriptors for. A worker gets no
+/// more, so that it loses none.
+fn smped_settings(config: &ServeConfig) -> SmpedSettings {
+    let own = WORKERS_OWN + if by_kernel(config) { WITH_QUEUES } else { 0 };
     let limit = sys::descriptors::limit().unwrap_or(u64::MAX);
-    u32::try_from(limit.saturating_sub(WORKERS_OWN).max(1)).unwrap_or(u32::MAX)
+    let room = u32::try_from(limit.saturating_sub(own).max(1)).unwrap_or(u32::MAX);
+    let settings = config.smped.clone().unwrap_or_default();
+    SmpedSettings { c_max: settings.c_max.min(room), ..settings }
+}
+
+/// A worker has inherited the memory of the workers, or is passed connections.
+fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
+    if worker.inherited.is_empty() { worker::work(worker, control) } else { steering::work(worker, control) }
 }
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
     plan.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
-    let mut settings = config.smped.clone().unwrap_or_default();
-    settings.c_max = settings.c_max.min(room_of_a_worker());
+    if by_kernel(config) {
+        match steering::load(plan) {
+            Ok(program) => return Ok(vec![steering::start(plan, program)?]),
+            Err(error) => {
+                sys::say!("inrush: --handoff kernel: {error}; the dispatcher passes descriptors instead")
+            }
+        }
+    }
+    let settings = smped_settings(config);
     let queue = plan.listen_once()?;
     let addresses = addresses(&queue.listeners);
     let role = Role {

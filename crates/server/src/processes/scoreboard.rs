@@ -158,8 +158,15 @@ impl Slot {
     /// A place outside any parent's memory.
     #[cfg(test)]
     pub fn with_own_words(own: usize) -> Slot {
-        let board = Scoreboard::new(1, Vec::new(), own).unwrap();
-        Slot::open(board.as_fd().try_clone_to_owned().unwrap(), 0, board.layout()).unwrap()
+        Slot::neighbours(own, 1).remove(0)
+    }
+
+    /// So many places outside any parent's memory.
+    #[cfg(test)]
+    pub fn neighbours(own: usize, count: usize) -> Vec<Slot> {
+        let board = Scoreboard::new(count, Vec::new(), own).unwrap();
+        let memory = || board.as_fd().try_clone_to_owned().unwrap();
+        (0..count).map(|place| Slot::open(memory(), place, board.layout()).unwrap()).collect()
     }
 
     pub(super) fn open(memory: OwnedFd, place: usize, layout: Layout) -> io::Result<Slot> {
@@ -198,8 +205,25 @@ impl Slot {
 
     /// The words of the architecture.
     pub fn own(&self) -> &[AtomicU64] {
-        let end = self.first + self.layout.words();
+        self.own_of(self.first / self.layout.words())
+    }
+
+    fn own_of(&self, place: usize) -> &[AtomicU64] {
+        let end = (place + 1) * self.layout.words();
         &self.words[end - self.layout.own..end]
+    }
+
+    /// One of the architecture's words of every place.
+    pub fn of_all(&self, word: usize) -> impl Iterator<Item = &AtomicU64> {
+        (0..self.words.len() / self.layout.words()).map(move |place| &self.own_of(place)[word])
+    }
+
+    /// The time from which on the longest-idle connection of all other workers has been idle; [`Nanos::MAX`] without one.
+    pub fn idle_elsewhere(&self) -> Nanos {
+        let mine = &self.own()[IDLE_FROM];
+        let others = self.of_all(IDLE_FROM).filter(|word| !std::ptr::eq(*word, mine));
+        let idle = others.map(|word| word.load(Ordering::Relaxed)).filter(|from| *from > 0);
+        idle.min().map_or(Nanos::MAX, Nanos)
     }
 }
 
@@ -240,6 +264,18 @@ mod tests {
         slot(&board, 2).write(&counted(10, 0, 0, 1));
         assert_eq!(board.read(2).loops.accepts, 11);
         assert_eq!(board.sum().loops.accepts, 16);
+    }
+
+    #[test]
+    fn a_worker_sees_since_when_others_have_been_idle() {
+        let board = Scoreboard::new(3, Vec::new(), 1).unwrap();
+        let slots = [0, 1, 2].map(|place| slot(&board, place));
+        assert_eq!(slots[0].idle_elsewhere(), Nanos::MAX);
+        slots[0].show_idle(Nanos(5));
+        slots[2].show_idle(Nanos(7));
+        assert_eq!([0, 1, 2].map(|place| slots[place].idle_elsewhere()), [Nanos(7), Nanos(5), Nanos(5)]);
+        slots[2].show_idle(Nanos::MAX);
+        assert_eq!(slots[0].idle_elsewhere(), Nanos::MAX);
     }
 
     #[test]

@@ -62,6 +62,7 @@ impl Variant {
             threads: self.threads,
             smped: None,
             schedule: None,
+            handoff: None,
             spares: None,
             helpers: None,
             seda: None,

@@ -23,6 +23,7 @@ use base::{Clock, Key, Nanos, RealClock};
 use dispatch::mechanism::Epoll;
 use dispatch::{Dispatcher, Event, Interest, Token};
 
+use super::PATIENCE;
 use super::handover::Outbox;
 use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
@@ -40,8 +41,6 @@ const FLEET: Token = Token(1 << 32);
 const STOP: Token = Token(2 << 32);
 /// Delay before another attempt to send a message that a worker had no room for.
 const RETRY: Nanos = Nanos::MILLISECOND;
-/// Additional time for workers to end after their own drain timeout.
-const PATIENCE: Nanos = Nanos::SECOND;
 
 /// The state of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use base::{Limit, Nanos};
 use dispatch::{Dispatcher, Mechanism};
-use rustix::net::Shutdown;
 use sys::socket::AcceptQueue;
 
 use crate::accept::{Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
@@ -156,7 +155,7 @@ impl Arrivals for Listeners {
             dispatcher.closing(listener.socket.as_fd());
             // A request of io_uring on it keeps it open until the kernel comes to cancel it: connects would
             // still succeed, and be reset later.
-            let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
+            listener.hand_over();
         }
     }
 

@@ -1,0 +1,271 @@
+//! `--handoff kernel`: the kernel gives connections to workers at their SYN, and nothing that waits is lost with a worker.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
+
+const TWO: &str = "--smped=p-min=2,initial=2,p-max=2";
+
+/// A server whose workers the kernel chooses, or the printed reason why there is none.
+fn kernel(files: &Files, flags: &[&str]) -> Option<Server> {
+    let mut server = Server::start(&files.root(), &[&["--arch=smped", "--handoff=kernel"], flags].concat());
+    if let Some(reason) = server.said.lines().find(|line| line.contains("--handoff kernel: ")) {
+        println!("skipped: {reason}");
+        return None;
+    }
+    // The others have what comes before that in their queues.
+    server.eventually_of("begun", |server| {
+        let shown = figures(&server.status(), "connections").len();
+        shown > 0 && shown == server.children().len()
+    });
+    Some(server)
+}
+
+fn figures(status: &Status, name: &str) -> Vec<f64> {
+    let workers = status.0["workers"].as_array().map_or(&[][..], Vec::as_slice);
+    workers.iter().map(|worker| worker[name].as_f64().unwrap()).collect()
+}
+
+/// C_i of each worker.
+fn loads(status: &Status) -> Vec<u64> {
+    figures(status, "connections").into_iter().map(|connections| connections as u64).collect()
+}
+
+/// Clients that have each had a reply.
+fn served(server: &Server, count: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+    }
+    clients
+}
+
+fn send(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+/// Stops a worker, and returns once it does nothing any more.
+fn stop(server: &mut Server, process: u32) {
+    send(process, Signal::STOP);
+    let stopped = |_: &mut Server| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
+    };
+    server.eventually_of("stopped", stopped);
+}
+
+/// Clients that have asked, while neither parent nor workers do anything.
+fn asked_while_stopped(server: &mut Server, count: usize, then: impl FnOnce(&Server, &[u32])) -> Vec<Client> {
+    let workers = server.children();
+    for worker in &workers {
+        stop(server, *worker);
+    }
+    let clients = server.while_stopped(|| {
+        let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
+        clients.iter_mut().for_each(|client| client.send_get(Files::MEDIUM.0, ""));
+        then(server, &workers);
+        clients
+    });
+    workers.into_iter().filter(|worker| !has_ended(*worker)).for_each(|worker| send(worker, Signal::CONT));
+    clients
+}
+
+#[test]
+fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
+    let files = Files::new();
+    on_every_mechanism(|mechanism| {
+        let flags =
+            ["--dispatch", mechanism, "--smped=initial=2,p-max=3", "--max-connections=4", "--accept-limit=1"];
+        let Some(mut server) = kernel(&files, &flags) else { return };
+        let children = server.children();
+        let mut clients = served(&server, 4);
+        for client in &mut clients {
+            client.send_get(Files::LARGE.0, "");
+            client.send_get(Files::SMALL.0, "");
+        }
+        for client in &mut clients {
+            assert!(client.response().body == pattern(Files::LARGE.1));
+            assert!(client.response().body == pattern(Files::SMALL.1));
+        }
+        // One number for all workers: the longest-idle connection of all is closed.
+        let mut fifth = server.client();
+        assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+        let status = server
+            .eventually("full", |status| status.count("reclaimed") >= 1 && status.count("accepts") == 5);
+        assert!(status.count("limit_connections") > 0);
+        assert_eq!((status.count("steered"), status.count("steering_unsteered")), (5, 0));
+        drop((clients, fifth));
+        server.eventually("empty", |status| status.connections() == 0 && status.count("closed") == 5);
+        // Those who wait in the queues when the end comes are served.
+        let mut queued = asked_while_stopped(&mut server, 4, |server, _| server.signal(Signal::TERM));
+        for client in &mut queued {
+            assert!(client.response().body == pattern(Files::MEDIUM.1));
+            assert!(client.ends());
+        }
+        assert_eq!(server.wait(), (Some(0), String::new()));
+        assert!(children.into_iter().all(has_ended), "a process is left");
+    });
+}
+
+#[test]
+fn a_worker_that_is_killed_loses_nothing_that_waits_in_its_queue() {
+    let files = Files::new();
+    let Some(mut server) = kernel(&files, &[TWO, "--schedule=round-robin"]) else { return };
+    let mut victim = 0;
+    let mut clients = asked_while_stopped(&mut server, 100, |_, workers| {
+        victim = workers[0];
+        send(victim, Signal::KILL);
+    });
+    for client in &mut clients {
+        assert!(client.response().body == pattern(Files::MEDIUM.1));
+    }
+    let status = server.eventually("replaced", |status| status.count("workers_started") == 3);
+    assert_eq!((status.count("worker_deaths"), status.count("connections_lost_with_worker")), (1, 0));
+    assert!(status.count("steering_migrated") >= 50, "{status:?}");
+    drop(clients);
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0));
+    assert!(said.contains(&format!("(process {victim}) was killed by signal 9")), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_single_worker_leaves_its_queue_to_its_successor() {
+    let files = Files::new();
+    let Some(mut server) = kernel(&files, &["--smped=p-min=1,initial=1,p-max=1"]) else { return };
+    let mut clients = asked_while_stopped(&mut server, 20, |_, workers| {
+        workers.iter().for_each(|one| send(*one, Signal::KILL))
+    });
+    for client in &mut clients {
+        assert!(client.response().body == pattern(Files::MEDIUM.1));
+    }
+    assert_eq!(server.status().count("steering_migrated"), 0);
+    drop(clients);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn a_worker_that_dies_takes_its_connections_and_no_others() {
+    let files = Files::new();
+    let Some(mut server) = kernel(&files, &[TWO, "--max-connections=2"]) else { return };
+    let mut clients = served(&server, 2);
+    server.eventually("placed", |status| loads(status) == [1, 1]);
+    send(server.children()[0], Signal::KILL);
+    let replaced = |status: &Status| status.count("workers_started") == 3 && loads(status).len() == 2;
+    let status = server.eventually("replaced", replaced);
+    assert_eq!((status.count("worker_deaths"), status.count("connections_lost_with_worker")), (1, 1));
+    clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
+    server.eventually("served", |status| status.count("requests") >= 2 && status.connections() == 1);
+    // What it held of the connection limit is free again: nobody has to go for the next one.
+    let next = served(&server, 1);
+    server.eventually("placed with the new one", |status| loads(status) == [1, 1]);
+    assert_eq!(server.status().count("reclaimed"), 0);
+    drop((clients, next));
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn the_queue_of_a_worker_that_is_stopped_goes_to_others_until_it_answers() {
+    let files = Files::new();
+    let Some(mut server) = kernel(&files, &[TWO, "--schedule=round-robin"]) else { return };
+    drop(served(&server, 2));
+    server.eventually("idle", |status| status.count("closed") == 2 && loads(status) == [0, 0]);
+    let stopped = server.children()[0];
+    stop(&mut server, stopped);
+    // Every second one would be its own.
+    let clients = served(&server, 20);
+    let status = server.eventually("it shows", |status| status.count("workers_silent") >= 1);
+    assert!(status.count("steering_migrated") >= 1);
+    assert!(loads(&status).contains(&20), "{:?}", loads(&status));
+    send(stopped, Signal::CONT);
+    drop(clients);
+    server.eventually("idle again", |status| loads(status) == [0, 0]);
+    let mut clients = Vec::new();
+    server.eventually_of("both at work", |server| {
+        clients.extend(served(server, 2));
+        loads(&server.status()).iter().all(|load| *load > 0)
+    });
+    drop(clients);
+    server.stop_well();
+}
+
+#[test]
+fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
+    let files = Files::new();
+    let flags = ["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=300ms"];
+    let Some(mut server) = kernel(&files, &flags) else { return };
+    let mut clients = served(&server, 4);
+    let status = server.eventually("grown", |status| loads(status) == [2, 2]);
+    assert_eq!((status.count("workers_started"), status.count("reclaimed")), (2, 0));
+    assert!(status.count("steering_crowded") >= 1 && status.count("steering_migrated") >= 1, "{status:?}");
+    // All are full, and one has an idle connection closed.
+    clients.extend(served(&server, 1));
+    let status = server.eventually("counted", |status| status.count("reclaimed") >= 1);
+    assert!(status.count("steering_full") > 0);
+    drop(clients);
+    server.eventually("shrunk", |status| status.count("workers_stopped_idle") == 1);
+    server.eventually_of("gone", |server| server.children().len() == 1);
+    assert_eq!(server.status().count("worker_deaths"), 0);
+    drop(served(&server, 1));
+    server.stop_well();
+}
+
+#[test]
+fn every_schedule_places_as_told() {
+    let files = Files::new();
+    for schedule in ["smped", "least-connections", "round-robin", "random"] {
+        let Some(mut server) = kernel(&files, &[TWO, "--schedule", schedule]) else { return };
+        let clients = served(&server, 8);
+        let status = server.eventually("all placed", |status| loads(status).iter().sum::<u64>() == 8);
+        assert_eq!((status.count("steered"), status.count("steering_unsteered")), (8, 0), "{schedule}");
+        if matches!(schedule, "least-connections" | "round-robin") {
+            assert_eq!(loads(&status), [4, 4], "{schedule}");
+        }
+        drop(clients);
+        server.stop_well();
+    }
+}
+
+#[test]
+fn throughput_is_known_while_there_are_connections() {
+    let files = Files::new();
+    let Some(mut server) = kernel(&files, &["--smped=p-min=3,initial=3,p-max=3"]) else { return };
+    let mut clients = served(&server, 3);
+    server.eventually("placed", |status| loads(status) == [1, 1, 1]);
+    server.eventually_of("measured", |server| {
+        clients.iter_mut().for_each(|client| drop(client.get(Files::SMALL.0)));
+        figures(&server.status(), "throughput_per_s").iter().all(|throughput| *throughput > 0.0)
+    });
+    let metrics = server.admin.get("/metrics");
+    assert!(metrics.text().contains("\ninrush_worker_connections{worker=\"2\"} 1\n"));
+    assert!(metrics.text().contains("\ninrush_steered_total 3\n"));
+    drop(clients);
+    server.eventually("idle", |status| figures(status, "throughput_per_s") == [0.0; 3]);
+    server.stop_well();
+}
+
+#[test]
+fn clients_that_there_is_no_room_for_get_503() {
+    let files = Files::new();
+    let Some(mut server) = kernel(&files, &[TWO, "--max-connections=2"]) else { return };
+    let mut busy: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    busy.iter_mut().for_each(|client| client.send("GET / HT"));
+    server.eventually("in", |status| status.0["counters"]["received_bytes"].as_u64() == Some(16));
+    assert_eq!(server.client().get(Files::SMALL.0).status, 503);
+    server.eventually("counted", |status| status.count("turned_away") == 1);
+    drop(busy);
+    server.stop_well();
+}
+
+#[test]
+fn without_capabilities_the_dispatcher_passes_descriptors() {
+    let files = Files::new();
+    let flags = ["--arch=smped", TWO, "--handoff=kernel"];
+    let mut server = Server::start_without_capabilities(&files.root(), &flags);
+    let lines: Vec<&str> = server.said.lines().filter(|line| line.contains("--handoff kernel: ")).collect();
+    assert_eq!(lines.len(), 1, "{}", server.said);
+    assert!(lines[0].contains("CAP_BPF") && lines[0].ends_with("the dispatcher passes descriptors instead"));
+    drop(served(&server, 2));
+    server.eventually("passed", |status| status.count("placed_on_idle_worker") == 2);
+    server.stop_well();
+}

@@ -1,0 +1,254 @@
+//! A worker that accepts from queues of its own, which a program in the kernel fills.
+//!
+//! ```text
+//!   parent ── listeners, once; count anew; drain ──> control socket ─┐
+//!                                                                    ├─> the loop of a worker
+//!   kernel ── connections ──> the worker's accept queues ────────────┘      │ each turn: turns, C_i, T_i
+//!     ^                                                                     v
+//!     └──────────────────────────── shared memory <─────────────────────────┘
+//! ```
+//!
+//! Owns the [`Arrivals`] of the loop. The loop itself is SPED's, its accept phase the ordinary one. At C_max the worker
+//! leaves connections in its queue: the parent moves them to workers that have room, starts one, or has a connection
+//! reclaimed. If none of these helps for [`STILL`], the worker makes room by itself, as at the connection limit.
+//!
+//! The connection limit is one number for all workers ([`Share::of_process`]). At the limit the longest-idle connection of
+//! all is closed: another worker's by way of the parent.
+//!
+//! Invariant: nothing here waits for the parent.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Limit, Nanos};
+use bpf::steering::Workers;
+use dispatch::{Dispatcher, Mechanism};
+use sys::socket::AcceptQueue;
+
+use super::super::smped_settings;
+use super::report::{Known, Report};
+use super::{OPEN, PINCHED_FROM, TURNS};
+use crate::accept::{Accepted, Acceptor, Look, RECLAIM_PAUSE, Short};
+use crate::access_log::LogSender;
+use crate::counters::LoopCounts;
+use crate::driver::Stop;
+use crate::driver::full_pool::STILL;
+use crate::driver::readiness::{Arrivals, ByPhases, Listeners, News, Parts};
+use crate::error::{ServeError, system};
+use crate::listener::Listener;
+use crate::overload_control::AcceptControl;
+use crate::plan::{LoopHandle, Queue, run_on};
+use crate::processes::{Control, Heard, Sent, Slot, Worker, orphaned};
+use crate::refusals::{self, Refusals};
+use crate::slots::Share;
+
+/// Is a worker until it is told to end and its connections have. Blocks.
+///
+/// # Errors
+/// [`ServeError::System`]: descriptors; its loop fails in a way that is our mistake.
+pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
+    let memory = worker.inherited.pop().ok_or(ServeError::NoParent)?;
+    let workers = Workers::open(memory).map_err(system("map the memory of the workers"))?;
+    let Some(listeners) = listeners(&worker, &control)? else { return Ok(()) };
+    let refusals = Refusals::new().map_err(system("make an eventfd"))?;
+    let answers = refusals::start(&worker.plan, refusals.clone())?;
+    let (log, refused) = (worker.plan.log(), answers.board.clone());
+    let board = worker.board(move |counters| {
+        counters.http.add(&refused.read().http);
+        counters.loops.log_lines_dropped = log.as_ref().map_or(0, LogSender::dropped);
+    });
+    let config = worker.plan.config();
+    let settings = smped_settings(config);
+    let share = Share::of_process(config.max_connections, Arc::clone(&worker.slot), OPEN);
+    let acceptor = Acceptor::new(worker.plan.limit(), share.clone(), Some(refusals));
+    let overload = worker.plan.control_by_backlog(format!("worker {}: ", worker.place), &listeners);
+    let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let arrivals = OwnQueue {
+        control,
+        slot: Arc::clone(&worker.slot),
+        place: worker.place,
+        workers,
+        listeners: Listeners::new(Queue { listeners, control: overload }, acceptor),
+        share,
+        c_max: settings.c_max as usize,
+        taken: 0,
+        last_taken: Nanos::ZERO,
+        report: Report::new(settings.period, settings.alpha),
+        asked: 0,
+        draining: false,
+        stop: stop.clone(),
+        reconfigure: Box::new(worker.reconfigurer()),
+    };
+    let parts = Parts { board, stop, ..worker.plan.parts_for(arrivals)? };
+    let ran = run_on::<_, ByPhases, _>(worker.plan.dispatch(), parts);
+    let LoopHandle { thread, stop, .. } = answers;
+    stop.ask();
+    // Its end changes nothing any more.
+    let _ = thread.join();
+    ran.map_err(system("run the event loop of a worker"))
+}
+
+/// The listeners, which the parent sends first; `None` if the worker is to end before it has begun. Blocks.
+fn listeners(worker: &Worker, control: &Control) -> Result<Option<Vec<Listener>>, ServeError> {
+    loop {
+        match control.receive() {
+            Ok(Heard::Message(message)) => {
+                let inherited = message.descriptors.into_iter().map(Listener::inherited);
+                return inherited
+                    .collect::<io::Result<_>>()
+                    .map(Some)
+                    .map_err(system("inherit the listeners"));
+            }
+            Ok(Heard::Changed(text)) => worker.reconfigurer()(&text),
+            Ok(Heard::Nothing) => control.wait(),
+            Ok(Heard::Drain) => return Ok(None),
+            Ok(Heard::Reclaim) => {}
+            Ok(Heard::Gone) | Err(_) => orphaned(),
+        }
+    }
+}
+
+/// Connections of the worker's own queues.
+struct OwnQueue {
+    control: Control,
+    /// Shared memory, read by the parent and the other workers.
+    slot: Arc<Slot>,
+    /// The number of its place.
+    place: usize,
+    /// The memory that the kernel's program chooses by.
+    workers: Workers,
+    listeners: Listeners,
+    share: Share,
+    c_max: usize,
+    /// Connections taken from the queues, those turned away among them.
+    taken: u64,
+    /// When the last one was.
+    last_taken: Nanos,
+    report: Report,
+    /// Idle connections that the parent wants closed.
+    asked: usize,
+    draining: bool,
+    stop: Stop,
+    reconfigure: Box<dyn Fn(&str)>,
+}
+
+impl OwnQueue {
+    /// Hears the parent.
+    fn hear_parent(&mut self) {
+        loop {
+            match self.control.receive() {
+                Ok(Heard::Message(_)) => self.report.recount(),
+                Ok(Heard::Changed(text)) => (self.reconfigure)(&text),
+                Ok(Heard::Reclaim) => self.asked += 1,
+                Ok(Heard::Drain) => {
+                    self.draining = true;
+                    self.stop.ask();
+                }
+                Ok(Heard::Nothing) => return,
+                Ok(Heard::Gone) | Err(_) => orphaned(),
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        !self.draining && self.share.taken_here() >= self.c_max
+    }
+
+    /// At C_max: leaves connections in the queue while others come free or have room.
+    fn wait_for_room(&self, index: usize, now: Nanos) -> Accepted {
+        let pinched_from = Nanos(self.slot.own()[PINCHED_FROM].load(Ordering::Relaxed));
+        let still = |since: Nanos| since.saturating_add(STILL) <= now;
+        if !self.listeners.listeners[index].somebody_waits() {
+            Accepted::Empty
+        } else if pinched_from > Nanos::ZERO && still(pinched_from) && still(self.last_taken) {
+            Accepted::NoRoom(Short::Connections)
+        } else {
+            Accepted::Pause(now + RECLAIM_PAUSE)
+        }
+    }
+}
+
+impl Arrivals for OwnQueue {
+    /// The control socket, then the listeners.
+    fn sources(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
+        (0..self.listeners.listeners.len() + 1).map(|index| match index.checked_sub(1) {
+            None => self.control.as_fd(),
+            Some(listener) => self.listeners.listeners[listener].socket.as_fd(),
+        })
+    }
+
+    fn limit(&self) -> Limit {
+        self.listeners.limit()
+    }
+
+    fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
+        let Some(index) = index.checked_sub(1) else {
+            self.hear_parent();
+            return Accepted::Empty;
+        };
+        if self.is_full() {
+            return self.wait_for_room(index, now);
+        }
+        let accepted = self.listeners.accept(index, now, counts);
+        if matches!(accepted, Accepted::Connection(_)) {
+            self.taken += 1;
+            self.last_taken = now;
+        }
+        accepted
+    }
+
+    fn turn_away(&mut self, index: usize, short: Short, now: Nanos, counts: &mut LoopCounts) -> Look {
+        let Some(index) = index.checked_sub(1) else { return Look::Empty };
+        let look = self.listeners.turn_away(index, short, now, counts);
+        self.taken += u64::from(matches!(look, Look::TurnedAway));
+        look
+    }
+
+    /// Asks the parent, if the longest-idle connection is another worker's. A worker at C_max needs a place of its own.
+    fn reclaim_elsewhere(&mut self, idle_from: Nanos) -> bool {
+        let elsewhere = !self.is_full() && self.slot.idle_elsewhere() < idle_from;
+        elsewhere && matches!(self.control.send(b"", &[]), Ok(Sent::Yes | Sent::Full))
+    }
+
+    fn asked(&mut self) -> usize {
+        std::mem::take(&mut self.asked)
+    }
+
+    fn queue(&self) -> AcceptQueue {
+        self.listeners.queue()
+    }
+
+    fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
+        // It stays open, because its end would be that of the parent.
+        dispatcher.deregister(self.control.as_fd());
+        self.listeners.close(dispatcher);
+    }
+
+    fn control(&mut self) -> Option<&mut AcceptControl> {
+        self.listeners.control()
+    }
+
+    fn tick(&mut self, now: Nanos) {
+        self.listeners.tick(now);
+    }
+
+    /// Shows a turn, and reports C_i and T_i.
+    fn hear(&mut self, news: News, now: Nanos) -> Option<Nanos> {
+        let turns = &self.slot.own()[TURNS];
+        turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.slot.show_idle(news.idle_from);
+        let record = self.workers.worker(self.place);
+        let known = Known {
+            assigned: record.assigned(),
+            taken: self.taken,
+            open: self.share.taken_here() as u64,
+            replies: news.replies,
+        };
+        let told = self.report.tell(known, || self.listeners.queue().depth.into(), now);
+        record.set_connections(told.connections);
+        record.set_throughput(told.throughput);
+        told.due.into_iter().chain(self.listeners.control_due()).min()
+    }
+}

@@ -1,0 +1,151 @@
+//! The listeners of all workers, and the kernel's program that chooses among them.
+//!
+//! Each slot has a listener at every address, from the server's start to its end. The worker in the slot accepts from
+//! them. The parent keeps them open, so that a queue outlives its worker. A slot without a worker does not listen.
+//!
+//! Owns which slots listen. Leaves out which workers are alive: the account decides that.
+//!
+//! Invariant: an open slot is in the program's map at every address.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use base::PerSecond;
+use bpf::BpfError;
+use bpf::steering::{Steering, Totals, Worker, Workers};
+
+use crate::choices::Schedule;
+use crate::error::{ServeError, system};
+use crate::listener::Listener;
+use crate::plan::addresses;
+
+/// The listeners by slot, and the program.
+pub struct Queues {
+    steering: Steering,
+    by_slot: Vec<Vec<Listener>>,
+    open: Vec<bool>,
+    /// The program chooses at every address.
+    in_force: bool,
+    backlog: u32,
+    capacity: u64,
+}
+
+impl Queues {
+    /// The queues of these listeners, of which none listens yet. A worker has room for `capacity` connections.
+    pub fn new(steering: Steering, by_slot: Vec<Vec<Listener>>, backlog: u32, capacity: u64) -> Queues {
+        let open = vec![false; by_slot.len()];
+        Queues { steering, by_slot, open, in_force: false, backlog, capacity }
+    }
+
+    /// Has a slot listen. The first slot that does brings the program into force.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`]; [`ServeError::System`] where the kernel does not take the listener.
+    pub fn open(&mut self, slot: usize) -> Result<(), ServeError> {
+        for (address, listener) in self.by_slot[slot].iter().enumerate() {
+            let failed = |cause| ServeError::Listen { address: listener.address, cause };
+            listener.listen(self.backlog).map_err(failed)?;
+            if !self.in_force {
+                self.steering.add_address(listener.socket.as_fd()).map_err(refused)?;
+            }
+            self.steering.set_listener(address, slot, listener.socket.as_fd()).map_err(refused)?;
+        }
+        (self.open[slot], self.in_force) = (true, true);
+        Ok(())
+    }
+
+    /// Has a slot listen no more. The kernel moves the connections in its queue to other workers.
+    pub fn shut(&mut self, slot: usize) {
+        self.by_slot[slot].iter().for_each(Listener::hand_over);
+        self.open[slot] = false;
+    }
+
+    /// Has the kernel move the connections in the queue of a slot to other workers. The slot goes on listening.
+    ///
+    /// # Errors
+    /// As [`Queues::open`]; the slot does not listen then.
+    pub fn hand_over(&mut self, slot: usize) -> Result<(), ServeError> {
+        self.shut(slot);
+        self.open(slot)
+    }
+
+    /// Returns true if a slot listens.
+    pub fn is_open(&self, slot: usize) -> bool {
+        self.open[slot]
+    }
+
+    /// Returns true if a connection waits in the queue of a slot.
+    pub fn waits(&self, slot: usize) -> bool {
+        self.depth(slot) > 0
+    }
+
+    /// Connections in the queue of a slot.
+    pub fn depth(&self, slot: usize) -> u64 {
+        Listener::queues(&self.by_slot[slot]).depth.into()
+    }
+
+    /// Lets no more connections into any queue.
+    pub fn seal(&self) {
+        self.by_slot.iter().flatten().for_each(Listener::seal);
+    }
+
+    /// The listeners of a slot.
+    pub fn listeners(&self, slot: usize) -> &[Listener] {
+        &self.by_slot[slot]
+    }
+
+    /// The addresses of the server.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        addresses(&self.by_slot[0])
+    }
+
+    /// The record of a worker.
+    pub fn worker(&self, slot: usize) -> Worker<'_> {
+        self.steering.workers().worker(slot)
+    }
+
+    /// The program's counters.
+    pub fn totals(&self) -> Totals {
+        self.steering.totals()
+    }
+
+    /// Clears the record of a slot, for a worker that is about to be there.
+    pub fn reset(&self, slot: usize) {
+        let worker = self.worker(slot);
+        worker.set_alive(false);
+        worker.set_connections(0);
+        worker.set_throughput(PerSecond(0.0));
+        worker.set_capacity(self.capacity);
+    }
+
+    /// The memory of the workers, for another process.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn memory(&self) -> io::Result<OwnedFd> {
+        self.steering.workers().as_fd().try_clone_to_owned()
+    }
+
+    /// The same memory, for figures that outlive the queues.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: descriptors, memory.
+    pub fn figures(&self) -> Result<Workers, ServeError> {
+        self.memory().and_then(Workers::open).map_err(system("map the memory of the workers"))
+    }
+}
+
+fn refused(error: BpfError) -> ServeError {
+    system("steer connections to workers")(io::Error::other(error))
+}
+
+/// The program's name of a schedule.
+pub fn schedule(schedule: Schedule) -> bpf::steering::Schedule {
+    match schedule {
+        Schedule::Smped => bpf::steering::Schedule::LeastProduct,
+        Schedule::LeastConnections => bpf::steering::Schedule::LeastConnections,
+        Schedule::RoundRobin => bpf::steering::Schedule::RoundRobin,
+        Schedule::Random => bpf::steering::Schedule::Random,
+    }
+}
