@@ -33,6 +33,7 @@ pub const ALL: &[Known] = known![
     "banga-wan",
     "smped-2",
     "smped-5-6",
+    "handoff",
     "past-saturation",
 ];
 
