@@ -12,6 +12,7 @@
 mod reading;
 
 use base::Nanos;
+use bytes::Bytes;
 
 use super::awaiting::Awaiting;
 use super::inbox::Inbox;
@@ -20,6 +21,7 @@ use super::log::Unsent;
 use super::outbox::Outbox;
 use super::{Context, Responder, Settings, Transmit};
 use crate::head_syntax::HeadSyntax;
+use crate::response::{Body, Response};
 use crate::scan::HeadScan;
 use crate::status::Status;
 use reading::Content;
@@ -83,6 +85,8 @@ pub struct Connection<F> {
     awaiting: Awaiting,
     peer_ended: bool,
     draining: bool,
+    /// The transport ends with a message of its own, which the peer is to read before the end.
+    always_lingers: bool,
 }
 
 impl<F> Connection<F> {
@@ -104,7 +108,42 @@ impl<F> Connection<F> {
             awaiting: Awaiting::FirstByte,
             peer_ended: false,
             draining: false,
+            always_lingers: false,
         }
+    }
+
+    /// A transport that had to be set up first, such as TLS, is ready: the wait for the first byte begins now, and every
+    /// end that follows a response lingers.
+    pub fn transport_ready(&mut self, now: Nanos, settings: &Settings) {
+        self.always_lingers = true;
+        if self.awaiting == Awaiting::FirstByte {
+            self.started = now;
+            self.deadline = now.saturating_add(settings.timeouts.header);
+            if self.draining {
+                self.deadline = self.deadline.min(self.idle_from());
+            }
+        }
+    }
+
+    /// The transport has failed in a way that the peer is told of: drops what was under way, shuts down, and lingers.
+    pub fn transport_refused<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+        self.close(cx);
+        self.stage = Stage::ShutDown;
+        self.settle(cx);
+    }
+
+    /// Refuses a peer whose first bytes show that it does not speak the transport: answers `page`, as plain text, with
+    /// 400 (Bad Request), and ends the connection.
+    pub fn refuse_transport<S: Responder<File = F>>(
+        &mut self,
+        first: &[u8],
+        page: &'static [u8],
+        cx: &mut Context<'_, S>,
+    ) {
+        cx.counts.received_bytes += first.len() as u64;
+        let body = Body::Bytes(Bytes::from_static(page));
+        self.refuse_with(Response { body, ..Response::error(Status::BAD_REQUEST) }, first, cx);
+        self.settle(cx);
     }
 
     /// Takes all bytes from the peer. Answers as many requests as the limits on queued output allow; the
@@ -348,8 +387,8 @@ impl<F> Connection<F> {
         match self.stage {
             _ if self.deferred => {}
             _ if self.peer_ended => self.close(cx),
-            Stage::Last { linger: false } => self.close(cx),
-            Stage::Last { linger: true } => self.stage = Stage::ShutDown,
+            Stage::Last { linger } if linger || self.always_lingers => self.stage = Stage::ShutDown,
+            Stage::Last { .. } => self.close(cx),
             // The response had begun before the drain did, so it has no `Connection: close`. A new connection
             // keeps its time.
             Stage::Open if self.draining && between_requests && self.requests > 0 => {

@@ -259,11 +259,22 @@ impl<F> Connection<F> {
         head: &[u8],
         cx: &mut Context<'_, S>,
     ) {
+        self.refuse_with(Response::error(status), head, cx);
+    }
+
+    /// The same with a page of one's own.
+    pub(super) fn refuse_with<S: Responder<File = F>>(
+        &mut self,
+        response: Response<F>,
+        head: &[u8],
+        cx: &mut Context<'_, S>,
+    ) {
+        let status = response.status;
         cx.counts.refusal(status);
         self.stage = Stage::Last { linger: true };
         let record = cx.log.is_some().then(|| Record::new(None, status, self.started));
         let is_head = head.starts_with(b"HEAD ");
-        self.queue(Response::error(status), is_head, Persistence::Close, record, cx);
+        self.queue(response, is_head, Persistence::Close, record, cx);
     }
 
     fn queue<S: Responder<File = F>>(
