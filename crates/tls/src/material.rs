@@ -1,0 +1,163 @@
+//! Certificates with their keys: read from files, checked, and passed on to other processes.
+//!
+//! Owns the mistakes that an operator can make with these files. Does not decide which certificate a client gets.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+
+/// The largest file that is read: a chain of certificates has some KiB.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// A PEM file with the certificate, and behind it those that vouch for it.
+    pub certificate: PathBuf,
+    /// A PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// A certificate or a key that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag} {}: {why}", path.display())]
+pub struct TlsError {
+    /// The flag that named the file.
+    flag: &'static str,
+    path: PathBuf,
+    why: String,
+}
+
+const CERTIFICATE: &str = "--tls-cert";
+const KEY: &str = "--tls-key";
+
+fn wrong(flag: &'static str, path: &Path, why: impl ToString) -> TlsError {
+    TlsError { flag, path: path.to_owned(), why: why.to_string() }
+}
+
+/// A certificate and its key as they were read.
+#[derive(Clone)]
+struct Pair {
+    files: Files,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// The content of the files, in the order of the flags.
+#[derive(Clone)]
+pub struct Material(Vec<Pair>);
+
+impl Material {
+    /// Reads the files. Blocks.
+    ///
+    /// # Errors
+    /// [`TlsError`]: a file cannot be read.
+    pub fn read(files: &[Files]) -> Result<Material, TlsError> {
+        let pair = |files: &Files| {
+            Ok(Pair {
+                files: files.clone(),
+                certificate: read(CERTIFICATE, &files.certificate)?,
+                key: read(KEY, &files.key)?,
+            })
+        };
+        Ok(Material(files.iter().map(pair).collect::<Result<_, _>>()?))
+    }
+
+    /// The certificates with their keys, checked: each key belongs to its certificate.
+    pub(crate) fn certified(&self, provider: &CryptoProvider) -> Result<Vec<Arc<CertifiedKey>>, TlsError> {
+        self.0.iter().map(|pair| pair.certified(provider).map(Arc::new)).collect()
+    }
+
+    /// The same as bytes, private keys among them.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for Pair { files, certificate, key } in &self.0 {
+            let paths = [&files.certificate, &files.key].map(|path| path.as_os_str().as_bytes());
+            for part in [paths[0], paths[1], certificate, key] {
+                bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
+                bytes.extend_from_slice(part);
+            }
+        }
+        bytes
+    }
+
+    /// The way back; nothing from bytes that [`Material::to_bytes`] did not make.
+    pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<Material> {
+        let mut pairs = Vec::new();
+        while !bytes.is_empty() {
+            let mut next = || {
+                let (length, rest) = bytes.split_first_chunk()?;
+                let (part, rest) = rest.split_at_checked(u64::from_be_bytes(*length) as usize)?;
+                bytes = rest;
+                Some(part.to_vec())
+            };
+            let mut path = || next().map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
+            let files = Files { certificate: path()?, key: path()? };
+            pairs.push(Pair { files, certificate: next()?, key: next()? });
+        }
+        Some(Material(pairs))
+    }
+}
+
+impl Pair {
+    fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        let wrong_certificate = |why: &str| wrong(CERTIFICATE, &self.files.certificate, why);
+        let wrong_key = |why: &str| wrong(KEY, &self.files.key, why);
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&self.certificate)
+            .collect::<Result<_, _>>()
+            .map_err(|_| wrong_certificate("it is no PEM file; accepted is a PEM file of certificates"))?;
+        if chain.is_empty() {
+            return Err(wrong_certificate("it has no certificate; accepted is a PEM file of certificates"));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| wrong_key(no_key(&self.key)))?;
+        let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => wrong_key(&format!(
+                "it does not belong to the certificate in {}; each --tls-key goes with the --tls-cert of its place",
+                self.files.certificate.display()
+            )),
+            Error::InvalidCertificate(_) => wrong_certificate("its first certificate cannot be read"),
+            _ => wrong_key("it is of no accepted kind; accepted are ECDSA P-256 and P-384, Ed25519, and RSA of 2048 bits or more"),
+        })?;
+        certified
+            .end_entity_cert()
+            .ok()
+            .and_then(|first| webpki::EndEntityCert::try_from(first).ok())
+            .ok_or_else(|| {
+                wrong_certificate(
+                    "its first certificate cannot be used by a server; accepted is X.509 version 3",
+                )
+            })?;
+        Ok(certified)
+    }
+}
+
+/// The reason why a file gives no key.
+fn no_key(pem: &[u8]) -> &'static str {
+    const ENCRYPTED: &[u8] = b"ENCRYPTED";
+    if pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) {
+        "the key is encrypted, and nobody is asked for its password; decrypt it, such as with 'openssl pkey'"
+    } else {
+        "it has no private key; accepted is a PEM file with one"
+    }
+}
+
+fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    let cannot = |cause: io::Error| wrong(flag, path, format!("cannot read it: {cause}"));
+    let about = fs::metadata(path).map_err(cannot)?;
+    if !about.is_file() {
+        return Err(wrong(flag, path, "it is no file; accepted is a PEM file"));
+    }
+    if about.len() > MOST_BYTES {
+        return Err(wrong(flag, path, "it is larger than 1 MiB; accepted is a PEM file"));
+    }
+    fs::read(path).map_err(cannot)
+}

@@ -1,0 +1,112 @@
+//! What all connections share: certificates, tickets, and the versions and suites that are spoken.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::RealClock;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::NoServerSessionStorage;
+
+use crate::material::{Material, TlsError};
+use crate::names::Names;
+use crate::session::Session;
+use crate::tickets::{State, Tickets};
+
+/// Makes sessions; clones share everything.
+#[derive(Clone)]
+pub struct Sessions(Arc<Shared>);
+
+struct Shared {
+    config: Arc<ServerConfig>,
+    names: Arc<Names>,
+    tickets: Arc<Tickets<RealClock>>,
+    /// What the certificates in force were made of, for other processes.
+    material: Mutex<Material>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Sessions {
+    /// Sessions whose tickets nobody else can open.
+    ///
+    /// # Errors
+    /// [`TlsError`]: a certificate or key cannot be used.
+    ///
+    /// # Panics
+    /// Without any certificate, or where the kernel has no randomness.
+    pub fn new(material: Material) -> Result<Sessions, TlsError> {
+        let tickets = Tickets::new(RealClock::new()).expect("the kernel has randomness");
+        Sessions::with(material, tickets)
+    }
+
+    fn with(material: Material, tickets: Tickets<RealClock>) -> Result<Sessions, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let names = Arc::new(Names::new(material.certified(&provider)?));
+        let tickets = Arc::new(tickets);
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has suites for TLS 1.2 and 1.3")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&names) as _);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.ticketer = Arc::clone(&tickets) as _;
+        // Tickets alone: what one process remembers another does not know.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        let (config, material) = (Arc::new(config), Mutex::new(material));
+        Ok(Sessions(Arc::new(Shared { config, names, tickets, material, provider })))
+    }
+
+    /// A session for a new connection; nothing where the library cannot make one, which is our mistake.
+    pub fn begin(&self) -> Option<Session> {
+        Session::new(Arc::clone(&self.0.config)).ok()
+    }
+
+    /// Puts other certificates in force, from the next handshake on. Tickets stay valid.
+    ///
+    /// # Errors
+    /// [`TlsError`]: a certificate or key cannot be used; the old ones stay.
+    ///
+    /// # Panics
+    /// Without any certificate.
+    pub fn replace(&self, material: Material) -> Result<(), TlsError> {
+        self.0.names.replace(material.certified(&self.0.provider)?);
+        *self.0.material.lock().unwrap_or_else(PoisonError::into_inner) = material;
+        Ok(())
+    }
+
+    /// The names that the certificates are for.
+    pub fn names(&self) -> Vec<String> {
+        self.0.names.all()
+    }
+
+    /// The certificates with their private keys, and the keys of tickets: for worker processes, over a channel that
+    /// nobody else can read.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let material = self.0.material.lock().unwrap_or_else(PoisonError::into_inner);
+        [&self.0.tickets.state().to_bytes()[..], &material.to_bytes()].concat()
+    }
+
+    /// The sessions of another process, with the same tickets; nothing from bytes that [`Sessions::to_bytes`] did not
+    /// make.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Sessions> {
+        let (state, material) = bytes.split_first_chunk()?;
+        let tickets = Tickets::of(State::from_bytes(state), RealClock::new());
+        Sessions::with(Material::from_bytes(material)?, tickets).ok()
+    }
+
+    /// Puts the certificates of another process in force. Does nothing with bytes that [`Sessions::to_bytes`] did not
+    /// make.
+    pub fn replace_from_bytes(&self, bytes: &[u8]) {
+        let material = bytes.get(State::BYTES..).and_then(Material::from_bytes);
+        if let Some(material) = material {
+            // The other process has checked the same.
+            let _ = self.replace(material);
+        }
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("names", &self.names()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! Files that cannot be used: each mistake is one line that names the flag and the file.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+
+use support::identity;
+use tls::{Files, Material, Sessions};
+
+/// What is said of these files.
+fn said(certificate: &str, key: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k") };
+    fs::write(&files.certificate, certificate).unwrap();
+    fs::write(&files.key, key).unwrap();
+    let said = Material::read(&[files]).and_then(Sessions::new).unwrap_err().to_string();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said.replace(&folder.path().display().to_string(), "")
+}
+
+#[test]
+fn what_cannot_be_used_is_named_with_what_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (identity(folder.path(), "one", &["a"]), identity(folder.path(), "other", &["b"]));
+    let read = |path: &PathBuf| fs::read_to_string(path).unwrap();
+    let (certificate, key) = (read(&one.files.certificate), read(&one.files.key));
+    let cases = [
+        (
+            certificate.as_str(),
+            read(&other.files.key),
+            "--tls-key /k: it does not belong to the certificate in /c; each",
+        ),
+        ("", key.clone(), "--tls-cert /c: it has no certificate; accepted is a PEM file of certificates"),
+        (&key, key.clone(), "--tls-cert /c: it has no certificate; accepted is a PEM file of certificates"),
+        (&certificate, String::new(), "--tls-key /k: it has no private key; accepted is a PEM file with one"),
+        (
+            &certificate,
+            certificate.clone(),
+            "--tls-key /k: it has no private key; accepted is a PEM file with one",
+        ),
+        (
+            &certificate,
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMA==\n-----END ENCRYPTED PRIVATE KEY-----\n".to_owned(),
+            "--tls-key /k: the key is encrypted, and nobody is asked for its password; decrypt it",
+        ),
+        (
+            &certificate,
+            "-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n".to_owned(),
+            "--tls-key /k: it is of no accepted kind; accepted are ECDSA",
+        ),
+        (
+            "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n",
+            key.clone(),
+            "--tls-cert /c: its first certificate cannot be read",
+        ),
+        ("-----BEGIN CERTIFICATE-----\n*", key.clone(), "--tls-cert /c: it is no PEM file"),
+    ];
+    for (certificate, key, expected) in cases {
+        let said = said(certificate, &key);
+        assert!(said.starts_with(expected), "{said}\ninstead of\n{expected}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = identity(folder.path(), "one", &["a"]);
+    let said = |key: PathBuf| {
+        let files = Files { key, ..one.files.clone() };
+        Material::read(&[files]).err().unwrap().to_string()
+    };
+    let missing = folder.path().join("missing");
+    let expected = format!("--tls-key {}: cannot read it: No such file", missing.display());
+    assert!(said(missing).starts_with(&expected));
+    assert!(said(folder.path().to_owned()).ends_with("it is no file; accepted is a PEM file"));
+    let large = folder.path().join("large");
+    fs::File::create(&large).unwrap().set_len(2 << 20).unwrap();
+    assert!(said(large).ends_with("it is larger than 1 MiB; accepted is a PEM file"));
+}

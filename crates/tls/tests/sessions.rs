@@ -1,0 +1,137 @@
+//! A session against a client of rustls, in memory.
+
+mod support;
+
+use rustls::version::{TLS12, TLS13};
+use rustls::{AlertDescription, Error, HandshakeKind};
+use support::{Identity, Pair, client, identity};
+use tls::{Material, Sessions, is_a_request};
+
+fn sessions(identities: &[&Identity]) -> Sessions {
+    let files: Vec<_> = identities.iter().map(|identity| identity.files.clone()).collect();
+    Sessions::new(Material::read(&files).unwrap()).unwrap()
+}
+
+#[test]
+fn any_pieces_of_the_bytes_mean_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let identity = identity(folder.path(), "a", &["a.test"]);
+    let sessions = sessions(&[&identity]);
+    let text = b"GET / HTTP/1.1\r\n\r\n".repeat(3000);
+    for version in [&TLS12, &TLS13] {
+        for piece in [1, 7, 1000, usize::MAX] {
+            let config = client(&[&identity], &[version], &["http/1.1"]);
+            let mut pair = Pair::new(&config, "a.test", sessions.begin().unwrap());
+            pair.piece = piece;
+            pair.run().unwrap().unwrap();
+            pair.says(&text);
+            pair.client.send_close_notify();
+            pair.run().unwrap().unwrap();
+            assert_eq!(pair.told.established, Some(false));
+            assert!(pair.told.bytes == text && pair.told.ended && pair.server.has_ended());
+            pair.server.send(&text);
+            pair.server.close();
+            pair.run().unwrap().unwrap();
+            assert!(pair.received() == (text.clone(), true));
+        }
+    }
+}
+
+#[test]
+fn the_certificate_is_the_one_that_names_the_host_or_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = identity(folder.path(), "first", &["first.test", "both.test"]);
+    let other =
+        identity(folder.path(), "other", &["other.test", "both.test", "*.wild.test", "WWW.Other.Test"]);
+    let sessions = sessions(&[&first, &other]);
+    assert_eq!(sessions.names(), ["*.wild.test", "both.test", "first.test", "other.test", "www.other.test"]);
+    for (name, expected) in [
+        ("first.test", &first),
+        ("other.test", &other),
+        ("both.test", &first),
+        ("x.wild.test", &other),
+        ("www.other.test", &other),
+    ] {
+        let config = client(&[expected], &[&TLS13], &[]);
+        Pair::new(&config, name, sessions.begin().unwrap()).run().unwrap().expect(name);
+    }
+    // The client is told the truth, and decides.
+    for name in ["x.y.wild.test", "wild.test", "unknown.test", "127.0.0.1"] {
+        let config = client(&[&first, &other], &[&TLS13], &[]);
+        let mut pair = Pair::new(&config, name, sessions.begin().unwrap());
+        let _ = pair.run();
+        assert_eq!(pair.client.peer_certificates(), None, "{name} is not accepted by the client");
+    }
+}
+
+#[test]
+fn tickets_resume_with_whoever_has_the_same_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let identity = identity(folder.path(), "a", &["a.test"]);
+    let sessions = sessions(&[&identity]);
+    let worker = Sessions::from_bytes(&sessions.to_bytes()).unwrap();
+    let stranger = self::sessions(&[&identity]);
+    for version in [&TLS12, &TLS13] {
+        let config = client(&[&identity], &[version], &[]);
+        for (server, resumed) in [(&sessions, false), (&sessions, true), (&worker, true), (&stranger, false)]
+        {
+            let mut pair = Pair::new(&config, "a.test", server.begin().unwrap());
+            pair.run().unwrap().unwrap();
+            assert_eq!(pair.told.established, Some(resumed), "{version:?}");
+            assert_eq!(pair.client.handshake_kind() == Some(HandshakeKind::Resumed), resumed);
+        }
+    }
+}
+
+#[test]
+fn other_protocols_are_refused_with_an_alert() {
+    let folder = tempfile::tempdir().unwrap();
+    let identity = identity(folder.path(), "a", &["a.test"]);
+    let sessions = sessions(&[&identity]);
+    for (offered, accepted) in [(&["h2", "http/1.1"][..], true), (&[], true), (&["h2"], false)] {
+        let config = client(&[&identity], &[&TLS13], offered);
+        let mut pair = Pair::new(&config, "a.test", sessions.begin().unwrap());
+        assert_eq!(pair.run().is_ok(), accepted, "{offered:?}");
+        if accepted && !offered.is_empty() {
+            assert_eq!(pair.client.alpn_protocol(), Some(&b"http/1.1"[..]));
+        }
+    }
+    let mut session = sessions.begin().unwrap();
+    assert!(session.receive(b"\x16\x03\x01\x00\x04\x01\x00\x00\x00", |_| panic!("nothing to tell")).is_err());
+    assert!(session.wants_write(), "an alert");
+    let mut session = sessions.begin().unwrap();
+    let endless = [&b"\x16\x03\x01\x40\x00\x01\xff\xff\xff"[..], &[0; 20_000]].concat();
+    assert!(session.receive(&endless, |_| panic!("nothing to tell")).is_err(), "a hello has a bound");
+}
+
+#[test]
+fn certificates_are_replaced_for_the_next_handshake() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) =
+        (identity(folder.path(), "old", &["a.test"]), identity(folder.path(), "new", &["a.test"]));
+    let sessions = sessions(&[&old]);
+    let worker = Sessions::from_bytes(&sessions.to_bytes()).unwrap();
+    let mut under_way = Pair::new(&client(&[&old], &[&TLS13], &[]), "a.test", sessions.begin().unwrap());
+    under_way.run().unwrap().unwrap();
+    sessions.replace(Material::read(&[new.files.clone()]).unwrap()).unwrap();
+    worker.replace_from_bytes(&sessions.to_bytes());
+    worker.replace_from_bytes(b"nonsense");
+    for server in [&sessions, &worker] {
+        Pair::new(&client(&[&new], &[&TLS13], &[]), "a.test", server.begin().unwrap())
+            .run()
+            .unwrap()
+            .unwrap();
+        let refused = Pair::new(&client(&[&old], &[&TLS13], &[]), "a.test", server.begin().unwrap()).run();
+        let alert = Error::AlertReceived(AlertDescription::UnknownCA);
+        assert!(matches!(refused, Ok(Err(_))) || refused == Err(alert) || refused.is_err());
+    }
+    under_way.says(b"still here");
+    under_way.run().unwrap().unwrap();
+    assert_eq!(under_way.told.bytes, b"still here");
+}
+
+#[test]
+fn requests_and_records_begin_differently() {
+    assert!(b"GPHDOTCgp\r\n".iter().all(|first| is_a_request(*first)));
+    assert!([22, 0x80, 0, 21, 23, 0xff].iter().all(|first| !is_a_request(*first)));
+}

@@ -1,0 +1,130 @@
+//! Certificates of our own making, and a client that lives in memory.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
+use tls::{Event, Files, Session};
+
+/// A certificate with its key, in files.
+pub struct Identity {
+    pub files: Files,
+    pub certificate: CertificateDer<'static>,
+    pub key: KeyPair,
+}
+
+/// A new one for some names, in `folder`.
+pub fn identity(folder: &Path, stem: &str, names: &[&str]) -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+    let files =
+        Files { certificate: folder.join(format!("{stem}.crt")), key: folder.join(format!("{stem}.key")) };
+    fs::write(&files.certificate, made.pem()).unwrap();
+    fs::write(&files.key, key.serialize_pem()).unwrap();
+    Identity { files, certificate: made.der().clone(), key }
+}
+
+/// A client that believes these, and resumes its sessions.
+pub fn client(
+    identities: &[&Identity],
+    versions: &[&'static SupportedProtocolVersion],
+    protocols: &[&str],
+) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    identities.iter().for_each(|identity| roots.add(identity.certificate.clone()).unwrap());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    config.resumption = Resumption::in_memory_sessions(16);
+    Arc::new(config)
+}
+
+/// What a session told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    pub established: Option<bool>,
+    pub bytes: Vec<u8>,
+    pub ended: bool,
+}
+
+/// A client and a server, and nothing between them.
+pub struct Pair {
+    pub client: ClientConnection,
+    pub server: Session,
+    pub told: Told,
+    /// Bytes from the client that the server is given at once.
+    pub piece: usize,
+}
+
+impl Pair {
+    pub fn new(config: &Arc<ClientConfig>, name: &str, server: Session) -> Pair {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let client = ClientConnection::new(Arc::clone(config), name).unwrap();
+        Pair { client, server, told: Told::default(), piece: usize::MAX }
+    }
+
+    /// Passes bytes on until nobody has any; gives what went wrong at the client.
+    ///
+    /// # Errors
+    /// What went wrong at the server.
+    pub fn run(&mut self) -> Result<Result<(), rustls::Error>, rustls::Error> {
+        let mut failure = None;
+        loop {
+            let mut up = Vec::new();
+            while self.client.wants_write() {
+                self.client.write_tls(&mut up).unwrap();
+            }
+            for piece in up.chunks(self.piece.min(up.len().max(1))) {
+                let told = &mut self.told;
+                let taken = self.server.receive(piece, |event| match event {
+                    Event::Established { resumed } => {
+                        assert_eq!(told.established.replace(resumed), None, "told once");
+                        assert!(told.bytes.is_empty());
+                    }
+                    Event::Bytes(bytes) => told.bytes.extend_from_slice(bytes),
+                    Event::Ended => assert!(!std::mem::replace(&mut told.ended, true), "told once"),
+                });
+                if let Err(error) = taken {
+                    failure = Some(error);
+                    break;
+                }
+            }
+            let mut down = Vec::new();
+            while self.server.wants_write() {
+                self.server.write_to(&mut down).unwrap();
+            }
+            let nothing = up.is_empty() && down.is_empty();
+            let mut rest = &down[..];
+            while !rest.is_empty() {
+                self.client.read_tls(&mut rest).unwrap();
+                if let Err(error) = self.client.process_new_packets() {
+                    return failure.map_or(Ok(Err(error)), Err);
+                }
+            }
+            match failure {
+                Some(error) => return Err(error),
+                None if nothing => return Ok(Ok(())),
+                None => {}
+            }
+        }
+    }
+
+    /// What the client has received, and whether it ended well.
+    pub fn received(&mut self) -> (Vec<u8>, bool) {
+        let mut bytes = Vec::new();
+        let ended = self.client.reader().read_to_end(&mut bytes).is_ok();
+        (bytes, ended)
+    }
+
+    pub fn says(&mut self, bytes: &[u8]) {
+        self.client.writer().write_all(bytes).unwrap();
+    }
+}
