@@ -49,7 +49,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a directory over HTTP/1.1
-    Serve(ServeFlags),
+    Serve(Box<ServeFlags>),
     /// Offer load to an HTTP server at a rate that does not depend on the server
     Load(Box<LoadFlags>),
     /// Find the capacity of a server, its behaviour past it, and its recovery

@@ -113,7 +113,7 @@ pub fn serve_flags(text: &str) -> Result<ServeFlags, String> {
     let flags = flags_of(program.find_subcommand(name).expect("it was matched"), matches, text)?;
     let line = bare.iter().map(OsString::from).chain(flags);
     match Cli::try_parse_from(line).map_err(|error| error.to_string())?.command {
-        Command::Serve(flags) => Ok(flags),
+        Command::Serve(flags) => Ok(*flags),
         _ => unreachable!("the line begins with the command"),
     }
 }
@@ -263,7 +263,7 @@ mod tests {
 
     fn parsed(arguments: Vec<OsString>) -> ServeFlags {
         match Cli::try_parse_from(arguments).unwrap().command {
-            Command::Serve(flags) => ServeFlags { config: None, ..flags },
+            Command::Serve(flags) => ServeFlags { config: None, ..*flags },
             other => panic!("{other:?}"),
         }
     }

@@ -40,7 +40,7 @@ pub fn main() -> std::process::ExitCode {
 
 fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
     match Cli::try_parse_from(&arguments)?.command {
-        Command::Serve(flags) => serve::run(flags, &arguments),
+        Command::Serve(flags) => serve::run(*flags, &arguments),
         Command::Load(flags) => load::run(*flags, &arguments),
         Command::Capacity(flags) => capacity::run(flags),
         Command::Fileset(flags) => fileset::run(flags),

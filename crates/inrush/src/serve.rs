@@ -20,6 +20,7 @@ const OTHER_DESCRIPTORS: usize = 64;
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
     check_spares(&flags)?;
+    check_certificates(&flags)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
     }
@@ -62,8 +63,14 @@ fn announce(server: &Server, root: &Path, index: &str) {
         say!("listening on {address}");
     }
     let shown = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
-    let urls: Vec<String> = server.addresses().iter().map(url).collect();
+    let names = server.certificate_names();
+    let scheme = if names.is_some() { "https" } else { "http" };
+    let urls: Vec<String> = server.addresses().iter().map(|address| url(scheme, address)).collect();
     say!("serving {} at {}", shown.display(), urls.join(" "));
+    if let Some(names) = names {
+        let names = if names.is_empty() { "no host name".to_owned() } else { names.join(" ") };
+        say!("TLS 1.2 and 1.3, with certificates for {names}");
+    }
     if !root.join(index).is_file() {
         say!(
             "inrush: there is no {index} in {}, so / is answered 404: ask for files by name, or choose another start \
@@ -87,7 +94,7 @@ fn announce(server: &Server, root: &Path, index: &str) {
 }
 
 /// The URL for a browser on this machine.
-fn url(address: &SocketAddr) -> String {
+fn url(scheme: &str, address: &SocketAddr) -> String {
     let mut address = *address;
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -95,7 +102,7 @@ fn url(address: &SocketAddr) -> String {
             SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    format!("http://{address}/")
+    format!("{scheme}://{address}/")
 }
 
 /// The configuration in force.
@@ -207,9 +214,21 @@ fn check_spares(flags: &ServeFlags) -> Result<(), Exit> {
     }
 }
 
+/// Refuses a certificate without a key, and the other way round.
+fn check_certificates(flags: &ServeFlags) -> Result<(), Exit> {
+    let (certificates, keys) = (flags.tls_cert.len(), flags.tls_key.len());
+    if certificates == keys {
+        return Ok(());
+    }
+    Err(Exit::Usage(format!(
+        "--tls-cert is given {certificates} times and --tls-key {keys} times; accepted is one key for each certificate, in \
+         the same order"
+    )))
+}
+
 fn exit(error: ServeError) -> Exit {
     match error {
-        ServeError::Setting { .. } | ServeError::Log { .. } | ServeError::NoParent => {
+        ServeError::Setting { .. } | ServeError::Log { .. } | ServeError::Tls(_) | ServeError::NoParent => {
             Exit::Usage(error.to_string())
         }
         ServeError::Root(_) => Exit::Usage(format!("ROOT: {error}")),
@@ -292,6 +311,12 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
             },
         },
         kernel_cache: flags.kernel_cache == Switch::On,
+        tls: flags
+            .tls_cert
+            .into_iter()
+            .zip(flags.tls_key)
+            .map(|(certificate, key)| server::CertificateFiles { certificate, key })
+            .collect(),
         access_log: target.map(|target| (target, format)),
         drain_timeout: flags.drain_timeout,
     }

@@ -88,6 +88,15 @@ impl Architecture {
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
             (Choice::Seda, config.seda.map(|seda| seda.to_string())),
         ];
+        if config.kernel_cache && !config.tls.is_empty() {
+            return Err(ServeError::Setting {
+                setting: "--kernel-cache",
+                given: "on".to_owned(),
+                accepted:
+                    "the kernel cannot answer requests under TLS; leave out --kernel-cache or --tls-cert"
+                        .to_owned(),
+            });
+        }
         let given = given.into_iter().map(|(choice, value)| (choice, choice.flag(), value));
         let control =
             asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));

@@ -99,6 +99,8 @@ pub struct ServeConfig {
     pub site: site::Options,
     /// Answer hot requests inside the kernel, where the program can be loaded.
     pub kernel_cache: bool,
+    /// Certificates with their keys; connections are plain without any.
+    pub tls: Vec<tls::Files>,
     /// The access log, if any.
     pub access_log: Option<(LogTarget, LogFormat)>,
     /// How long a shutdown waits for connections to finish.

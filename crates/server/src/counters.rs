@@ -63,6 +63,22 @@ base::counts! {
         interest_applied,
         /// Changes of interest taken back in time.
         interest_taken_back,
+        /// TLS handshakes begun; those that are in no other total of handshakes are under way.
+        tls_handshakes_begun,
+        /// TLS handshakes completed with a certificate and a signature.
+        tls_handshakes_full,
+        /// TLS handshakes completed on the strength of a ticket.
+        tls_handshakes_resumed,
+        /// TLS handshakes that came to nothing: refused, not understood, or given up by the client.
+        tls_handshakes_failed,
+        /// TLS handshakes that were not complete in time.
+        tls_handshakes_timed_out,
+        /// TLS connections ended for a record that was not valid.
+        tls_broken,
+        /// TLS connections that clients ended without saying so: what they sent may have been cut off.
+        tls_truncated,
+        /// Connections without TLS to a port that speaks it.
+        tls_plain_http,
         /// Worker processes started, the first ones and replacements.
         workers_started,
         /// Worker processes that ended unasked, or in another way than they were asked to.

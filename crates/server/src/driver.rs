@@ -4,6 +4,7 @@ pub mod blocking;
 pub mod full_pool;
 pub mod idle_threads;
 pub mod kernel_threads;
+pub mod machine;
 pub mod readiness;
 pub mod stages;
 pub mod transfer;

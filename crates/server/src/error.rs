@@ -38,6 +38,9 @@ pub enum ServeError {
         /// What the kernel said.
         cause: io::Error,
     },
+    /// A certificate or key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
     /// The access log cannot be opened.
     #[error("--access-log {path}: cannot open it for appending: {cause}")]
     Log {

@@ -11,6 +11,7 @@ use overload::hook::Routing;
 use rustix::process::{Signal, getpid, kill_process};
 use site::{Root, Site};
 use sys::socket::steer_by_cpu;
+use tls::Sessions;
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
@@ -67,8 +68,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens the directory and looks for the processors. Without `text` there can be no worker processes, and without
-    /// `refusals` nobody is turned away.
+    /// Opens the directory and looks for the processors. Without `text` there can be no worker processes, without
+    /// `refusals` nobody is turned away, and without `tls` connections are plain.
     ///
     /// # Errors
     /// [`ServeError::Root`]; [`ServeError::Setting`] for processors that this process may not use.
@@ -78,12 +79,13 @@ impl Plan {
         log: Option<LogSender>,
         refusals: Option<Refusals>,
         text: Option<ConfigText>,
+        tls: Option<Sessions>,
     ) -> Result<Plan, ServeError> {
         let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
         Ok(Plan {
             cpus: usable(&config.cpus, allowed)?,
             root: Arc::new(Root::open(&config.root)?),
-            settings: LiveSettings::new(config.http.clone()),
+            settings: LiveSettings::new(config.http.clone()).with_tls(tls),
             limit,
             log,
             refusals,

@@ -36,7 +36,7 @@ mod scoreboard;
 mod text;
 mod worker;
 
-pub use control::{Control, Heard, Message, Sent};
+pub use control::{Changed, Control, Heard, Message, Sent};
 pub use fleet::{Event, Fleet, Role};
 pub use reclaim::Reclaims;
 pub use scoreboard::{IDLE_FROM, Slot};

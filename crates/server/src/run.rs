@@ -14,6 +14,7 @@ use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::{Access, Admin, History};
 use crate::architecture::Architecture;
 use crate::aside::{self, AdminAddress, Aside, Guard, Totals};
+use crate::certificates::{Certificates, LOOK_EVERY};
 use crate::choices::Choice;
 use crate::config::{AdminSettings, ServeConfig};
 use crate::counters::Counters;
@@ -42,6 +43,7 @@ pub struct Server {
     /// Dropped last: connections that were answered on inside the kernel need the program until they end.
     kernel_cache: Option<(SharedCache, LoopHandle)>,
     overload: Option<Overload>,
+    certificates: Option<Certificates>,
     live: Live,
 }
 
@@ -81,17 +83,22 @@ impl Server {
         architecture.check(&config)?;
         signal::block().map_err(system("block signals"))?;
         let log = access_log::of(&config)?;
+        let certificates = Certificates::of(&config)?;
+        let tls = certificates.as_ref().map(Certificates::sessions);
         let limit = config.accept_limit.unwrap_or(architecture.accept_limit);
         let (limit, text) = match architecture.work {
             None => (LiveLimit::new(limit), None),
             Some(_) => {
-                let text = text.map(ConfigText::new).transpose().map_err(system("make an eventfd"))?;
+                let text = text
+                    .map(|text| ConfigText::new(text, tls.clone()))
+                    .transpose()
+                    .map_err(system("make an eventfd"))?;
                 (LiveLimit::shared(limit).map_err(system("make shared memory"))?, text)
             }
         };
         let refusals = Refusals::new().map_err(system("make an eventfd"))?;
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
-        let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text)?;
+        let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text, tls)?;
         let refusals = refusals::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
         let kernel_cache = match plan.kernel_cache() {
@@ -108,7 +115,9 @@ impl Server {
             settings: plan.settings(),
             text: plan.text(),
         };
-        Ok(Server { overload: plan.overload(), loops, refusals, admin, log, kernel_cache, live })
+        let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
+        let overload = plan.overload();
+        Ok(Server { overload, loops, refusals, admin, log, kernel_cache, certificates, live })
     }
 
     /// The addresses that are listened on.
@@ -121,6 +130,11 @@ impl Server {
         self.overload.as_ref()
     }
 
+    /// The names of the certificates; `None` where connections are plain.
+    pub fn certificate_names(&self) -> Option<Vec<String>> {
+        self.certificates.as_ref().map(Certificates::names)
+    }
+
     /// The address of the admin interface.
     pub fn admin_address(&self) -> Option<&AdminAddress> {
         self.admin.as_ref().map(|admin| &admin.address)
@@ -128,19 +142,25 @@ impl Server {
 
     /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. At SIGHUP opens the
     /// access log anew and has `reread` give the configuration, of which the accept-limit and the limits and
-    /// time-outs of the protocol are applied. Blocks.
+    /// time-outs of the protocol are applied. Reads certificates again then, and when their files have changed. Blocks.
     ///
     /// # Errors
     /// [`ServeError::Loop`] where a loop ended by itself.
     pub fn wait(mut self, mut reread: impl FnMut() -> Reread) -> Result<Drained, ServeError> {
         loop {
-            match signal::wait(None).map_err(system("wait for signals"))? {
-                Some(Signal::HangUp) => self.apply(reread()),
+            let patience = self.certificates.as_ref().map(|_| LOOK_EVERY);
+            match signal::wait(patience).map_err(system("wait for signals"))? {
+                Some(Signal::HangUp) => {
+                    self.certificates.iter_mut().for_each(Certificates::read_again);
+                    self.apply(reread());
+                }
                 Some(Signal::Terminate | Signal::Interrupt) => {
                     end_at_the_next_signal();
                     return self.shut_down();
                 }
-                None => {}
+                None => {
+                    self.certificates.iter_mut().for_each(Certificates::read_if_changed);
+                }
             }
         }
     }

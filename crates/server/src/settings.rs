@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http1::server::Settings;
+use tls::Sessions;
 
 /// Settings as one thread sees them. A clone is another thread's view of the same.
 #[derive(Clone, Debug)]
@@ -15,6 +16,7 @@ pub struct LiveSettings {
     shared: Arc<Shared>,
     seen: u64,
     mine: Arc<Settings>,
+    tls: Option<Sessions>,
 }
 
 #[derive(Debug)]
@@ -28,7 +30,17 @@ impl LiveSettings {
     pub fn new(settings: Settings) -> LiveSettings {
         let mine = Arc::new(settings);
         let shared = Shared { version: AtomicU64::new(0), newest: Mutex::new(Arc::clone(&mine)) };
-        LiveSettings { shared: Arc::new(shared), seen: 0, mine }
+        LiveSettings { shared: Arc::new(shared), seen: 0, mine, tls: None }
+    }
+
+    /// The same for connections under TLS, whose certificates may be replaced as well.
+    pub fn with_tls(self, tls: Option<Sessions>) -> LiveSettings {
+        LiveSettings { tls, ..self }
+    }
+
+    /// What makes sessions of TLS; `None` where connections are plain.
+    pub fn tls(&self) -> Option<&Sessions> {
+        self.tls.as_ref()
     }
 
     /// Replaces them for everybody, from each one's next [`LiveSettings::refresh`] on.

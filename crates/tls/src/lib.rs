@@ -8,7 +8,7 @@
 //!                          └─ to_bytes             what worker processes are given
 //! ```
 //!
-//! rustls speaks the protocol, with ring as its cryptography (docs/decisions/0020). This crate owns what a server decides:
+//! rustls speaks the protocol, with ring as its cryptography (docs/decisions/0023). This crate owns what a server decides:
 //! certificates (`material`) and their `names`, `tickets` and their keys, what all `sessions` share, what one `session` tells
 //! its driver, and the `watch` over the files. It leaves out sockets, HTTP and the decision when files are read again.
 //!

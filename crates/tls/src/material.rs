@@ -104,7 +104,7 @@ impl Material {
             let files = Files { certificate: path()?, key: path()? };
             pairs.push(Pair { files, certificate: next()?, key: next()? });
         }
-        Some(Material(pairs))
+        (!pairs.is_empty()).then_some(Material(pairs))
     }
 }
 

@@ -113,7 +113,7 @@ fn certificates_are_replaced_for_the_next_handshake() {
     let worker = Sessions::from_bytes(&sessions.to_bytes()).unwrap();
     let mut under_way = Pair::new(&client(&[&old], &[&TLS13], &[]), "a.test", sessions.begin().unwrap());
     under_way.run().unwrap().unwrap();
-    sessions.replace(Material::read(&[new.files.clone()]).unwrap()).unwrap();
+    sessions.replace(Material::read(std::slice::from_ref(&new.files)).unwrap()).unwrap();
     worker.replace_from_bytes(&sessions.to_bytes());
     worker.replace_from_bytes(b"nonsense");
     for server in [&sessions, &worker] {

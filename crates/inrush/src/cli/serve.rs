@@ -117,6 +117,7 @@ const EXAMPLES: &str = "Examples:
   inrush serve site                                    http://127.0.0.1:8080/, this machine only
   inrush serve site --listen :80 --access-log access.log
   inrush serve site --admin 127.0.0.1:9090             /metrics and /status
+  inrush serve site --listen :443 --tls-cert fullchain.pem --tls-key privkey.pem
   inrush serve site --arch sped --dispatch poll --accept-limit inf";
 
 /// Serve a directory over HTTP/1.1.
@@ -188,6 +189,17 @@ pub struct ServeFlags {
     /// They send it as Authorization: Bearer TOKEN. The server reads the file at the start.
     #[arg(long, value_name = "FILE", requires = "admin", help_heading = OPERATION, hide_short_help = true)]
     pub admin_token_file: Option<PathBuf>,
+
+    /// PEM file with a certificate and those that vouch for it: speak TLS; repeatable
+    ///
+    /// Of several certificates a client gets the one whose names include the host that it asks for, or else the first.
+    /// The server reads the files again at SIGHUP and when they change.
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = OPERATION)]
+    pub tls_cert: Vec<PathBuf>,
+
+    /// PEM file with the private key of the --tls-cert in the same place; repeatable
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = OPERATION)]
+    pub tls_key: Vec<PathBuf>,
 
     /// File to append a line to for each response; - is stdout
     #[arg(long, value_name = "FILE|-", help_heading = OPERATION)]

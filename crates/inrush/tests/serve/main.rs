@@ -22,4 +22,5 @@ mod shutdown;
 mod smped;
 mod stages;
 mod starting;
+mod tls;
 mod workers;

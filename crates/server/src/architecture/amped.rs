@@ -85,6 +85,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         noun: "helper",
         places: helpers(config),
         service: Vec::new(),
+        serves: false,
         own_words: 0,
     };
     let fleet = Fleet::new(plan, role, Vec::new())?;

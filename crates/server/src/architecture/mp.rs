@@ -121,6 +121,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         noun: "worker",
         places: most,
         service: service.into_iter().map(|(name, _)| name).collect(),
+        serves: true,
         own_words: WORDS,
     };
     let fleet = Fleet::new(plan, role, inherited)?;

@@ -127,6 +127,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         noun: "worker",
         places: settings.p_max,
         service: site::Counts::default().named().map(|(name, _)| name).collect(),
+        serves: true,
         own_words: handover::WORDS,
     };
     let fleet = Fleet::new(plan, role, Vec::new())?;

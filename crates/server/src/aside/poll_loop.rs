@@ -14,18 +14,20 @@ use std::sync::Arc;
 use base::{Bytes, Clock, Nanos, RealClock};
 use dispatch::Trigger;
 use http1::HttpDate;
-use http1::server::{Buffers, Connection, Context, Counts, Settings, Timeouts, Wants};
+use http1::server::{Buffers, Context, Counts, Settings, Timeouts, Wants};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
+use rustix::net::{SocketFlags, accept_with};
 use sys::errno::{Failure, classify};
 
 use super::address::AdminListener;
 use super::guard::Guarded;
 use super::streams::Streams;
 use super::{SmallService, Totals};
+use crate::counters::LoopCounts;
 use crate::driver::Stop;
-use crate::driver::transfer::{Moved, move_bytes, send};
+use crate::driver::machine::{Lent, Machine};
+use crate::driver::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::listener::somebody_waits;
 
 /// Connections at once: an operator, a Prometheus server or two, and their spares.
@@ -45,11 +47,9 @@ const TIMEOUTS: Timeouts = Timeouts {
     linger: Nanos::from_secs(1),
 };
 
-type Machine = Connection<Arc<OwnedFd>>;
-
 struct Client {
     socket: OwnedFd,
-    http: Machine,
+    machine: Machine,
     /// The time when bytes last moved in either direction; the time of the accept before that.
     active: Nanos,
 }
@@ -68,6 +68,8 @@ pub struct PollLoop<S> {
     scratch: Box<[u8]>,
     buffers: Buffers,
     counts: Counts,
+    /// Nobody reads them: this loop has no TLS, and counts for itself what is of interest.
+    loops: LoopCounts,
 }
 
 /// What happened during a wait.
@@ -97,6 +99,7 @@ impl<S: SmallService> PollLoop<S> {
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             buffers: Buffers::default(),
             counts: Counts::default(),
+            loops: LoopCounts::default(),
         }
     }
 
@@ -106,7 +109,7 @@ impl<S: SmallService> PollLoop<S> {
     /// A mistake of ours in a call of poll.
     pub fn run(mut self) -> io::Result<()> {
         loop {
-            self.clients.retain(|client| client.http.wants() != Wants::Close);
+            self.clients.retain(|client| client.machine.wants() != Wants::Close);
             self.begin_streams();
             let Happened { new_ones, ready } = self.wait()?;
             if self.stop.asked() {
@@ -130,7 +133,7 @@ impl<S: SmallService> PollLoop<S> {
     /// Takes over the connections that asked for events.
     fn begin_streams(&mut self) {
         let (now, date) = (self.clock.now(), HttpDate::new(self.clock.wall()));
-        for client in self.clients.extract_if(.., |client| client.http.wants() == Wants::Resume) {
+        for client in self.clients.extract_if(.., |client| client.machine.wants() == Wants::Resume) {
             self.streams.begin(client.socket, &self.service.service.first_event(), &date, now);
         }
         self.service.room = self.streams.room();
@@ -155,11 +158,11 @@ impl<S: SmallService> PollLoop<S> {
         polled.push(PollFd::from_borrowed_fd(self.listener.socket(), accepting));
         polled.extend(self.clients.iter().map(|client| {
             let interest =
-                if client.http.wants() == Wants::Transmit { PollFlags::OUT } else { PollFlags::IN };
+                if client.machine.wants() == Wants::Transmit { PollFlags::OUT } else { PollFlags::IN };
             PollFd::new(&client.socket, interest)
         }));
         polled.extend(self.streams.polled());
-        let deadlines = self.clients.iter().map(|client| client.http.deadline());
+        let deadlines = self.clients.iter().map(|client| client.machine.deadline());
         let others = [self.streams.deadline(), self.service.service.event_due()];
         let paused = (now < self.paused_until).then_some(self.paused_until);
         let next = deadlines.chain(others).chain(paused).min().unwrap_or(Nanos::MAX);
@@ -203,8 +206,8 @@ impl<S: SmallService> PollLoop<S> {
             self.evict();
         }
         let active = self.clock.now();
-        let http = Connection::new(active, &self.settings);
-        self.clients.push(Client { socket, http, active });
+        let machine = Machine::plain(active, &self.settings);
+        self.clients.push(Client { socket, machine, active });
         self.move_bytes(self.clients.len() - 1, true);
     }
 
@@ -221,11 +224,11 @@ impl<S: SmallService> PollLoop<S> {
     fn turn(
         &mut self,
         index: usize,
-        work: impl FnOnce(BorrowedFd<'_>, &mut Machine, &mut Context<'_, Guarded<S>>, &mut [u8]) -> Moved,
+        work: impl FnOnce(BorrowedFd<'_>, &mut Machine, &mut Lent<'_, Guarded<S>>) -> Moved,
     ) {
-        let Client { socket, http, active } = &mut self.clients[index];
+        let Client { socket, machine, active } = &mut self.clients[index];
         let before = self.counts.received_bytes + self.counts.sent_bytes;
-        let mut context = Context {
+        let context = Context {
             service: &mut self.service,
             settings: &self.settings,
             buffers: &mut self.buffers,
@@ -234,33 +237,31 @@ impl<S: SmallService> PollLoop<S> {
             log: None,
             now: self.clock.now(),
         };
-        let moved = work(socket.as_fd(), http, &mut context, &mut self.scratch);
+        let mut lent = Lent { context, scratch: &mut self.scratch, counts: &mut self.loops };
+        let moved = work(socket.as_fd(), machine, &mut lent);
         if moved == Moved::Broken {
-            http.abort(&mut context);
+            end(socket.as_fd(), machine, &mut lent);
         }
-        if http.wants() == Wants::ShutdownThenReceive {
-            // The peer may have gone: then the next read says so.
-            let _ = shutdown(&*socket, Shutdown::Write);
-            http.shut_down();
+        if machine.wants() == Wants::ShutdownThenReceive {
+            shut_down(socket.as_fd(), machine);
         }
-        if context.counts.received_bytes + context.counts.sent_bytes != before {
-            *active = context.now;
+        let Context { counts, now, .. } = lent.context;
+        if counts.received_bytes + counts.sent_bytes != before {
+            *active = now;
         }
     }
 
     fn move_bytes(&mut self, index: usize, readable: bool) {
-        self.turn(index, |socket, http, context, scratch| {
-            move_bytes(socket, http, context, scratch, readable, Trigger::Level)
-        });
+        self.turn(index, |socket, machine, lent| move_bytes(socket, machine, lent, readable, Trigger::Level));
     }
 
     fn expire(&mut self) {
         let now = self.clock.now();
         for index in 0..self.clients.len() {
-            if self.clients[index].http.deadline() <= now {
-                self.turn(index, |socket, http, context, _| {
-                    http.expire(context);
-                    send(socket, http, context)
+            if self.clients[index].machine.deadline() <= now {
+                self.turn(index, |socket, machine, lent| {
+                    machine.expire(lent);
+                    send(socket, machine, lent)
                 });
             }
         }

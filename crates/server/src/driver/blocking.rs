@@ -24,11 +24,11 @@ use std::sync::Arc;
 use base::{Clock, Nanos, RealClock};
 use dispatch::{Interest, Trigger};
 use http1::HttpDate;
-use http1::server::{Buffers, Connection, Context, Wants};
-use rustix::net::Shutdown;
+use http1::server::{Buffers, Context, Wants};
 
+use super::machine::{Lent, Machine};
 use super::readiness::{DATE_EVERY, RECEIVE_BYTES, SocketService};
-use super::transfer::{Moved, move_bytes, send};
+use super::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::accept::Arrived;
 use crate::access_log::LoopLog;
 use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
@@ -150,8 +150,8 @@ impl<S: SocketService> Common<S> {
         }
     }
 
-    /// Begins a turn of a connection: reads the time, and lends what its machine works in.
-    pub(super) fn turn(&mut self, peer: Option<SocketAddr>) -> (Context<'_, S>, &mut [u8]) {
+    /// Begins a turn of a connection: reads the time, and lends what its machine works with.
+    pub(super) fn turn(&mut self, peer: Option<SocketAddr>) -> Lent<'_, S> {
         self.now = self.clock.now();
         self.settings.refresh();
         self.unpublished = true;
@@ -176,21 +176,21 @@ impl<S: SocketService> Common<S> {
             log,
             now: self.now,
         };
-        (context, &mut self.scratch)
+        Lent { context, scratch: &mut self.scratch, counts: &mut self.counts }
     }
 }
 
 /// Serves a connection until it ends. Blocks, in `waiter` alone.
 pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Common<S>>, waiter: &mut W) {
-    let mut http = Connection::new(arrived.at, &common.borrow().settings);
+    let mut machine = Machine::new(arrived.at, &common.borrow().settings);
     let Arrived { socket, peer, at: _, slot } = arrived;
     let socket = Arc::new(socket);
     let (mut told, mut woken) = (false, Woken::Ready);
     loop {
         let drain_until = waiter.drain_until();
         let going_down = drain_until.is_some() && !std::mem::replace(&mut told, drain_until.is_some());
-        let moved = turn::<S, W>(&socket, peer, &mut http, common, going_down, woken);
-        let interest = match http.wants() {
+        let moved = turn::<S, W>(&socket, peer, &mut machine, common, going_down, woken);
+        let interest = match machine.wants() {
             _ if matches!(moved, Moved::Broken) => {
                 common.borrow_mut().counts.broken += 1;
                 break;
@@ -203,9 +203,7 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
             Wants::Transmit => Interest::Write,
             Wants::Resume => unreachable!("who answers a thread's connection waits by itself"),
             Wants::ShutdownThenReceive => {
-                // The peer may have gone: then the next read says so.
-                let _ = rustix::net::shutdown(&socket, Shutdown::Write);
-                http.shut_down();
+                shut_down(socket.as_fd(), &mut machine);
                 continue;
             }
         };
@@ -217,13 +215,13 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
             Moved::TurnOver => common.borrow_mut().counts.limit_turn += 1,
             Moved::NoMemory => common.borrow_mut().counts.no_memory += 1,
             Moved::AsFarAsPossible | Moved::Broken => {
-                let until = http.deadline().min(drain_until.unwrap_or(Nanos::MAX));
+                let until = machine.deadline().min(drain_until.unwrap_or(Nanos::MAX));
                 woken = waiter.wait(Awaited {
                     socket: &socket,
                     interest,
                     until,
                     told,
-                    idle_from: http.idle_from(),
+                    idle_from: machine.idle_from(),
                 });
                 continue;
             }
@@ -231,7 +229,7 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
         waiter.pause();
     }
     let mut common = common.borrow_mut();
-    http.abort(&mut common.turn(peer).0);
+    end(socket.as_fd(), &mut machine, &mut common.turn(peer));
     common.counts.closed += 1;
     drop(common);
     waiter.closing(socket.as_fd());
@@ -244,26 +242,30 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
 fn turn<S: SocketService, W: Waiter>(
     socket: &Arc<OwnedFd>,
     peer: Option<SocketAddr>,
-    http: &mut Connection<S::File>,
+    machine: &mut Machine,
     common: &RefCell<Common<S>>,
     going_down: bool,
     woken: Woken,
 ) -> Moved {
     let mut common = common.borrow_mut();
-    let (mut context, scratch) = common.turn(peer);
+    let mut lent = common.turn(peer);
     let socket = socket.as_fd();
-    let moved = move_bytes(socket, http, &mut context, scratch, true, W::TRIGGER);
+    let moved = move_bytes(socket, machine, &mut lent, true, W::TRIGGER);
     // What has arrived already was answered.
     if going_down {
-        http.drain(&mut context);
+        machine.drain(&mut lent);
     }
     if woken == Woken::GiveWay {
-        http.give_way(&mut context);
+        machine.give_way(&mut lent);
     }
     // Asked after the bytes: one that waited for its thread while its deadline passed is not at fault.
-    if matches!(moved, Moved::Broken) || context.now < http.deadline() {
-        return moved;
+    let is_late = lent.context.now >= machine.deadline();
+    match moved {
+        Moved::Broken => return moved,
+        Moved::TurnOver | Moved::NoMemory if !is_late => return moved,
+        _ if is_late => machine.expire(&mut lent),
+        _ => {}
     }
-    http.expire(&mut context);
-    send(socket, http, &mut context)
+    // Under TLS every end has something to say.
+    send(socket, machine, &mut lent)
 }

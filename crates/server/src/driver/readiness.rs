@@ -30,10 +30,11 @@ use std::sync::Arc;
 
 use base::{Clock, Key, Limit, Nanos, RealClock, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
-use http1::server::{Buffers, Connection, Responder};
+use http1::server::{Buffers, Responder};
 use http1::{FileRange, HttpDate};
 
 use super::Stop;
+use super::machine::Machine;
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::access_log::LoopLog;
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY};
@@ -418,8 +419,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         let peer = self.peers.get_mut(key).expect("inserted just now");
         let interest = if Self::EDGE { Interest::Both } else { Interest::Read };
         self.dispatcher.register(peer.socket.as_fd(), token, interest);
-        peer.comes_up = self.timers.schedule(token, peer.http.deadline());
-        self.idle.enter(key, peer.http.idle_from(), self.now);
+        peer.comes_up = self.timers.schedule(token, peer.machine.deadline());
+        self.idle.enter(key, peer.machine.idle_from(), self.now);
         if self.drain_until.is_some() {
             // Its turn comes once the listeners are closed.
         } else if D::UNTIL_EMPTY {
@@ -524,7 +525,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.paused_until = None;
         // After the close: answers take time, in which clients that connect would get no refusal.
         for key in self.peers.keys().collect::<Vec<_>>() {
-            self.end_one(Token::from(key), Connection::drain);
+            self.end_one(Token::from(key), Machine::drain);
         }
     }
 

@@ -33,15 +33,14 @@ mod work;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
 
 use base::{Clock, Key, Nanos, RealClock};
 use dispatch::Mechanism;
-use http1::server::Connection;
 
 use super::Stop;
+use super::machine::Machine;
 use super::readiness::SocketService;
 use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
@@ -100,7 +99,7 @@ enum Ending {
 struct Peer {
     key: Key,
     arrived: Arrived,
-    http: Connection<Arc<OwnedFd>>,
+    machine: Machine,
     /// What was read and is still to be parsed.
     received: Vec<u8>,
     /// When the source found it ready.

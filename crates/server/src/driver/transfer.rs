@@ -1,6 +1,10 @@
 //! Moving bytes between a socket that does not block and the protocol machine: what the drivers share.
 //!
+//! Plain responses leave by send(2) and sendfile(2). Under TLS they become records first (`enciphered`).
+//!
 //! Invariant: one connection does a bounded amount of work a turn: bytes sent, requests answered, reads.
+
+mod enciphered;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,9 +12,10 @@ use std::sync::Arc;
 use dispatch::Trigger;
 use http1::server::{Connection, Context, Transmit, Wants};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sys::errno::{Failure, classify};
 
+use super::machine::{Lent, Machine, Tls};
 use super::readiness::SocketService;
 
 /// Bytes sent to one connection a turn: with more, a few large files would keep everybody waiting.
@@ -39,33 +44,32 @@ pub enum Moved {
 /// [`Trigger::Edge`] receives as well once it has sent what stood in the way of receiving.
 pub fn move_bytes<S: SocketService>(
     socket: BorrowedFd<'_>,
-    http: &mut Connection<Arc<OwnedFd>>,
-    context: &mut Context<'_, S>,
-    scratch: &mut [u8],
+    machine: &mut Machine,
+    lent: &mut Lent<'_, S>,
     readable: bool,
     trigger: Trigger,
 ) -> Moved {
     // Nothing is received while output waits, so an edge that came then has been used up; some mechanisms
     // report the room to send, and not once more what is there to read.
-    let unread = trigger == Trigger::Edge && matches!(http.wants(), Wants::Transmit);
-    let mut moved = send(socket, http, context);
+    let unread = trigger == Trigger::Edge && matches!(machine.wants(), Wants::Transmit);
+    let mut moved = send(socket, machine, lent);
     if !(readable || unread) || !matches!(moved, Moved::AsFarAsPossible) {
         return moved;
     }
     for _ in 0..RECEIVES_PER_TURN {
-        if !matches!(http.wants(), Wants::Receive) {
+        if !matches!(machine.wants(), Wants::Receive) {
             return moved;
         }
-        let received = match receive(socket, scratch) {
+        let received = match receive(socket, lent.scratch) {
             Ok(0) => {
-                http.receive_end(context);
-                return send(socket, http, context);
+                machine.receive_end(&mut lent.context, lent.counts);
+                return send(socket, machine, lent);
             }
             Ok(count) => count,
             Err(ended) => return ended,
         };
-        http.receive(&scratch[..received], context);
-        moved = send(socket, http, context);
+        machine.receive(&lent.scratch[..received], &mut lent.context, lent.counts);
+        moved = send(socket, machine, lent);
         // Under level triggering what is left will be reported again. Under edges only a read that would
         // block shows that nothing is left: the end of the stream may have come in the same event.
         if !matches!(moved, Moved::AsFarAsPossible) || trigger == Trigger::Level {
@@ -97,6 +101,35 @@ fn ended_by(errno: Errno) -> Option<Moved> {
 
 /// Sends until the machine has nothing more, the socket takes no more, or the turn is over.
 pub fn send<S: SocketService>(
+    socket: BorrowedFd<'_>,
+    machine: &mut Machine,
+    lent: &mut Lent<'_, S>,
+) -> Moved {
+    match machine.tls {
+        Tls::Plain | Tls::Awaited(_) => send_plain(socket, &mut machine.http, &mut lent.context),
+        Tls::Layer(_) => enciphered::send(socket, machine, lent),
+    }
+}
+
+/// Shuts down the sending side of a connection that wants [`Wants::ShutdownThenReceive`].
+pub fn shut_down(socket: BorrowedFd<'_>, machine: &mut Machine) {
+    // The peer may have gone: then the next read says so.
+    let _ = rustix::net::shutdown(socket, Shutdown::Write);
+    machine.http.shut_down();
+}
+
+/// Ends a connection that is about to be closed: what HTTP holds is given back, and under TLS the peer is told that the
+/// end is meant, if its socket has room for that.
+pub fn end<S: SocketService>(socket: BorrowedFd<'_>, machine: &mut Machine, lent: &mut Lent<'_, S>) {
+    machine.end(lent);
+    if machine.say_goodbye() {
+        // Whether it arrives is not waited for.
+        let _ = enciphered::send(socket, machine, lent);
+    }
+}
+
+/// Sends the output of HTTP as it is.
+fn send_plain<S: SocketService>(
     socket: BorrowedFd<'_>,
     http: &mut Connection<Arc<OwnedFd>>,
     context: &mut Context<'_, S>,
@@ -153,6 +186,7 @@ mod tests {
     use http1::{Body, HttpDate, Request, Response, Service, Status};
 
     use super::*;
+    use crate::counters::LoopCounts;
 
     /// More than a socket's buffer holds.
     const CONTENT_BYTES: usize = 1 << 20;
@@ -191,10 +225,10 @@ mod tests {
         server.set_nonblocking(true).unwrap();
         let (settings, mut counts) = (Settings::default(), Counts::default());
         let (mut service, mut buffers) = (Large, Buffers::default());
-        let mut http = Connection::new(Nanos::ZERO, &settings);
+        let mut machine = Machine::plain(Nanos::ZERO, &settings);
         let mut scratch = vec![0; 4096];
         let mut turn = |readable| {
-            let mut context = Context {
+            let context = Context {
                 service: &mut service,
                 settings: &settings,
                 buffers: &mut buffers,
@@ -203,7 +237,8 @@ mod tests {
                 log: None,
                 now: Nanos::ZERO,
             };
-            move_bytes(server.as_fd(), &mut http, &mut context, &mut scratch, readable, Trigger::Edge)
+            let mut lent = Lent { context, scratch: &mut scratch, counts: &mut LoopCounts::default() };
+            move_bytes(server.as_fd(), &mut machine, &mut lent, readable, Trigger::Edge)
         };
         client.write_all(REQUEST).unwrap();
         assert!(matches!(turn(true), Moved::AsFarAsPossible));

@@ -45,6 +45,15 @@ pub struct Message {
     pub truncated: bool,
 }
 
+/// What is in force from now on.
+#[derive(Debug)]
+pub struct Changed {
+    /// The configuration.
+    pub text: String,
+    /// Certificates, private keys and keys of tickets, under TLS.
+    pub secrets: Option<Vec<u8>>,
+}
+
 /// What a worker hears from its parent.
 #[derive(Debug)]
 pub enum Heard {
@@ -52,8 +61,8 @@ pub enum Heard {
     Nothing,
     /// Take no more connections, finish what is under way, and end.
     Drain,
-    /// The configuration is another from now on.
-    Changed(String),
+    /// The configuration is another from now on, or the certificates are.
+    Changed(Changed),
     /// Close the connection that has been idle longest: another needs its place.
     Reclaim,
     /// Something of the architecture's own.
@@ -146,8 +155,10 @@ impl Control {
             Received::Message(Kind::Drain, _) => Ok(Heard::Drain),
             Received::Message(Kind::Reclaim, _) => Ok(Heard::Reclaim),
             Received::Message(Kind::Changed, message) => {
-                let [memory] = <[OwnedFd; 1]>::try_from(message.descriptors).map_err(|_| garbled())?;
-                Ok(Heard::Changed(read_text(memory)?))
+                let mut descriptors = message.descriptors.into_iter();
+                let text = read_text(descriptors.next().ok_or_else(garbled)?)?;
+                let secrets = descriptors.next().map(read_memory).transpose()?;
+                Ok(Heard::Changed(Changed { text, secrets }))
             }
             Received::Message(Kind::Start, _) => Err(garbled()),
         }
@@ -205,20 +216,25 @@ pub(super) fn garbled() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a message that cannot be understood")
 }
 
-/// A text of any length, as a descriptor that can be sent.
-pub(super) fn text_in_memory(text: &str) -> io::Result<OwnedFd> {
+/// Bytes of any number, as a descriptor that can be sent.
+pub(super) fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = std::fs::File::from(memfd_create("inrush-config", MemfdFlags::CLOEXEC)?);
-    file.write_all_at(text.as_bytes(), 0)?;
+    file.write_all_at(bytes, 0)?;
     Ok(file.into())
 }
 
-/// The text behind such a descriptor. Whoever has it shares one file position, which is left alone.
-pub(super) fn read_text(memory: OwnedFd) -> io::Result<String> {
+/// The bytes behind such a descriptor. Whoever has it shares one file position, which is left alone.
+pub(super) fn read_memory(memory: OwnedFd) -> io::Result<Vec<u8>> {
     let file = std::fs::File::from(memory);
     let length = usize::try_from(file.metadata()?.len()).map_err(|_| garbled())?;
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, 0)?;
-    String::from_utf8(bytes).map_err(|_| garbled())
+    Ok(bytes)
+}
+
+/// The same where it is text.
+pub(super) fn read_text(memory: OwnedFd) -> io::Result<String> {
+    String::from_utf8(read_memory(memory)?).map_err(|_| garbled())
 }
 
 #[cfg(test)]
@@ -260,11 +276,11 @@ mod tests {
     fn a_text_of_any_length_passes_as_a_descriptor() {
         let (one, other) = Control::pair().unwrap();
         let text = "ä".repeat(MOST_BYTES);
-        let memory = text_in_memory(&text).unwrap();
+        let memory = in_memory(text.as_bytes()).unwrap();
         for _ in 0..2 {
             one.send_as(Kind::Changed, b"", &[memory.as_fd()]).unwrap();
             let Heard::Changed(heard) = other.receive().unwrap() else { panic!() };
-            assert!(heard == text);
+            assert!(heard.text == text && heard.secrets.is_none());
         }
         assert!(one.send_as(Kind::Changed, b"", &[]).is_ok() && other.receive().is_err());
     }

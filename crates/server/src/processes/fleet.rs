@@ -22,7 +22,7 @@ use base::{Clock, Nanos, RealClock};
 use sys::epoll::{self, Operation, bits};
 use sys::process::{Child, Program, Streams, this_very_program};
 
-use super::control::{Control, Kind, Message, Received, Sent, text_in_memory};
+use super::control::{Control, Kind, Message, Received, Sent, in_memory};
 use super::scoreboard::Scoreboard;
 use super::text::ConfigText;
 use crate::counters::Board;
@@ -47,6 +47,8 @@ pub struct Role {
     pub places: usize,
     /// What their service counts, in order.
     pub service: Vec<&'static str>,
+    /// Whether they serve connections, and need certificates and keys under TLS.
+    pub serves: bool,
     /// Words of shared memory for each, with whatever meaning; zero while nobody is in the place.
     pub own_words: usize,
 }
@@ -210,10 +212,12 @@ impl Fleet {
         self.scoreboard.clear_own(place);
         let (control, theirs) = Control::pair()?;
         let layout = self.scoreboard.layout();
-        let words = [place as u64, layout.service as u64, layout.own as u64].map(u64::to_ne_bytes);
         let name = format!("{} {}", self.role.architecture, self.role.noun);
-        let text = text_in_memory(&self.text.get())?;
+        let (text, secrets) = self.told()?;
+        let words = [place as u64, layout.service as u64, layout.own as u64, u64::from(secrets.is_some())]
+            .map(u64::to_ne_bytes);
         let mut descriptors = vec![text.as_fd(), self.scoreboard.as_fd(), self.limit.as_fd()];
+        descriptors.extend(secrets.as_ref().map(AsFd::as_fd));
         descriptors.extend(self.inherited.iter().map(AsFd::as_fd));
         let start = [words.as_flattened(), name.as_bytes()].concat();
         control.send_as(Kind::Start, &start, &descriptors)?;
@@ -261,13 +265,20 @@ impl Fleet {
         Ok(())
     }
 
+    /// What workers are told of the configuration: the text and, where they need them, the secrets of TLS.
+    fn told(&self) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+        let secrets = self.text.secrets().filter(|_| self.role.serves);
+        Ok((in_memory(self.text.get().as_bytes())?, secrets.as_deref().map(in_memory).transpose()?))
+    }
+
     fn tell_of_change(&mut self) {
         self.text.noticed();
-        let Ok(memory) = text_in_memory(&self.text.get()) else {
+        let Ok((text, secrets)) = self.told() else {
             return sys::say!("inrush: no descriptor left to tell workers of the new configuration");
         };
+        let memory: Vec<_> = [Some(&text), secrets.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
         for (place, process) in self.processes() {
-            if process.control.send_as(Kind::Changed, b"", &[memory.as_fd()]).ok() == Some(Sent::Full) {
+            if process.control.send_as(Kind::Changed, b"", &memory).ok() == Some(Sent::Full) {
                 sys::say!(
                     "inrush: {} does not listen: it keeps its configuration",
                     self.name(place, process)

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use sys::process::inherited;
 use sys::signal;
+use tls::Sessions;
 
-use super::control::{Control, Heard, Kind, Message, Received, garbled, read_text};
+use super::control::{Changed, Control, Heard, Kind, Message, Received, garbled, read_memory, read_text};
 use super::scoreboard::{Layout, Slot};
 use crate::accept::LiveLimit;
 use crate::access_log;
@@ -43,13 +44,16 @@ impl Worker {
     }
 
     /// How a changed configuration is applied, for whoever listens to the parent itself.
-    pub fn reconfigurer(&self) -> impl Fn(&str) + Send + 'static {
+    pub fn reconfigurer(&self) -> impl Fn(&Changed) + Send + 'static {
         let (parse, settings, log) = (self.parse, self.plan.settings(), self.plan.log());
-        move |text| {
+        move |changed| {
+            if let (Some(tls), Some(secrets)) = (settings.tls(), &changed.secrets) {
+                tls.replace_from_bytes(secrets);
+            }
             if let Some(log) = &log {
                 log.reopen();
             }
-            match parse(text) {
+            match parse(&changed.text) {
                 Ok((_, config)) => settings.set(config.http),
                 // The parent has parsed the same text.
                 Err(error) => sys::say!("inrush: a worker process keeps its configuration: {error}"),
@@ -74,7 +78,7 @@ impl Worker {
             loop {
                 match control.receive() {
                     Ok(Heard::Message(message)) => said(message),
-                    Ok(Heard::Changed(text)) => reconfigure(&text),
+                    Ok(Heard::Changed(changed)) => reconfigure(&changed),
                     Ok(Heard::Reclaim) => reclaim(),
                     Ok(Heard::Drain) => drain(),
                     Ok(Heard::Nothing) => control.wait(),
@@ -123,7 +127,9 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     let slot =
         Slot::open(start.scoreboard, start.place, start.layout).map_err(system("map the scoreboard"))?;
     let log = access_log::of(&config)?;
-    let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None, None)?;
+    let sessions = |bytes: &Vec<u8>| Sessions::from_bytes(bytes).ok_or_else(garbled);
+    let tls = start.secrets.as_ref().map(sessions).transpose().map_err(system("read the certificates"))?;
+    let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None, None, tls)?;
     let (place, slot, inherited) = (start.place, Arc::new(slot), start.inherited);
     work(Worker { place, plan, slot, inherited, parse }, control)?;
     if let Some((sender, end)) = log {
@@ -148,6 +154,8 @@ struct Start {
     text: String,
     scoreboard: OwnedFd,
     limit: OwnedFd,
+    /// Certificates and keys, under TLS.
+    secrets: Option<Vec<u8>>,
     inherited: Vec<OwnedFd>,
 }
 
@@ -156,14 +164,16 @@ impl Start {
         if message.truncated {
             return Err(io::Error::other("no descriptor left for what it sends"));
         }
-        let (words, name) = message.bytes.split_first_chunk::<24>().ok_or_else(garbled)?;
+        let (words, name) = message.bytes.split_first_chunk::<32>().ok_or_else(garbled)?;
         let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word) as usize);
         let mut word = || words.next().ok_or_else(garbled);
         let (place, layout) = (word()?, Layout { service: word()?, own: word()? });
+        let has_secrets = word()? == 1;
         let name = format!("{} {place}", String::from_utf8_lossy(name));
         let mut descriptors = message.descriptors.into_iter();
         let mut next = || descriptors.next().ok_or_else(garbled);
         let (text, scoreboard, limit) = (read_text(next()?)?, next()?, next()?);
-        Ok(Start { place, layout, name, text, scoreboard, limit, inherited: descriptors.collect() })
+        let secrets = if has_secrets { Some(read_memory(next()?)?) } else { None };
+        Ok(Start { place, layout, name, text, scoreboard, limit, secrets, inherited: descriptors.collect() })
     }
 }

@@ -81,6 +81,7 @@ impl Variant {
             http: http1::server::Settings::default(),
             site: site::Options::default(),
             kernel_cache: false,
+            tls: Vec::new(),
             access_log: None,
             drain_timeout: Nanos::from_secs(20),
         }

@@ -10,3 +10,4 @@
 mod cases;
 mod client;
 mod harness;
+mod secure;

@@ -96,6 +96,7 @@ pub fn start(plan: &Plan, steering: Steering) -> Result<LoopHandle, ServeError> 
         noun: "worker",
         places: settings.p_max,
         service: site::Counts::default().named().map(|(name, _)| name).collect(),
+        serves: true,
         own_words: WORDS,
     };
     if plan.queue_target().is_some() {

@@ -24,7 +24,7 @@ use crate::driver::Stop;
 use crate::driver::readiness::{Arrivals, ByPhases, News, Parts};
 use crate::error::{ServeError, system};
 use crate::plan::run_on;
-use crate::processes::{Control, Heard, Message, Sent, Slot, Worker, orphaned};
+use crate::processes::{Changed, Control, Heard, Message, Sent, Slot, Worker, orphaned};
 use crate::slots::Share;
 
 /// Delay before another attempt to send a report that the dispatcher had no room for.
@@ -70,7 +70,7 @@ pub struct Passed {
     lost: u64,
     /// The stop of this worker's loop, for the end of the dispatcher's connections.
     stop: Stop,
-    reconfigure: Box<dyn Fn(&str)>,
+    reconfigure: Box<dyn Fn(&Changed)>,
 }
 
 impl Passed {
@@ -80,7 +80,7 @@ impl Passed {
         slot: Arc<Slot>,
         period: Nanos,
         stop: Stop,
-        reconfigure: impl Fn(&str) + 'static,
+        reconfigure: impl Fn(&Changed) + 'static,
     ) -> Passed {
         Passed {
             control,
@@ -145,7 +145,7 @@ impl Arrivals for Passed {
             }
             match self.control.receive() {
                 Ok(Heard::Message(message)) => self.receive(message),
-                Ok(Heard::Changed(text)) => (self.reconfigure)(&text),
+                Ok(Heard::Changed(changed)) => (self.reconfigure)(&changed),
                 Ok(Heard::Reclaim) => self.asked += 1,
                 Ok(Heard::Drain) => {
                     self.stop.ask();

@@ -2,18 +2,18 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use base::Nanos;
-use http1::server::{Connection, Settings};
 
 use crate::accept::Arrived;
+use crate::driver::machine::Machine;
+use crate::settings::LiveSettings;
 use crate::slots::Slot;
 
 /// A socket, its protocol machine, and when its entry in the timers comes up.
 pub struct Peer {
     pub socket: OwnedFd,
-    pub http: Connection<Arc<OwnedFd>>,
+    pub machine: Machine,
     pub address: Option<SocketAddr>,
     /// The earliest entry this connection has in the timers.
     pub comes_up: Nanos,
@@ -29,11 +29,11 @@ pub struct Peer {
 
 impl Peer {
     /// A connection that was accepted.
-    pub fn new(arrived: Arrived, settings: &Settings) -> Peer {
+    pub fn new(arrived: Arrived, settings: &LiveSettings) -> Peer {
         let Arrived { socket, peer: address, at, slot } = arrived;
         Peer {
             socket,
-            http: Connection::new(at, settings),
+            machine: Machine::new(at, settings),
             address,
             comes_up: Nanos::MAX,
             pending: false,

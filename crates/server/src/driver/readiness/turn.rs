@@ -1,23 +1,22 @@
 //! One connection's turn: receive, let the machine work, send, and see what it waits for next.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::AsFd;
 
 use base::{Key, Nanos};
 use dispatch::{Interest, Mechanism, Token};
-use http1::server::{Connection, Context, Wants};
-use rustix::net::Shutdown;
+use http1::server::{Context, Wants};
 
 use super::peer::Peer;
 use super::{Arrivals, Discipline, ReadinessLoop, SocketService};
-use crate::driver::transfer::{Moved, move_bytes, send};
+use crate::driver::machine::{Lent, Machine};
+use crate::driver::transfer::{Moved, end, move_bytes, send, shut_down};
 
-/// [`Connection::drain`] or [`Connection::give_way`].
-type Tell<S> = fn(&mut Connection<Arc<OwnedFd>>, &mut Context<'_, S>);
+/// [`Machine::drain`] or [`Machine::give_way`].
+type Tell<S> = fn(&mut Machine, &mut Lent<'_, S>);
 
 impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M, S, D, A> {
     /// Splits the loop into one connection and the context its machine works in.
-    fn connection(&mut self, token: Token) -> Option<(&mut Peer, Context<'_, S>, &mut [u8])> {
+    fn connection(&mut self, token: Token) -> Option<(&mut Peer, Lent<'_, S>)> {
         let peer = self.peers.get_mut(Key::from(token))?;
         let log = self.parts.log.as_mut().map(|log| {
             log.peer = peer.address;
@@ -32,24 +31,18 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             log,
             now: self.now,
         };
-        Some((peer, context, &mut self.scratch))
+        Some((peer, Lent { context, scratch: &mut self.scratch, counts: &mut self.counts }))
     }
 
     /// Works on a connection that may be ready.
     pub(super) fn turn(&mut self, token: Token, readable: bool) {
         self.turns += 1;
-        let Some((peer, mut context, scratch)) = self.connection(token) else {
+        let Some((peer, mut lent)) = self.connection(token) else {
             self.counts.stale_events += 1;
             return;
         };
-        let moved = move_bytes(
-            peer.socket.as_fd(),
-            &mut peer.http,
-            &mut context,
-            scratch,
-            readable,
-            M::CAPABILITIES.trigger,
-        );
+        let moved =
+            move_bytes(peer.socket.as_fd(), &mut peer.machine, &mut lent, readable, M::CAPABILITIES.trigger);
         self.settle(token, moved);
     }
 
@@ -57,8 +50,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     pub(super) fn resume_arrived(&mut self) {
         for token in std::mem::take(&mut self.arrived) {
             // One that has ended meanwhile is no longer waited for by anybody.
-            let Some((peer, mut context, _)) = self.connection(token) else { continue };
-            peer.http.resume(&mut context);
+            let Some((peer, mut lent)) = self.connection(token) else { continue };
+            peer.machine.resume(&mut lent);
             // Under edges what came meanwhile has been reported already.
             self.turn(token, Self::EDGE);
         }
@@ -89,37 +82,36 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// A timer entry has come up: acts if the deadline has really passed.
     pub(super) fn deadline(&mut self, token: Token) {
         // A connection that has ended leaves its entries behind; that is no stale event.
-        let Some((peer, mut context, _)) = self.connection(token) else { return };
-        if context.now < peer.comes_up {
+        let Some((peer, mut lent)) = self.connection(token) else { return };
+        if lent.context.now < peer.comes_up {
             return;
         }
         peer.comes_up = Nanos::MAX;
-        if peer.http.awaits_request()
-            && context.now >= peer.http.deadline()
-            && let Some(idle) = context.service.idle_for(peer.socket.as_fd())
+        if peer.machine.awaits_request()
+            && lent.context.now >= peer.machine.deadline()
+            && let Some(idle) = lent.context.service.idle_for(peer.socket.as_fd())
         {
-            peer.http.answered_elsewhere(context.now.saturating_sub(idle), context.settings);
+            peer.machine.answered_elsewhere(lent.context.now.saturating_sub(idle), lent.context.settings);
         }
-        if context.now < peer.http.deadline() {
+        if lent.context.now < peer.machine.deadline() {
             return self.settle(token, Moved::AsFarAsPossible);
         }
-        peer.http.expire(&mut context);
-        let moved = send(peer.socket.as_fd(), &mut peer.http, &mut context);
+        peer.machine.expire(&mut lent);
+        let moved = send(peer.socket.as_fd(), &mut peer.machine, &mut lent);
         self.settle(token, moved);
     }
 
     /// Tells a connection that it is to end, with what has arrived already answered.
     pub(super) fn end_one(&mut self, token: Token, tell: Tell<S>) {
-        let Some((peer, mut context, scratch)) = self.connection(token) else { return };
-        let moved = move_bytes(
-            peer.socket.as_fd(),
-            &mut peer.http,
-            &mut context,
-            scratch,
-            true,
-            M::CAPABILITIES.trigger,
-        );
-        tell(&mut peer.http, &mut context);
+        let Some((peer, mut lent)) = self.connection(token) else { return };
+        let moved =
+            move_bytes(peer.socket.as_fd(), &mut peer.machine, &mut lent, true, M::CAPABILITIES.trigger);
+        tell(&mut peer.machine, &mut lent);
+        // Under TLS it may have something to say at its end.
+        let moved = match moved {
+            Moved::AsFarAsPossible => send(peer.socket.as_fd(), &mut peer.machine, &mut lent),
+            ended => ended,
+        };
         self.settle(token, moved);
     }
 
@@ -130,7 +122,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         let mut unfinished = matches!(moved, Moved::TurnOver | Moved::NoMemory);
         self.counts.limit_turn += u64::from(moved == Moved::TurnOver);
         self.counts.no_memory += u64::from(moved == Moved::NoMemory);
-        let interest = match peer.http.wants() {
+        let interest = match peer.machine.wants() {
             _ if matches!(moved, Moved::Broken) => {
                 self.counts.broken += 1;
                 return self.close(token);
@@ -141,9 +133,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             Wants::Transmit => Interest::Write,
             Wants::Resume => Interest::None,
             Wants::ShutdownThenReceive => {
-                // The peer may have gone: then the next read says so.
-                let _ = rustix::net::shutdown(&peer.socket, Shutdown::Write);
-                peer.http.shut_down();
+                shut_down(peer.socket.as_fd(), &mut peer.machine);
                 // What the peer has sent and ended in the meantime has been reported already.
                 unfinished = true;
                 Interest::Read
@@ -153,11 +143,11 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         if !Self::EDGE {
             self.dispatcher.modify(peer.socket.as_fd(), interest);
         }
-        match peer.http.idle_from() {
+        match peer.machine.idle_from() {
             Nanos::MAX => drop(self.idle.leave(Key::from(token))),
             idle_from => self.idle.enter(Key::from(token), idle_from, self.now),
         }
-        let deadline = peer.http.deadline();
+        let deadline = peer.machine.deadline();
         if deadline < peer.comes_up {
             peer.comes_up = self.timers.schedule(token, deadline);
         }
@@ -171,7 +161,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     pub(super) fn reclaim(&mut self) -> bool {
         while let Some(key) = self.idle.longest(self.now) {
             // A request that has arrived is answered, and the next longest closed.
-            self.end_one(Token::from(key), Connection::give_way);
+            self.end_one(Token::from(key), Machine::give_way);
             if self.peers.get(key).is_none() {
                 self.counts.reclaimed += 1;
                 return true;
@@ -182,8 +172,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
 
     /// Ends a connection.
     pub(super) fn close(&mut self, token: Token) {
-        let Some((peer, mut context, _)) = self.connection(token) else { return };
-        peer.http.abort(&mut context);
+        let Some((peer, mut lent)) = self.connection(token) else { return };
+        end(peer.socket.as_fd(), &mut peer.machine, &mut lent);
         let Some(peer) = self.peers.remove(Key::from(token)) else { return };
         self.idle.leave(Key::from(token));
         self.dispatcher.closing(peer.socket.as_fd());

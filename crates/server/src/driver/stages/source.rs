@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 
 use base::{Clock, Key, Nanos, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
-use http1::server::{Connection, Wants};
+use http1::server::Wants;
 
 use super::mail::Mail;
 use super::work::Gate;
@@ -26,7 +26,9 @@ use super::{Crew, Ending, Peer, Phase, Step};
 use crate::accept::{Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::counters::Counters;
 use crate::driver::blocking::Common;
+use crate::driver::machine::Machine;
 use crate::driver::readiness::{STOP, SocketService, TIMER_SLOT, listener_token};
+use crate::driver::transfer::end;
 use crate::idle::IdleList;
 use crate::listener::Listener;
 use crate::settings::LiveSettings;
@@ -208,7 +210,7 @@ where
         self.idle.leave(peer.key);
         self.dispatcher.modify(peer.arrived.socket.as_fd(), Interest::None);
         (peer.ready_at, peer.drained) = (self.now, false);
-        let first = if peer.http.wants() == Wants::Transmit { Step::Write } else { Step::Read };
+        let first = if peer.machine.wants() == Wants::Transmit { Step::Write } else { Step::Read };
         self.crew.send(first, peer);
     }
 
@@ -266,7 +268,7 @@ where
 
     fn admit(&mut self, arrived: Arrived) {
         self.settings.refresh();
-        let http = Connection::new(arrived.at, &self.settings);
+        let machine = Machine::new(arrived.at, &self.settings);
         let place = Place { idle: None, comes_up: Nanos::MAX, reported: false };
         let key = self.places.insert(place);
         self.dispatcher.register(arrived.socket.as_fd(), Token::from(key), Interest::Read);
@@ -275,7 +277,7 @@ where
         self.idle(Box::new(Peer {
             key,
             arrived,
-            http,
+            machine,
             received,
             ready_at,
             admitted: false,
@@ -297,12 +299,12 @@ where
             return self.hand_on(peer);
         }
         self.dispatcher.modify(peer.arrived.socket.as_fd(), peer.interest());
-        let deadline = peer.http.deadline();
+        let deadline = peer.machine.deadline();
         if deadline < place.comes_up {
             place.comes_up = self.timers.schedule(Token::from(peer.key), deadline);
         }
-        if peer.http.idle_from() < Nanos::MAX {
-            self.idle.enter(peer.key, peer.http.idle_from(), self.now);
+        if peer.machine.idle_from() < Nanos::MAX {
+            self.idle.enter(peer.key, peer.machine.idle_from(), self.now);
         }
         place.idle = Some(peer);
     }
@@ -311,7 +313,7 @@ where
     fn end(&mut self, mut peer: Box<Peer>) {
         self.common.counting().closed += 1;
         self.idle.leave(peer.key);
-        peer.http.abort(&mut self.common.turn(peer.arrived.peer).0);
+        end(peer.arrived.socket.as_fd(), &mut peer.machine, &mut self.common.turn(peer.arrived.peer));
         self.dispatcher.closing(peer.arrived.socket.as_fd());
         self.places.remove(peer.key);
         let Arrived { socket, slot, .. } = peer.arrived;
@@ -332,10 +334,10 @@ where
             place.comes_up = Nanos::MAX;
             // Where it is with a stage, it is looked at when it comes back.
             let Some(peer) = place.idle.take() else { continue };
-            if peer.http.deadline() <= self.now {
+            if peer.machine.deadline() <= self.now {
                 self.hand_on(peer);
             } else {
-                place.comes_up = self.timers.schedule(token, peer.http.deadline());
+                place.comes_up = self.timers.schedule(token, peer.machine.deadline());
                 place.idle = Some(peer);
             }
         }

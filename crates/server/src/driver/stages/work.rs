@@ -7,7 +7,7 @@ use base::{Clock, Nanos};
 use dispatch::Interest;
 use http1::server::{Responder, Wants};
 use http1::{Request, Response};
-use rustix::net::Shutdown;
+use rustix::net::{Shutdown, shutdown};
 
 use super::mail::Mail;
 use super::stage::Taken;
@@ -16,7 +16,7 @@ use crate::accept::PhaseEnd;
 use crate::counters::{Counters, LoopCounts};
 use crate::driver::blocking::Common;
 use crate::driver::readiness::SocketService;
-use crate::driver::transfer::{Moved, receive, send};
+use crate::driver::transfer::{Moved, receive, send, shut_down};
 use crate::listener::Listener;
 use crate::service::unavailable;
 
@@ -65,7 +65,7 @@ pub(super) fn accept<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, 
             if phase == Phase::Last {
                 for listener in &pipeline.listeners {
                     // Who comes later is refused at once.
-                    let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
+                    let _ = shutdown(&listener.socket, Shutdown::Both);
                 }
             }
             let totals = Counters { loops: counts, ..Counters::default() };
@@ -155,12 +155,12 @@ where
     /// Receives once, if that is what the connection waits for.
     fn read(&mut self, mut peer: Box<Peer>) -> Next {
         let mut next = Step::Write;
-        let (mut context, scratch) = self.common.turn(peer.arrived.peer);
-        if peer.http.wants() == Wants::Receive {
-            match receive(peer.arrived.socket.as_fd(), scratch) {
-                Ok(0) => peer.http.receive_end(&mut context),
+        let mut lent = self.common.turn(peer.arrived.peer);
+        if peer.machine.wants() == Wants::Receive {
+            match receive(peer.arrived.socket.as_fd(), lent.scratch) {
+                Ok(0) => peer.machine.receive_end(&mut lent.context, lent.counts),
                 Ok(count) => {
-                    peer.received.extend_from_slice(&scratch[..count]);
+                    peer.received.extend_from_slice(&lent.scratch[..count]);
                     next = Step::Parse;
                 }
                 Err(Moved::AsFarAsPossible) => peer.drained = true,
@@ -175,45 +175,50 @@ where
     fn parse(&mut self, mut peer: Box<Peer>) -> Next {
         // An idle connection is not to keep the memory.
         let received = std::mem::take(&mut peer.received);
-        peer.http.receive(&received, &mut self.common.turn(peer.arrived.peer).0);
-        Next::Stage(if peer.http.is_deferred() { Step::File } else { Step::Write }, peer)
+        let mut lent = self.common.turn(peer.arrived.peer);
+        peer.machine.receive(&received, &mut lent.context, lent.counts);
+        Next::Stage(if peer.machine.is_deferred() { Step::File } else { Step::Write }, peer)
     }
 
     /// Answers what was let in; may wait for a disk.
     fn answer(&mut self, mut peer: Box<Peer>) -> Next {
-        peer.http.resume(&mut self.common.turn(peer.arrived.peer).0);
+        peer.machine.resume(&mut self.common.turn(peer.arrived.peer));
         peer.admitted = true;
         Next::Stage(Step::Write, peer)
     }
 
     /// Sends what there is, lets a deadline that has passed have its say, and finds where to go next.
     fn write(&mut self, mut peer: Box<Peer>) -> Next {
-        let (mut context, _) = self.common.turn(peer.arrived.peer);
+        let mut lent = self.common.turn(peer.arrived.peer);
         let socket = peer.arrived.socket.as_fd();
-        let mut moved = send(socket, &mut peer.http, &mut context);
+        let mut moved = send(socket, &mut peer.machine, &mut lent);
         if std::mem::take(&mut peer.admitted) {
             let now = self.crew.pipeline.clock.now();
             let response_time = now.saturating_sub(peer.ready_at);
             self.crew.pipeline.admission().answered(response_time, now);
         }
         // Asked after the bytes: one that waited in a queue while its deadline passed is not at fault.
-        if !matches!(moved, Moved::Broken) && context.now >= peer.http.deadline() {
-            peer.http.expire(&mut context);
-            moved = send(socket, &mut peer.http, &mut context);
+        if !matches!(moved, Moved::Broken) && lent.context.now >= peer.machine.deadline() {
+            peer.machine.expire(&mut lent);
+            moved = send(socket, &mut peer.machine, &mut lent);
         }
-        if !peer.http.is_deferred() {
+        if !peer.machine.is_deferred() {
             match peer.ending {
                 Ending::GivesWay => {
-                    peer.http.give_way(&mut context);
-                    self.common.counts.reclaimed += u64::from(peer.http.wants() == Wants::Close);
+                    peer.machine.give_way(&mut lent);
+                    lent.counts.reclaimed += u64::from(peer.machine.wants() == Wants::Close);
                     peer.ending = Ending::No;
                 }
                 Ending::LastLook => {
-                    peer.http.drain(&mut context);
+                    peer.machine.drain(&mut lent);
                     peer.ending = Ending::Told;
                 }
                 Ending::No | Ending::Told => {}
             }
+        }
+        // Under TLS an end has something to say.
+        if moved == Moved::AsFarAsPossible {
+            moved = send(socket, &mut peer.machine, &mut lent);
         }
         match moved {
             Moved::Broken => Next::Source(Mail::Broken(peer)),
@@ -232,14 +237,12 @@ where
 
 /// Finds who can do something about what a connection waits for.
 fn settle(mut peer: Box<Peer>) -> Next {
-    match peer.http.wants() {
-        _ if peer.http.is_deferred() => Next::Stage(Step::File, peer),
+    match peer.machine.wants() {
+        _ if peer.machine.is_deferred() => Next::Stage(Step::File, peer),
         Wants::Close => Next::Source(Mail::Ended(peer)),
         Wants::Receive | Wants::Transmit | Wants::Resume => Next::Source(Mail::Idle(peer)),
         Wants::ShutdownThenReceive => {
-            // The peer may have gone: then the next read says so.
-            let _ = rustix::net::shutdown(&peer.arrived.socket, Shutdown::Write);
-            peer.http.shut_down();
+            shut_down(peer.arrived.socket.as_fd(), &mut peer.machine);
             Next::Stage(Step::Read, peer)
         }
     }
@@ -248,6 +251,6 @@ fn settle(mut peer: Box<Peer>) -> Next {
 impl Peer {
     /// What it waits for, for the event mechanism.
     pub(super) fn interest(&self) -> Interest {
-        if self.http.wants() == Wants::Transmit { Interest::Write } else { Interest::Read }
+        if self.machine.wants() == Wants::Transmit { Interest::Write } else { Interest::Read }
     }
 }

@@ -40,7 +40,7 @@ use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
 use crate::plan::{LoopHandle, Queue, run_on};
-use crate::processes::{Control, Heard, Sent, Slot, Worker, orphaned};
+use crate::processes::{Changed, Control, Heard, Sent, Slot, Worker, orphaned};
 use crate::refusals::{self, Refusals};
 use crate::slots::Share;
 
@@ -131,7 +131,7 @@ struct OwnQueue {
     asked: usize,
     draining: bool,
     stop: Stop,
-    reconfigure: Box<dyn Fn(&str)>,
+    reconfigure: Box<dyn Fn(&Changed)>,
 }
 
 impl OwnQueue {

@@ -1,0 +1,304 @@
+//! What a driver keeps for a connection beside its socket: HTTP's machine, alone or under TLS.
+//!
+//! ```text
+//!   Plain ─────────────────────────────────────────────┐
+//!   Awaited ──first byte of TLS──> Layer  (handshake, records, closing alert)
+//!      └─────first byte of HTTP──> Plain, answered 400 │
+//!                                                      v
+//!                                      http1::server::Connection
+//! ```
+//!
+//! A driver looks at a machine as at HTTP's alone: what it wants, and until when. While records wait for room in the
+//! socket it wants to transmit. Moving bytes is `transfer`'s work.
+//!
+//! Owns the order of the two layers: HTTP is given plain bytes, and is told that bytes have left when their records have.
+//! Invariants: a plain connection costs one comparison for TLS; one that has not sent a byte has no session; a session
+//! exists until the connection's end.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::Nanos;
+use http1::server::{Connection, Context, Responder, Wants};
+use tls::{Event, Session, Sessions, is_a_request};
+
+use crate::counters::LoopCounts;
+use crate::settings::LiveSettings;
+
+/// An open file.
+type Handle = Arc<OwnedFd>;
+
+/// The answer to a request without TLS.
+const PLAIN_PAGE: &[u8] = b"This port speaks TLS: use https:// in place of http://\n";
+
+/// What a machine works with for a turn.
+pub struct Lent<'a, S: Responder<File = Handle>> {
+    /// What HTTP works with.
+    pub context: Context<'a, S>,
+    /// Where bytes are received, and where parts of files are read to be enciphered.
+    pub scratch: &'a mut [u8],
+    /// Where handshakes are counted.
+    pub counts: &'a mut LoopCounts,
+}
+
+/// One connection's protocols.
+pub struct Machine {
+    pub(super) http: Connection<Handle>,
+    pub(super) tls: Tls,
+}
+
+/// What lies between HTTP and the socket.
+pub(super) enum Tls {
+    /// Nothing.
+    Plain,
+    /// TLS, whose first byte has not come.
+    Awaited(Sessions),
+    /// TLS.
+    Layer(Box<Layer>),
+}
+
+/// A TLS session between HTTP and the socket.
+pub(super) struct Layer {
+    pub(super) session: Session,
+    /// Bytes of HTTP that are in records, and of which it has not been told that they have left.
+    pub(super) owed: u64,
+    /// More of the same response follows.
+    pub(super) more: bool,
+    alert: Alert,
+    handshake: Handshake,
+}
+
+/// The alert that ends a session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Alert {
+    /// `close_notify` is to be sent when HTTP has ended.
+    Due,
+    /// It is in a record, or another one is, or there is to be none.
+    Settled,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handshake {
+    UnderWay,
+    Complete,
+    /// And counted.
+    Failed,
+}
+
+impl Machine {
+    /// A connection accepted at `now`, under TLS where the settings have it.
+    pub fn new(now: Nanos, settings: &LiveSettings) -> Machine {
+        let tls = settings.tls().map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
+        Machine { http: Connection::new(now, settings), tls }
+    }
+
+    /// A connection without TLS.
+    pub fn plain(now: Nanos, settings: &http1::server::Settings) -> Machine {
+        Machine { http: Connection::new(now, settings), tls: Tls::Plain }
+    }
+
+    /// What the connection waits for; as [`Connection::wants`].
+    pub fn wants(&self) -> Wants {
+        let wants = self.http.wants();
+        match &self.tls {
+            Tls::Layer(layer) if wants != Wants::Close && layer.session.wants_write() => Wants::Transmit,
+            Tls::Layer(layer) if wants == Wants::ShutdownThenReceive && layer.may_say_goodbye() => {
+                Wants::Transmit
+            }
+            _ => wants,
+        }
+    }
+
+    /// As [`Connection::deadline`].
+    pub fn deadline(&self) -> Nanos {
+        self.http.deadline()
+    }
+
+    /// As [`Connection::idle_from`].
+    pub fn idle_from(&self) -> Nanos {
+        self.http.idle_from()
+    }
+
+    /// As [`Connection::is_deferred`].
+    pub fn is_deferred(&self) -> bool {
+        self.http.is_deferred()
+    }
+
+    /// As [`Connection::awaits_request`].
+    pub fn awaits_request(&self) -> bool {
+        self.http.awaits_request()
+    }
+
+    /// As [`Connection::answered_elsewhere`].
+    pub fn answered_elsewhere(&mut self, at: Nanos, settings: &http1::server::Settings) {
+        self.http.answered_elsewhere(at, settings);
+    }
+
+    /// As [`Connection::resume`].
+    pub fn resume<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
+        self.http.resume(&mut lent.context);
+    }
+
+    /// As [`Connection::drain`].
+    pub fn drain<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
+        self.http.drain(&mut lent.context);
+    }
+
+    /// As [`Connection::give_way`].
+    pub fn give_way<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
+        self.http.give_way(&mut lent.context);
+    }
+
+    /// As [`Connection::expire`]; ends a handshake that took too long.
+    pub fn expire<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
+        if let Tls::Layer(layer) = &mut self.tls
+            && layer.handshake == Handshake::UnderWay
+            && lent.context.now >= self.http.deadline()
+        {
+            layer.handshake = Handshake::Failed;
+            lent.counts.tls_handshakes_timed_out += 1;
+            return self.http.abort(&mut lent.context);
+        }
+        self.http.expire(&mut lent.context);
+    }
+
+    /// Takes bytes that the peer sent.
+    pub fn receive<S: Responder<File = Handle>>(
+        &mut self,
+        bytes: &[u8],
+        context: &mut Context<'_, S>,
+        counts: &mut LoopCounts,
+    ) {
+        match &mut self.tls {
+            Tls::Plain => self.http.receive(bytes, context),
+            Tls::Awaited(_) => self.receive_first(bytes, context, counts),
+            Tls::Layer(layer) => layer.receive(bytes, &mut self.http, context, counts),
+        }
+    }
+
+    /// Takes the first bytes of a connection that is to speak TLS.
+    #[cold]
+    fn receive_first<S: Responder<File = Handle>>(
+        &mut self,
+        bytes: &[u8],
+        context: &mut Context<'_, S>,
+        counts: &mut LoopCounts,
+    ) {
+        let Tls::Awaited(sessions) = &self.tls else { return };
+        match bytes.first() {
+            Some(first) if !is_a_request(*first) => {}
+            _ => {
+                counts.tls_plain_http += 1;
+                self.tls = Tls::Plain;
+                return self.http.refuse_transport(bytes, PLAIN_PAGE, context);
+            }
+        }
+        counts.tls_handshakes_begun += 1;
+        let Some(session) = sessions.begin() else {
+            counts.tls_handshakes_failed += 1;
+            return self.http.abort(context);
+        };
+        let mut layer = Box::new(Layer {
+            session,
+            owed: 0,
+            more: false,
+            alert: Alert::Due,
+            handshake: Handshake::UnderWay,
+        });
+        layer.receive(bytes, &mut self.http, context, counts);
+        self.tls = Tls::Layer(layer);
+    }
+
+    /// The peer has shut down its sending side.
+    pub fn receive_end<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut LoopCounts,
+    ) {
+        if let Tls::Layer(layer) = &self.tls
+            && layer.handshake == Handshake::Complete
+            && layer.alert == Alert::Due
+            && !layer.session.has_ended()
+        {
+            counts.tls_truncated += 1;
+        }
+        self.http.receive_end(context);
+    }
+
+    /// Has the closing alert wait to be sent, where HTTP has ended and nothing else waits. Returns whether it does.
+    pub(super) fn say_goodbye(&mut self) -> bool {
+        let ends = matches!(self.http.wants(), Wants::Close | Wants::ShutdownThenReceive);
+        match &mut self.tls {
+            Tls::Layer(layer) if ends && layer.may_say_goodbye() => {
+                layer.alert = Alert::Settled;
+                layer.session.close();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The response was cut short: the end is not to look as if it were meant.
+    pub(super) fn cut_short<S: Responder<File = Handle>>(&mut self, context: &mut Context<'_, S>) {
+        if let Tls::Layer(layer) = &mut self.tls {
+            layer.alert = Alert::Settled;
+        }
+        self.http.truncated(context);
+    }
+
+    /// The connection is about to be closed. Gives back what HTTP holds, and counts a handshake that came to nothing.
+    pub(super) fn end<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
+        if let Tls::Layer(layer) = &mut self.tls {
+            if layer.handshake == Handshake::UnderWay {
+                layer.handshake = Handshake::Failed;
+                lent.counts.tls_handshakes_failed += 1;
+            }
+            // What is cut off ends without it.
+            if self.http.wants() == Wants::Transmit {
+                layer.alert = Alert::Settled;
+            }
+        }
+        self.http.abort(&mut lent.context);
+    }
+}
+
+impl Layer {
+    fn receive<S: Responder<File = Handle>>(
+        &mut self,
+        bytes: &[u8],
+        http: &mut Connection<Handle>,
+        context: &mut Context<'_, S>,
+        counts: &mut LoopCounts,
+    ) {
+        // After our own end nothing matters but the peer's.
+        if self.alert == Alert::Settled {
+            return;
+        }
+        let handshake = &mut self.handshake;
+        let outcome = self.session.receive(bytes, |event| match event {
+            Event::Established { resumed } => {
+                *handshake = Handshake::Complete;
+                counts.tls_handshakes_resumed += u64::from(resumed);
+                counts.tls_handshakes_full += u64::from(!resumed);
+                http.transport_ready(context.now, context.settings);
+            }
+            Event::Bytes(plain) => http.receive(plain, context),
+            Event::Ended => http.receive_end(context),
+        });
+        if outcome.is_ok() {
+            return;
+        }
+        // An alert waits, which says what is wrong.
+        self.alert = Alert::Settled;
+        match std::mem::replace(handshake, Handshake::Failed) {
+            Handshake::Complete => counts.tls_broken += 1,
+            Handshake::UnderWay | Handshake::Failed => counts.tls_handshakes_failed += 1,
+        }
+        self.owed = 0;
+        http.transport_refused(context);
+    }
+
+    fn may_say_goodbye(&self) -> bool {
+        self.alert == Alert::Due && self.handshake == Handshake::Complete && !self.session.wants_write()
+    }
+}
