@@ -6,13 +6,12 @@
 //! rival that is not installed is left out and named.
 //!
 //! The modules: `bench` has the benchmarks, `rivals` how each rival is started, `test_bed` the place for both, `responder`
-//! the readiness limit, `proc` the memory of processes; `campaign` tries faults; `report` checks a report and the records
-//! beside it. The crate `manual` writes the reference pages.
+//! the readiness limit; `campaign` tries faults; `report` checks a report and the records beside it. The crate `manual`
+//! writes the reference pages.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod campaign;
-mod proc;
 mod report;
 mod responder;
 mod rivals;

@@ -10,6 +10,8 @@ use std::os::fd::OwnedFd;
 
 use anyhow::Context;
 use base::{Bytes, Clock};
+use lab::stage::memory;
+use lab::stage::sockets::SocketCounters;
 use rand::seq::SliceRandom;
 use report::columns::aligned;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -17,7 +19,6 @@ use serde::Serialize;
 use statistics::Spread;
 
 use super::{Common, Promise};
-use crate::proc::{self, SocketCounters};
 use crate::rivals::generators::{self, Generator, INRUSH, REFERENCE, Task};
 use crate::test_bed::{TICK, TestBed};
 
@@ -138,7 +139,7 @@ fn measure(options: &Options, bed: &TestBed, generator: &Generator) -> anyhow::R
     let (mut sockets_peak, mut memory_peak) = (0, Bytes(0));
     let output = child.output(TICK, || {
         sockets_peak = sockets_peak.max(counters.sockets().unwrap_or(0).saturating_sub(sockets));
-        memory_peak = proc::peak_memory(pid).unwrap_or(memory_peak);
+        memory_peak = memory::peak_memory(pid).unwrap_or(memory_peak);
         bed.clock.now() < deadline
     })?;
     let after = counters.attempts()?;

@@ -13,13 +13,13 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::Context;
+use lab::stage::memory;
 use lab::stage::owner::temporary_folder;
 use lab::stage::server_under_test::RunningServer;
 use report::columns::aligned;
 use serde::Serialize;
 
 use super::{Common, Promise};
-use crate::proc;
 use crate::responder::AfterReply;
 use crate::rivals::servers::{self, CONNECTIONS, INRUSH, LIMIT};
 use crate::test_bed::{FILE_LENGTH, TestBed, allow_descriptors};
@@ -112,9 +112,9 @@ fn measure(
         |count| bed.topology.client.enter(|| (0..count).map(|_| idle_connection(running.address)).collect());
     let failed = || format!("{server} does not take so many connections");
     let first: Vec<TcpStream> = open(FIRST).with_context(failed)?;
-    let before = proc::anonymous_memory_of_all(running.pid())?;
+    let before = memory::anonymous_memory_of_all(running.pid())?;
     let rest: Vec<TcpStream> = open(options.connections).with_context(failed)?;
-    let after = proc::anonymous_memory_of_all(running.pid())?;
+    let after = memory::anonymous_memory_of_all(running.pid())?;
     drop((first, rest));
     running.stop()?;
     Ok(Measured {

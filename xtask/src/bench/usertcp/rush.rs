@@ -6,9 +6,8 @@ use std::io;
 use anyhow::{Context, ensure};
 use base::{Clock, Key, Nanos, PerSecond, RealClock, Slab};
 use dispatch::Token;
+use lab::stage::memory;
 use usertcp::{Event, Kind, Link, Stack, Window};
-
-use crate::proc;
 
 /// A turn begins this many connections at most, so that packets are received in between.
 const BEGUN_PER_TURN: u32 = 64;
@@ -139,7 +138,7 @@ impl<L: Link> Rush<'_, L> {
 
     /// Opens idle connections, and measures what they cost while nothing happens.
     fn hold(mut self, connections: u32, duration: Nanos) -> anyhow::Result<Figures> {
-        let memory = proc::anonymous_memory_of_all(std::process::id())?;
+        let memory = memory::anonymous_memory_of_all(std::process::id())?;
         let start = self.clock.now();
         let mut begun = 0;
         let mut keys = Vec::with_capacity(connections as usize);
@@ -156,7 +155,7 @@ impl<L: Link> Rush<'_, L> {
             }
             self.turn(now)?;
         }
-        let after = proc::anonymous_memory_of_all(std::process::id())?;
+        let after = memory::anonymous_memory_of_all(std::process::id())?;
         let (start, cpu) = (self.clock.now(), sys::cpu::thread_time());
         let end = start + duration;
         while self.clock.now() < end {

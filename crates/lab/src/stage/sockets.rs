@@ -1,55 +1,9 @@
-//! The memory of processes, and the connection attempts of a network namespace, for the benchmarks.
-//!
-//! `lab::stage::proc` reads and parses the files.
+//! The sockets and the connection attempts of one side.
 
-use std::fs;
 use std::io;
 
-use anyhow::Context;
-use base::Bytes;
-use lab::stage::proc::{self, ProcFile};
-use lab::stage::topology::Side;
-
-/// The anonymous memory of a process that is in RAM (RssAnon): heap and stacks, not mapped files.
-///
-/// # Errors
-/// There is no such process.
-pub fn anonymous_memory(pid: u32) -> anyhow::Result<Bytes> {
-    status_field(pid, "RssAnon")
-}
-
-/// The same of a process and of all that it has started, directly or not.
-///
-/// # Errors
-/// There is no such process.
-pub fn anonymous_memory_of_all(pid: u32) -> anyhow::Result<Bytes> {
-    let mut sum = anonymous_memory(pid)?;
-    let path = format!("/proc/{pid}/task");
-    let threads = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
-    // Threads and children that end meanwhile have no memory.
-    for thread in threads.flatten() {
-        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
-            sum.0 += anonymous_memory_of_all(child).map_or(0, |memory| memory.0);
-        }
-    }
-    Ok(sum)
-}
-
-/// The most memory a process has had in RAM so far (VmHWM). Unlike `ru_maxrss` it leaves out what the
-/// process was before it executed its program: a copy of us.
-///
-/// # Errors
-/// There is no such process, or it has ended.
-pub fn peak_memory(pid: u32) -> anyhow::Result<Bytes> {
-    status_field(pid, "VmHWM")
-}
-
-fn status_field(pid: u32, name: &str) -> anyhow::Result<Bytes> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    proc::memory(&text, name).with_context(|| format!("{path} has no {name}"))
-}
+use super::proc::{self, ProcFile};
+use super::topology::Side;
 
 /// Connection attempts counted by the kernel for a network namespace, since it exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,9 +57,10 @@ impl SocketCounters {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use lab::stage::topology::Topology;
     use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::stage::topology::Topology;
 
     #[test]
     fn a_connection_attempt_is_counted() {
@@ -117,12 +72,5 @@ mod tests {
         let _client = topology.client.enter(|| TcpStream::connect(address)).unwrap();
         assert!(counters.attempts().unwrap().opened > before.opened);
         assert!(counters.sockets().unwrap() >= 1);
-    }
-
-    #[test]
-    fn we_have_memory() {
-        let own = std::process::id();
-        assert!(peak_memory(own).unwrap() > Bytes(0));
-        assert!(anonymous_memory(own).unwrap() <= peak_memory(own).unwrap());
     }
 }

@@ -1,0 +1,61 @@
+//! The memory of processes that run.
+
+use std::fs;
+
+use anyhow::Context;
+use base::Bytes;
+
+use super::proc;
+
+/// The anonymous memory of a process that is in RAM (RssAnon): heap and stacks, not mapped files.
+///
+/// # Errors
+/// There is no such process.
+pub fn anonymous_memory(pid: u32) -> anyhow::Result<Bytes> {
+    status_field(pid, "RssAnon")
+}
+
+/// The same of a process and of all that it has started, directly or not.
+///
+/// # Errors
+/// There is no such process.
+pub fn anonymous_memory_of_all(pid: u32) -> anyhow::Result<Bytes> {
+    let mut sum = anonymous_memory(pid)?;
+    let path = format!("/proc/{pid}/task");
+    let threads = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
+    // Threads and children that end meanwhile have no memory.
+    for thread in threads.flatten() {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            sum.0 += anonymous_memory_of_all(child).map_or(0, |memory| memory.0);
+        }
+    }
+    Ok(sum)
+}
+
+/// The most memory a process has had in RAM so far (VmHWM). Unlike `ru_maxrss` it leaves out what the
+/// process was before it executed its program: a copy of us.
+///
+/// # Errors
+/// There is no such process, or it has ended.
+pub fn peak_memory(pid: u32) -> anyhow::Result<Bytes> {
+    status_field(pid, "VmHWM")
+}
+
+fn status_field(pid: u32, name: &str) -> anyhow::Result<Bytes> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    proc::memory(&text, name).with_context(|| format!("{path} has no {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_have_memory() {
+        let own = std::process::id();
+        assert!(peak_memory(own).unwrap() > Bytes(0));
+        assert!(anonymous_memory(own).unwrap() <= peak_memory(own).unwrap());
+    }
+}
