@@ -35,7 +35,7 @@ use mechanisms::Mechanisms;
 #[derive(Subcommand)]
 pub enum Bench {
     /// Requests a second on one CPU, beside other servers and the readiness limit
-    Serve(race::Options),
+    Serve(serve::ServeOptions),
     /// Requests a second that one CPU asks for, beside other closed clients; a minute
     Requests(race::Options),
     /// Connections offered to a listener that never accepts, beside other generators

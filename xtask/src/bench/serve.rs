@@ -22,33 +22,61 @@ const FILE_NAME: &str = "1k.html";
 /// "Level with the readiness limit": within what two runs of the limit itself differ by.
 const LEVEL: f64 = 0.97;
 
+/// How to measure, and what.
+#[derive(clap::Args)]
+pub struct ServeOptions {
+    #[command(flatten)]
+    race: Options,
+    /// Measure under TLS 1.3, with a key of ECDSA P-256: a connection per request is a full handshake each
+    #[arg(long)]
+    tls: bool,
+}
+
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
+    let ServeOptions { race: options, tls } = options;
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
+    let contest = match tls {
+        true => {
+            servers::make_identity(folder.path()).context("cannot make a certificate")?;
+            Contest { name: "serve-tls", scheme: "https", servers: &servers::UNDER_TLS, keep_alive: 1.0 }
+        }
+        false => Contest { name: "serve", scheme: "http", servers: &servers::ALL, keep_alive: 1.25 },
+    };
     let mut measured = Vec::new();
     for (connections, after_reply) in MODES {
-        let servers = measure(options, bed, folder.path(), connections, after_reply)?;
+        let servers = measure(options, bed, &contest, folder.path(), connections, after_reply)?;
         println!("\n{connections}, {FILE_LENGTH} bytes, wrk -t1 -c{}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
         measured.push(Mode { connections, contestants: servers });
     }
     println!();
-    bed.conclude(&options.common, "serve", &measured, &promises(&measured))
+    bed.conclude(&options.common, contest.name, &measured, &promises(&measured, contest.keep_alive))
+}
+
+/// Who is measured, and how they are spoken to.
+struct Contest {
+    name: &'static str,
+    scheme: &'static str,
+    servers: &'static [servers::Server],
+    /// What is promised of requests a second over nginx's, with connections kept.
+    keep_alive: f64,
 }
 
 /// Measures every server that is installed, in rounds.
 fn measure(
     options: &Options,
     bed: &TestBed,
+    contest: &Contest,
     root: &Path,
     title: &str,
     after_reply: AfterReply,
 ) -> anyhow::Result<Vec<Measured>> {
-    let running = start_all(bed, root, after_reply)?;
+    let running = start_all(bed, contest, root, after_reply)?;
     let mut observer = Observer::of(&bed.topology).context("cannot look at the server's side")?;
     let run = |index: usize, seconds| {
-        let url: &str = &format!("http://{}/{FILE_NAME}", running[index].1.address);
+        let url: &str = &format!("{}://{}/{FILE_NAME}", contest.scheme, running[index].1.address);
         let (connections, inrush) = (options.connections, &bed.inrush);
         let task = Task { url, connections, seconds, after_reply, inrush };
         sample(bed, &mut observer, &readers::REFERENCE, &task, |elapsed| elapsed.server_cpu)
@@ -64,11 +92,12 @@ fn measure(
 /// Starts what is installed and names what is not.
 fn start_all(
     bed: &TestBed,
+    contest: &Contest,
     root: &Path,
     after_reply: AfterReply,
 ) -> anyhow::Result<Vec<(&'static str, RunningServer)>> {
     let mut running = Vec::new();
-    for server in servers::ALL {
+    for server in contest.servers {
         match server.start(bed, root, after_reply)? {
             Some(ready) => running.push((server.name, ready)),
             None => println!("skipped: {} is not installed", server.name),
@@ -78,14 +107,14 @@ fn start_all(
 }
 
 /// What the project promises of serving; a promise without its rival is not judged.
-fn promises(modes: &[Mode]) -> Vec<Promise> {
+fn promises(modes: &[Mode], keep_alive: f64) -> Vec<Promise> {
     let of = |mode: &Mode, name| mode.contestants.iter().position(|server| server.name == name);
     let rate = |mode: &Mode, name| Some(mode.contestants[of(mode, name)?].requests_per_s?.median);
     let ratio = |mode: &Mode| Some(mode.contestants[of(mode, INRUSH)?].ratio?.median);
     let [kept, closed] = modes else { return Vec::new() };
     let level = rate(kept, INRUSH).zip(rate(kept, LIMIT.name)).map(|(own, limit)| own / limit);
     let promises = [
-        ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", 1.25, ratio)),
+        ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", keep_alive, ratio)),
         level.map(|ratio| Promise::at_least("keep-alive, x the readiness limit", LEVEL, ratio)),
         ratio(closed).map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
     ];
@@ -105,7 +134,7 @@ mod tests {
                 Measured { name: INRUSH, samples, requests_per_s, cpu_us_per_request: None, ratio: None };
             Mode { connections: "", contestants: vec![own] }
         };
-        assert!(promises(&[alone()]).is_empty());
-        assert!(promises(&[alone(), alone()]).is_empty());
+        assert!(promises(&[alone()], 1.0).is_empty());
+        assert!(promises(&[alone(), alone()], 1.0).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each runs on one CPU with one event loop, no access log, the same backlog and room for [`CONNECTIONS`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lab::stage::server_under_test::recipe::{self, Readiness, Recipe};
@@ -48,6 +48,41 @@ pub const ALL: [Server; 7] = [
     },
     LIMIT,
 ];
+
+/// The servers under TLS, with the certificate and the key that [`make_identity`] has put there.
+pub const UNDER_TLS: [Server; 2] = [
+    Server {
+        name: INRUSH,
+        prepare: |bed, settings, _| {
+            let [certificate, key] = identity(&settings.root).map(|path| path.display().to_string());
+            let tls = [("--tls-cert", certificate.as_str()), ("--tls-key", key.as_str())];
+            inrush(bed, settings, &[&ONE_LOOP[..], &tls].concat())
+        },
+    },
+    Server {
+        name: REFERENCE,
+        prepare: |bed, settings, _| {
+            let [certificate, key] = identity(&settings.root);
+            recipe::nginx_tls(&bed.topology, settings, &certificate, &key)
+        },
+    },
+];
+
+/// Makes a certificate with a key of ECDSA P-256 in the folder that is served, under names that no server of ours serves.
+///
+/// # Errors
+/// The files cannot be written.
+pub fn make_identity(root: &Path) -> anyhow::Result<()> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let [certificate, key] = identity(root);
+    std::fs::write(certificate, made.cert.pem())?;
+    std::fs::write(key, made.signing_key.serialize_pem())?;
+    Ok(())
+}
+
+fn identity(root: &Path) -> [PathBuf; 2] {
+    [".certificate.pem", ".key.pem"].map(|name| root.join(name))
+}
 
 impl Server {
     /// Starts it on the server's side and waits until it answers; nothing where it is not

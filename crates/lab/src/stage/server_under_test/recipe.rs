@@ -136,7 +136,24 @@ impl Kitchen {
 /// # Errors
 /// [`StartError`] where it is not installed or its configuration not written.
 pub fn nginx(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
-    nginx_sending("sendfile on; tcp_nopush on;", topology, settings)
+    nginx_sending("sendfile on; tcp_nopush on;", "", topology, settings)
+}
+
+/// nginx under TLS, with a certificate and its key.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn nginx_tls(
+    topology: &Topology,
+    settings: &Settings,
+    certificate: &Path,
+    key: &Path,
+) -> Result<Recipe, StartError> {
+    let how = format!(
+        "sendfile on; tcp_nopush on; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate:?}; \
+         ssl_certificate_key {key:?};"
+    );
+    nginx_sending(&how, "ssl", topology, settings)
 }
 
 /// nginx for small files alone: head and content leave in one call.
@@ -144,10 +161,15 @@ pub fn nginx(topology: &Topology, settings: &Settings) -> Result<Recipe, StartEr
 /// # Errors
 /// As [`nginx`]'s.
 pub fn nginx_no_sendfile(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
-    nginx_sending("sendfile off;", topology, settings)
+    nginx_sending("sendfile off;", "", topology, settings)
 }
 
-fn nginx_sending(how: &str, topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+fn nginx_sending(
+    how: &str,
+    transport: &str,
+    topology: &Topology,
+    settings: &Settings,
+) -> Result<Recipe, StartError> {
     let kitchen = Kitchen::of("nginx", topology)?;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("    {kind}_temp_path \"~F/{kind}\";\n"))
@@ -173,7 +195,7 @@ http {{
     types {{ text/html html; }}
     default_type application/octet-stream;
 {temporary}    server {{
-        listen ~A backlog={backlog};
+        listen ~A {transport} backlog={backlog};
         root \"~R\";
     }}
 }}
