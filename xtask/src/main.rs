@@ -41,7 +41,7 @@ enum Chore {
     /// Try what a server loses when something around it fails
     #[command(subcommand)]
     Campaign(campaign::Campaign),
-    /// Check what a demonstration or experiments left behind: the records add up, the report can be read
+    /// Check what the demonstration or other experiments left behind: the records add up, the report can be read
     CheckReport {
         /// The folder that `inrush demo --out` or `inrush lab run --out` was given
         folder: PathBuf,

@@ -1,11 +1,10 @@
-//! Whether a demonstration, an experiment, or a set of them left behind what they promise: records that add up, and a
+//! Whether an experiment, or a set of them, left behind what they promise: records that add up, and a
 //! report that needs nothing but itself and them.
 //!
 //! Looks at the files; where chromium is installed it also opens the report and looks at what became of it.
 
 mod browser;
 mod experiment;
-mod study;
 
 use std::fs;
 use std::path::Path;
@@ -23,13 +22,7 @@ const IN_THE_PAGE: [&str; 2] = ["data:", "#"];
 /// # Errors
 /// The first thing that is not as it should be.
 pub fn check(folder: &Path) -> anyhow::Result<()> {
-    if folder.join("study.json").exists() {
-        study::check(folder)
-    } else if experiment::is_run(folder)? {
-        experiment::check(folder)
-    } else {
-        experiment::check_all(folder)
-    }
+    if experiment::is_run(folder)? { experiment::check(folder) } else { experiment::check_all(folder) }
 }
 
 /// Reads a page. It loads nothing from elsewhere, and its links lead into it or to a file beside it.

@@ -45,8 +45,7 @@ impl Analysed {
 
     /// Whether the claims are a paper's.
     pub fn origin(&self) -> Origin {
-        let of_a_paper =
-            self.experiment.paper.is_some() || self.claims.iter().any(|claim| claim.paper.is_some());
-        if of_a_paper { Origin::Paper } else { Origin::Own }
+        let has_findings = self.claims.iter().any(|claim| claim.paper.is_some());
+        if has_findings || self.experiment.paper.is_some() { Origin::Paper } else { Origin::Own }
     }
 }

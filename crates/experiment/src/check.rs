@@ -67,6 +67,10 @@ impl<'a> Check<'a> {
         self.require(times.iter().flatten().all(|time| *time > Nanos::ZERO), || {
             "duration: accepted are times above 0".to_owned()
         });
+        let budgets = [plan.budget, quick.budget];
+        self.require(budgets.iter().flatten().all(|time| *time > Nanos::ZERO), || {
+            "budget: accepted are times above 0".to_owned()
+        });
         self.require(plan.noise > 0.0, || "noise: accepted are cores above 0".to_owned());
     }
 
@@ -119,6 +123,9 @@ impl<'a> Check<'a> {
             let ours = matches!(server.kind, ServerKind::Inrush | ServerKind::Herd);
             self.require(ours || server.flags.is_empty(), || {
                 format!("server '{name}': flags go with kind = \"inrush\" and kind = \"herd\"")
+            });
+            self.require(server.backlog.is_none_or(|length| (1..=65535).contains(&length)), || {
+                format!("server '{name}': backlog: accepted are whole numbers from 1 to 65535")
             });
             let apache = matches!(server.kind, ServerKind::ApachePrefork | ServerKind::ApacheEvent);
             self.require(apache || server.workers.is_none(), || {
@@ -263,6 +270,12 @@ impl<'a> Check<'a> {
         self.require(!figure.stacked || (figure.log == LogAxes::None && figure.published.is_empty()), || {
             format!("{place}: stacked bars have neither logarithmic axes nor published points")
         });
+        if let Some(headline) = &figure.headline {
+            self.require(headline.contains("{y}"), || format!("{place}: headline: {{y}} is missing"));
+            self.require(!figure.stacked && figure.y.len() == 1, || {
+                format!("{place}: a headline goes with lines of one y")
+            });
+        }
         self.selection(&place, &figure.selection);
     }
 

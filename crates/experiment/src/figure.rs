@@ -40,6 +40,9 @@ pub struct Figure {
     /// What to see in it.
     #[serde(default)]
     pub caption: String,
+    /// One sentence for the top of the report, with the farthest x that all lines reach for `{x}` and each line's value
+    /// there for `{y}`.
+    pub headline: Option<String>,
     /// An axis of the experiment, or a metric: then each point lies at its group's median of it.
     pub x: String,
     /// A metric, or several, each then a series of its own.

@@ -109,6 +109,8 @@ pub struct Plan {
     pub restart: bool,
     /// Cores that others may keep busy on the client's CPUs before a trial counts as noisy.
     pub noise: f64,
+    /// Time for the whole run. Trials become shorter to fit, down to a quarter; none is run again after it.
+    pub budget: Option<Nanos>,
 }
 
 impl Default for Plan {
@@ -122,6 +124,7 @@ impl Default for Plan {
             retries: 2,
             restart: true,
             noise: 0.5,
+            budget: None,
         }
     }
 }
@@ -141,6 +144,8 @@ pub struct Quick {
     pub cooldown: Option<Nanos>,
     /// How often a trial is run again.
     pub retries: Option<u32>,
+    /// Time for the whole run.
+    pub budget: Option<Nanos>,
     /// The servers that are kept, by name.
     pub servers: Option<Vec<String>>,
     /// The loads that are kept, by name.
@@ -216,7 +221,7 @@ impl Default for Files {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Common {
-    /// The length of the accept queue.
+    /// Length of the accept queue, of a server that names none.
     pub backlog: u32,
     /// The most connections at once.
     pub connections: u32,
@@ -269,6 +274,7 @@ impl Experiment {
         plan.duration = quick.duration.unwrap_or(plan.duration);
         plan.cooldown = quick.cooldown.unwrap_or(plan.cooldown);
         plan.retries = quick.retries.unwrap_or(plan.retries);
+        plan.budget = quick.budget.or(plan.budget);
         let kept = |names: &Option<Vec<String>>, name: &String| {
             names.as_ref().is_none_or(|names| names.contains(name))
         };

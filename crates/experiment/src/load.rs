@@ -3,6 +3,8 @@
 use base::PerSecond;
 use serde::Deserialize;
 
+use super::figure::one_or_many;
+
 /// Requests a second, once the axes have their values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
@@ -41,8 +43,9 @@ pub struct LoadSpec {
     /// `--workload` of `inrush load`.
     #[serde(default = "one_packet")]
     pub workload: String,
-    /// What is asked for; `/` of a SPECweb99-like workload and `/index.html` of others where absent.
-    pub path: Option<String>,
+    /// Paths that are asked for, one or several; `/` of a SPECweb99-like workload and `/index.html` of others where empty.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub path: Vec<String>,
     /// Requests a second: `{offered} x capacity` or `1000`; absent for a closed loop, which has no rate.
     pub rate: Option<String>,
     /// `--requests-per-connection`; the workload's where absent.
@@ -74,9 +77,9 @@ impl LoadSpec {
 
     /// All its texts, in which values of axes may stand.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        let single = [Some(&self.workload), self.path.as_ref(), self.rate.as_ref()];
+        let single = [Some(&self.workload), self.rate.as_ref()];
         let more = [self.requests_per_connection.as_ref(), Some(&self.arrivals)];
-        let lists = self.populations.iter().chain(&self.flags);
+        let lists = self.path.iter().chain(&self.populations).chain(&self.flags);
         single.into_iter().chain(more).flatten().chain(lists).map(String::as_str)
     }
 }

@@ -84,6 +84,9 @@ impl<'de> Deserialize<'de> for Ready {
 pub struct ServerSpec {
     /// Short, for a legend; unique in the experiment.
     pub name: String,
+    /// One sentence about it for the report; empty where the name says enough.
+    #[serde(default)]
+    pub about: String,
     /// What it is.
     #[serde(default)]
     pub kind: ServerKind,
@@ -102,6 +105,8 @@ pub struct ServerSpec {
     pub ready: Ready,
     /// Of Apache: its processes (prefork) or threads (event).
     pub workers: Option<u32>,
+    /// Length of its accept queue; what all have in common where absent.
+    pub backlog: Option<u32>,
     /// Of one core, the share it may use; what all have in common where absent.
     pub cpu_quota: Option<f64>,
 }

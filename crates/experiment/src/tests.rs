@@ -99,6 +99,12 @@ fn what_does_not_fit_together_is_said() {
             "y = \"goodput_per_s\"\nstacked = true\nlog = \"y\"",
             "figure '2': stacked bars have",
         ),
+        (
+            "y = \"goodput_per_s\"",
+            "y = \"goodput_per_s\"\nheadline = \"all\"",
+            "figure '2': headline: {y} is missing",
+        ),
+        ("[quick]\ntrials = 1", "[quick]\nbudget = \"0s\"", "budget: accepted are times above 0"),
         ("[quick]\ntrials = 1", "[quick]\ntrials = 0", "trials: accepted are whole numbers from 1 to 1000"),
     ] {
         let wrong = mistake(from, to);

@@ -1,19 +1,106 @@
-//! `inrush demo`: the lab's demonstration, reported on the terminal.
+//! `inrush demo`: the experiment `demo`, with a folder and a seed of the user's.
+//!
+//! Owns the changes to the experiment's file and the start of a new demonstration in a folder that holds an old one.
 
-use base::RealClock;
-use lab::demo::{self, DemoOptions};
-use lab::progress::Progress;
+use std::fs;
+use std::path::Path;
+
+use lab::fileset::url_paths;
+use lab::library::DEMO;
+use lab::run::RunOptions;
+use record::experiment::{Directory, Form};
 
 use crate::cli::DemoFlags;
 use crate::exit::Exit;
-use crate::output;
+use crate::lab::carry_out;
 
-/// Runs the demonstration, and prints the table and the path of the report.
+/// The lines of the experiment's file that flags replace.
+const SEED: &str = "seed = 1\n";
+const FILES: &str = "specweb99 = 4\n";
+const WORKLOAD: &str = "workload = \"specweb99:4\"\n";
+/// More URLs do not fit a readable command line.
+const URLS_MAX: usize = 200;
+
+/// Runs it, and prints what it found and where the report is.
 pub fn run(flags: DemoFlags) -> Result<(), Exit> {
-    let options = DemoOptions { dir: flags.dir, quick: flags.quick, out: flags.out, seed: flags.seed };
-    let progress = Progress::on_stderr();
-    let summary = demo::run(&options, &RealClock::new(), &progress)
-        .map_err(|error| Exit::Failed(format!("{error:#}")))?;
-    progress.finish();
-    output::text("the summary", &format!("{summary}\n"))
+    let options = RunOptions {
+        name: DEMO.name.to_owned(),
+        text: text(&flags).map_err(failed)?,
+        form: if flags.quick { Form::Quick } else { Form::Full },
+        trials: None,
+        out: flags.out,
+    };
+    make_room(&options).map_err(failed)?;
+    carry_out(&[options])
+}
+
+fn failed(error: anyhow::Error) -> Exit {
+    Exit::Failed(format!("{error:#}"))
+}
+
+/// The experiment's file, with the user's seed and folder.
+fn text(flags: &DemoFlags) -> anyhow::Result<String> {
+    let text = DEMO.text.replacen(SEED, &format!("seed = {}\n", flags.seed), 1);
+    let Some(folder) = &flags.dir else { return Ok(text) };
+    let cannot = |why: String| anyhow::anyhow!("cannot serve {}: {why}", folder.display());
+    let root = fs::canonicalize(folder).map_err(|error| cannot(error.to_string()))?;
+    let paths = url_paths(&root, URLS_MAX).map_err(|error| cannot(error.to_string()))?;
+    if paths.is_empty() {
+        return Err(cannot("there is no file in it".to_owned()));
+    }
+    let root = root.to_str().ok_or_else(|| cannot("its path is no UTF-8".to_owned()))?;
+    // What JSON escapes in strings, TOML reads alike.
+    let text = text.replacen(FILES, &format!("root = {}\n", serde_json::to_string(root)?), 1);
+    Ok(text.replacen(WORKLOAD, &format!("path = {}\n", serde_json::to_string(&paths)?), 1))
+}
+
+/// Takes away a demonstration that this one does not carry on: one that is finished, or of other settings.
+fn make_room(options: &RunOptions) -> anyhow::Result<()> {
+    let directory = Directory::new(&options.out);
+    let Some(earlier) = directory.run()?.filter(|run| run.name == options.name) else { return Ok(()) };
+    if !earlier.finished && (&earlier.text, earlier.form) == (&options.text, options.form) {
+        return Ok(());
+    }
+    let is_record = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    let trials = fs::read_dir(directory.trials_folder()).into_iter().flatten().flatten();
+    let trials = trials.map(|entry| entry.path());
+    for path in trials.filter(|path| is_record(path)).chain([directory.run_file()]) {
+        fs::remove_file(&path)
+            .map_err(|error| anyhow::anyhow!("cannot remove {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Seed;
+    use experiment::Experiment;
+    use std::path::PathBuf;
+
+    fn flags(dir: Option<&Path>) -> DemoFlags {
+        DemoFlags { dir: dir.map(Path::to_owned), quick: true, out: PathBuf::new(), seed: Seed(42) }
+    }
+
+    #[test]
+    fn seed_and_folder_of_the_user_stand_in_the_file() {
+        let generated = Experiment::parse(&text(&flags(None)).unwrap()).unwrap();
+        assert_eq!((generated.plan.seed, generated.files.specweb99), (Seed(42), 4));
+        let folder = tempfile::Builder::new().prefix("a \"quoted\" ").tempdir().unwrap();
+        fs::write(folder.path().join("index.html"), "a page").unwrap();
+        fs::write(folder.path().join("b.html"), "another").unwrap();
+        let given = Experiment::parse(&text(&flags(Some(folder.path()))).unwrap()).unwrap();
+        assert_eq!(given.files.root, Some(fs::canonicalize(folder.path()).unwrap()));
+        assert_eq!(given.loads[0].path, ["/", "/b.html"]);
+        assert_eq!((given.files.specweb99, given.loads[0].workload.as_str()), (0, "one-packet"));
+    }
+
+    #[test]
+    fn a_folder_without_files_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = text(&flags(Some(folder.path()))).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot serve {}: there is no file in it", folder.path().display()));
+        let absent = folder.path().join("absent");
+        assert!(text(&flags(Some(&absent))).unwrap_err().to_string().contains("No such file"));
+    }
 }

@@ -27,11 +27,11 @@ pub fn run(flags: LabFlags) -> Result<(), Exit> {
         LabCommand::Check { experiments } => check(&experiments),
         LabCommand::Run { experiments, flags } => {
             let found: Vec<Found> = experiments.iter().map(|path| find(path)).collect::<Result<_, _>>()?;
-            carry_out(&found, &flags)
+            carry_out(&in_folders(&found, &flags))
         }
         LabCommand::Paper { flags } => {
-            let all: Vec<Found> = library::ALL.iter().map(Found::from).collect();
-            let outcome = carry_out(&all, &flags);
+            let all: Vec<Found> = library::ALL.iter().copied().map(Found::from).collect();
+            let outcome = carry_out(&in_folders(&all, &flags));
             // The finished experiments are reported, even if some failed or the user interrupted the run.
             let names: Vec<String> = all.iter().map(|found| found.name.clone()).collect();
             let written = report::paper::write(&flags.out, &names).map_err(failed);
@@ -52,8 +52,8 @@ struct Found {
     text: String,
 }
 
-impl From<&Known> for Found {
-    fn from(known: &Known) -> Found {
+impl From<Known> for Found {
+    fn from(known: Known) -> Found {
         Found { name: known.name.to_owned(), text: known.text.to_owned() }
     }
 }
@@ -64,7 +64,7 @@ fn find(path: &Path) -> Result<Found, Exit> {
         return Ok(Found::from(known));
     }
     let text = fs::read_to_string(path).map_err(|cause| {
-        let names = library::ALL.iter().map(|known| known.name);
+        let names = library::each().map(|known| known.name);
         let meant = path.to_str().and_then(|name| nearest(name, names));
         let meant = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
         Exit::Usage(format!("{}: cannot read it: {cause}{meant}", path.display()))
@@ -74,18 +74,20 @@ fn find(path: &Path) -> Result<Found, Exit> {
 }
 
 fn list() -> Result<(), Exit> {
-    let longest = library::ALL.iter().map(|known| known.name.len()).max().unwrap_or(0);
+    let longest = library::each().map(|known| known.name.len()).max().unwrap_or(0);
     let mut sums = [Nanos::ZERO; 2];
-    for known in library::ALL {
+    for known in library::each() {
         let experiment = Experiment::parse(known.text).map_err(|wrong| Exit::Failed(wrong.to_string()))?;
         let times =
             [Form::Full, Form::Quick].map(|form| schedule::estimate(&experiment.in_form(form), form).time);
-        sums = [sums[0] + times[0], sums[1] + times[1]];
+        if known != library::DEMO {
+            sums = [sums[0] + times[0], sums[1] + times[1]];
+        }
         let [full, quick] = times.map(in_minutes);
         out!("{:longest$}  {full:>8}  {quick:>8} quick  {}", known.name, experiment.title)?;
     }
     let [full, quick] = sums.map(in_minutes);
-    out!("{:longest$}  {full:>8}  {quick:>8} quick", "all of them")
+    out!("{:longest$}  {full:>8}  {quick:>8} quick  by lab paper, without the demonstration", "all of them")
 }
 
 /// A time such as `40 s` or `14 min`.
@@ -173,21 +175,23 @@ fn wrong_flags(experiment: &Experiment) -> Vec<String> {
     wrong.collect()
 }
 
-fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
+/// Each experiment in a folder of its own.
+fn in_folders(experiments: &[Found], flags: &LabRunFlags) -> Vec<RunOptions> {
+    let options = |found: &Found| RunOptions {
+        name: found.name.clone(),
+        text: found.text.clone(),
+        form: if flags.quick { Form::Quick } else { Form::Full },
+        trials: flags.trials.map(u32::from),
+        out: flags.out.join(&found.name),
+    };
+    experiments.iter().map(options).collect()
+}
+
+/// Runs experiments one after another, and reports on each. Takes over SIGINT and SIGTERM of the process.
+pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
     sys::signal::block().map_err(|error| Exit::Failed(format!("cannot take over signals: {error}")))?;
-    let form = if flags.quick { Form::Quick } else { Form::Full };
-    let all: Vec<RunOptions> = experiments
-        .iter()
-        .map(|found| RunOptions {
-            name: found.name.clone(),
-            text: found.text.clone(),
-            form,
-            trials: flags.trials.map(u32::from),
-            out: flags.out.join(&found.name),
-        })
-        .collect();
     // Checks all files first, so that a mistake in the last one does not show after an hour.
-    for options in &all {
+    for options in all {
         run::experiment(options).map_err(|wrong| Exit::Usage(format!("{wrong:#}")))?;
     }
     let (clock, progress) = (RealClock::new(), Progress::on_stderr());
@@ -201,7 +205,7 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
     let surroundings =
         Surroundings { clock: &clock, cpus: &cpus, progress: &progress, interrupted: &interrupted };
     let mut failures = Vec::new();
-    for options in &all {
+    for options in all {
         match run::run(options, &surroundings) {
             Ok(summary) => {
                 tell(&options.name, &summary)?;
@@ -221,18 +225,11 @@ fn carry_out(experiments: &[Found], flags: &LabRunFlags) -> Result<(), Exit> {
     if failures.is_empty() { Ok(()) } else { Err(Exit::Failed(failures.join("; "))) }
 }
 
-/// Writes an experiment's report. Returns the score of its claims and the path of the report.
+/// Writes an experiment's report. Returns its findings in a few lines, with the path of the report.
 fn report_on(out: &Path) -> anyhow::Result<String> {
     report::experiment::write(out)?;
-    let analysed = analysis::Analysed::read(out)?;
-    let report = format!("  {}", where_the_report_is(out));
-    Ok(match analysed.claims.is_empty() {
-        true => report,
-        false => {
-            let score = report::experiment::Score::of(analysed.claims.iter());
-            format!("  {}\n{report}", score.sentence(analysed.origin()))
-        }
-    })
+    let text = report::experiment::text(&analysis::Analysed::read(out)?);
+    Ok(format!("{text}  {}", where_the_report_is(out)))
 }
 
 /// Names the report, and notes if this build draws no PNG.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-use record::trial::TopologyKind;
+use record::TopologyKind;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 

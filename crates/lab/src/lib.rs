@@ -6,7 +6,6 @@
 //! - [`trial`] is one run of load against a server, observed from both sides.
 //! - [`run`] carries out an experiment; [`library`] holds the experiments that come with the program.
 //! - [`capacity`] searches for a server's capacity, [`survey`] goes past it and back.
-//! - [`demo`] is the demonstration: servers under rising loads within a given time.
 //! - [`fileset`] writes the files that are served, [`progress`] shows how far a run is, [`doctor`] examines the machine.
 //!
 //! Leaves the file form to `experiment`, estimates and judgements to `analysis`, pages to `report`.
@@ -16,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
-pub mod demo;
 pub mod doctor;
 pub mod fileset;
 pub mod library;

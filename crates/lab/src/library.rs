@@ -1,4 +1,4 @@
-//! The experiments that come with the program, in the order of a report on all of them.
+//! The experiments that come with the program: those of a report on all of them, in its order, and the demonstration.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ macro_rules! known {
     };
 }
 
-/// All of them.
+/// Those of a report on all of them.
 pub const ALL: &[Known] = known![
     "brecht-userver",
     "brecht-select",
@@ -37,9 +37,17 @@ pub const ALL: &[Known] = known![
     "past-saturation",
 ];
 
+/// The demonstration, which is no part of a report on all of them.
+pub const DEMO: Known = Known { name: "demo", text: include_str!("../../../experiments/demo.toml") };
+
+/// Every experiment, the demonstration first.
+pub fn each() -> impl Iterator<Item = Known> {
+    [DEMO].into_iter().chain(ALL.iter().copied())
+}
+
 /// The experiment of that name.
-pub fn by_name(name: &str) -> Option<&'static Known> {
-    ALL.iter().find(|known| known.name == name)
+pub fn by_name(name: &str) -> Option<Known> {
+    each().find(|known| known.name == name)
 }
 
 #[cfg(test)]
@@ -58,9 +66,18 @@ mod tests {
             let name = path.file_stem().unwrap().to_str().unwrap();
             assert!(by_name(name).is_some(), "{name} is not in the list");
         }
-        for known in ALL {
+        for known in each() {
             let parsed = Experiment::parse(known.text);
             assert!(parsed.is_ok(), "{}: {}", known.name, parsed.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn the_demonstration_keeps_within_five_minutes_and_a_quick_one_within_one() {
+        for (form, most) in [(Form::Full, 300), (Form::Quick, 60)] {
+            let experiment = Experiment::parse(DEMO.text).unwrap().in_form(form);
+            let time = schedule::estimate(&experiment, form).at_most;
+            assert!(time <= Nanos::from_secs(most), "{time}");
         }
     }
 

@@ -34,6 +34,7 @@ use self::test_bed::TestBed;
 use crate::progress::Progress;
 use crate::stage::server_under_test::Settings;
 use crate::stage::topology::Topology;
+use crate::trial::RunTime;
 
 /// What a person must know from the start who cannot have namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \
@@ -102,14 +103,15 @@ pub fn experiment(options: &RunOptions) -> anyhow::Result<Experiment> {
 /// are kept.
 pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Result<RunSummary> {
     let experiment = experiment(options)?;
+    let deadline = experiment.plan.budget.map(|budget| surroundings.clock.now() + budget);
     let served = Served::of(&experiment)?;
     let plan = schedule::schedule(&experiment);
     let topology = Topology::with(&test_bed::options(&experiment, None, surroundings.cpus))
         .context("cannot make the network")?;
-    for warning in &topology.warnings {
+    let run = run_record(options, &experiment, &topology, plan.len(), surroundings.clock)?;
+    for warning in &run.topology.warnings {
         surroundings.progress.say(&format!("warning: {warning}"));
     }
-    let run = run_record(options, &experiment, &topology, plan.len(), surroundings.clock)?;
     let store = Store::open(options.out.clone(), run)?;
     // We are part of the client: what we do must not take time from the server.
     sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
@@ -128,6 +130,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
         surroundings,
         kept: None,
         spent: Spent::default(),
+        deadline,
         plan: &plan,
     };
     let ended = running.carry_out();
@@ -207,6 +210,8 @@ struct Run<'a> {
     /// The test_bed of the last trial, where servers are not restarted, and the server it is of.
     kept: Option<(usize, command_lines::Axes, TestBed)>,
     spent: Spent,
+    /// When the plan's budget is spent, on the surroundings' clock.
+    deadline: Option<Nanos>,
 }
 
 impl Run<'_> {
@@ -232,13 +237,34 @@ impl Run<'_> {
         for _ in 0..self.experiment.plan.retries {
             for order in 0..self.plan.len() {
                 let known = self.store.known(order as u32);
-                let wanted = !known.valid && known.attempts <= self.experiment.plan.retries;
+                let wanted = !known.valid
+                    && known.attempts <= self.experiment.plan.retries
+                    && self.time_left() > schedule::trial_run(self.experiment).total();
                 if wanted && self.store.repeated() < most && !self.is_excluded(order) {
                     self.run_trial(order)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// What is left of the budget; without one, all the time there is.
+    fn time_left(&self) -> Nanos {
+        let now = self.surroundings.clock.now();
+        self.deadline.map_or(Nanos::MAX, |deadline| deadline.saturating_sub(now))
+    }
+
+    /// The lengths of the next trial: the plan's, or shorter where the budget is short.
+    fn trial_time(&self) -> RunTime {
+        let whole = schedule::trial_run(self.experiment);
+        schedule::shortened(whole, self.time_left(), self.untried(), self.spent.overhead())
+    }
+
+    /// Trials of the plan that are still to be tried; at least one.
+    fn untried(&self) -> usize {
+        let is_untried =
+            |order: &usize| self.store.known(*order as u32).attempts == 0 && !self.is_excluded(*order);
+        (0..self.plan.len()).filter(is_untried).count().max(1)
     }
 
     fn is_excluded(&self, order: usize) -> bool {
@@ -253,11 +279,11 @@ impl Run<'_> {
             bail!("interrupted; the same command goes on from here");
         }
         self.tell(order);
-        let started = self.surroundings.clock.now();
-        let trial = self.attempt(order)?;
+        let (started, time) = (self.surroundings.clock.now(), self.trial_time());
+        let trial = self.attempt(order, time)?;
         let took = self.surroundings.clock.now().saturating_sub(started);
         self.spent.trials += 1;
-        self.spent.overhead += took.saturating_sub(schedule::trial_run(self.experiment).total());
+        self.spent.overhead += took.saturating_sub(time.total());
         self.write(trial);
         Ok(())
     }
@@ -279,10 +305,10 @@ impl Run<'_> {
         for (axis, value) in &point.axes {
             what.push_str(&format!(", {axis} {value}"));
         }
-        let one = schedule::trial_run(self.experiment).total() + self.spent.overhead();
-        let left = self.plan.len().saturating_sub(self.store.tried()).max(1) as u64;
+        let one = self.trial_time().total() + self.spent.overhead();
         let whole = one * self.plan.len() as u64;
-        self.surroundings.progress.step(&format!("{}: {what}", self.store.run.name), one * left, whole);
+        let left = one * self.untried() as u64;
+        self.surroundings.progress.step(&format!("{}: {what}", self.store.run.name), left, whole);
     }
 
     /// Writes an attempt, or says that it cannot be: it is kept and written with a later one.

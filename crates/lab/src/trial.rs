@@ -1,6 +1,6 @@
 //! One run of load against one server, observed from both sides.
 //!
-//! Owns the command line of `inrush load`, its exit codes, and the observation of both sides while it
+//! Owns running `inrush load`, its exit codes, and the observation of both sides while it
 //! runs: the kernel's counters are read when the warm-up ends and when the measured time does, the
 //! accept queue is looked at every 10 ms in between. Chooses no rates.
 //!
@@ -10,7 +10,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use base::{Clock, Nanos, Seed};
+use base::{Clock, Nanos};
 use record::{LoadResult, QueueDepth};
 use serde_json::Value;
 use sys::process::Output;
@@ -46,21 +46,6 @@ impl RunTime {
     pub fn total(self) -> Nanos {
         self.warmup + self.measured
     }
-}
-
-/// What is offered to any server; the rate and the server come with each run.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    /// What is asked for, from the slash on; at least one.
-    pub paths: Vec<String>,
-    /// `--workload` of `inrush load`.
-    pub name: String,
-    /// The mean number of requests a session, which that workload has.
-    pub requests_per_session: f64,
-    /// A connection that is not there by then is given up.
-    pub connect_timeout: Nanos,
-    /// A reply that is not complete by then is no good.
-    pub request_timeout: Nanos,
 }
 
 /// Why a run of load has no result.
@@ -114,25 +99,10 @@ pub struct Conductor<'a> {
 }
 
 impl Conductor<'_> {
-    /// Offers `requests_per_s` to a server and watches. Blocks for the time of the run.
-    ///
-    /// # Errors
-    /// [`LoadError`]. A generator that could not offer the load is no error: the result says so.
-    pub fn run(
-        &mut self,
-        server: &RunningServer,
-        workload: &Workload,
-        requests_per_s: f64,
-        time: RunTime,
-        seed: Seed,
-    ) -> Result<Seen, LoadError> {
-        self.offer(server, arguments(server, workload, requests_per_s, time, seed), time)
-    }
-
     /// Has `inrush load` run with these arguments, among them the lengths of `time`, and watches. Blocks.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// [`LoadError`]. A generator that could not offer the load is no error: the result says so.
     pub fn offer(
         &mut self,
         server: &RunningServer,
@@ -222,32 +192,6 @@ fn source_range(addresses: &[Ipv4Addr]) -> String {
         [first, .., last] => format!("{first}-{}", last.octets()[3]),
         one => one.iter().map(Ipv4Addr::to_string).collect(),
     }
-}
-
-fn arguments(
-    server: &RunningServer,
-    workload: &Workload,
-    requests_per_s: f64,
-    time: RunTime,
-    seed: Seed,
-) -> Vec<String> {
-    let mut words = vec!["load".to_owned()];
-    words.extend(workload.paths.iter().map(|path| format!("http://{}{path}", server.address)));
-    let settings = [
-        ("--rate", format!("{:.3}", requests_per_s / workload.requests_per_session)),
-        ("--duration", time.measured.to_string()),
-        ("--warmup", time.warmup.to_string()),
-        ("--workload", workload.name.clone()),
-        ("--arrivals", "poisson".to_owned()),
-        ("--connect-timeout", workload.connect_timeout.to_string()),
-        ("--request-timeout", workload.request_timeout.to_string()),
-        ("--seed", seed.to_string()),
-        ("--output", "json".to_owned()),
-    ];
-    for (flag, value) in settings {
-        words.extend([flag.to_owned(), value]);
-    }
-    words
 }
 
 /// The result on the generator's standard output, checked.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::LoadResult;
 use crate::manifest::Manifest;
-use crate::trial::{KernelDrops, QueueDepth, Topology};
+use crate::stage::{KernelDrops, QueueDepth, Topology};
 
 pub use directory::{Directory, RunDirectory};
 pub use metric::{FAMILIES, METRICS, Metric, Unit, metric};

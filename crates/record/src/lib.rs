@@ -6,8 +6,8 @@
 //!
 //! Owns the shapes and their files. Does not measure, analyse or draw.
 //!
-//! The modules: [`load`], [`capacity`], [`clean_rate`], [`trial`] (a demonstration) and [`experiment`] are the kinds
-//! of results; [`manifest`] says where a result comes from, and `file` writes it whole or not at all.
+//! The modules: [`load`], [`capacity`], [`clean_rate`] and [`experiment`] are the kinds of results. `stage` has what they
+//! say about kernel and topology, [`manifest`] where a result comes from; `file` writes it whole or not at all.
 #![forbid(unsafe_code)]
 
 pub mod capacity;
@@ -16,10 +16,10 @@ pub mod experiment;
 pub mod file;
 pub mod load;
 pub mod manifest;
-pub mod trial;
+mod stage;
 
 pub use capacity::{CapacityResult, CapacityVerdict, Step};
 pub use clean_rate::CleanRate;
 pub use load::{Distribution, Latency, LoadResult, Outcome, Outcomes, Point, Population, Statuses, Verdict};
 pub use manifest::Manifest;
-pub use trial::{KernelDrops, QueueDepth, ServerEntry, Study, Topology, TopologyKind, Trial};
+pub use stage::{KernelDrops, QueueDepth, Topology, TopologyKind};

@@ -9,13 +9,14 @@
 //! ```
 //!
 //! Owns the list of files and the contents of an experiment's page. The modules: `section` is one experiment on a page,
-//! with its `claims`, `figures`, `tables` and `warnings`; `markdown` and `csv` write the other forms.
+//! with its `headline`, `claims`, `figures`, `tables` and `warnings`; `markdown` and `csv` write the other forms.
 //!
 //! Invariant: every file is a function of the run's records, byte for byte.
 
 mod claims;
 mod csv;
 mod figures;
+mod headline;
 mod markdown;
 mod section;
 mod tables;
@@ -30,6 +31,7 @@ use anyhow::Context;
 use record::file::write_whole;
 use serde::Serialize;
 
+use crate::format::printable;
 use crate::frame::render;
 
 pub use claims::{ClaimRow, Score};
@@ -90,6 +92,15 @@ pub fn html(analysed: &Analysed) -> String {
         section: Section::new(analysed, ""),
     };
     render("experiment.html", &page)
+}
+
+/// The report in a few lines for the terminal: the headline, and how many claims came out how.
+pub fn text(analysed: &Analysed) -> String {
+    let headline = headline::leading(analysed).map(|(_, sentence)| sentence);
+    let score =
+        (!analysed.claims.is_empty()).then(|| Score::of(analysed.claims.iter()).sentence(analysed.origin()));
+    let lines = headline.into_iter().chain(score);
+    lines.map(|line| format!("  {}\n", printable(&line))).collect()
 }
 
 /// The report as Markdown.

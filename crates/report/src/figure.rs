@@ -1,6 +1,6 @@
-//! A figure on a page: charts, a legend, and the same numbers as a table.
+//! A figure on a page: a chart, a legend, and the same numbers as a table.
 //!
-//! Owns the shape that the templates read. The charts themselves are drawn by [`crate::svg`].
+//! Owns the shape that the templates read. The chart itself is drawn by [`crate::svg`].
 
 use serde::Serialize;
 
@@ -16,25 +16,12 @@ pub struct Figure {
     pub heading: &'static str,
     /// How to read it.
     pub caption: String,
-    /// `full`, `half`: how much of the page's width it takes where there is enough.
-    pub width: &'static str,
-    /// Its charts.
-    pub panels: Vec<Panel>,
+    /// The forms of its chart, as `svg` elements: wide and narrow.
+    pub forms: Vec<String>,
     /// What the lines or colours mean.
     pub keys: Vec<Key>,
     /// The same in numbers.
     pub table: Table,
-}
-
-/// A chart, in all its forms.
-#[derive(Clone, Debug, Serialize)]
-pub struct Panel {
-    /// Above the chart, where a figure has several.
-    pub heading: String,
-    /// The series it belongs to, where it belongs to one.
-    pub class: String,
-    /// The forms, as `svg` elements.
-    pub forms: Vec<String>,
 }
 
 /// A line of a legend.

@@ -11,12 +11,11 @@ use serde::Serialize;
 const STYLE: &str = concat!(include_str!("assets/style.css"), include_str!("assets/chart.css"));
 const SCRIPT: &str = include_str!("assets/script.js");
 
-const TEMPLATES: [(&str, &str); 7] = [
+const TEMPLATES: [(&str, &str); 6] = [
     ("charts.html", include_str!("assets/charts.html")),
     ("frame.html", include_str!("assets/frame.html")),
     ("parts.html", include_str!("assets/parts.html")),
     ("record.html", include_str!("assets/record.html")),
-    ("study.html", include_str!("assets/study.html")),
     ("experiment.html", include_str!("assets/experiment.html")),
     ("paper.html", include_str!("assets/paper.html")),
 ];

@@ -4,7 +4,6 @@
 //!
 //! - [`load`] is a run of the load generator, [`load_runs`] two of them compared.
 //! - [`capacity`] is a survey of a server.
-//! - [`study`] is a demonstration.
 //! - [`experiment`] is a run of an experiment, [`experiment_runs`] two of them compared, [`paper`] several of them in
 //!   one document.
 //! - [`chart_page`] is a page of plain charts for everything else.
@@ -31,7 +30,6 @@ pub mod load;
 pub mod load_runs;
 pub mod paper;
 mod record_page;
-pub mod study;
 pub mod svg;
 mod table;
 

@@ -1,6 +1,6 @@
 //! The fixed texts and the y axis of a figure that draws one quantity as lines.
 
-use crate::figure::{Figure, Key, Panel};
+use crate::figure::{Figure, Key};
 use crate::svg::{AxisKind, AxisSpec, Unit};
 use crate::table::Table;
 
@@ -30,14 +30,6 @@ impl LineFigure {
 
     /// The figure: one chart in these forms, its legend, and its numbers.
     pub fn figure(&self, forms: Vec<String>, keys: Vec<Key>, table: Table) -> Figure {
-        Figure {
-            id: self.id,
-            heading: self.heading,
-            caption: self.caption.to_owned(),
-            width: "full",
-            panels: vec![Panel { heading: String::new(), class: String::new(), forms }],
-            keys,
-            table,
-        }
+        Figure { id: self.id, heading: self.heading, caption: self.caption.to_owned(), forms, keys, table }
     }
 }

@@ -42,7 +42,7 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
 /// The first thing that is not as it should be.
 pub fn check_all(folder: &Path) -> anyhow::Result<()> {
     let runs = runs_in(folder)?;
-    ensure!(!runs.is_empty(), "{} holds neither a demonstration nor an experiment", folder.display());
+    ensure!(!runs.is_empty(), "{} holds no experiment", folder.display());
     for run in &runs {
         check(&folder.join(run))?;
     }

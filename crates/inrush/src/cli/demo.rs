@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use base::Seed;
 use clap::Args;
 
-/// Serve, overload, and write a report: the accept-limits 1, 10 and inf, and nginx if it is installed.
+/// Overload Inrush with and without its control, and nginx if it is installed, and write a report.
 #[derive(Args, Debug)]
 pub struct DemoFlags {
     /// Directory to serve [default: a new SPECweb99-like file set]
     pub dir: Option<PathBuf>,
 
-    /// Take 25 s instead of 2 minutes, with less certainty
+    /// Take 1 minute instead of 4, with less certainty
     #[arg(long)]
     pub quick: bool,
 
-    /// Folder for the records and the report
+    /// Folder for the records and the report; an interrupted demonstration in it is resumed
     #[arg(long, value_name = "FOLDER", default_value = "inrush-demo")]
     pub out: PathBuf,
 

@@ -9,24 +9,24 @@ use record::Verdict;
 use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
 
 use super::test_bed::{TestBed, TestBedError};
-use super::{Run, START_FAILURES, command_lines, metrics, schedule};
+use super::{Run, START_FAILURES, command_lines, metrics};
 use crate::stage::server_under_test::StartError;
-use crate::trial::{LoadError, Seen};
+use crate::trial::{LoadError, RunTime, Seen};
 
 /// How often a herd is looked at, whether it has ended.
 const TICK: Nanos = Nanos::from_millis(20);
 
 impl Run<'_> {
-    /// Runs a trial of the plan once. Whatever goes wrong with it is in the record.
+    /// Runs a trial of the plan once, for that time. Whatever goes wrong with it is in the record.
     ///
     /// # Errors
     /// On an interruption only.
-    pub(super) fn attempt(&mut self, order: usize) -> anyhow::Result<TrialRecord> {
+    pub(super) fn attempt(&mut self, order: usize, time: RunTime) -> anyhow::Result<TrialRecord> {
         let mut trial = self.empty_record(order);
         let point = self.plan[order].point.clone();
         let outcome = match self.experiment.servers[point.server].kind {
             ServerKind::Herd => self.herd(order, &mut trial),
-            _ => self.load(order, &mut trial),
+            _ => self.load(order, time, &mut trial),
         };
         match outcome {
             Ok(()) => {}
@@ -108,9 +108,8 @@ impl Run<'_> {
         cpus
     }
 
-    fn load(&mut self, order: usize, trial: &mut TrialRecord) -> Result<(), Failure> {
+    fn load(&mut self, order: usize, time: RunTime, trial: &mut TrialRecord) -> Result<(), Failure> {
         let point = self.plan[order].point.clone();
-        let time = schedule::trial_run(self.experiment);
         let mut test_bed = self.test_bed(point.server, &point.axes)?;
         let load = &self.experiment.loads[point.load.expect("a server that serves has a load")];
         let offer = command_lines::Offer {

@@ -32,6 +32,7 @@ impl Run<'_> {
             let trial = schedule::trial_run(self.experiment).total() + self.spent.overhead();
             let left = schedule::search_time(self.form) * (pairs.len() - done) as u64
                 + trial * self.plan.len() as u64;
+            let left = left.min(self.time_left());
             let what = format!("{}: capacity of {}, {}", self.store.run.name, names.0, names.1);
             self.surroundings.progress.step(&what, left, left);
             match self.search(server, load) {

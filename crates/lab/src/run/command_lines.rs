@@ -172,9 +172,13 @@ pub struct Offer {
 pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Vec<String>, String> {
     let workload = filled(&load.workload, axes);
     let usual = if workload.starts_with("specweb99") { "/" } else { "/index.html" };
-    let path = load.path.as_ref().map_or(usual.to_owned(), |path| filled(path, axes));
+    let paths: Vec<String> = match load.path.is_empty() {
+        true => vec![usual.to_owned()],
+        false => all_filled(&load.path, axes).collect(),
+    };
     let length = load.requests_per_connection.as_ref().map(|length| filled(length, axes));
-    let mut words = vec!["load".to_owned(), format!("http://{}{path}", offer.address)];
+    let mut words = vec!["load".to_owned()];
+    words.extend(paths.iter().map(|path| format!("http://{}{path}", offer.address)));
     let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
     if let Some(rate) = requests_per_s(load, axes, offer)? {
         let sessions = rate / requests_per_session(&workload, length.as_deref())?;

@@ -102,7 +102,7 @@ claim = [
 
     #[test]
     fn the_full_forms_that_come_with_the_program_can_judge_all_their_claims() {
-        for known in library::ALL {
+        for known in library::each() {
             let experiment = Experiment::parse(known.text).unwrap().in_form(Form::Full);
             assert_eq!(undecidable(&experiment), [], "{}", known.name);
         }

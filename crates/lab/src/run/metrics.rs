@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::Distribution;
-use record::trial::KernelDrops;
+use record::{Distribution, KernelDrops};
 use serde_json::Value;
 
 use crate::trial::Seen;

@@ -21,6 +21,8 @@ pub const OVERHEAD: Nanos = Nanos::from_millis(450);
 const SEARCH_RUNS: u64 = 14;
 /// What such a run takes beside its load: the client alone.
 const SEARCH_OVERHEAD: Nanos = Nanos::from_millis(150);
+/// A budget makes trials shorter, but not below this part of their length: less would measure nothing.
+const SHORTEST: u64 = 4;
 /// Of the plan's trials, at most one in so many is run again.
 const REPEATED_ONE_IN: usize = 8;
 
@@ -126,6 +128,15 @@ pub fn trial_run(experiment: &Experiment) -> RunTime {
     RunTime { warmup: experiment.plan.warmup, measured: experiment.plan.duration }
 }
 
+/// An equal part of the time `left` for each of `trials`, of the run's own length at most and a quarter of it at least.
+pub fn shortened(run: RunTime, left: Nanos, trials: usize, overhead: Nanos) -> RunTime {
+    let whole = run.total();
+    let share = (left / trials.max(1) as u64).saturating_sub(overhead).clamp(whole / SHORTEST, whole);
+    let part = share.as_secs_f64() / whole.as_secs_f64();
+    let of = |time: Nanos| Nanos((time.0 as f64 * part) as u64);
+    RunTime { warmup: of(run.warmup), measured: of(run.measured) }
+}
+
 /// What a plan comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
@@ -133,9 +144,9 @@ pub struct Estimate {
     pub trials: usize,
     /// Searches for a capacity.
     pub searches: usize,
-    /// How long it takes if no trial is run again.
+    /// How long it takes if no trial is run again, within the plan's budget.
     pub time: Nanos,
-    /// How long it takes if as many are as may be.
+    /// How long it takes if as many are as may be. A budget too small for the shortest trials is exceeded.
     pub at_most: Nanos,
 }
 
@@ -143,10 +154,16 @@ pub struct Estimate {
 pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
     let trials = points(experiment).len() * experiment.plan.trials as usize;
     let searches = searches(experiment).len();
-    let one = trial_run(experiment).total() + OVERHEAD;
-    let time = search_time(form) * searches as u64 + one * trials as u64;
+    let load = trial_run(experiment).total();
+    let searching = search_time(form) * searches as u64;
+    let time_of = |trials: usize, load: Nanos| searching + (load + OVERHEAD) * trials as u64;
     let again = if experiment.plan.retries > 0 { repeated_at_most(trials) } else { 0 };
-    Estimate { trials, searches, time, at_most: time + one * again as u64 }
+    let within = |time: Nanos| match experiment.plan.budget {
+        Some(budget) => time.min(budget.max(time_of(trials, load / SHORTEST))),
+        None => time,
+    };
+    let (time, at_most) = (within(time_of(trials, load)), within(time_of(trials + again, load)));
+    Estimate { trials, searches, time, at_most }
 }
 
 /// How many trials of a plan may be run again.
@@ -195,6 +212,27 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
         let trial = Nanos::from_secs(3) + OVERHEAD;
         assert_eq!(estimate.time, search_time(Form::Quick) + trial * 12);
         assert_eq!(estimate.at_most, estimate.time + trial * 2);
+    }
+
+    #[test]
+    fn a_budget_makes_trials_shorter_but_not_too_short() {
+        let run = RunTime { warmup: Nanos::SECOND, measured: Nanos::from_secs(3) };
+        let of = |left, trials| shortened(run, Nanos::from_secs(left), trials, Nanos::SECOND).total();
+        assert_eq!(of(100, 10), Nanos::from_secs(4));
+        assert_eq!(of(30, 10), Nanos::from_secs(2));
+        assert_eq!(of(0, 10), Nanos::SECOND);
+        let shorter = shortened(run, Nanos::from_secs(30), 10, Nanos::SECOND);
+        assert_eq!(shorter.warmup, Nanos::from_millis(500), "both parts shrink alike");
+        let mut experiment = experiment(1, 1, 3);
+        let unbounded = estimate(&experiment, Form::Quick);
+        experiment.plan.budget = Some(unbounded.time - Nanos::SECOND);
+        let bounded = estimate(&experiment, Form::Quick);
+        assert_eq!((bounded.time, bounded.at_most), (unbounded.time - Nanos::SECOND, bounded.time));
+        experiment.plan.budget = Some(Nanos::SECOND);
+        assert!(
+            estimate(&experiment, Form::Quick).time > unbounded.time / 4,
+            "the shortest trials take longer"
+        );
     }
 
     proptest! {

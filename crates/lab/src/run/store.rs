@@ -94,11 +94,6 @@ impl Store {
         self.known.values().filter(|known| known.has_result).count()
     }
 
-    /// Places that were tried.
-    pub fn tried(&self) -> usize {
-        self.known.len()
-    }
-
     /// Attempts beyond the first of each place.
     pub fn repeated(&self) -> usize {
         self.known.values().map(|known| known.attempts.saturating_sub(1) as usize).sum()
@@ -194,7 +189,7 @@ mod tests {
         assert_eq!(store.known(0), Known { attempts: 1, valid: true, has_result: true });
         assert_eq!(store.known(3), Known { attempts: 2, valid: false, has_result: true });
         assert_eq!(store.known(1), Known::default());
-        assert_eq!((store.valid(), store.tried(), store.repeated()), (1, 2, 1));
+        assert_eq!((store.valid(), store.results(), store.repeated()), (1, 2, 1));
         let read = Directory::new(folder.path()).read().unwrap();
         assert_eq!(read.trials.iter().map(|t| (t.order, t.attempt)).collect::<Vec<_>>(), [(0, 1), (3, 2)]);
         assert_eq!(read.superseded.len(), 1);

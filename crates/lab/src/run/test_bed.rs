@@ -67,7 +67,8 @@ impl TestBed {
     ) -> Result<TestBed, TestBedError> {
         let topology =
             Topology::with(&options(experiment, Some(axes), cpus)).map_err(TestBedError::Network)?;
-        let recipe = command_lines::recipe(experiment, server, axes, &topology, settings)?;
+        let own = Settings { backlog: server.backlog.unwrap_or(settings.backlog), ..settings.clone() };
+        let recipe = command_lines::recipe(experiment, server, axes, &topology, &own)?;
         let quota = server.cpu_quota.or(experiment.common.cpu_quota);
         let cgroup = quota.map(Cgroup::with_quota).transpose().map_err(TestBedError::Quota)?;
         let running = server_under_test::start(&topology, recipe, cgroup, clock)?;

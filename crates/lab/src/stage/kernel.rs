@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use base::{Clock, Nanos};
-use record::trial::{KernelDrops, QueueDepth};
+use record::{KernelDrops, QueueDepth};
 use rustix::param::clock_ticks_per_second;
 use sys::netlink::SocketDiagnostics;
 

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use base::Nanos;
-use record::trial::{Topology as TopologyRecord, TopologyKind};
+use record::{Topology as TopologyRecord, TopologyKind};
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
 use sys::process::{Child, Program};

@@ -358,6 +358,11 @@ fn mark(plot: &Plot, line: &Line, point: &PlottedPoint, records: Option<String>)
     }
 }
 
+/// A value as the axis of a figure writes it.
+pub fn written(scale: &Scale, value: f64) -> String {
+    Shown::of(scale).value(value)
+}
+
 /// How the numbers of an axis are drawn and written.
 struct Shown<'a> {
     unit: Unit,

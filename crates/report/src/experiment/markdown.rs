@@ -21,8 +21,17 @@ pub fn push_section(out: &mut String, section: &Section, depth: &str) {
     if let Some(paper) = &section.paper {
         out.push_str(&format!("*{}*\n\n", escaped(paper)));
     }
+    if !section.headline.is_empty() {
+        out.push_str(&format!("**{}**\n\n", escaped(&section.headline)));
+    }
     for paragraph in &section.about {
         out.push_str(&format!("{}\n\n", escaped(paragraph)));
+    }
+    for [name, about] in &section.about_servers {
+        out.push_str(&format!("- **{}**: {}\n", escaped(name), escaped(about)));
+    }
+    if !section.about_servers.is_empty() {
+        out.push('\n');
     }
     out.push_str(&format!("{}\n\n", escaped(&section.how)));
     if !section.claims.is_empty() {
@@ -36,7 +45,7 @@ pub fn push_section(out: &mut String, section: &Section, depth: &str) {
         }
         out.push('\n');
     }
-    for figure in &section.figures {
+    for figure in section.leading.iter().chain(&section.figures) {
         push_figure(out, figure, depth);
     }
     push_table(out, depth, "Capacities", &section.capacities);

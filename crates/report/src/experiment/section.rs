@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::claims::{self, ClaimRow, Score};
 use super::figures::{self, FigureView};
 use super::tables::{self, TrialTable};
-use super::{anchor, warnings};
+use super::{anchor, headline, warnings};
 use crate::format::{date, plural};
 use crate::table::{Table, command_line, machine};
 
@@ -23,6 +23,10 @@ pub struct Section {
     pub about: Vec<String>,
     /// Which paper it repeats.
     pub paper: Option<String>,
+    /// The main finding in one sentence; empty where the experiment has none.
+    pub headline: String,
+    /// Servers with a sentence about each.
+    pub about_servers: Vec<[String; 2]>,
     /// How, when and where it was run, in a sentence or two.
     pub how: String,
     /// The claims, judged.
@@ -31,7 +35,9 @@ pub struct Section {
     pub score_sentence: String,
     /// What to know first.
     pub warnings: Vec<String>,
-    /// The figures.
+    /// The figure of the main finding, shown first.
+    pub leading: Option<FigureView>,
+    /// The other figures.
     pub figures: Vec<FigureView>,
     /// How many lines the figure with the most has.
     pub lines_most: usize,
@@ -57,17 +63,24 @@ impl Section {
         let (experiment, run) = (&analysed.experiment, &analysed.run.run);
         let origin = analysed.origin();
         let row = |judged| claims::row(judged, origin);
+        let mut figures = figures::views(analysed, base);
+        let leading = headline::leading(analysed).map(|(place, sentence)| (figures.remove(place), sentence));
+        let (leading, headline) = leading.unzip();
+        let about = experiment.servers.iter().filter(|server| !server.about.is_empty());
         Section {
             anchor: anchor(&run.name),
             title: experiment.title.clone(),
             about: paragraphs(&experiment.about),
             paper: experiment.paper.clone(),
+            headline: headline.unwrap_or_default(),
+            about_servers: about.map(|server| [server.name.clone(), server.about.clone()]).collect(),
             how: how(analysed),
             score_sentence: Score::of(analysed.claims.iter()).sentence(origin),
             claims: analysed.claims.iter().map(row).collect(),
             warnings: warnings::warnings(analysed),
             lines_most: analysed.plots.iter().map(|plot| plot.lines.len()).max().unwrap_or(0),
-            figures: figures::views(analysed, base),
+            leading,
+            figures,
             capacities: tables::capacities(run),
             trials: tables::trials(analysed, base),
             servers: tables::servers(run),

@@ -4,7 +4,7 @@ use base::Nanos;
 use record::{Distribution, LoadResult, Outcome, Point};
 
 use crate::ending::Ending;
-use crate::figure::{Figure, Key, Panel};
+use crate::figure::{Figure, Key};
 use crate::format::{count, number, percent, rate, time};
 use crate::line_figure::LineFigure;
 use crate::svg::{AxisKind, AxisSpec, Bar, BarChart, Guide, LineChart, Look, Mark, Segment, Series, Unit};
@@ -191,8 +191,7 @@ fn outcomes(result: &LoadResult) -> Figure {
         heading: "What became of requests",
         caption: "Each request that was offered ends in one way; this is when they ended. Below each bar stands the time since the \
                   run began, in seconds.".to_owned(),
-        width: "full",
-        panels: vec![Panel { heading: String::new(), class: String::new(), forms: forms.collect() }],
+        forms: forms.collect(),
         keys: endings()
             .map(|ending| Key {
                 name: ending.name().to_owned(),

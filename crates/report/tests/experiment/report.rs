@@ -6,7 +6,7 @@ use std::path::Path;
 
 use analysis::Analysed;
 use record::experiment::RunDirectory;
-use report::experiment::{html, markdown};
+use report::experiment::{html, markdown, text};
 
 use super::fixture::{run, write};
 
@@ -109,6 +109,28 @@ fn the_page_says_what_to_know_first() {
     ] {
         assert!(page.contains(part), "{part}");
     }
+}
+
+#[test]
+fn a_headline_leads_with_its_figure() {
+    let mut run = run();
+    let file = run.run.text.replacen(
+        "y = \"replies_per_s\"",
+        "y = \"replies_per_s\"\nheadline = \"At {x} times: {y}.\"",
+        1,
+    );
+    run.run.text =
+        file.replacen("name = \"one\"", "name = \"one\"\nabout = \"It accepts one connection.\"", 1);
+    let analysed = Analysed::of(run).unwrap();
+    let (page, text) = (html(&analysed), text(&analysed));
+    let headline = text.lines().next().unwrap().trim();
+    assert!(headline.starts_with("At ") && headline.contains(" times: one "), "{headline}");
+    let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} is missing"));
+    let places =
+        [headline, "<strong>one</strong>: It accepts one connection.", "id=\"fixture-8\"", "claims-heading"];
+    assert!(places.map(place).is_sorted());
+    assert_eq!(page.matches("id=\"fixture-8\"").count(), 1, "the leading figure is drawn once");
+    assert!(markdown(&analysed).contains(&format!("**{headline}**")), "{headline}");
 }
 
 #[test]

@@ -11,7 +11,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use base::{Limit, Nanos};
 use tempfile::TempDir;
 
 use super::{Settings, StartError};
@@ -74,20 +73,6 @@ pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Res
     arguments.extend(common.flat_map(|(flag, value)| [flag.into(), value.into()]));
     arguments.extend(flags.iter().map(OsString::from));
     Ok(Recipe { program, arguments, environment: Vec::new(), readiness: Readiness::Announces, folder: None })
-}
-
-/// Flags of one event loop of ours with an accept limit, whose requests cost more than they would.
-pub fn one_loop(accept_limit: Limit, burn: Nanos) -> Vec<String> {
-    let settings = [
-        ("--arch", "sped".to_owned()),
-        ("--dispatch", "epoll".to_owned()),
-        ("--workers", "1".to_owned()),
-        ("--accept-limit", accept_limit.to_string()),
-        ("--burn", burn.to_string()),
-        // It would bound the accept phase whatever the limit.
-        ("--overload", "off".to_owned()),
-    ];
-    settings.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
 
 /// What the recipes of others begin with.
