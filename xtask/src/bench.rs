@@ -4,18 +4,13 @@
 //! with what the project promises, and is for a machine that does nothing else.
 
 mod accuracy;
-mod adaptive;
 mod dispatch;
-mod idle;
 mod load;
 mod mechanisms;
 mod memory;
-mod plot;
 mod race;
 mod requests;
 mod serve;
-mod smped;
-mod stand;
 mod usertcp;
 mod wan;
 
@@ -46,16 +41,10 @@ pub enum Bench {
     Memory(memory::Options),
     /// What the event mechanisms cost by themselves: waits and changes of interest
     Dispatch(dispatch::Options),
-    /// Serving beside thousands of idle connections, by every event mechanism
-    Idle(idle::Options),
-    /// The fdm mechanism tuning itself beside fixed live counters
-    Adaptive(adaptive::Options),
     /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
     Wan(wan::Options),
     /// The TCP client in user space by itself: SYNs, connections, requests, idle connections; two minutes
     Usertcp(usertcp::Options),
-    /// SMPED beside MP and AMPED, under more and more hot and cold clients
-    Smped(smped::Options),
 }
 
 /// What all benchmarks take.
@@ -113,11 +102,8 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
         Bench::Accuracy(options) => accuracy::run(options, &bed),
         Bench::Memory(options) => memory::run(options, &bed),
         Bench::Dispatch(options) => dispatch::run(options, &bed),
-        Bench::Idle(options) => idle::run(options, &bed),
-        Bench::Adaptive(options) => adaptive::run(options, &bed),
         Bench::Wan(options) => wan::run(options, &bed),
         Bench::Usertcp(options) => usertcp::run(options, &bed),
-        Bench::Smped(options) => smped::run(options, &bed),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::points::{Plot, plot};
 pub struct Analysed {
     /// The experiment, in the form that was run.
     pub experiment: Experiment,
-    /// The records.
+    /// The records, with the experiment's derived metrics.
     pub run: RunDirectory,
     /// What each figure shows.
     pub plots: Vec<Plot>,
@@ -34,10 +34,16 @@ impl Analysed {
     ///
     /// # Errors
     /// When the experiment's own text is none that this version understands.
-    pub fn of(run: RunDirectory) -> anyhow::Result<Analysed> {
+    pub fn of(mut run: RunDirectory) -> anyhow::Result<Analysed> {
         let experiment = Experiment::parse(&run.run.text)
             .context("the experiment file in these records cannot be read")?
             .in_form(run.run.form);
+        for trial in run.trials.iter_mut().chain(&mut run.superseded) {
+            for derived in &experiment.metrics {
+                let value = derived.of(&trial.metrics);
+                trial.metrics.extend(value.map(|value| (derived.name.clone(), value)));
+            }
+        }
         let plots = experiment.figures.iter().map(|figure| plot(&experiment, figure, &run.trials)).collect();
         let claims = judge_all(&experiment, &run);
         Ok(Analysed { experiment, run, plots, claims })

@@ -3,7 +3,7 @@
 //! Owns the way from records to numbers and judgements:
 //!
 //! - [`Analysed`] (`analysed`) is a whole run of an experiment.
-//! - [`points`] groups trials into the points of a figure, [`headline`] reads off its main finding, [`claims`] judges claims by what [`measure`] finds; `curves`
+//! - [`points`] groups trials into the points of a figure, [`claims`] judges claims by what [`measure`] finds; `curves`
 //!   looks for knees, peaks and crossings, `select` chooses and pairs trials, `quantity` says what a metric's name means.
 //! - [`capacity`] estimates a server's capacity from a survey and judges its behaviour past it.
 //! - [`experiment_runs`] compares two runs of one experiment, [`load_runs`] two runs of the load generator.
@@ -19,7 +19,6 @@ pub mod capacity;
 pub mod claims;
 mod curves;
 pub mod experiment_runs;
-pub mod headline;
 pub mod load_runs;
 pub mod measure;
 pub mod points;

@@ -13,10 +13,13 @@ pub struct Quantity {
     pub unit: Option<Unit>,
 }
 
-/// An axis of the experiment or a metric, by its name.
+/// An axis of the experiment, one of its derived metrics or a metric of trials, by its name.
 pub fn quantity(experiment: &Experiment, name: &str) -> Quantity {
     if let Some(axis) = experiment.axis(name) {
         return Quantity { title: axis.title().to_owned(), unit: None };
+    }
+    if let Some(derived) = experiment.metric(name) {
+        return Quantity { title: derived.title.clone(), unit: Some(derived.unit) };
     }
     match metric(name) {
         Some(metric) => Quantity { title: metric.title.to_owned(), unit: Some(metric.unit) },

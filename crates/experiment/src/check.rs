@@ -20,6 +20,7 @@ pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
     check.names();
     check.servers();
     check.loads();
+    check.metrics();
     check.placeholders();
     check.quick();
     for figure in &experiment.figures {
@@ -211,12 +212,37 @@ impl<'a> Check<'a> {
         });
     }
 
+    fn metrics(&mut self) {
+        for (place, derived) in self.experiment.metrics.iter().enumerate() {
+            let name = &derived.name;
+            let earlier = &self.experiment.metrics[..place];
+            let taken = metric(name).is_some()
+                || FAMILIES.iter().any(|family| name.starts_with(family))
+                || self.axis_names().contains(&name.as_str())
+                || earlier.iter().any(|other| other.name == *name);
+            self.require(!name.is_empty() && !taken, || {
+                format!("metric '{name}': that name means something already")
+            });
+            self.require(!derived.sum.is_empty(), || format!("metric '{name}': its sum has no terms"));
+            for (term, factor) in &derived.sum {
+                let is_derived = self.experiment.metric(term).is_some();
+                self.require(!is_derived, || {
+                    format!("metric '{name}': '{term}' is derived itself; accepted are metrics of trials")
+                });
+                self.metric(&format!("metric '{name}'"), term);
+                self.require(factor.is_finite(), || {
+                    format!("metric '{name}': {term} = {factor} is no number")
+                });
+            }
+        }
+    }
+
     fn metric(&mut self, place: &str, name: &str) {
         let family = FAMILIES.iter().any(|family| name.starts_with(family));
-        let names = METRICS.iter().map(|metric| metric.name);
-        self.require(family || metric(name).is_some(), || {
-            format!("{place}: metric '{name}' is not known{}", proposal(name, names))
-        });
+        let derived = self.experiment.metrics.iter().map(|metric| metric.name.as_str());
+        let names = METRICS.iter().map(|metric| metric.name).chain(derived);
+        let is_known = family || metric(name).is_some() || self.experiment.metric(name).is_some();
+        self.require(is_known, || format!("{place}: metric '{name}' is not known{}", proposal(name, names)));
     }
 
     fn axis_or_metric(&mut self, place: &str, name: &str) {

@@ -10,12 +10,13 @@
 //! and has one point without a value for it.
 //!
 //! The modules: `server`, `load` and `axis` are what is swept, `figure` is what is drawn, `claim` is what is claimed.
-//! `template` fills values into texts and selects trials, `check` finds contradictions, and `nearest` proposes the
+//! `derived_metric` is a metric computed from others. `template` fills values into texts and selects trials, `check` finds contradictions, and `nearest` proposes the
 //! name that a wrong one is nearest to.
 
 mod axis;
 mod check;
 mod claim;
+mod derived_metric;
 mod figure;
 mod load;
 mod nearest;
@@ -30,6 +31,7 @@ use serde::Deserialize;
 
 pub use axis::Axis;
 pub use claim::{Best, Claim, Compared, Curve, Expected, Measure, Single, Two};
+pub use derived_metric::DerivedMetric;
 pub use figure::{Figure, LogAxes, Published};
 pub use load::{LoadSpec, Rate};
 pub use nearest::nearest;
@@ -81,6 +83,9 @@ pub struct Experiment {
     /// The loads; none where every server is a herd.
     #[serde(default, rename = "load")]
     pub loads: Vec<LoadSpec>,
+    /// What is computed from the metrics of each trial.
+    #[serde(default, rename = "metric")]
+    pub metrics: Vec<DerivedMetric>,
     /// What is drawn.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
@@ -286,6 +291,11 @@ impl Experiment {
             }
         }
         reduced
+    }
+
+    /// The derived metric of that name.
+    pub fn metric(&self, name: &str) -> Option<&DerivedMetric> {
+        self.metrics.iter().find(|metric| metric.name == name)
     }
 
     /// The axis of that name.

@@ -65,6 +65,30 @@ fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
 }
 
 #[test]
+fn a_derived_metric_is_a_sum_of_those_that_a_trial_has() {
+    const COST: &str = "[[metric]]\nname = 'cost'\ntitle = 'cost'\nunit = 'microseconds'\n";
+    let with = |sum: &str| {
+        let drawn = SMALL.replace("y = \"goodput_per_s\"", "y = \"cost\"");
+        Experiment::parse(&format!("{drawn}{COST}sum = {{ {sum} }}\n"))
+    };
+    let experiment = with("server_us_per_reply = 1, latency_ms_mean = 50").unwrap();
+    let of = |metrics: &[(&str, f64)]| {
+        experiment.metrics[0].of(&metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+    };
+    assert_eq!(of(&[("server_us_per_reply", 10.0), ("latency_ms_mean", 0.2)]), Some(20.0));
+    assert_eq!(of(&[("latency_ms_mean", 0.2), ("replies_per_s", 7.0)]), Some(10.0));
+    assert_eq!(of(&[("replies_per_s", 7.0)]), None);
+    for (sum, expected) in [
+        ("", "metric 'cost': its sum has no terms"),
+        ("cost = 2", "'cost' is derived itself"),
+        ("latency_ms_meen = 1", "did you mean 'latency_ms_mean'?"),
+    ] {
+        let wrong = with(sum).unwrap_err().to_string();
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}
+
+#[test]
 fn names_that_do_not_exist_are_named_with_the_nearest() {
     for (from, to, expected) in [
         (

@@ -27,6 +27,7 @@ pub const ALL: &[Known] = known![
     "fdm-8",
     "fdm-9",
     "fdm-10-11",
+    "fdm-adaptive",
     "banga-5",
     "banga-6-7",
     "banga-8",

@@ -124,9 +124,7 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     contenders.retain(|contender| names.contains(&contender.name));
     let measured = measure(options.rounds, options.common.seed, &sizes, &contenders, &pairs)?;
     let results = summarise(&sizes, &contenders, &measured);
-    let text = show::text(&results);
-    print!("\n{text}\n");
-    show::draw(&options.common, &results, &text)?;
+    print!("\n{}\n", show::text(&results));
     bed.conclude(&options.common, "dispatch", &results, &[])
 }
 

@@ -1,7 +1,10 @@
 //! The names under which a trial's numbers are found.
 
+use serde::Deserialize;
+
 /// What a number is measured in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// So many a second.
     PerSecond,
