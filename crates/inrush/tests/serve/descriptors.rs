@@ -121,6 +121,7 @@ fn the_admin_connection_that_takes_the_last_descriptor_costs_no_other_its_place(
     let mut last = Client::connect(server.admin_address);
     assert_eq!(last.get("/status").status, 200);
     assert_eq!(server.status().count("admin_evicted"), 0);
+    drop(inside);
     server.stop_well();
 }
 
