@@ -50,6 +50,10 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
         (&["--smped=p-min=9,p-max=8"], &["--smped", "p-min=9 is more than p-max=8"]),
         (&["--schedule=random"], &["--schedule random", "per-core has no dispatcher", "for smped"]),
         (&["--handoff=kernel"], &["--handoff kernel", "per-core has no workers", "for smped"]),
+        (
+            &["--arch=smped", "--handoff=kernel", "--overload-hook=tc"],
+            &["--overload-hook tc", "--handoff kernel has the backlog alone"],
+        ),
         (&["--handoff=mail"], &["--handoff", "'mail'", "fd, kernel"]),
         (&["--arch=mp", "--dispatch=epoll"], &["--dispatch epoll", "mp waits for one descriptor at a time"]),
         (&["--arch=mp", "--workers=20000"], &["--workers", "1 to 10000 worker processes"]),

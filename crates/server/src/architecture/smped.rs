@@ -112,6 +112,14 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
     plan.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
     if by_kernel(config) {
+        if let Some(hook) = config.overload_hook {
+            return Err(ServeError::Setting {
+                setting: "--overload-hook",
+                given: hook.to_string(),
+                accepted: "--handoff kernel has the backlog alone; --handoff fd accepts the setting"
+                    .to_owned(),
+            });
+        }
         match steering::load(plan) {
             Ok(program) => return Ok(vec![steering::start(plan, program)?]),
             Err(error) => {
