@@ -165,7 +165,10 @@ fn idle_connections_lock_nobody_out() {
         for client in &mut new {
             assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
         }
-        assert!(idle.iter_mut().all(Client::ends));
+        // Behind the kernel's hand-off a worker whose peers are slow to give way closes an idle connection of its own.
+        if !flags.contains(&"--handoff=kernel") {
+            assert!(idle.iter_mut().all(Client::ends));
+        }
         // If a worker process is slow to give way, the server asks another one too.
         let counted = |status: &Status| status.count("closed") >= 4 && status.count("reclaimed") >= 4;
         let status = server.eventually("all counted", counted);

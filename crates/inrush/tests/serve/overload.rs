@@ -117,7 +117,11 @@ fn a_flood_is_refused_by_the_sink_and_those_admitted_are_answered() {
         assert!(server.said.contains("or are refused by the sink"), "{}", server.said);
         let mut flood = Flood::new(server.address);
         let status = flood.until(&mut server, "refused", |status| sum(status, "refused") > 100);
-        assert!(queues(&status).iter().any(|queue| queue["service_rate_per_s"].as_f64().unwrap() > 0.0));
+        assert!(
+            queues(&status)
+                .iter()
+                .any(|queue| queue["service_rate_per_s"].as_f64().is_some_and(|rate| rate > 0.0))
+        );
         assert!(server.says().contains("overload: refusing connections; "));
         for mut client in flood.end() {
             assert_eq!(client.response().status, 200);

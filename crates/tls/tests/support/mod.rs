@@ -60,6 +60,8 @@ pub struct Pair {
     pub client: ClientConnection,
     pub server: Session,
     pub told: Told,
+    /// Deciphered by the client.
+    received: Vec<u8>,
     /// Bytes from the client that the server is given at once.
     pub piece: usize,
 }
@@ -68,7 +70,7 @@ impl Pair {
     pub fn new(config: &Arc<ClientConfig>, name: &str, server: Session) -> Pair {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let client = ClientConnection::new(Arc::clone(config), name).unwrap();
-        Pair { client, server, told: Told::default(), piece: usize::MAX }
+        Pair { client, server, told: Told::default(), received: Vec::new(), piece: usize::MAX }
     }
 
     /// Passes bytes on until nobody has any; gives what went wrong at the client.
@@ -108,6 +110,7 @@ impl Pair {
                 if let Err(error) = self.client.process_new_packets() {
                     return failure.map_or(Ok(Err(error)), Err);
                 }
+                self.read();
             }
             match failure {
                 Some(error) => return Err(error),
@@ -117,11 +120,15 @@ impl Pair {
         }
     }
 
-    /// What the client has received, and whether it ended well.
+    /// Takes the deciphered bytes out of the client, whose buffer is small. Returns whether they ended well.
+    fn read(&mut self) -> bool {
+        self.client.reader().read_to_end(&mut self.received).is_ok()
+    }
+
+    /// The bytes that the client has received, and whether they ended well.
     pub fn received(&mut self) -> (Vec<u8>, bool) {
-        let mut bytes = Vec::new();
-        let ended = self.client.reader().read_to_end(&mut bytes).is_ok();
-        (bytes, ended)
+        let ended = self.read();
+        (std::mem::take(&mut self.received), ended)
     }
 
     pub fn says(&mut self, bytes: &[u8]) {
