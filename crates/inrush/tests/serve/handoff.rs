@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::smped::{loads, served, served_past_the_limit};
 use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
 
 const TWO: &str = "--smped=p-min=2,initial=2,p-max=2";
@@ -24,20 +25,6 @@ fn kernel(files: &Files, flags: &[&str]) -> Option<Server> {
 fn figures(status: &Status, name: &str) -> Vec<f64> {
     let workers = status.0["workers"].as_array().map_or(&[][..], Vec::as_slice);
     workers.iter().map(|worker| worker[name].as_f64().unwrap()).collect()
-}
-
-/// C_i of each worker.
-fn loads(status: &Status) -> Vec<u64> {
-    figures(status, "connections").into_iter().map(|connections| connections as u64).collect()
-}
-
-/// Clients that have each had a reply.
-fn served(server: &Server, count: usize) -> Vec<Client> {
-    let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
-    for client in &mut clients {
-        assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
-    }
-    clients
 }
 
 fn send(process: u32, signal: Signal) {
@@ -78,23 +65,9 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
             ["--dispatch", mechanism, "--smped=initial=2,p-max=3", "--max-connections=4", "--accept-limit=1"];
         let Some(mut server) = kernel(&files, &flags) else { return };
         let children = server.children();
-        let mut clients = served(&server, 4);
-        for client in &mut clients {
-            client.send_get(Files::LARGE.0, "");
-            client.send_get(Files::SMALL.0, "");
-        }
-        for client in &mut clients {
-            assert!(client.response().body == pattern(Files::LARGE.1));
-            assert!(client.response().body == pattern(Files::SMALL.1));
-        }
-        // One number for all workers: the longest-idle connection of all is closed.
-        let mut fifth = server.client();
-        assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
-        let status = server
-            .eventually("full", |status| status.count("reclaimed") >= 1 && status.count("accepts") == 5);
-        assert!(status.count("limit_connections") > 0);
+        let (clients, status) = served_past_the_limit(&mut server);
         assert_eq!((status.count("steered"), status.count("steering_unsteered")), (5, 0));
-        drop((clients, fifth));
+        drop(clients);
         server.eventually("empty", |status| status.connections() == 0 && status.count("closed") == 5);
         // Those who wait in the queues when the end comes are served.
         let mut queued = asked_while_stopped(&mut server, 4, |server, _| server.signal(Signal::TERM));

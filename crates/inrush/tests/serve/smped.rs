@@ -9,18 +9,37 @@ fn smped(files: &Files, flags: &[&str]) -> Server {
 }
 
 /// C_i of each worker.
-fn loads(status: &Status) -> Vec<u64> {
+pub fn loads(status: &Status) -> Vec<u64> {
     let workers = status.0["workers"].as_array().map_or(&[][..], Vec::as_slice);
     workers.iter().map(|worker| worker["connections"].as_u64().unwrap()).collect()
 }
 
 /// Clients that have each received a response.
-fn served(server: &Server, count: usize) -> Vec<Client> {
+pub fn served(server: &Server, count: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for client in &mut clients {
         assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
     }
     clients
+}
+
+/// Five clients of a server with a limit of four connections: each had its responses, in order, and the longest-idle one of
+/// all workers had to go.
+pub fn served_past_the_limit(server: &mut Server) -> (Vec<Client>, Status) {
+    let mut clients = served(server, 4);
+    for client in &mut clients {
+        client.send_get(Files::LARGE.0, "");
+        client.send_get(Files::SMALL.0, "");
+    }
+    for client in &mut clients {
+        assert!(client.response().body == pattern(Files::LARGE.1));
+        assert!(client.response().body == pattern(Files::SMALL.1));
+    }
+    clients.extend(served(server, 1));
+    let status =
+        server.eventually("full", |status| status.count("reclaimed") >= 1 && status.count("accepts") == 5);
+    assert!(status.count("limit_connections") > 0);
+    (clients, status)
 }
 
 #[test]
@@ -31,23 +50,10 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
             ["--dispatch", mechanism, "--smped=initial=2,p-max=3", "--max-connections=4", "--accept-limit=1"];
         let mut server = smped(&files, &flags);
         let children = server.children();
-        let mut clients = served(&server, 4);
-        for client in &mut clients {
-            client.send_get(Files::LARGE.0, "");
-            client.send_get(Files::SMALL.0, "");
-        }
-        for client in &mut clients {
-            assert!(client.response().body == pattern(Files::LARGE.1));
-            assert!(client.response().body == pattern(Files::SMALL.1));
-        }
-        let mut fifth = server.client();
-        assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
-        let status = server
-            .eventually("full", |status| status.count("reclaimed") >= 1 && status.count("accepts") == 5);
-        assert!(status.count("limit_connections") > 0);
+        let (clients, status) = served_past_the_limit(&mut server);
         assert_eq!(status.count("accepts"), status.count("accept_phases"));
         // The server serves clients in the queue before it ends.
-        drop((clients, fifth));
+        drop(clients);
         server.eventually("empty", |status| status.connections() == 0 && status.count("closed") == 5);
         let address = server.address;
         let mut queued: Vec<Client> = server.while_stopped(|| {
