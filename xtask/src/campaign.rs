@@ -37,7 +37,9 @@ const RATE: u32 = 300;
 const WARMUP: Nanos = Nanos::from_millis(500);
 /// Time of a trial outside its load: the server starts and ends.
 const OVERHEAD: Nanos = Nanos::from_millis(2_500);
-const SHORTEST: Nanos = Nanos::SECOND;
+const SHORTEST: Nanos = Nanos::from_secs(2);
+/// Load after the last fault. The server answers the requests that the fault has delayed in this time.
+const CALM_END: Nanos = Nanos::from_millis(500);
 
 /// The kinds of campaign.
 #[derive(Subcommand)]
@@ -154,9 +156,10 @@ fn carry_out(
     let mut failure = None;
     let output = load.start().context("cannot start inrush load")?.output(TICK, || {
         let since = clock.now() - started;
-        let happens = since > WARMUP && since < WARMUP + duration;
-        if happens && failure.is_none() {
-            failure = scene.advance(fault, since - WARMUP).err();
+        if since > WARMUP && failure.is_none() {
+            let calm = since + CALM_END >= WARMUP + duration;
+            let done = if calm { scene.calm_down() } else { scene.advance(fault, since - WARMUP) };
+            failure = done.err();
         }
         true
     })?;

@@ -179,14 +179,23 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
+    /// Continues a stopped worker.
+    ///
+    /// # Errors
+    /// A stopped process cannot be continued.
+    pub fn calm_down(&mut self) -> anyhow::Result<()> {
+        if let Some(worker) = self.stopped.take() {
+            kill_process(worker, Signal::CONT)?;
+        }
+        Ok(())
+    }
+
     /// Continues a stopped worker, and returns the number of occurrences.
     ///
     /// # Errors
     /// A stopped process cannot be continued.
     pub fn end(mut self) -> anyhow::Result<u64> {
-        if let Some(worker) = self.stopped.take() {
-            kill_process(worker, Signal::CONT)?;
-        }
+        self.calm_down()?;
         Ok(self.times)
     }
 
