@@ -103,7 +103,19 @@ fn smped_settings(config: &ServeConfig) -> SmpedSettings {
     SmpedSettings { c_max: settings.c_max.min(room), ..settings }
 }
 
-/// A worker has inherited the memory of the workers, or is passed connections.
+/// The workers, with as many words of shared memory as the hand-off has for each.
+fn role(settings: &SmpedSettings, own_words: usize) -> Role {
+    Role {
+        architecture: SMPED.name,
+        noun: "worker",
+        places: settings.p_max,
+        service: site::Counts::default().named().map(|(name, _)| name).collect(),
+        serves: true,
+        own_words,
+    }
+}
+
+/// Runs a worker of either hand-off. Only the kernel's gives it the memory of the workers to inherit.
 fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     if worker.inherited.is_empty() { worker::work(worker, control) } else { steering::work(worker, control) }
 }
@@ -130,15 +142,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let settings = smped_settings(config);
     let queue = plan.listen_once()?;
     let addresses = addresses(&queue.listeners);
-    let role = Role {
-        architecture: SMPED.name,
-        noun: "worker",
-        places: settings.p_max,
-        service: site::Counts::default().named().map(|(name, _)| name).collect(),
-        serves: true,
-        own_words: handover::WORDS,
-    };
-    let fleet = Fleet::new(plan, role, Vec::new())?;
+    let fleet = Fleet::new(plan, role(&settings, handover::WORDS), Vec::new())?;
     let workers = fleet.board();
     let board = Board::with_live(move |counters| {
         let mut of_workers = workers.read();

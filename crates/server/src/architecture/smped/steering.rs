@@ -43,14 +43,14 @@ use bpf::steering::{Steering, Workers};
 
 use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
-use super::{PATIENCE, SMPED, smped_settings};
+use super::{PATIENCE, role, smped_settings};
 use crate::choices::{Schedule, SmpedSettings};
 use crate::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::driver::Stop;
 use crate::driver::waiters::{readable, sleep};
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, start_thread};
-use crate::processes::{Event, Fleet, IDLE_FROM, Reclaims, Role};
+use crate::processes::{Event, Fleet, IDLE_FROM, Reclaims};
 pub use arrivals::work;
 
 /// Words of a worker in shared memory, after [`IDLE_FROM`]: the turns of its loop, and its open connections. The parent
@@ -91,14 +91,6 @@ pub fn start(plan: &Plan, steering: Steering) -> Result<LoopHandle, ServeError> 
         queues.reset(slot);
         queues.worker(slot).set_alive(true);
     }
-    let role = Role {
-        architecture: SMPED.name,
-        noun: "worker",
-        places: settings.p_max,
-        service: site::Counts::default().named().map(|(name, _)| name).collect(),
-        serves: true,
-        own_words: WORDS,
-    };
     if plan.queue_target().is_some() {
         sys::say!(
             "overload control: only the backlog bounds the accept queues: an address takes one program, and has that \
@@ -106,7 +98,7 @@ pub fn start(plan: &Plan, steering: Steering) -> Result<LoopHandle, ServeError> 
         );
     }
     let memory = queues.memory().map_err(system("share the memory of the workers"))?;
-    let fleet = Fleet::new(plan, role, vec![memory])?;
+    let fleet = Fleet::new(plan, role(&settings, WORDS), vec![memory])?;
     let board = board(fleet.board(), queues.figures()?, settings.p_max);
     let (stop, addresses) = (Stop::new().map_err(system("make an eventfd"))?, queues.addresses());
     let parent = Parent {

@@ -44,7 +44,7 @@ use crate::processes::{Changed, Control, Heard, Sent, Slot, Worker, orphaned};
 use crate::refusals::{self, Refusals};
 use crate::slots::Share;
 
-/// Is a worker until it is told to end and its connections have. Blocks.
+/// Runs a worker until it is told to end and its connections have ended. Blocks.
 ///
 /// # Errors
 /// [`ServeError::System`]: descriptors; its loop fails in a way that is our mistake.
