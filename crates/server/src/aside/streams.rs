@@ -66,22 +66,21 @@ impl Streams {
 
     /// Begins a stream on a connection that asked for one. The caller has seen to it that there is room.
     pub fn begin(&mut self, socket: OwnedFd, first: &str, date: &HttpDate, now: Nanos) {
-        self.streams.push(Stream {
+        let mut stream = Stream {
             socket,
             pending: [b"HTTP/1.1 200 OK\r\nDate: ", date.value(), FIELDS.as_bytes(), first.as_bytes()]
                 .concat(),
             progress_by: now.saturating_add(STALL),
             ends_at: now.saturating_add(LIFETIME),
-        });
-        let last = self.streams.len() - 1;
-        let fate = self.streams[last].flush(now);
-        self.settle(vec![fate; 1], last);
+        };
+        if stream.flush(now) == Fate::Goes {
+            self.streams.push(stream);
+        }
     }
 
     /// Sends an event to all.
     pub fn send(&mut self, event: &str, now: Nanos) {
-        let fates = self.streams.iter_mut().map(|stream| stream.add(event, now)).collect();
-        self.settle(fates, 0);
+        self.keep(|stream| stream.add(event, now));
     }
 
     /// What is waited for, in the order in which [`ready`](Self::ready) takes it.
@@ -94,10 +93,8 @@ impl Streams {
 
     /// Goes on with the streams that have events, and ends those whose time is over.
     pub fn ready(&mut self, events: &[PollFlags], now: Nanos, scratch: &mut [u8]) {
-        let events = events.iter().copied().chain(std::iter::repeat(PollFlags::empty()));
-        let look = |(stream, events): (&mut Stream, PollFlags)| stream.ready(events, now, scratch);
-        let fates = self.streams.iter_mut().zip(events).map(look).collect();
-        self.settle(fates, 0);
+        let mut events = events.iter().copied();
+        self.keep(|stream| stream.ready(events.next().unwrap_or(PollFlags::empty()), now, scratch));
     }
 
     /// The time when the next stream ends, if nothing happens.
@@ -114,11 +111,13 @@ impl Streams {
         any
     }
 
-    /// Closes what has ended, of the streams from `first` on.
-    fn settle(&mut self, fates: Vec<Fate>, first: usize) {
-        self.cut += fates.iter().filter(|fate| **fate == Fate::Cut).count() as u64;
-        let mut fates = vec![Fate::Goes; first].into_iter().chain(fates);
-        self.streams.retain(|_| fates.next().is_none_or(|fate| fate == Fate::Goes));
+    /// Turns to each stream, and closes those that have ended by it.
+    fn keep(&mut self, mut turn: impl FnMut(&mut Stream) -> Fate) {
+        self.streams.retain_mut(|stream| {
+            let fate = turn(stream);
+            self.cut += u64::from(fate == Fate::Cut);
+            fate == Fate::Goes
+        });
     }
 }
 
