@@ -38,11 +38,6 @@ impl Session {
         Ok(Session { tls, ended: false })
     }
 
-    /// Whether the handshake is not complete.
-    pub fn is_handshaking(&self) -> bool {
-        self.tls.is_handshaking()
-    }
-
     /// Whether the peer has said that it sends no more.
     pub fn has_ended(&self) -> bool {
         self.ended
