@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use base::{Clock, Nanos};
+use lab::stage::proc;
 use rustix::process::Pid;
 use serde_json::Value;
 use sys::process::{Child, Program};
@@ -113,13 +114,9 @@ impl Server {
 
     /// Processes that the first process has started.
     pub fn workers(&self) -> Vec<Pid> {
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
-        let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-        let numbers: Vec<i32> = children
-            .flat_map(|line| line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-            .collect();
-        numbers.into_iter().filter_map(Pid::from_raw).collect()
+        // A server that has ended has none.
+        let children = proc::children(self.child.id()).unwrap_or_default();
+        children.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)).collect()
     }
 
     /// Number of sockets of the first process, without the one to each process that it has started.

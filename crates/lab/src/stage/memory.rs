@@ -21,14 +21,9 @@ pub fn anonymous_memory(pid: u32) -> anyhow::Result<Bytes> {
 /// There is no such process.
 pub fn anonymous_memory_of_all(pid: u32) -> anyhow::Result<Bytes> {
     let mut sum = anonymous_memory(pid)?;
-    let path = format!("/proc/{pid}/task");
-    let threads = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
-    // Threads and children that end meanwhile have no memory.
-    for thread in threads.flatten() {
-        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
-            sum.0 += anonymous_memory_of_all(child).map_or(0, |memory| memory.0);
-        }
+    // Children that end meanwhile have no memory.
+    for child in proc::children(pid).with_context(|| format!("cannot read the children of process {pid}"))? {
+        sum.0 += anonymous_memory_of_all(child).map_or(0, |memory| memory.0);
     }
     Ok(sum)
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns reading and parsing alone; [`super::kernel`] chooses counters and takes differences.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 
 use base::Bytes;
@@ -30,6 +30,18 @@ impl ProcFile {
         self.0.read_to_string(&mut text)?;
         Ok(text)
     }
+}
+
+/// The processes that a process has started and not yet reaped. Threads and children may end meanwhile.
+///
+/// # Errors
+/// There is no such process.
+pub fn children(pid: u32) -> io::Result<Vec<u32>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    let lines = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let numbers =
+        |line: String| line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+    Ok(lines.flat_map(numbers).collect())
 }
 
 /// A counter of `/proc/net/snmp` or `/proc/net/netstat`: a group has a line of names and a line of values, each behind
