@@ -75,29 +75,32 @@ fn every_metric_of_every_architecture_has_its_help() {
     }
 }
 
-fn put(client: &mut Client, body: &str) -> (u16, String) {
-    let length = body.len();
-    client.send(format!(
-        "PUT /accept-limit HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
-    ));
+/// A change of a setting: the status and the text of the answer.
+pub fn put(client: &mut Client, path: &str, fields: &str, value: &str) -> (u16, String) {
+    let length = value.len();
+    client.send(format!("PUT {path} HTTP/1.1\r\n{fields}Content-Length: {length}\r\n\r\n{value}"));
     let response = client.response();
     (response.status, response.text().to_owned())
+}
+
+fn put_limit(client: &mut Client, value: &str) -> (u16, String) {
+    put(client, "/accept-limit", "Host: localhost\r\n", value)
 }
 
 #[test]
 fn the_accept_limit_is_changed_by_what_makes_sense_only() {
     let files = Files::new();
     let mut server = Server::start(&files.root(), &[]);
-    assert_eq!(put(&mut server.admin, "inf"), (200, "inf\n".to_owned()));
+    assert_eq!(put_limit(&mut server.admin, "inf"), (200, "inf\n".to_owned()));
     assert!(server.admin.get("/metrics").text().contains("\ninrush_accept_limit +Inf\n"));
-    assert_eq!(put(&mut server.admin, " 12\n"), (200, "12\n".to_owned()));
+    assert_eq!(put_limit(&mut server.admin, " 12\n"), (200, "12\n".to_owned()));
     for nonsense in ["", "0", "-1", "1.5", "many", "99999999999", "\u{e9}"] {
-        let (status, text) = put(&mut server.admin, nonsense);
+        let (status, text) = put_limit(&mut server.admin, nonsense);
         assert_eq!(status, 400, "{nonsense:?}");
         assert!(text.starts_with("accept-limit: ") && text.contains("or inf"), "{text}");
     }
     assert_eq!(server.admin.get("/accept-limit").text(), "12\n");
-    let (status, _) = put(&mut Client::connect(server.admin_address), &"1".repeat(65));
+    let (status, _) = put_limit(&mut Client::connect(server.admin_address), &"1".repeat(65));
     assert_eq!(status, 413);
     assert_eq!(server.admin.get("/accept-limit").text(), "12\n");
     server.stop_well();

@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::smped::{loads, served, served_past_the_limit};
+use super::smped::{loads, served, served_past_the_limit, serves_them_and_ends};
 use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
 
 const TWO: &str = "--smped=p-min=2,initial=2,p-max=2";
@@ -69,14 +69,8 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
         assert_eq!((status.count("steered"), status.count("steering_unsteered")), (5, 0));
         drop(clients);
         server.eventually("empty", |status| status.connections() == 0 && status.count("closed") == 5);
-        // Those who wait in the queues when the end comes are served.
         let mut queued = asked_while_stopped(&mut server, 4, |server, _| server.signal(Signal::TERM));
-        for client in &mut queued {
-            assert!(client.response().body == pattern(Files::MEDIUM.1));
-            assert!(client.ends());
-        }
-        assert_eq!(server.wait(), (Some(0), String::new()));
-        assert!(children.into_iter().all(has_ended), "a process is left");
+        serves_them_and_ends(&mut server, &mut queued, children);
     });
 }
 

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
+use super::admin::put;
 use crate::common::{Client, Files, PATIENCE, Server};
 
 /// The streams that a server has at once.
@@ -156,14 +157,6 @@ fn browsers_get_the_page_and_other_programs_the_paths() {
         assert!(help.text().contains(path), "{}", help.text());
     }
     server.stop_well();
-}
-
-/// A change of a setting: the status and the text of the answer.
-fn put(client: &mut Client, path: &str, fields: &str, value: &str) -> (u16, String) {
-    let length = value.len();
-    client.send(format!("PUT {path} HTTP/1.1\r\n{fields}Content-Length: {length}\r\n\r\n{value}"));
-    let response = client.response();
-    (response.status, response.text().to_owned())
 }
 
 #[test]

@@ -32,8 +32,12 @@ pub fn many_at_once(server: &mut Server) {
     let total = (CLIENTS * REQUESTS) as u64;
     let connections = (CLIENTS / 2 + CLIENTS / 2 * (REQUESTS + 1)) as u64;
     // A dispatcher and its workers publish their figures at different times.
-    let closed = |status: &Status| status.count("closed") == connections && status.connections() == 0;
-    let status = server.eventually("all closed", closed);
+    let published = |status: &Status| {
+        ["accepts", "closed"].iter().all(|name| status.count(name) >= connections)
+            && status.connections() == 0
+    };
+    let status = server.eventually("all accepted and closed", published);
+    assert_eq!(status.count("closed"), connections);
     assert_eq!(status.count("accepts"), connections);
     assert_eq!((status.count("requests"), status.count("responses_2xx")), (total, total));
     assert_eq!(status.count("broken"), 0);

@@ -42,6 +42,16 @@ pub fn served_past_the_limit(server: &mut Server) -> (Vec<Client>, Status) {
     (clients, status)
 }
 
+/// Asserts that a server that was told to end serves the clients in its queues first, and leaves no process.
+pub fn serves_them_and_ends(server: &mut Server, queued: &mut [Client], children: Vec<u32>) {
+    for client in queued {
+        assert!(client.response().body == pattern(Files::MEDIUM.1));
+        assert!(client.ends());
+    }
+    assert_eq!(server.wait(), (Some(0), String::new()));
+    assert!(children.into_iter().all(has_ended), "a process is left");
+}
+
 #[test]
 fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
     let files = Files::new();
@@ -63,12 +73,7 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
             server.signal(Signal::TERM);
             queued
         });
-        for client in &mut queued {
-            assert!(client.response().body == pattern(Files::MEDIUM.1));
-            assert!(client.ends());
-        }
-        assert_eq!(server.wait(), (Some(0), String::new()));
-        assert!(children.into_iter().all(has_ended), "a process is left");
+        serves_them_and_ends(&mut server, &mut queued, children);
     });
 }
 
