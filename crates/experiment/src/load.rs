@@ -34,6 +34,17 @@ impl Rate {
     }
 }
 
+/// The TCP that carries a load's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stack {
+    /// Kernel sockets.
+    #[default]
+    Kernel,
+    /// TCP in user space over a TUN device in the server's namespace: a client that is rarely the limit.
+    User,
+}
+
 /// A load. Texts may hold the values of axes in braces.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -53,6 +64,9 @@ pub struct LoadSpec {
     /// `--arrivals`.
     #[serde(default = "poisson")]
     pub arrivals: String,
+    /// The client's TCP; kernel sockets where absent.
+    #[serde(default)]
+    pub stack: Stack,
     /// Clients beside the measured ones, `--population` each: `idle:{idle}`. One of 0 clients is left out.
     #[serde(default)]
     pub populations: Vec<String>,

@@ -143,10 +143,17 @@ fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
 /// Refuses settings of one TCP stack that the other would silently ignore.
 fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
     let only_user = "is for TCP in user space; add --stack user";
-    match (flags.stack, &flags.link, &flags.source_net) {
-        (Stack::Kernel, Some(link), _) => Err(Exit::Usage(format!("--link {link} {only_user}"))),
-        (Stack::Kernel, _, Some(net)) => Err(Exit::Usage(format!("--source-net {net} {only_user}"))),
-        (Stack::User, ..) if flags.calibrate => Err(Exit::Usage(
+    match flags {
+        LoadFlags { stack: Stack::Kernel, link: Some(link), .. } => {
+            Err(Exit::Usage(format!("--link {link} {only_user}")))
+        }
+        LoadFlags { stack: Stack::Kernel, source_net: Some(net), .. } => {
+            Err(Exit::Usage(format!("--source-net {net} {only_user}")))
+        }
+        LoadFlags { stack: Stack::Kernel, server_cpus: Some(_), .. } => {
+            Err(Exit::Usage(format!("--server-cpus {only_user}")))
+        }
+        LoadFlags { stack: Stack::User, calibrate: true, .. } => Err(Exit::Usage(
             "--calibrate measures the clean rate of kernel sockets; leave --stack user out".to_owned(),
         )),
         _ => Ok(()),
@@ -223,9 +230,11 @@ fn configuration(flags: LoadFlags) -> Config {
         source: flags.source_ip,
         stack: match flags.stack {
             Stack::Kernel => ::load::Stack::Kernel,
-            Stack::User => {
-                ::load::Stack::User { link: flags.link.unwrap_or_default(), net: flags.source_net }
-            }
+            Stack::User => ::load::Stack::User {
+                link: flags.link.unwrap_or_default(),
+                net: flags.source_net,
+                server_cpus: flags.server_cpus.map_or_else(Vec::new, |list| list.0),
+            },
         },
         processes: match flags.client {
             Client::Pair => Processes::Pair,

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use base::{Clock, Nanos};
-use experiment::Experiment;
+use experiment::{Experiment, Stack};
 use record::experiment::{Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord};
 use record::{Manifest, TopologyKind};
 
@@ -33,12 +33,15 @@ use self::store::Store;
 use self::test_bed::TestBed;
 use crate::progress::Progress;
 use crate::stage::server_under_test::Settings;
-use crate::stage::topology::Topology;
+use crate::stage::topology::{Topology, list};
 use crate::trial::RunTime;
 
 /// What a person must know from the start who cannot have namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \
                         connection costs the server nothing and it looks better past its capacity than it is.";
+/// What they must know beside it where a load has `stack = "user"`.
+const NO_USER_STACK: &str = "TCP in user space needs network namespaces, and so root: the client uses kernel sockets, \
+                             and is the limit from about twice a server's capacity.";
 /// A server that does not start so often in a row is left out from then on.
 const START_FAILURES: u32 = 3;
 
@@ -150,8 +153,10 @@ fn run_record(
     let mut record = topology.record();
     if topology.kind == TopologyKind::Loopback {
         record.warnings.push(LOOPBACK.to_owned());
+        if experiment.loads.iter().any(|load| load.stack == Stack::User) {
+            record.warnings.push(NO_USER_STACK.to_owned());
+        }
     }
-    let list = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let config = [
         ("server_cpus".to_owned(), list(&topology.server.cpus)),
         ("client_cpus".to_owned(), list(&topology.client.cpus)),

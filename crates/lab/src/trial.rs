@@ -8,9 +8,9 @@
 //! between would be one more request to a server that has too many.
 
 use std::io;
-use std::net::Ipv4Addr;
 
 use base::{Clock, Nanos};
+use experiment::Stack;
 use record::{LoadResult, QueueDepth};
 use serde_json::Value;
 use sys::process::Output;
@@ -46,6 +46,16 @@ impl RunTime {
     pub fn total(self) -> Nanos {
         self.warmup + self.measured
     }
+}
+
+/// A run of `inrush load`.
+pub struct LoadRun {
+    /// The command line, without the flags that give connections their place.
+    pub arguments: Vec<String>,
+    /// The client's TCP.
+    pub stack: Stack,
+    /// The lengths that the command line has.
+    pub time: RunTime,
 }
 
 /// Why a run of load has no result.
@@ -99,27 +109,27 @@ pub struct Conductor<'a> {
 }
 
 impl Conductor<'_> {
-    /// Has `inrush load` run with these arguments, among them the lengths of `time`, and watches. Blocks.
+    /// Runs `inrush load` and watches. Blocks.
     ///
     /// # Errors
     /// [`LoadError`]. A generator that could not offer the load is no error: the result says so.
-    pub fn offer(
-        &mut self,
-        server: &RunningServer,
-        arguments: Vec<String>,
-        time: RunTime,
-    ) -> Result<Seen, LoadError> {
+    pub fn offer(&mut self, server: &RunningServer, run: LoadRun) -> Result<Seen, LoadError> {
         let status_before = server.status(self.topology);
-        let client = &self.topology.client;
+        let threads = self.topology.client.cpus.len().min(THREADS_MAX);
         let program = self
             .topology
-            .generator(sys::process::this_program()?)
-            .arguments(arguments)
-            .arguments(["--source-ip".to_owned(), source_range(&client.addresses)])
-            .arguments(["--threads".to_owned(), client.cpus.len().min(THREADS_MAX).to_string()]);
+            .generator(sys::process::this_program()?, run.stack)
+            .arguments(run.arguments)
+            .arguments(self.topology.place_of_connections(run.stack))
+            .arguments(["--threads".to_owned(), threads.to_string()]);
         let child = program.start()?;
-        let mut watch =
-            Watch { started: self.clock.now(), time, from: None, to: None, queue: QueueSamples::default() };
+        let mut watch = Watch {
+            started: self.clock.now(),
+            time: run.time,
+            from: None,
+            to: None,
+            queue: QueueSamples::default(),
+        };
         let mut failure = None;
         let output = child.output(TICK, || {
             if failure.is_none() {
@@ -183,14 +193,6 @@ impl Watch {
             self.queue.add(observer.accept_queue(port)?);
         }
         Ok(())
-    }
-}
-
-/// `10.77.0.2-9`, for addresses without a gap.
-fn source_range(addresses: &[Ipv4Addr]) -> String {
-    match addresses {
-        [first, .., last] => format!("{first}-{}", last.octets()[3]),
-        one => one.iter().map(Ipv4Addr::to_string).collect(),
     }
 }
 
@@ -259,13 +261,6 @@ mod tests {
         assert_eq!(difference(None, Some(page(1, 1, 1))), None);
         let other = json!({ "version": "2" });
         assert_eq!(difference(Some(other.clone()), Some(other.clone())), Some(other));
-    }
-
-    #[test]
-    fn source_addresses_are_written_as_a_range() {
-        let addresses = [2, 3, 9].map(|last| Ipv4Addr::new(10, 77, 0, last));
-        assert_eq!(source_range(&addresses), "10.77.0.2-9");
-        assert_eq!(source_range(&addresses[..1]), "10.77.0.2");
     }
 
     fn output(code: i32, stdout: &str, stderr: &str) -> Output {

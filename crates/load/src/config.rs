@@ -61,6 +61,8 @@ pub enum Stack {
         link: Link,
         /// The addresses that connections come from; `None` selects [`SOURCE_NET`] or [`SOURCE_NET_V6`].
         net: Option<SourceNet>,
+        /// The server's CPUs, where the kernel receives the packets of a TUN device; the sender's if empty.
+        server_cpus: Vec<usize>,
     },
 }
 
@@ -311,10 +313,14 @@ impl Config {
         if let Some(source) = &self.source {
             settings.push(("source_ip", source.to_string()));
         }
-        if let Stack::User { link, net } = &self.stack {
+        if let Stack::User { link, net, server_cpus } = &self.stack {
             settings.push(("stack", "user".to_owned()));
             settings.push(("link", link.to_string()));
             settings.extend(net.map(|net| ("source_net", net.to_string())));
+            if !server_cpus.is_empty() {
+                let cpus: Vec<String> = server_cpus.iter().map(usize::to_string).collect();
+                settings.push(("server_cpus", cpus.join(",")));
+            }
         }
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow, ensure};
 use base::{Clock, Nanos, RealClock};
+use experiment::Stack;
 use lab::stage::owner::temporary_folder;
 use record::LoadResult;
 use report::columns::aligned;
@@ -209,7 +210,7 @@ fn load(
     path: &str,
     flags: &[&str],
 ) -> anyhow::Result<LoadResult> {
-    let program = bed.topology.generator(&bed.inrush);
+    let program = bed.topology.generator(&bed.inrush, Stack::Kernel);
     let program = program
         .arguments(["load".to_owned(), format!("http://{address}/{path}")])
         .arguments(["--output", "json", "--duration"])

@@ -11,6 +11,7 @@ use ::load::{
 use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::cpus::{CpuList, cpu_list};
 use crate::load::meters::Collector;
 
 /// The rule by which sessions begin.
@@ -277,6 +278,12 @@ pub struct LoadFlags {
     /// Source addresses of --stack user, which no other host has [default: 10.94.0.0/16 or fd94::/64]
     #[arg(long, value_name = "NET", help_heading = GENERATOR, hide_short_help = true)]
     pub source_net: Option<SourceNet>,
+
+    /// CPUs of the server, where the kernel then receives the packets of --stack user over TUN; needs root
+    ///
+    /// Without this flag the generator's CPU does the server's receive work, and an overload costs the server too little.
+    #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = GENERATOR, hide_short_help = true)]
+    pub server_cpus: Option<CpuList>,
 
     /// Source addresses: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
     #[arg(long, value_name = "RANGE", help_heading = GENERATOR, hide_short_help = true)]

@@ -11,6 +11,7 @@ use server::{
 };
 
 use super::address::{admin_address, host_name, listen_address};
+use super::cpus::{CpuList, cpu_list};
 
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
@@ -32,21 +33,6 @@ fn architecture_help() -> String {
         "Architecture: its processes and threads, and which of them accept\n{}",
         lines.collect::<Vec<_>>().join("\n")
     )
-}
-
-fn cpu_list(text: &str) -> Result<CpuList, String> {
-    let wrong = || "accepted are processors such as 0, 0,2 or 0-3".to_owned();
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) =
-            (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
-        if first > last || last >= 1024 {
-            return Err(wrong());
-        }
-        cpus.extend(first..=last);
-    }
-    Ok(CpuList(cpus))
 }
 
 /// Parses a time above 0, so that a peer has a chance.
@@ -94,10 +80,6 @@ fn tunable(text: &str) -> Result<Tunable, String> {
         },
     }
 }
-
-/// A list of CPU numbers.
-#[derive(Clone, Debug)]
-pub struct CpuList(pub Vec<usize>);
 
 /// Formats of the access log.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -119,11 +119,11 @@ impl Run<'_> {
             time,
             seed: self.seed(trial.repeat),
         };
-        let arguments = command_lines::load(load, &point.axes, offer).map_err(Failure::Because)?;
+        let run = command_lines::load(load, &point.axes, offer).map_err(Failure::Because)?;
         let restart = self.experiment.plan.restart;
         let cooldown = if restart { Nanos::ZERO } else { self.experiment.plan.cooldown };
         let surroundings = self.surroundings;
-        let seen = test_bed.offer(arguments, time, cooldown, surroundings.clock, surroundings.interrupted);
+        let seen = test_bed.offer(run, cooldown, surroundings.clock, surroundings.interrupted);
         let end = test_bed.running.end()?;
         if !test_bed.topology.is_whole()? {
             return Err(Failure::Because("the path between client and server ended".to_owned()));

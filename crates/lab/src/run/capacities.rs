@@ -102,15 +102,13 @@ impl Run<'_> {
             time,
             seed: self.experiment.plan.seed.child(&format!("capacity run {run}")),
         };
-        let arguments =
-            command_lines::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
+        let run = command_lines::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
         let (clock, interrupted) = (self.surroundings.clock, self.surroundings.interrupted);
         let cooldown = self.experiment.plan.cooldown;
-        let seen =
-            test_bed.offer(arguments, time, cooldown, clock, interrupted).map_err(|error| match error {
-                LoadError::Interrupted => Failure::Interrupted,
-                other => Failure::Because(other.to_string()),
-            })?;
+        let seen = test_bed.offer(run, cooldown, clock, interrupted).map_err(|error| match error {
+            LoadError::Interrupted => Failure::Interrupted,
+            other => Failure::Because(other.to_string()),
+        })?;
         Ok(OfferedLoad {
             offered_per_s: seen.load.offered_per_s,
             goodput_per_s: seen.load.goodput_per_s,

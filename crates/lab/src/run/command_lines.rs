@@ -13,7 +13,7 @@ use super::schedule;
 use crate::stage::server_under_test::recipe::{self, Readiness, Recipe};
 use crate::stage::server_under_test::{Settings, StartError};
 use crate::stage::topology::Topology;
-use crate::trial::RunTime;
+use crate::trial::{LoadRun, RunTime};
 
 /// The values of a point's axes.
 pub type Axes = BTreeMap<String, Value>;
@@ -110,7 +110,9 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
                 seed: experiment.plan.seed,
             };
             // What is wrong with its rate was said when the file was checked.
-            lines.extend(load(spec, &axes, offer).ok().map(|words| (format!("load '{}'", spec.name), words)));
+            lines.extend(
+                load(spec, &axes, offer).ok().map(|run| (format!("load '{}'", spec.name), run.arguments)),
+            );
         }
     }
     lines.sort();
@@ -165,11 +167,11 @@ pub struct Offer {
     pub seed: Seed,
 }
 
-/// The arguments of `inrush load` at a point.
+/// The run of `inrush load` at a point.
 ///
 /// # Errors
 /// One sentence where a text makes no sense with these values, or the capacity is not known.
-pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Vec<String>, String> {
+pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, String> {
     let workload = filled(&load.workload, axes);
     let usual = if workload.starts_with("specweb99") { "/" } else { "/index.html" };
     let paths: Vec<String> = match load.path.is_empty() {
@@ -197,7 +199,7 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Vec<String>, S
         add("--population", population);
     }
     words.extend(all_filled(&load.flags, axes));
-    Ok(words)
+    Ok(LoadRun { arguments: words, stack: load.stack, time: offer.time })
 }
 
 fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f64>, String> {
@@ -263,12 +265,12 @@ mod tests {
     #[test]
     fn a_relative_rate_becomes_one_of_sessions() {
         let spec = spec("name = 'a'\nworkload = 'specweb99:20'\nrate = '{offered} x capacity'");
-        let words = load(&spec, &axes(&[("offered", 1.5)]), offer(Some(7300.0))).unwrap();
+        let run = load(&spec, &axes(&[("offered", 1.5)]), offer(Some(7300.0))).unwrap();
         let expected = "load http://10.77.0.1:80/ --rate 1500.000 --arrivals poisson --duration 3s --warmup 1s \
                         --workload specweb99:20 --seed 7 --output json";
-        assert_eq!(words.join(" "), expected);
+        assert_eq!(run.arguments.join(" "), expected);
         assert_eq!(
-            load(&spec, &axes(&[("offered", 1.5)]), offer(None)).unwrap_err(),
+            load(&spec, &axes(&[("offered", 1.5)]), offer(None)).err().unwrap(),
             "the capacity is not known"
         );
     }
@@ -279,7 +281,7 @@ mod tests {
             "name = 'a'\npopulations = ['idle:{idle}', 'cold:30']\nrequests-per-connection = '2..4'\n\
              flags = ['--client', 'closed', '--sockets', '{idle}']",
         );
-        let words = |idle| load(&spec, &axes(&[("idle", idle)]), offer(None)).unwrap().join(" ");
+        let words = |idle| load(&spec, &axes(&[("idle", idle)]), offer(None)).unwrap().arguments.join(" ");
         assert!(!words(0.0).contains("--rate") && !words(0.0).contains("idle"), "{}", words(0.0));
         assert!(words(0.0).ends_with("--population cold:30 --client closed --sockets 0"));
         assert!(words(6000.0).contains("--population idle:6000"));

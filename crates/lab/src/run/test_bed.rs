@@ -11,8 +11,7 @@ use crate::stage::cgroup::Cgroup;
 use crate::stage::kernel::Observer;
 use crate::stage::server_under_test::{self, RunningServer, Settings, StartError};
 use crate::stage::topology::{Topology, TopologyOptions};
-use crate::trial::RunTime;
-use crate::trial::{Conductor, LoadError, Seen};
+use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 
 /// A topology with a server that runs in it.
 pub struct TestBed {
@@ -83,8 +82,7 @@ impl TestBed {
     /// [`LoadError`].
     pub fn offer(
         &mut self,
-        arguments: Vec<String>,
-        time: RunTime,
+        run: LoadRun,
         cooldown: Nanos,
         clock: &dyn Clock,
         interrupted: &dyn Fn() -> bool,
@@ -94,7 +92,7 @@ impl TestBed {
             None => Observer::of(&self.topology)?,
         };
         let mut conductor = Conductor { topology: &self.topology, observer, clock, interrupted };
-        let seen = conductor.offer(&self.running, arguments, time);
+        let seen = conductor.offer(&self.running, run);
         let settled = match (&seen, cooldown) {
             (Ok(_), Nanos(1..)) => conductor.settle(&mut self.running, cooldown),
             _ => Ok(()),

@@ -19,6 +19,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use base::Nanos;
+use experiment::Stack;
 use record::{Topology as TopologyRecord, TopologyKind};
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
@@ -128,12 +129,29 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// A program that will offer load from the client's side. Where that side has its CPUs to itself, it runs before
-    /// everything else there: otherwise the kernel threads that do its own packet work take turns with it, and
-    /// sessions begin late by milliseconds.
-    pub fn generator(&self, path: impl Into<PathBuf>) -> Program<'_> {
-        let program = self.client.program(path);
+    /// The load generator. Where the client's side has its CPUs to itself, the generator runs before everything else
+    /// there. Otherwise the kernel threads that do the client's packet work take turns with it, and sessions begin
+    /// late by milliseconds.
+    ///
+    /// TCP in user space runs in the server's namespace, because its TUN device leads there.
+    pub fn generator(&self, path: impl Into<PathBuf>, stack: Stack) -> Program<'_> {
+        let side = if self.carries(stack) { &self.server } else { &self.client };
+        let program = side.program(path).on_cpus(&self.client.cpus);
         if self.sides_have_own_cpus() { program.real_time() } else { program }
+    }
+
+    /// The flags that give the generator's connections their place.
+    pub fn place_of_connections(&self, stack: Stack) -> Vec<String> {
+        if self.carries(stack) {
+            ["--stack", "user", "--server-cpus", &list(&self.server.cpus)].map(str::to_owned).to_vec()
+        } else {
+            vec!["--source-ip".to_owned(), source_range(&self.client.addresses)]
+        }
+    }
+
+    /// Whether it carries packets of TCP in user space. On loopback kernel sockets replace it.
+    fn carries(&self, stack: Stack) -> bool {
+        stack == Stack::User && self.kind == TopologyKind::Namespaces
     }
 
     /// Whether each side has CPUs of its own, so that their busy time is its cost.
@@ -319,6 +337,19 @@ fn apply_settings(namespace: &NetworkNamespace) -> io::Result<()> {
     Ok(())
 }
 
+/// `0,2`, as flags have lists of CPUs.
+pub fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// `10.77.0.2-9`, for addresses without a gap.
+fn source_range(addresses: &[Ipv4Addr]) -> String {
+    match addresses {
+        [first, .., last] => format!("{first}-{}", last.octets()[3]),
+        one => one.iter().map(Ipv4Addr::to_string).collect(),
+    }
+}
+
 fn client_addresses(first: Ipv4Addr) -> Vec<Ipv4Addr> {
     (0..CLIENT_ADDRESSES).map(|next| Ipv4Addr::from_bits(first.to_bits() + u32::from(next))).collect()
 }
@@ -430,6 +461,13 @@ mod tests {
         let mut lines = text.lines().map(|line| line.split_whitespace());
         let line = lines.find(|line| number(line.clone().nth(12)) == cpu as u64).unwrap();
         number(line.clone().next())
+    }
+
+    #[test]
+    fn source_addresses_are_written_as_a_range() {
+        let addresses = [2, 3, 9].map(|last| Ipv4Addr::new(10, 77, 0, last));
+        assert_eq!(source_range(&addresses), "10.77.0.2-9");
+        assert_eq!(source_range(&addresses[..1]), "10.77.0.2");
     }
 
     #[test]

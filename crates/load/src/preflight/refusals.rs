@@ -70,7 +70,7 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
 
 /// Refuses settings that the chosen stack does not support.
 pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
-    let Stack::User { link, net } = &config.stack else { return Ok(()) };
+    let Stack::User { link, net, server_cpus } = &config.stack else { return Ok(()) };
     let why = match config {
         Config { own_this_server: false, .. } if net.is_some_and(|net| !target::is_private(net.network())) => {
             "--source-net is not a private network, so the run would cut off its hosts; accepted is a private one \
@@ -82,6 +82,9 @@ pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
         }
         Config { processes: Processes::Pair, .. } => {
             "its connections cannot change their process; accepted is --client s-client or closed".to_owned()
+        }
+        _ if !server_cpus.is_empty() && *link != Link::Tun => {
+            format!("--server-cpus steers a TUN device; leave it out with --link {link}")
         }
         Config { threads, populations, processes, .. } if matches!(link, Link::AfXdp(_)) => {
             let one_process = matches!(processes, Processes::Auto | Processes::Count(NonZeroU32::MIN));

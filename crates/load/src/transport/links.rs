@@ -4,6 +4,7 @@
 //! their devices when this process ends, however it ends.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use base::RealClock;
 use usertcp::SourceNet;
@@ -32,7 +33,7 @@ impl Links {
     /// # Errors
     /// Missing privileges, a source net that is in use, or a server that the link does not reach.
     pub fn open(plan: &Plan, share: Share) -> Result<Links, LoadError> {
-        let Stack::User { link, .. } = &plan.config.stack else { return Ok(Links::default()) };
+        let Stack::User { link, server_cpus, .. } = &plan.config.stack else { return Ok(Links::default()) };
         let net = plan.source_net();
         let server = plan.target.ip();
         let threads = plan.threads_of(share);
@@ -42,7 +43,7 @@ impl Links {
                 .share(thread, plan.threads_in_all())
                 .map_err(|error| LoadError::Stack { stack: "user", why: error.to_string() })?;
             let opened = match link {
-                Link::Tun => AnyLink::Tun(Box::new(Tun::open(server, part)?)),
+                Link::Tun => AnyLink::Tun(Box::new(tun(server, part, server_cpus)?)),
                 Link::AfXdp(interface) => {
                     let owned = plan.config.own_this_server;
                     AnyLink::AfXdp(Box::new(AfXdp::open(interface, server, part, owned, &RealClock::new())?))
@@ -57,4 +58,13 @@ impl Links {
     pub fn take(&mut self, thread: u32) -> Option<(AnyLink, SourceNet)> {
         self.0.remove(&thread)
     }
+}
+
+fn tun(server: IpAddr, net: SourceNet, server_cpus: &[usize]) -> Result<Tun, LoadError> {
+    let tun = Tun::open(server, net)?;
+    if !server_cpus.is_empty() {
+        let refused = |error| LoadError::Stack { stack: "user", why: format!("--server-cpus: {error}") };
+        sys::netns::steer_receive(tun.name(), server_cpus).map_err(refused)?;
+    }
+    Ok(tun)
 }

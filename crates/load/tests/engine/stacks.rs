@@ -16,7 +16,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const DIGEST: &str = "2a152c894398719c0570f83fac34ac03a0f6e8e474b995c2403aa5434f7b9dd4";
 
 fn user() -> Stack {
-    Stack::User { link: load::Link::Tun, net: None }
+    Stack::User { link: load::Link::Tun, net: None, server_cpus: Vec::new() }
 }
 
 /// Runs a test in a namespace with its loopback link up.
@@ -243,13 +243,25 @@ fn a_stack_refuses_settings_of_the_other() {
     refused(|config| config.processes = load::Processes::Pair, "cannot change their process");
     refused(
         |config| {
-            config.stack = Stack::User { link: load::Link::Tun, net: Some("203.0.113.0/24".parse().unwrap()) }
+            config.stack = Stack::User {
+                link: load::Link::Tun,
+                net: Some("203.0.113.0/24".parse().unwrap()),
+                server_cpus: Vec::new(),
+            }
         },
         "not a private network",
     );
     refused(
         |config| {
-            config.stack = Stack::User { link: "af-xdp:eth0".parse().unwrap(), net: None };
+            config.stack =
+                Stack::User { link: "af-xdp:eth0".parse().unwrap(), net: None, server_cpus: vec![0] };
+        },
+        "--server-cpus steers a TUN device",
+    );
+    refused(
+        |config| {
+            config.stack =
+                Stack::User { link: "af-xdp:eth0".parse().unwrap(), net: None, server_cpus: Vec::new() };
             config.threads = NonZeroU32::new(2).unwrap();
         },
         "one thread",
