@@ -13,32 +13,33 @@ pub const SCHEMA: &str = "inrush.capacity/1";
 /// One load, offered for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Requests a second that were asked for.
+    /// Requests per second that the step was to offer.
     pub asked_per_s: f64,
-    /// Requests scheduled, a second.
+    /// Requests scheduled per second.
     pub offered_per_s: f64,
-    /// Correct replies within [`CapacityResult::deadline_ns`], a second. A reply counts in the step it arrives in.
+    /// Correct replies per second, within [`CapacityResult::deadline_ns`]. A reply counts in the step in which it
+    /// arrives.
     pub goodput_per_s: f64,
     /// The measured time, warm-up left out.
     pub duration_s: f64,
-    /// From the intended time to the complete reply, of correct replies. Past the capacity and back, of those
-    /// that arrived in the step, and each quantile is the median over tenths of a second.
+    /// Latency of correct replies, from the intended time to the complete reply. Past the capacity and back, only
+    /// replies that arrived in the step count. There, each quantile is the median over tenths of a second.
     pub latency_intended_ns: Distribution,
-    /// How requests ended.
+    /// The outcomes of the requests.
     pub outcomes: Outcomes,
-    /// Requests that had not ended when the step did; past the capacity and back, by how many they became
-    /// more in it.
+    /// Requests in flight at the end of the step. Past the capacity and back: the increase of their number in the
+    /// step.
     pub in_flight_at_end: u64,
-    /// Whether the objective held; true where there is none.
+    /// True if the objective held, or if there is none.
     pub slo_held: bool,
-    /// Whether the generator was a limit, and why, one sentence each.
+    /// True if the generator was a limit.
     pub generator_limited: bool,
-    /// The reasons of the generator's limit; empty where it was none.
+    /// The reasons for the generator's limit, one sentence each; empty if it was none.
     pub reasons: Vec<String>,
 }
 
 impl Step {
-    /// The step that a run of load was.
+    /// Makes the step of one run of load.
     pub fn of(result: &LoadResult, asked_per_s: f64, slo_held: bool) -> Step {
         let generator_limited = result.verdict == Verdict::GeneratorLimited;
         Step {
@@ -55,13 +56,13 @@ impl Step {
         }
     }
 
-    /// Requests that ended in the step or were waiting at its end. At least the requests that ended well: a reply to a
-    /// request of an earlier step is one of them.
+    /// Requests that ended in the step or were waiting at its end. A reply to a request of an earlier step counts
+    /// too, so this is never below the number of correct replies.
     pub fn offered(&self) -> u64 {
         self.outcomes.total() + self.in_flight_at_end
     }
 
-    /// Of the offered requests, the share that the client itself did not fail to send; 1 where there was none.
+    /// The share of the offered requests that the client did not fail to send; 1 if none was offered.
     pub fn sent_share(&self) -> f64 {
         let unsent: u64 = self
             .outcomes
@@ -77,19 +78,19 @@ impl Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityVerdict {
-    /// Its goodput, its latency and the objective hold, it refuses the excess at once, and it recovers within a second.
+    /// Goodput, latency and objective hold. The server refuses the excess at once and recovers within a second.
     Holds,
-    /// The same, but it leaves the excess without an answer.
+    /// As `holds`, but the server leaves the excess without an answer.
     Drops,
-    /// Its goodput, its latency, the objective or its recovery is markedly worse than at the capacity.
+    /// Goodput, latency, objective or recovery is markedly worse than at the capacity.
     Sags,
-    /// Its goodput falls below half of the capacity, or it does not recover.
+    /// Goodput falls below half of the capacity, or the server does not recover.
     Collapses,
-    /// The generator gave out first: the capacity is a lower bound, and nothing is known past it.
+    /// The generator was the limit: the capacity is a lower bound, and nothing is known past it.
     GeneratorLimited,
-    /// No request was answered correctly, however few were offered.
+    /// Not even the few requests of the first probe got a correct reply.
     Unreachable,
-    /// It was ended by hand before this was known: what there is, is of the runs until then.
+    /// The user interrupted the survey. The record holds the runs until then.
     Interrupted,
 }
 
@@ -98,37 +99,37 @@ pub enum CapacityVerdict {
 pub struct CapacityResult {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The highest offered load that the server answers in full, the objective kept; requests a second. 0 where the
-    /// search was interrupted before it was found.
+    /// The highest offered load that the server answers in full while the objective holds, in requests per second; 0
+    /// if the search was interrupted before.
     pub capacity_per_s: f64,
-    /// Between which rates it lies: lower and upper bound, 95 % confidence. Where it was not found, the highest load
-    /// that was kept up with, and the lowest that was too much, or 0.
+    /// Lower and upper bound of the capacity, with 95 % confidence. Without a capacity: the highest load that the
+    /// server kept up with, and the lowest that was too much, or 0.
     pub interval_per_s: [f64; 2],
-    /// What had to hold, as it was given.
+    /// The objective, as it was given.
     pub slo: Option<String>,
-    /// A reply that takes longer than this, from the intended time of its request, is no goodput; 0 where no capacity
+    /// The deadline of a reply, from the intended time of its request. A later reply is no goodput. 0 if no capacity
     /// was searched for.
     #[serde(default)]
     pub deadline_ns: u64,
-    /// The short runs that found where to look, in their order.
+    /// The short runs that bracketed the capacity, in their order.
     pub search: Vec<Step>,
     /// The runs that the capacity was estimated from, in their random order.
     pub knee: Vec<Step>,
-    /// Past the capacity, upwards.
+    /// The loads past the capacity, on the way up.
     pub past: Vec<Step>,
     /// The same loads on the way down.
     pub back: Vec<Step>,
-    /// How long after all this a load below the capacity was not yet served as before; absent where that was
-    /// not seen, or not tried.
+    /// The time after the overload until the server served a load below the capacity as before. Absent if the survey
+    /// did not see or try it.
     pub recovery_s: Option<f64>,
-    /// At the largest load: the share of the offered requests that each outcome but `ok` has, zeros left
-    /// out, and of those `in_flight_at_end`.
+    /// Shares of the offered requests at the largest load, by outcome, without `ok` and without zeros.
+    /// `in_flight_at_end` is one of the keys.
     pub loss: BTreeMap<String, f64>,
-    /// What the server does past its capacity.
+    /// The server's behaviour past its capacity.
     pub verdict: CapacityVerdict,
-    /// All of it in plain words.
+    /// The conclusion in plain words.
     pub text: String,
-    /// What was run, where, and how to run it again.
+    /// The conditions of the survey: enough to repeat it.
     pub manifest: Manifest,
 }
 

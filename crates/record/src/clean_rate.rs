@@ -1,4 +1,4 @@
-//! What one machine's load generator can offer without bending the result.
+//! The load that one machine's generator can offer without distorting the result.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,37 +10,37 @@ pub const SCHEMA: &str = "inrush.clean-rate/1";
 /// One rate that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Sessions a second that were asked for, one connect each.
+    /// Sessions per second that were asked for, with one connect each.
     pub per_s: f64,
-    /// How many processes shared them.
+    /// Processes that shared the sessions.
     pub processes: u32,
-    /// Connects a second that arrived at the other side.
+    /// Connects per second that arrived at the other side.
     pub arrived_per_s: f64,
-    /// How late sessions began, at the 99th percentile.
+    /// Lateness of sessions at the 99th percentile.
     pub lateness_p99_ns: u64,
     /// CPU time of the generator, in cores.
     pub generator_cpu: f64,
-    /// Whether everything was offered, on time, with processor time to spare.
+    /// True if the generator offered everything on time, with processor time to spare.
     pub clean: bool,
 }
 
-/// A clean rate (Banga 1997, section 4.1), and how it was found.
+/// A clean rate (Banga 1997, section 4.1), with the trials behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CleanRate {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The highest rate, in sessions a second, at which one process still offers what two would.
+    /// The highest rate, in sessions per second, at which one process still offers the load that two would.
     pub clean_per_s: f64,
-    /// The engine threads that it holds for.
+    /// The number of engine threads that the rate holds for.
     pub threads: u32,
-    /// Everything that was tried, in order.
+    /// All trials, in their order.
     pub trials: Vec<Trial>,
-    /// Where and when.
+    /// The machine and the time of the measurement.
     pub manifest: Manifest,
 }
 
 impl CleanRate {
-    /// Whether it says something about a run with so many threads on the machine that a manifest describes.
+    /// Tells whether the rate applies to a run with `threads` engine threads on the machine that `there` describes.
     pub fn holds_for(&self, threads: u32, there: &Manifest) -> bool {
         let of = |manifest: &Manifest| {
             (manifest.cpu.clone(), manifest.cpus_allowed.clone(), manifest.kernel.clone())

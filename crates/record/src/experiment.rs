@@ -1,11 +1,11 @@
-//! What a run of an experiment leaves behind: one file for the run, one for each attempt at a trial.
+//! The records of an experiment: one file for the run, and one for each attempt at a trial.
 //!
 //! ```text
-//! DIR/experiment.json     a RunRecord: the experiment's own text, where it ran, what each server could take
+//! DIR/experiment.json     a RunRecord: the experiment's own text, the topology, each server's capacity
 //! DIR/trials/0007-1.json  a TrialRecord: place 7 in the plan's order, first attempt
 //! ```
 //!
-//! Owns the shapes, the names of metrics and the rule which attempt speaks for a trial. A report is a
+//! Owns the shapes, the names of metrics and the rule that the last attempt speaks for a trial. A report is a
 //! function of these files and of nothing else. Does not measure or judge.
 
 mod directory;
@@ -28,18 +28,18 @@ pub const RUN_SCHEMA: &str = "inrush.experiment/1";
 /// The schema of a [`TrialRecord`] that this version writes.
 pub const TRIAL_SCHEMA: &str = "inrush.experiment-trial/1";
 
-/// A value of an axis: a number that can be drawn, or a word.
+/// A value of an axis: a number, which a figure can draw, or a word.
 #[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
     /// A number.
     Number(f64),
-    /// Anything else.
+    /// A word.
     Text(String),
 }
 
 impl Value {
-    /// The number, if it is one.
+    /// Returns the number, or `None` for a word.
     pub fn number(&self) -> Option<f64> {
         match self {
             Value::Number(number) => Some(*number),
@@ -57,13 +57,13 @@ impl fmt::Display for Value {
     }
 }
 
-/// Which form of an experiment was run.
+/// A form of an experiment: complete or reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
-    /// All of it.
+    /// The complete experiment.
     Full,
-    /// The reduced one.
+    /// The reduced one, for a quick look.
     Quick,
 }
 
@@ -76,23 +76,23 @@ pub struct RunRecord {
     pub name: String,
     /// The experiment file, word for word.
     pub text: String,
-    /// Which form of it was run.
+    /// The form that was run.
     pub form: Form,
     /// Repetitions of each point, as asked for on the command line or in the file.
     pub trials: u32,
-    /// Where server and client ran, with what this machine could not do.
+    /// The places of server and client, with the limits of this machine.
     pub topology: Topology,
     /// The servers, in the order of the file.
     pub servers: Vec<ServerRecord>,
-    /// What servers could take, where loads are multiples of that.
+    /// The servers' capacities, if loads are multiples of them.
     pub capacities: Vec<CapacityRecord>,
-    /// How many trials the plan has.
+    /// Trials in the plan.
     pub planned: u32,
-    /// Whether the plan was carried out to its end.
+    /// True if all trials of the plan were run.
     pub finished: bool,
-    /// What a reader must know, one sentence each.
+    /// Warnings for the reader, one sentence each.
     pub warnings: Vec<String>,
-    /// What was run, where, and how to run it again.
+    /// The conditions of the run: enough to repeat it.
     pub manifest: Manifest,
 }
 
@@ -101,28 +101,28 @@ pub struct RunRecord {
 pub struct ServerRecord {
     /// Unique in the experiment.
     pub name: String,
-    /// Its command line as it was started last, word by word; empty before.
+    /// Its command line when it was last started, word by word; empty before the first start.
     pub command: Vec<String>,
-    /// Why there are no trials of it, where there are none: `h2o is not installed`.
+    /// The reason for having no trials, such as `h2o is not installed`; absent if it has trials.
     pub excluded: Option<String>,
 }
 
-/// What a server can take of a load.
+/// A server's capacity for one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacityRecord {
     /// The server's name.
     pub server: String,
     /// The load's name.
     pub load: String,
-    /// The highest rate it answers in full, requests a second.
+    /// The highest rate that the server answers in full, in requests per second.
     pub per_s: f64,
-    /// Between which rates that lies.
+    /// Lower and upper bound of that rate.
     pub interval_per_s: [f64; 2],
-    /// Whether the generator gave out first: then it is at least this.
+    /// True if the generator was the limit: the capacity is then at least `per_s`.
     pub lower_bound_only: bool,
 }
 
-/// Why a trial's figures are not to be believed.
+/// A defect that makes a trial's figures unreliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flaw {
@@ -132,12 +132,12 @@ pub enum Flaw {
     Noisy,
     /// The server ended while it was under load.
     ServerDied,
-    /// There is no result: `failure` says why.
+    /// There is no result; `failure` holds the reason.
     Failed,
 }
 
 impl Flaw {
-    /// The name that a reader sees.
+    /// The name that reports show.
     pub fn name(self) -> &'static str {
         match self {
             Flaw::GeneratorLimited => "generator-limited",
@@ -148,55 +148,55 @@ impl Flaw {
     }
 }
 
-/// One attempt at a trial: one point of the plan, once.
+/// One attempt at a trial, which is one repetition of one point of the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// [`TRIAL_SCHEMA`].
     pub schema: String,
     /// The server's name.
     pub server: String,
-    /// The load's name; absent where the experiment offers none (a herd).
+    /// The load's name; absent if the experiment offers none, as a herd does.
     pub load: Option<String>,
-    /// The values of the axes that this trial depends on. An axis that neither server, load nor network
-    /// mention is not swept for them and is absent.
+    /// The values of the axes that this trial depends on. An axis is absent if neither server, load nor network
+    /// mentions it.
     pub axes: BTreeMap<String, Value>,
-    /// Which repetition, from 0. Within one, every point comes once: pair by this.
+    /// The repetition, from 0. Each repetition runs every point once, so that trials can be paired by it.
     pub repeat: u32,
-    /// Its place in the random order of the plan, from 0.
+    /// The trial's place in the random order of the plan, from 0.
     pub order: u32,
-    /// Which attempt at it, from 1. The last one speaks for the trial.
+    /// The attempt at the trial, from 1. The last attempt speaks for the trial.
     pub attempt: u32,
-    /// What is wrong with it; empty for a valid one.
+    /// The defects of the attempt; empty for a valid one.
     pub flaws: Vec<Flaw>,
-    /// Why there is no result, or what else went wrong, in words.
+    /// The reason for a missing result, or another error, in words.
     pub failure: Option<String>,
-    /// The capacity that the offered rate is a multiple of, requests a second.
+    /// The capacity that the offered rate is a multiple of, in requests per second.
     pub capacity_per_s: Option<f64>,
-    /// Everything that was measured, by name: see [`METRICS`]. What could not be measured is absent.
+    /// The measured numbers by name: see [`METRICS`]. A number that could not be measured is absent.
     pub metrics: BTreeMap<String, f64>,
-    /// What the client saw.
+    /// The client's result.
     pub client: Option<LoadResult>,
-    /// The points of `inrush herd`, where that was the trial.
+    /// The points of `inrush herd`, if the trial ran it.
     pub herd: Option<serde_json::Value>,
-    /// What the server's kernel threw away meanwhile.
+    /// The connections that the server's kernel dropped during the trial.
     pub kernel: Option<KernelDrops>,
-    /// The accept queue meanwhile.
+    /// The accept queue during the trial.
     pub queue: Option<QueueDepth>,
-    /// How busy each CPU was over the measured time, from 0 to 1, by its number.
+    /// The share of the measured time that each CPU was busy, from 0 to 1, by the CPU's number.
     pub cpu_busy: BTreeMap<usize, f64>,
-    /// What the server said about itself, counters as differences over the run.
+    /// The server's status. Its counters are differences over the run.
     pub server_status: Option<serde_json::Value>,
-    /// Seconds since 1970-01-01 at its start.
+    /// Start of the attempt, in seconds since 1970-01-01.
     pub started_unix_s: u64,
 }
 
 impl TrialRecord {
-    /// Whether its figures are to be believed.
+    /// Tells whether the attempt has no flaw.
     pub fn is_valid(&self) -> bool {
         self.flaws.is_empty()
     }
 
-    /// The value of an axis or the number of a metric, which is what a figure's axes name.
+    /// Returns the value of an axis or the number of a metric. The axes of a figure name either.
     pub fn quantity(&self, name: &str) -> Option<f64> {
         match self.axes.get(name) {
             Some(value) => value.number(),

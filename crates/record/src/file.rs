@@ -10,22 +10,22 @@ use serde::de::DeserializeOwned;
 /// A record that could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The file system said no.
+    /// The operating system refused to read or write the file.
     #[error("cannot {verb} {path}: {cause}")]
     Io {
-        /// What was tried.
+        /// The failed operation: `read` or `write`.
         verb: &'static str,
-        /// On which file.
+        /// The file's path.
         path: PathBuf,
-        /// What the system answered.
+        /// The operating system's error.
         cause: io::Error,
     },
     /// The file is not a record of this shape.
     #[error("{path} is not such a record: {cause}")]
     Shape {
-        /// Which file.
+        /// The file's path.
         path: PathBuf,
-        /// What is wrong in it.
+        /// The first error in its JSON.
         cause: serde_json::Error,
     },
 }
@@ -40,7 +40,7 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), RecordError> {
         .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_data()))
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|cause| {
-        // Nothing is lost by leaving it, so a failure to remove it is not reported over the real one.
+        // Nothing is lost if the temporary file stays, so only the first error is reported.
         let _ = fs::remove_file(&temporary);
         RecordError::Io { verb: "write", path: path.to_owned(), cause }
     })

@@ -1,4 +1,4 @@
-//! The versioned schema of results: what a run writes and everything after it reads.
+//! The versioned schema of results: each run writes records, and reports are made from them alone.
 //!
 //! A result is a file before it is a picture. A record is written to a temporary file and renamed, so a
 //! reader never sees half of one. Field names carry their unit; a change that breaks a reader changes
@@ -6,8 +6,8 @@
 //!
 //! Owns the shapes and their files. Does not measure, analyse or draw.
 //!
-//! The modules: [`load`], [`capacity`], [`clean_rate`] and [`experiment`] are the kinds of results. `stage` has what they
-//! say about kernel and topology, [`manifest`] where a result comes from; `file` writes it whole or not at all.
+//! The modules: [`load`], [`capacity`], [`clean_rate`] and [`experiment`] are the kinds of results. `stage` describes
+//! kernel and topology, and [`manifest`] the origin of a result. `file` writes a record whole or not at all.
 #![forbid(unsafe_code)]
 
 pub mod capacity;

@@ -1,9 +1,8 @@
-//! What one run of the load generator found out.
+//! The result of one run of the load generator.
 //!
-//! The ledger is in *requests*: a session offers all its requests at the moment it is scheduled, and
-//! each ends in exactly one [`Outcome`]. Where a session breaks off, the requests it had left share the
-//! outcome that ended it. Invariant, checked by [`LoadResult::balance`]: `offered` equals the sum of the
-//! outcomes plus `in_flight_at_end`.
+//! The ledger counts *requests*: a session offers all its requests at the moment it is scheduled, and each ends in
+//! exactly one [`Outcome`]. If a session breaks off, its remaining requests share the outcome that ended it.
+//! Invariant, checked by [`LoadResult::balance`]: `offered` equals the sum of the outcomes plus `in_flight_at_end`.
 //!
 //! A request *failed* if it was due and had no correct reply when the run ended: it ended otherwise, or not at all
 //! ([`LoadResult::failed`]). Failed requests are in the percentiles of latency, above every answer ([`Latency`]).
@@ -17,49 +16,49 @@ use serde::{Deserialize, Serialize};
 use crate::manifest::Manifest;
 pub use latency::{Distribution, Latency};
 
-/// The schema this version writes. Version 1 had the percentiles of the correct replies alone.
+/// The schema this version writes. Version 1 had only the percentiles of the correct replies.
 pub const SCHEMA: &str = "inrush.load/2";
 
-/// How an offered request ended.
+/// The end of an offered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// A correct reply: complete, with an expected status, by default 2xx or 3xx, and the expected content, where
-    /// there is an expectation.
+    /// A correct reply: complete, with an expected status (by default 2xx or 3xx), and with the expected content, if
+    /// the run expects any.
     Ok,
     /// A complete reply with another status, 503 excepted.
     StatusError,
-    /// The server turned it away in so many words: 503, where that was not expected.
+    /// The server refused the request with status 503, and 503 was not expected.
     Shed,
-    /// The connection attempt was answered by a reset: nobody listens.
+    /// A reset answered the connection attempt: no listener has this address and port.
     Refused,
-    /// The network, not the host, said no: no route, or a filter on the way.
+    /// The network made the target unreachable: it has no route, or a filter rejects the packets.
     Unreachable,
-    /// Reset, or closed before the reply was complete.
+    /// The server reset or closed the connection before the reply was complete.
     Reset,
-    /// No TLS with the target: it speaks another protocol, or its certificate is not trusted.
+    /// The TLS handshake failed: the target speaks another protocol, or its certificate is not trusted.
     TlsFailed,
     /// A reply that is not HTTP.
     Malformed,
     /// A complete reply with an expected status whose content is not the expected one.
     WrongBody,
-    /// No connection within the connect time-out.
+    /// No connection within the connect timeout.
     ConnectTimeout,
-    /// No complete reply within the request time-out, from a server that acknowledged the request or an earlier one.
+    /// No complete reply within the request timeout, from a server that acknowledged this request or an earlier one.
     ResponseTimeout,
-    /// The client was connected, and the server was not: it acknowledged nothing within the request time-out. It
-    /// had dropped the handshake's last segment, because its accept queue was full.
+    /// The server acknowledged nothing within the request timeout, although the client was connected. Its accept
+    /// queue was full, so it had dropped the handshake's last segment.
     Dropped,
     /// The client had no free port.
     NoPort,
     /// The client had no free descriptor.
     NoDescriptor,
-    /// The client stood still or fell behind its schedule, and did not send it.
+    /// The client was stopped or behind its schedule, and did not send the request.
     NoTime,
 }
 
 impl Outcome {
-    /// All of them, in the order they are shown.
+    /// All outcomes, in the order in which reports show them.
     pub const ALL: [Outcome; 15] = [
         Outcome::Ok,
         Outcome::StatusError,
@@ -99,13 +98,13 @@ impl Outcome {
         }
     }
 
-    /// Whether the generator, not the server, is to blame.
+    /// Tells whether the outcome is the generator's fault, not the server's.
     pub fn is_client_limit(self) -> bool {
         matches!(self, Outcome::NoPort | Outcome::NoDescriptor | Outcome::NoTime)
     }
 }
 
-/// Counts by outcome; every outcome is present, so that a reader can tell zero from unknown.
+/// Counts by outcome. Every outcome is present, so that a reader can tell zero from unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Outcomes(BTreeMap<Outcome, u64>);
@@ -117,7 +116,7 @@ impl Default for Outcomes {
 }
 
 impl Outcomes {
-    /// How many ended so.
+    /// Returns the number of requests with this outcome.
     pub fn get(&self, outcome: Outcome) -> u64 {
         self.0.get(&outcome).copied().unwrap_or(0)
     }
@@ -134,24 +133,24 @@ impl Outcomes {
         }
     }
 
-    /// All that ended.
+    /// Returns the number of requests that ended.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// The outcomes in the order they are shown, with their counts.
+    /// Iterates over the outcomes in the order in which reports show them, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
         Outcome::ALL.into_iter().map(|outcome| (outcome, self.get(outcome)))
     }
 }
 
-/// Complete replies by status code; codes without a reply are left out.
+/// Complete replies by status code. A code without a reply is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Statuses(BTreeMap<u16, u64>);
 
 impl Statuses {
-    /// Adds replies with a code. A code has three digits, so a server cannot make this grow beyond them.
+    /// Adds replies with a code. A code has three digits, so a server cannot make the map grow beyond 1000 entries.
     pub fn add(&mut self, code: u16, count: u64) {
         *self.0.entry(code).or_insert(0) += count;
     }
@@ -161,17 +160,17 @@ impl Statuses {
         other.iter().for_each(|(code, count)| self.add(code, count));
     }
 
-    /// All replies.
+    /// Returns the number of all replies.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Replies whose codes begin with a digit: 2 for 2xx.
+    /// Returns the number of replies whose code begins with `class`: 2 for 2xx.
     pub fn of_class(&self, class: u16) -> u64 {
         self.iter().filter(|(code, _)| code / 100 == class).map(|(_, count)| count).sum()
     }
 
-    /// The codes in ascending order, with their counts.
+    /// Iterates over the codes in ascending order, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         self.0.iter().map(|(code, count)| (*code, *count))
     }
@@ -188,46 +187,47 @@ pub struct Point {
     pub offered: u64,
     /// Requests sent in it.
     pub sent: u64,
-    /// Of those offered, the retries.
+    /// Retries among the offered requests.
     #[serde(default)]
     pub retries: u64,
     /// Complete replies of any status.
     pub replies: u64,
-    /// Of these, the correct ones that came in time.
+    /// Correct replies among these that came in time.
     #[serde(default)]
     pub good: u64,
-    /// How requests ended in it. The last interval also has those that ended after it: the run waits for the replies
-    /// that are on their way.
+    /// The outcomes of the requests that ended in it. The last interval includes the requests that ended after it,
+    /// because the run waits for replies on their way.
     pub outcomes: Outcomes,
     /// The replies among these by status code.
     #[serde(default)]
     pub statuses: Statuses,
-    /// Latency from the intended time, of the requests that ended in it; in the last one also of those that never did.
+    /// Latency from the intended time, of the requests that ended in it. The last interval includes the requests that
+    /// never ended.
     pub latency_intended_ns: Latency,
-    /// How late the generator itself was.
+    /// The generator's own lateness.
     pub lateness_ns: Distribution,
     /// Sockets open at the end of it.
     pub sockets: u64,
 }
 
-/// Whether the run says anything about the server.
+/// The reliability of a run's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The generator offered what it was asked to offer.
     Valid,
-    /// So it did, but for something that the reasons name, with what to do about it.
+    /// The generator offered the load, with a reservation. The reasons name it, with a remedy.
     Degraded,
-    /// No request was due in the measured time, or it was never reached.
+    /// No request was due in the measured time, or the run ended before that time.
     NotMeasured,
-    /// The generator was the limit: the figures bound the server from below, no more.
+    /// The generator was the limit: the server may be faster than the figures show.
     GeneratorLimited,
-    /// Every connection attempt was refused, or nothing was found on the way: there is no server.
+    /// Every connection attempt was refused or found no route: there is no server.
     Unreachable,
 }
 
 impl Verdict {
-    /// Whether the figures speak about the server, with reservations or without.
+    /// Tells whether the figures describe the server, with reservations or without.
     pub fn is_valid(self) -> bool {
         matches!(self, Verdict::Valid | Verdict::Degraded)
     }
@@ -244,13 +244,13 @@ impl Verdict {
     }
 }
 
-/// TLS handshakes that came to their end in the measured time. A full one costs the server a signature and a key
+/// TLS handshakes that were completed in the measured time. A full one costs the server a signature and a key
 /// exchange, a resumed one hardly more than a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handshakes {
-    /// With the server's certificate.
+    /// Handshakes with the server's certificate.
     pub full: u64,
-    /// On the strength of an earlier one.
+    /// Handshakes that resumed an earlier session.
     pub resumed: u64,
     /// `full` a second.
     pub full_per_s: f64,
@@ -272,50 +272,50 @@ pub struct Connections {
 /// The retries among the requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retries {
-    /// How many were offered.
+    /// Retries offered.
     pub offered: u64,
-    /// Those of them that had not ended when the run did.
+    /// Retries that had not ended when the run did.
     pub in_flight_at_end: u64,
-    /// How the others ended.
+    /// The outcomes of the other retries.
     pub outcomes: Outcomes,
-    /// Requests that were to be retried and were not, because too many were waiting for it.
+    /// Requests whose retry was given up, because too many were waiting for theirs.
     pub given_up: u64,
 }
 
-/// What became of a population beside the measured traffic. Its ledger is of the whole run, warm-up
-/// included, because it is to be in place when the measured time begins. Of idle and slow clients a
-/// connection is one request, offered when it is begun and in flight while it is held; what the server ends
-/// is `reset`, or the outcome of what it said before.
+/// The account of a population beside the measured traffic. Its ledger covers the whole run with the warm-up, because
+/// the population must be complete when the measured time begins. For idle and slow clients, a connection is one
+/// request, offered at its start and in flight while it is held. A connection that the server ends counts as `reset`,
+/// or by the reply that came before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Population {
-    /// How many clients it has.
+    /// Clients in the population.
     pub clients: u64,
     /// Requests scheduled since the run began.
     pub offered: u64,
     /// Requests that had not ended when the run did.
     pub in_flight_at_end: u64,
-    /// How the others ended.
+    /// The outcomes of the other requests.
     pub outcomes: Outcomes,
-    /// Connections behind them, since the run began.
+    /// The population's connections since the run began.
     pub connections: Connections,
     /// Established connections when the measured time began.
     pub open_at_start: u64,
     /// Established connections when the run ended.
     pub open_at_end: u64,
-    /// Complete replies of any status in the measured time, a second.
+    /// Complete replies of any status in the measured time, per second.
     pub replies_per_s: f64,
-    /// As `latency_intended_ns` of the run; empty for idle clients.
+    /// The same as `latency_intended_ns` of the run; empty for idle clients.
     pub latency_intended_ns: Latency,
 }
 
-/// A threshold, and what was measured beside it.
+/// A threshold with the measured figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
-    /// As it was given: `p99>300ms`.
+    /// The threshold as it was given: `p99>300ms`.
     pub threshold: String,
     /// The measured figure with its unit; `> 4 s` for a percentile that falls among the unanswered requests.
     pub measured: String,
-    /// Whether that crosses the threshold.
+    /// True if the figure crosses the threshold.
     pub crossed: bool,
 }
 
@@ -324,73 +324,72 @@ pub struct Judged {
 pub struct LoadResult {
     /// [`SCHEMA`].
     pub schema: String,
-    /// One line: what was offered, what came back in time, and what failed.
+    /// The conclusion in one line: the offered load, the goodput and the failures.
     #[serde(default)]
     pub conclusion: String,
     /// The measured time, warm-up left out.
     pub duration_s: f64,
     /// Requests scheduled in the measured time.
     pub offered: u64,
-    /// Requests offered and neither answered nor given up when the run ended.
+    /// Requests offered, but neither answered nor given up when the run ended.
     pub in_flight_at_end: u64,
-    /// Of `in_flight_at_end`, the requests that were not due yet: their sessions had others to make before them.
+    /// The part of `in_flight_at_end` that was not due yet: their sessions had earlier requests to make.
     #[serde(default)]
     pub not_due_at_end: u64,
-    /// How the others ended.
+    /// The outcomes of the other requests.
     pub outcomes: Outcomes,
-    /// The complete replies among these by status code.
+    /// Complete replies by status code.
     #[serde(default)]
     pub statuses: Statuses,
-    /// Of these, the retries: they are offered load like any other. What is left without them is the
-    /// demand, what users wanted.
+    /// The retries among the offered requests. The rest is the demand of the users.
     #[serde(default)]
     pub retries: Retries,
-    /// Connections behind them.
+    /// The connections of the run.
     pub connections: Connections,
-    /// Handshakes, of a target that speaks TLS.
+    /// The TLS handshakes; absent for a target without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
-    /// Requests a second that were asked for: the rate times the mean session length; absent for a
-    /// closed client, which has no rate of its own.
+    /// Requests per second that were asked for: the rate times the mean session length. Absent for a closed client,
+    /// which has no rate of its own.
     pub target_per_s: Option<f64>,
     /// `offered` over `duration_s`.
     pub offered_per_s: f64,
-    /// Requests really sent, a second.
+    /// Requests sent per second.
     pub sent_per_s: f64,
-    /// Complete replies of any status, a second.
+    /// Complete replies of any status per second.
     pub replies_per_s: f64,
-    /// Correct replies in time, a second: before their deadline, if the run had one.
+    /// Correct replies per second that met their deadline, if the run had one.
     pub goodput_per_s: f64,
-    /// Bytes of content received, a second.
+    /// Bytes of content received per second.
     pub content_bytes_per_s: f64,
-    /// From the time the request was meant to be sent until its correct reply was complete. Like `latency_sent_ns`, of
-    /// all requests that were due in the measured time: a fast refusal does not pass for a fast server. Attempts that
-    /// were retried are left out, since the latency of the last one is from the time of the first.
+    /// Latency from the intended time of a request to its complete, correct reply. As in `latency_sent_ns`, all
+    /// requests due in the measured time count, so that a fast refusal does not pass for a fast server. A retried
+    /// attempt is left out: the last attempt's latency starts at the first one's intended time.
     pub latency_intended_ns: Latency,
-    /// From the time it was sent.
+    /// Latency from the time at which the request was sent.
     pub latency_sent_ns: Latency,
-    /// From connect() until established, of all attempts.
+    /// Time from connect() to an established connection, of all attempts.
     pub connect_ns: Latency,
-    /// From the scheduled time of a session until its connect().
+    /// Time from a session's schedule to its connect().
     pub lateness_ns: Distribution,
     /// CPU time of the generator over the measured time, in cores.
     pub generator_cpu: f64,
-    /// The populations beside the measured traffic, by the text that asked for them.
+    /// The populations beside the measured traffic, by the option's text.
     pub populations: BTreeMap<String, Population>,
-    /// What happened when.
+    /// The time series: one point for each interval.
     pub series: Vec<Point>,
-    /// The thresholds that were given, in their order.
+    /// The thresholds of the run, in the order in which they were given.
     #[serde(default)]
     pub thresholds: Vec<Judged>,
-    /// Whether the figures above speak about the server.
+    /// The reliability of the figures above.
     pub verdict: Verdict,
-    /// Why, one sentence each.
+    /// The reasons for the verdict, one sentence each.
     pub reasons: Vec<String>,
-    /// What was run, where, and how to run it again.
+    /// The conditions of the run: enough to repeat it.
     pub manifest: Manifest,
 }
 
-/// A ledger does not add up: a bug of ours, never of the server.
+/// The ledger does not add up, which is a bug of Inrush, never of the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ledger of {whose} does not balance: {offered} offered, {ended} ended, {in_flight} in flight")]
 pub struct Unbalanced {
@@ -401,12 +400,12 @@ pub struct Unbalanced {
 }
 
 impl LoadResult {
-    /// Retries a second.
+    /// Returns retries per second.
     pub fn retries_per_s(&self) -> f64 {
         if self.duration_s > 0.0 { self.retries.offered as f64 / self.duration_s } else { 0.0 }
     }
 
-    /// The offered load over the demand: 1 where nothing was retried.
+    /// Returns the offered load over the demand: 1 without retries.
     pub fn amplification(&self) -> f64 {
         match self.offered - self.retries.offered {
             0 => 1.0,
@@ -414,12 +413,12 @@ impl LoadResult {
         }
     }
 
-    /// Requests that were due before the run ended.
+    /// Returns the number of requests that were due before the run ended.
     pub fn due(&self) -> u64 {
         self.offered.saturating_sub(self.not_due_at_end)
     }
 
-    /// Requests that were due and had no correct reply when the run ended: they ended otherwise, or not at all.
+    /// Returns the number of requests that were due and had no correct reply when the run ended.
     pub fn failed(&self) -> u64 {
         self.due().saturating_sub(self.outcomes.get(Outcome::Ok))
     }

@@ -1,4 +1,4 @@
-//! Where a result comes from: enough to run it again and to know why another machine differs.
+//! The origin of a result: enough to run it again and to explain a difference on another machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ const SYSCTLS: [&str; 7] = [
     "net/ipv4/tcp_no_metrics_save",
 ];
 
-/// What was run, where and when.
+/// The program, the machine and the time of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The version of Inrush.
@@ -34,9 +34,9 @@ pub struct Manifest {
     pub kernel: String,
     /// The processor's name.
     pub cpu: String,
-    /// How many processors are online.
+    /// Processors that are online.
     pub cpus: usize,
-    /// The processors this process may run on.
+    /// The processors that this process may run on.
     pub cpus_allowed: String,
     /// The descriptor limit in force.
     pub descriptor_limit: Option<u64>,
@@ -45,7 +45,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest of a run that starts now on this machine.
+    /// Returns the manifest of a run that starts now on this machine.
     pub fn of_this_machine(
         started: WallTime,
         config: BTreeMap<String, String>,
@@ -71,12 +71,12 @@ impl Manifest {
     }
 }
 
-/// A file's first line, or nothing: a manifest says what it can find out.
+/// Returns a file's first line, or an empty text if the file cannot be read.
 fn first_line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().trim().replace('\t', " ")
 }
 
-/// The value behind `name:` in a file of such lines.
+/// Returns the value after `name:` in a file of such lines.
 fn after_colon(path: &str, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();

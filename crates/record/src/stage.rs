@@ -1,8 +1,8 @@
-//! The stage of a trial: where server and client ran, and what the kernel and the accept queue were seen to do.
+//! The stage of a trial: its topology, the kernel's drops and the accept queue.
 
 use serde::{Deserialize, Serialize};
 
-/// How server and client were kept apart.
+/// The separation of server and client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TopologyKind {
@@ -12,25 +12,25 @@ pub enum TopologyKind {
     Loopback,
 }
 
-/// Where server and client ran.
+/// The places of server and client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// How they were kept apart.
+    /// The separation of server and client.
     pub kind: TopologyKind,
-    /// What this machine could not do and what that changes, one sentence each.
+    /// The limits of this machine and their effects, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Connections the kernel dropped before the server saw them: differences of the `TcpExt` counters of
-/// the server's network namespace. `listen_drops` counts every drop at a listener; the next two say of
-/// which kind some of them were.
+/// Connections that the kernel dropped before the server saw them: differences of the `TcpExt` counters of the
+/// server's network namespace. `listen_drops` counts every drop at a listener; the next two fields count drops of one
+/// kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelDrops {
     /// The time between the two readings, in seconds.
     pub over_s: f64,
-    /// `ListenDrops`: segments dropped at a listener, for whatever reason.
+    /// `ListenDrops`: segments dropped at a listener, for any reason.
     pub listen_drops: u64,
-    /// `ListenOverflows`: of them, those that found the accept queue full.
+    /// `ListenOverflows`: segments among these that found the accept queue full.
     pub listen_overflows: u64,
     /// `TCPReqQFullDrop`: SYNs dropped because the SYN queue was full.
     pub req_q_full_drops: u64,
@@ -43,10 +43,10 @@ pub struct KernelDrops {
 /// The accept queue of a listener, sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueDepth {
-    /// The most connections seen waiting in it.
+    /// The most connections seen waiting in the queue.
     pub depth_max: u64,
-    /// How many were waiting on average over the samples.
+    /// The mean number of waiting connections over the samples.
     pub depth_mean: f64,
-    /// How many it holds.
+    /// The greatest length of the queue.
     pub limit: u64,
 }

@@ -11,7 +11,7 @@ use crate::file::{self, RecordError};
 /// A folder that holds one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// Where it is.
+    /// The folder's path.
     pub path: PathBuf,
 }
 
@@ -22,12 +22,12 @@ pub struct RunDirectory {
     pub run: RunRecord,
     /// The last attempt at each trial that was tried, by its place in the plan. Each speaks for its trial.
     pub trials: Vec<TrialRecord>,
-    /// The attempts before those, which were not good enough.
+    /// The attempts that a later attempt replaced.
     pub superseded: Vec<TrialRecord>,
 }
 
 impl Directory {
-    /// The folder at a path, which need not exist yet.
+    /// Returns the folder at a path, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Directory {
         Directory { path: path.into() }
     }
@@ -47,10 +47,10 @@ impl Directory {
         self.trials_folder().join(format!("{order:04}-{attempt}.json"))
     }
 
-    /// Reads the run; none where there is no such file.
+    /// Reads the run, or returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// [`RecordError`] for one that cannot be read.
+    /// [`RecordError`] if the file cannot be read.
     pub fn run(&self) -> Result<Option<RunRecord>, RecordError> {
         match file::read(&self.run_file()) {
             Ok(run) => Ok(Some(run)),
@@ -62,17 +62,18 @@ impl Directory {
     /// Reads the run and all its trials.
     ///
     /// # Errors
-    /// [`RecordError`], of the first file that cannot be read.
+    /// [`RecordError`] of the first file that cannot be read.
     pub fn read(&self) -> Result<RunDirectory, RecordError> {
         let run = file::read(&self.run_file())?;
         let (trials, superseded) = self.attempts()?;
         Ok(RunDirectory { run, trials, superseded })
     }
 
-    /// The last attempt at each trial, and the earlier ones. Both empty where no trial has ended yet.
+    /// Returns the last attempt at each trial, and the earlier attempts. Both are empty before the first trial has
+    /// ended.
     ///
     /// # Errors
-    /// [`RecordError`], of the first file that cannot be read.
+    /// [`RecordError`] of the first file that cannot be read.
     pub fn attempts(&self) -> Result<(Vec<TrialRecord>, Vec<TrialRecord>), RecordError> {
         let mut all = Vec::new();
         for path in json_files(&self.trials_folder())? {
@@ -85,8 +86,8 @@ impl Directory {
     }
 }
 
-/// Files of a folder that end in `.json`; none where there is no such folder. Temporary files of a
-/// writer that was killed do not end so.
+/// Lists the files of a folder that end in `.json`; the list is empty if the folder does not exist. A temporary file,
+/// left by a writer that was killed, has another ending.
 fn json_files(folder: &Path) -> Result<Vec<PathBuf>, RecordError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -1,12 +1,12 @@
-//! The names under which a trial's numbers are found.
+//! The names of a trial's numbers.
 
 use serde::Deserialize;
 
-/// What a number is measured in.
+/// A unit of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// So many a second.
+    /// A number per second.
     PerSecond,
     /// Milliseconds.
     Milliseconds,
@@ -25,7 +25,7 @@ pub enum Unit {
 pub struct Metric {
     /// Its key in [`metrics`](super::TrialRecord::metrics).
     pub name: &'static str,
-    /// What an axis of a chart says.
+    /// The title of a chart's axis.
     pub title: &'static str,
     /// Its unit.
     pub unit: Unit,
@@ -85,12 +85,12 @@ pub const METRICS: [Metric; 46] = [
     is("winners", "waiters that got a connection", Unit::Count),
 ];
 
-/// Beginnings of names that go on with what a client or server calls its own: how requests ended
+/// Prefixes of open families of names. A client or server provides the rest of the name: outcomes of requests
 /// (`outcome_connect_timeout_per_s`), a server's counters (`counter_stale_events_per_s`), populations
 /// (`population_idle_established`).
 pub const FAMILIES: [&str; 3] = ["outcome_", "counter_", "population_"];
 
-/// The metric of that name; none for a name of a family or an unknown one.
+/// Returns the metric of that name, or `None` for an unknown name or one of a family.
 pub fn metric(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| metric.name == name)
 }

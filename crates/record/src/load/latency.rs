@@ -1,16 +1,16 @@
-//! Distributions of times: of the values that were measured, and of all that should have had one.
+//! Distributions of times: one of the measured values, and one of all requests that should have had a value.
 //!
-//! A percentile over the answered requests alone says nothing of a server that answers few. [`Latency`] therefore
-//! ranks every request that was offered, and one without a correct reply ranks above every answer. A percentile
-//! that falls among those is `None`, in JSON null: it is longer than [`Latency::beyond_ns`], the longest time that
-//! the run could have seen.
+//! A percentile of the answered requests alone hides the requests that a server did not answer. [`Latency`] therefore
+//! ranks every offered request, and a request without a correct reply ranks above every answer. A percentile that
+//! falls among the unanswered requests is `None`, in JSON null. It is longer than [`Latency::beyond_ns`], the longest
+//! time that the run could have seen.
 //!
 //! Invariant: a percentile of [`Latency`] is never below the same percentile of [`Latency::answered`].
 
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, Serialize};
 
-/// The percentiles of measured times, in nanoseconds. All are zero where nothing was measured; in JSON they are null.
+/// The percentiles of measured times, in nanoseconds. Without measurements all are zero; in JSON they are null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Distribution {
@@ -22,7 +22,7 @@ pub struct Distribution {
     pub p50: u64,
     /// The 90th percentile.
     pub p90: u64,
-    /// The 95th percentile; 0 in a record of a version that did not have it.
+    /// The 95th percentile; 0 in a record of a version without this field.
     pub p95: u64,
     /// The 99th percentile.
     pub p99: u64,
@@ -32,16 +32,16 @@ pub struct Distribution {
     pub max: u64,
 }
 
-/// The percentiles of all requests that were offered, or of all connects that were attempted, in nanoseconds. In JSON
-/// `count` and `mean` are of the answered ones.
+/// The percentiles of all offered requests, or of all attempted connects, in nanoseconds. In JSON, `count` and `mean`
+/// cover only the answered ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "WrittenLatency", into = "WrittenLatency")]
 pub struct Latency {
-    /// The distribution of those with an answer: a correct reply, or an established connection.
+    /// The distribution of the answered requests, or of the established connections.
     pub answered: Distribution,
-    /// Those without one: they failed, or had not ended when the run did.
+    /// Requests or connects without an answer: they failed, or had not ended when the run did.
     pub unanswered: u64,
-    /// The longest time that could have been seen. A percentile of `None` is longer.
+    /// The longest time that the run could have seen. A percentile of `None` is longer.
     pub beyond_ns: u64,
     /// The median of all.
     pub p50: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Latency {
     pub p99: Option<u64>,
     /// The 99.9th percentile.
     pub p999: Option<u64>,
-    /// The largest; `None` as soon as one has no answer.
+    /// The largest; `None` if any request has no answer.
     pub max: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl<C: Counter> From<&Histogram<C>> for Distribution {
 }
 
 impl Latency {
-    /// The latencies of answers, with as many requests beside them that have none.
+    /// Makes the latencies of `answers` and of `unanswered` requests without an answer.
     pub fn new<C: Counter>(answers: &Histogram<C>, unanswered: u64, beyond_ns: u64) -> Latency {
         let all = answers.len() + unanswered;
         let quantile = |quantile: f64| {
@@ -98,13 +98,13 @@ impl Latency {
         }
     }
 
-    /// All of them, answered or not.
+    /// Returns the number of requests, answered or not.
     pub fn all(&self) -> u64 {
         self.answered.count + self.unanswered
     }
 
-    /// A lower bound of the mean of all: one without an answer counts as the longest time that could have been seen.
-    /// `None` where there are none.
+    /// Returns a lower bound of the mean of all requests, or `None` without requests. An unanswered request counts as
+    /// the longest time that the run could have seen.
     pub fn mean_at_least(&self) -> Option<f64> {
         let answered = self.answered.mean * self.answered.count as f64;
         let sum = answered + self.beyond_ns as f64 * self.unanswered as f64;
@@ -112,7 +112,7 @@ impl Latency {
     }
 }
 
-/// Every one has its answer.
+/// Treats every request as answered.
 impl From<Distribution> for Latency {
     fn from(answered: Distribution) -> Latency {
         let known = |value: u64| (answered.count > 0).then_some(value);
@@ -130,12 +130,12 @@ impl From<Distribution> for Latency {
     }
 }
 
-/// A distribution in JSON: null is not a time.
+/// A distribution in JSON, where a missing time is null.
 #[derive(Serialize, Deserialize)]
 struct Written {
     /// Measured values.
     count: u64,
-    /// The arithmetic mean of these; null if there are none.
+    /// The arithmetic mean; null without values.
     mean: Option<f64>,
     /// The median.
     p50: Option<u64>,
@@ -182,8 +182,8 @@ impl From<Written> for Distribution {
     }
 }
 
-/// A latency in JSON: the percentiles of all under the names that those of the answers had before `inrush.load/2`, and
-/// those of the answers apart. `count` and `mean` are of the answers.
+/// A latency in JSON: the percentiles of all requests, and apart from them those of the answered ones. Before
+/// `inrush.load/2`, the same names held the percentiles of the answers. `count` and `mean` cover the answers.
 #[derive(Serialize, Deserialize)]
 struct WrittenLatency {
     #[serde(flatten)]
