@@ -8,12 +8,13 @@
 //!                          └─ to_bytes             what worker processes are given
 //! ```
 //!
-//! rustls speaks the protocol, with ring as its cryptography (docs/decisions/0023). This crate owns what a server decides:
-//! certificates (`material`) and their `names`, `tickets` and their keys, what all `sessions` share, what one `session` tells
-//! its driver, and the `watch` over the files. It leaves out sockets, HTTP and the decision when files are read again.
+//! rustls speaks the protocol, with ring as its cryptography (docs/decisions/0023). This crate owns the server's
+//! decisions. `material` holds the certificates, `names` chooses one, and `tickets` holds the keys that resume
+//! sessions. `sessions` is the state that all connections share, and `session` is one connection. `watch` reports
+//! changed files. This crate leaves out sockets, HTTP and the decision to read files again.
 //!
-//! Invariants: certificates are checked before they are in force, and those in force stay until others have been checked;
-//! a session holds no plain bytes between two calls, and at most what [`Session::send`] was given as records.
+//! Invariants: certificates are checked before they are in force, and those in force stay until others have been
+//! checked. Between two calls a session holds no plain bytes, and at most the records of one [`Session::send`].
 #![forbid(unsafe_code)]
 
 mod material;

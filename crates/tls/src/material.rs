@@ -15,13 +15,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
-/// The largest file that is read: a chain of certificates has some KiB.
+/// The size limit of a file; a chain of certificates has some KiB.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Where a certificate and its key are.
+/// The paths of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// A PEM file with the certificate, and behind it those that vouch for it.
+    /// A PEM file with the certificate, followed by its intermediate certificates.
     pub certificate: PathBuf,
     /// A PEM file with the private key.
     pub key: PathBuf,
@@ -44,7 +44,7 @@ fn wrong(flag: &'static str, path: &Path, why: impl ToString) -> TlsError {
     TlsError { flag, path: path.to_owned(), why: why.to_string() }
 }
 
-/// A certificate and its key as they were read.
+/// A certificate and its key, as their files held them.
 #[derive(Clone)]
 struct Pair {
     files: Files,
@@ -72,12 +72,12 @@ impl Material {
         Ok(Material(files.iter().map(pair).collect::<Result<_, _>>()?))
     }
 
-    /// The certificates with their keys, checked: each key belongs to its certificate.
+    /// Checks the certificates with their keys: each key belongs to its certificate.
     pub(crate) fn certified(&self, provider: &CryptoProvider) -> Result<Vec<Arc<CertifiedKey>>, TlsError> {
         self.0.iter().map(|pair| pair.certified(provider).map(Arc::new)).collect()
     }
 
-    /// The same as bytes, private keys among them.
+    /// Returns the certificates and keys, private keys included, as bytes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for Pair { files, certificate, key } in &self.0 {
@@ -90,7 +90,7 @@ impl Material {
         bytes
     }
 
-    /// The way back; nothing from bytes that [`Material::to_bytes`] did not make.
+    /// Returns the material of [`Material::to_bytes`], or `None` for any other bytes.
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<Material> {
         let mut pairs = Vec::new();
         while !bytes.is_empty() {
@@ -140,7 +140,7 @@ impl Pair {
     }
 }
 
-/// The reason why a file gives no key.
+/// Returns the reason why a file gives no key.
 fn no_key(pem: &[u8]) -> &'static str {
     const ENCRYPTED: &[u8] = b"ENCRYPTED";
     if pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) {

@@ -1,7 +1,7 @@
-//! The certificate that a client gets: by the name that it asks for (SNI, RFC 6066), or the first.
+//! The choice of the certificate for a client: by the name that it asks for (SNI, RFC 6066), or the first.
 //!
-//! Names come from the certificates themselves. A name in full comes before a wildcard, and of two certificates with the
-//! same name the first.
+//! Names come from the certificates themselves. A full name comes before a wildcard. Of two certificates with the
+//! same name, the first wins.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,13 +16,13 @@ pub struct Names(RwLock<Arc<Table>>);
 #[derive(Debug)]
 struct Table {
     first: Arc<CertifiedKey>,
-    /// By name in lower case; of a wildcard what follows the asterisk.
+    /// Keys are names in lower case; a wildcard's key is the part after the asterisk.
     exact: HashMap<String, Arc<CertifiedKey>>,
     wildcards: HashMap<String, Arc<CertifiedKey>>,
 }
 
 impl Names {
-    /// A table of certificates.
+    /// Makes a table of certificates.
     ///
     /// # Panics
     /// Without any certificate.
@@ -39,7 +39,7 @@ impl Names {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = table;
     }
 
-    /// The names that certificates are chosen by, sorted.
+    /// Returns the names that certificates are chosen by, sorted.
     pub fn all(&self) -> Vec<String> {
         let table = self.table();
         let wildcards = table.wildcards.keys().map(|rest| format!("*{rest}"));
@@ -85,7 +85,7 @@ impl Table {
     }
 }
 
-/// The DNS names of a certificate, in lower case; none where it has none.
+/// Returns the DNS names of a certificate in lower case; empty if it has none.
 fn names(certificate: &CertifiedKey) -> Vec<String> {
     let first = certificate.end_entity_cert().ok();
     let parsed = first.and_then(|first| webpki::EndEntityCert::try_from(first).ok());

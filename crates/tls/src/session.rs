@@ -1,24 +1,24 @@
-//! One connection's records: bytes from the peer in, requests out; answers in, bytes for the peer out.
+//! The TLS records of one connection: bytes from the peer become requests, and answers become bytes for the peer.
 //!
-//! Deviation from rustls' own loop: bytes are handed over as they are read by a driver, and plain bytes are passed on
-//! record by record, so that a session holds none of them.
+//! Deviation from rustls' own loop: the driver reads the bytes and hands them over. Plain bytes are passed on record
+//! by record, so that a session holds none of them.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 
-/// What a session tells of the bytes that it was given.
+/// An event in the bytes from the peer.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The handshake is complete; told once, and before everything else.
+    /// The handshake is complete. Comes once, and before everything else.
     Established {
-        /// It was short, on the strength of a ticket.
+        /// A ticket of an earlier session shortened the handshake.
         resumed: bool,
     },
-    /// The peer sent these; never empty.
+    /// Plain bytes from the peer; never empty.
     Bytes(&'a [u8]),
-    /// The peer has said that it sends no more; told once, and last.
+    /// The peer sent `close_notify`. Comes once, and last.
     Ended,
 }
 
@@ -30,24 +30,24 @@ pub struct Session {
 
 impl Session {
     /// # Errors
-    /// The configuration cannot be used, which is our mistake.
+    /// The configuration cannot be used, which is a bug of Inrush.
     pub(crate) fn new(config: Arc<ServerConfig>) -> Result<Session, rustls::Error> {
         let mut tls = ServerConnection::new(config)?;
-        // Its caller says how much it gives at once.
+        // The caller of `send` limits the bytes.
         tls.set_buffer_limit(None);
         Ok(Session { tls, ended: false })
     }
 
-    /// Whether the peer has said that it sends no more.
+    /// Tells whether the peer has sent `close_notify`.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Takes bytes that the peer sent, and tells what they mean. What follows the peer's end is not looked at.
+    /// Takes bytes from the peer, and tells the events in them. Ignores bytes after `close_notify`.
     ///
     /// # Errors
-    /// The peer does not speak TLS, or offers nothing that is accepted. The alert that says so is to be written
-    /// ([`Session::wants_write`]), and nothing is to be received any more.
+    /// The peer does not speak TLS, or offers nothing that the server accepts. Then write the waiting alert
+    /// ([`Session::wants_write`]), and receive nothing more.
     pub fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -55,7 +55,7 @@ impl Session {
     ) -> Result<(), rustls::Error> {
         while !bytes.is_empty() && !self.ended {
             let was_handshaking = self.tls.is_handshaking();
-            // A slice gives no error, and there is always room: plain bytes are taken out below.
+            // A slice gives no error, and the loop below takes the plain bytes out, so there is always room.
             if self.tls.read_tls(&mut bytes).is_err() {
                 return Err(rustls::Error::General("a message has no end".to_owned()));
             }
@@ -81,41 +81,41 @@ impl Session {
                     tell(Event::Bytes(plain));
                     plain.len()
                 }
-                // Nothing now.
+                // No plain bytes are left for now.
                 Err(_) => return,
             };
             reader.consume(count);
         }
     }
 
-    /// Makes records of plain bytes. They wait to be written, so nothing should be waiting when this is called.
+    /// Makes records of plain bytes. The records wait to be written, so call this only if nothing else is waiting.
     pub fn send(&mut self, plain: &[u8]) {
-        // It fails for want of room alone, and has no limit.
+        // Only a lack of room makes this fail, and the buffer has no limit.
         let _ = self.tls.writer().write_all(plain);
     }
 
-    /// Says that nothing more will be sent: `close_notify` waits to be written.
+    /// Announces the end of the stream: `close_notify` waits to be written.
     pub fn close(&mut self) {
         self.tls.send_close_notify();
     }
 
-    /// Whether something waits to be written.
+    /// Tells whether records wait to be written.
     pub fn wants_write(&self) -> bool {
         self.tls.wants_write()
     }
 
-    /// Writes what waits in one call, and gives how many bytes were taken.
+    /// Writes waiting records in one call, and returns the number of bytes that `out` took.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write_to(&mut self, out: &mut dyn Write) -> io::Result<usize> {
         self.tls.write_tls(out)
     }
 }
 
-/// Whether the first byte of a connection can begin a request of HTTP, and no TLS record.
+/// Tells whether the first byte of a connection can begin an HTTP request; then it begins no TLS record.
 pub fn is_a_request(first: u8) -> bool {
-    // A method is a token, and a client may begin with an empty line (RFC 9112, 2.2). TLS begins with 22, or with a length
-    // of SSL 2 that has its high bit set.
+    // A method is a token, and a client may begin with an empty line (RFC 9112, 2.2). TLS begins with 22, or with an
+    // SSL 2 length whose high bit is set.
     first.is_ascii_alphabetic() || matches!(first, b'\r' | b'\n')
 }

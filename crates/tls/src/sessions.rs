@@ -1,4 +1,4 @@
-//! What all connections share: certificates, tickets, and the versions and suites that are spoken.
+//! The state that all connections share: certificates, tickets, and the accepted versions and suites.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,19 +21,19 @@ struct Shared {
     config: Arc<ServerConfig>,
     names: Arc<Names>,
     tickets: Arc<Tickets<RealClock>>,
-    /// What the certificates in force were made of, for other processes.
+    /// The origin of the certificates in force, for other processes.
     material: Mutex<Material>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Sessions {
-    /// Sessions whose tickets nobody else can open.
+    /// Makes sessions with ticket keys of their own.
     ///
     /// # Errors
     /// [`TlsError`]: a certificate or key cannot be used.
     ///
     /// # Panics
-    /// Without any certificate, or where the kernel has no randomness.
+    /// Without any certificate, or if the kernel has no randomness.
     pub fn new(material: Material) -> Result<Sessions, TlsError> {
         let tickets = Tickets::new(RealClock::new()).expect("the kernel has randomness");
         Sessions::with(material, tickets)
@@ -50,13 +50,13 @@ impl Sessions {
             .with_cert_resolver(Arc::clone(&names) as _);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.ticketer = Arc::clone(&tickets) as _;
-        // Tickets alone: what one process remembers another does not know.
+        // Tickets only: one process does not know the sessions that another has stored.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         let (config, material) = (Arc::new(config), Mutex::new(material));
         Ok(Sessions(Arc::new(Shared { config, names, tickets, material, provider })))
     }
 
-    /// A session for a new connection; nothing where the library cannot make one, which is our mistake.
+    /// Begins the session of a new connection; `None` if the library cannot make one, which is a bug of Inrush.
     pub fn begin(&self) -> Option<Session> {
         Session::new(Arc::clone(&self.0.config)).ok()
     }
@@ -74,19 +74,19 @@ impl Sessions {
         Ok(())
     }
 
-    /// The names that the certificates are for.
+    /// Returns the names that the certificates are for.
     pub fn names(&self) -> Vec<String> {
         self.0.names.all()
     }
 
-    /// The certificates with their private keys, and the keys of tickets: for worker processes, over a channel that
-    /// nobody else can read.
+    /// Returns the certificates with their private keys, and the keys of tickets. Send them to worker processes over
+    /// a private channel only.
     pub fn to_bytes(&self) -> Vec<u8> {
         let material = self.0.material.lock().unwrap_or_else(PoisonError::into_inner);
         [&self.0.tickets.state().to_bytes()[..], &material.to_bytes()].concat()
     }
 
-    /// The sessions of another process, with the same tickets; nothing from bytes that [`Sessions::to_bytes`] did not
+    /// Returns sessions with the tickets of another process, or `None` for bytes that [`Sessions::to_bytes`] did not
     /// make.
     pub fn from_bytes(bytes: &[u8]) -> Option<Sessions> {
         let (state, material) = bytes.split_first_chunk()?;
@@ -94,12 +94,11 @@ impl Sessions {
         Sessions::with(Material::from_bytes(material)?, tickets).ok()
     }
 
-    /// Puts the certificates of another process in force. Does nothing with bytes that [`Sessions::to_bytes`] did not
-    /// make.
+    /// Puts the certificates of another process in force. Ignores bytes that [`Sessions::to_bytes`] did not make.
     pub fn replace_from_bytes(&self, bytes: &[u8]) {
         let material = bytes.get(State::BYTES..).and_then(Material::from_bytes);
         if let Some(material) = material {
-            // The other process has checked the same.
+            // The other process has checked the same material.
             let _ = self.replace(material);
         }
     }

@@ -6,12 +6,12 @@
 //!     key 0       key 1       key 2              HMAC-SHA-256; a chain does not tell what came before it
 //! ```
 //!
-//! Whoever has the same state derives the same keys at the same time, without a word: the loops of a process share
-//! the state, and worker processes are given a copy. A ticket is accepted in the epoch of its key and the next one.
-//! Older keys and chains are forgotten, so that a stolen state opens no older ticket.
+//! Two processes with the same state derive the same keys at the same time, without a message. The loops of a process
+//! share the state, and worker processes get a copy. A ticket is accepted in the epoch of its key and in the next
+//! one. Older keys and chains are forgotten, so that a stolen state opens no older ticket.
 //!
-//! A ticket is the epoch, a random nonce, and the session under AES-256-GCM with the epoch as associated data. 2^32 random
-//! nonces are safe under one key (NIST SP 800-38D, 8.3): 190,000 tickets a second.
+//! A ticket is the epoch, a random nonce, and the session under AES-256-GCM with the epoch as associated data. Under
+//! one key, 2^32 random nonces are safe (NIST SP 800-38D, 8.3): 190,000 tickets per second.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
@@ -22,16 +22,16 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::server::ProducesTickets;
 
-/// Time for which one key makes tickets, in seconds: that of rustls' own rotation.
+/// The time for which one key makes tickets, in seconds; the same as rustls' own rotation.
 const EPOCH: u64 = 6 * 60 * 60;
 /// Bytes of a ticket before the session: the epoch and the nonce.
 const HEAD_BYTES: usize = 8 + NONCE_LEN;
-/// The longest ticket that is looked at: a session takes some hundred bytes.
+/// The size limit of a ticket; a session takes some hundred bytes.
 const MOST_BYTES: usize = 4096;
 
 type Secret = [u8; 32];
 
-/// The state of the keys, as it is handed to other processes.
+/// The state of the keys, in the form that other processes get.
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
     epoch: u64,
@@ -45,16 +45,16 @@ impl State {
     /// Bytes of [`State::to_bytes`].
     pub const BYTES: usize = 8 + 3 * 32;
 
-    /// Keys that nobody else has.
+    /// Makes new, random keys.
     fn random(epoch: u64) -> Option<State> {
         let mut chain = [0; 32];
         SystemRandom::new().fill(&mut chain).ok()?;
-        // Of the epochs before there are no tickets.
+        // Earlier epochs have no tickets.
         let start = State { epoch: epoch.saturating_sub(1), previous: chain, current: chain, chain };
         Some(start.at(epoch))
     }
 
-    /// The state in a later epoch. A clock that was set back changes nothing.
+    /// Steps to the state of a later epoch. A clock that was set back changes nothing.
     fn at(mut self, epoch: u64) -> State {
         if epoch.saturating_sub(self.epoch) > 1_000_000 {
             // Seven hundred years: the clock was wrong before or is wrong now. Old tickets are lost.
@@ -69,7 +69,7 @@ impl State {
         self
     }
 
-    /// The same as bytes.
+    /// Returns the state as bytes.
     pub fn to_bytes(&self) -> [u8; State::BYTES] {
         let mut bytes = [0; State::BYTES];
         bytes[..8].copy_from_slice(&self.epoch.to_be_bytes());
@@ -79,7 +79,7 @@ impl State {
         bytes
     }
 
-    /// The way back.
+    /// Returns the state of [`State::to_bytes`].
     pub fn from_bytes(bytes: &[u8; State::BYTES]) -> State {
         let (epoch, secrets) = bytes.split_first_chunk().expect("a state begins with an epoch");
         let mut secrets = secrets.as_chunks().0.iter().copied();
@@ -126,19 +126,19 @@ pub struct Tickets<C> {
 }
 
 impl<C: Clock> Tickets<C> {
-    /// Tickets that nobody else can open; nothing where the kernel has no randomness.
+    /// Makes tickets with random keys; `None` if the kernel has no randomness.
     pub fn new(clock: C) -> Option<Tickets<C>> {
         let state = State::random(clock.wall().seconds / EPOCH)?;
         Some(Tickets::of(state, clock))
     }
 
-    /// Tickets that all who have this state can open.
+    /// Makes tickets that every holder of this state can open.
     pub fn of(state: State, clock: C) -> Tickets<C> {
         let state = state.at(clock.wall().seconds / EPOCH);
         Tickets { clock, keys: RwLock::new(Keys::new(state)), random: SystemRandom::new() }
     }
 
-    /// The state now.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         self.rotate();
         self.keys.read().unwrap_or_else(PoisonError::into_inner).state.clone()
@@ -192,7 +192,7 @@ impl<C: Clock + Send + Sync> ProducesTickets for Tickets<C> {
         true
     }
 
-    /// What clients are told: a ticket made at the end of an epoch lives for the next one.
+    /// The lifetime sent to clients. A ticket made at the end of an epoch lives through the next one.
     fn lifetime(&self) -> u32 {
         EPOCH as u32
     }

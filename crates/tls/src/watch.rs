@@ -1,28 +1,28 @@
-//! Whether files of certificates have changed.
+//! Detection of changed certificate files.
 //!
-//! An ACME client writes several files, one after another. A change is therefore told when two looks in a row have seen
-//! the same: the caller looks once a second.
+//! An ACME client writes several files, one after another. A change is therefore reported when two checks in a row
+//! have seen the same files. The caller checks once per second.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::material::Files;
 
-/// What tells one content of a file from another: inode, size, and the times of both changes.
+/// The identity of a file's content: inode, size, and the times of both changes.
 type Stamp = Option<[i64; 6]>;
 
-/// The files that are watched, and how they looked.
+/// The watched files, with their stamps.
 #[derive(Debug)]
 pub struct Watch {
     files: Vec<Files>,
-    /// When they were last told of.
+    /// Stamps at the last report.
     told: Vec<Stamp>,
-    /// At the last look.
+    /// Stamps at the last check.
     seen: Vec<Stamp>,
 }
 
 impl Watch {
-    /// Begins to watch; the caller reads the files after this. Blocks, as every look does.
+    /// Begins to watch; the caller reads the files after this call. Blocks, as every check does.
     pub fn new(files: Vec<Files>) -> Watch {
         let told = stamps(&files);
         Watch { files, seen: told.clone(), told }
@@ -33,7 +33,7 @@ impl Watch {
         &self.files
     }
 
-    /// Whether the files have changed since this was last told, and not since the last look.
+    /// Tells whether the files differ from the last report, and not from the last check.
     pub fn changed(&mut self) -> bool {
         let now = stamps(&self.files);
         let changed = now != self.told && now == self.seen;
@@ -44,7 +44,7 @@ impl Watch {
         changed
     }
 
-    /// The caller reads the files now: earlier changes are not told any more.
+    /// Forgets earlier changes, because the caller reads the files now.
     pub fn reads(&mut self) {
         self.told = stamps(&self.files);
         self.seen.clone_from(&self.told);

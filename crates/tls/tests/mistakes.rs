@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use support::identity;
 use tls::{Files, Material, Sessions};
 
-/// What is said of these files.
+/// Returns the error for these files.
 fn said(certificate: &str, key: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k") };

@@ -55,7 +55,7 @@ fn the_certificate_is_the_one_that_names_the_host_or_the_first() {
         let config = client(&[expected], &[&TLS13], &[]);
         Pair::new(&config, name, sessions.begin().unwrap()).run().unwrap().expect(name);
     }
-    // The client is told the truth, and decides.
+    // The server sends its first certificate, and the client decides.
     for name in ["x.y.wild.test", "wild.test", "unknown.test", "127.0.0.1"] {
         let config = client(&[&first, &other], &[&TLS13], &[]);
         let mut pair = Pair::new(&config, name, sessions.begin().unwrap());

@@ -19,7 +19,7 @@ pub struct Identity {
     pub key: KeyPair,
 }
 
-/// A new one for some names, in `folder`.
+/// Makes an identity for some names, in `folder`.
 pub fn identity(folder: &Path, stem: &str, names: &[&str]) -> Identity {
     let key = KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -31,7 +31,7 @@ pub fn identity(folder: &Path, stem: &str, names: &[&str]) -> Identity {
     Identity { files, certificate: made.der().clone(), key }
 }
 
-/// A client that believes these, and resumes its sessions.
+/// A client that trusts these identities, and resumes its sessions.
 pub fn client(
     identities: &[&Identity],
     versions: &[&'static SupportedProtocolVersion],
@@ -47,7 +47,7 @@ pub fn client(
     Arc::new(config)
 }
 
-/// What a session told.
+/// The events that a session has told.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Told {
     pub established: Option<bool>,
@@ -55,14 +55,14 @@ pub struct Told {
     pub ended: bool,
 }
 
-/// A client and a server, and nothing between them.
+/// A client and a server, with nothing between them.
 pub struct Pair {
     pub client: ClientConnection,
     pub server: Session,
     pub told: Told,
-    /// Deciphered by the client.
+    /// Plain bytes that the client has received.
     received: Vec<u8>,
-    /// Bytes from the client that the server is given at once.
+    /// The most bytes of the client that one call gives to the server.
     pub piece: usize,
 }
 
@@ -73,10 +73,10 @@ impl Pair {
         Pair { client, server, told: Told::default(), received: Vec::new(), piece: usize::MAX }
     }
 
-    /// Passes bytes on until nobody has any; gives what went wrong at the client.
+    /// Passes bytes on until neither side has any; returns the client's error.
     ///
     /// # Errors
-    /// What went wrong at the server.
+    /// The server's error.
     pub fn run(&mut self) -> Result<Result<(), rustls::Error>, rustls::Error> {
         let mut failure = None;
         loop {
@@ -120,12 +120,12 @@ impl Pair {
         }
     }
 
-    /// Takes the deciphered bytes out of the client, whose buffer is small. Returns whether they ended well.
+    /// Takes the plain bytes out of the client, whose buffer is small. Returns true if they ended well.
     fn read(&mut self) -> bool {
         self.client.reader().read_to_end(&mut self.received).is_ok()
     }
 
-    /// The bytes that the client has received, and whether they ended well.
+    /// Returns the bytes that the client has received, and true if they ended well.
     pub fn received(&mut self) -> (Vec<u8>, bool) {
         let ended = self.read();
         (std::mem::take(&mut self.received), ended)
