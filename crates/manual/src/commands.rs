@@ -29,7 +29,7 @@ fn about(command: &Command) -> String {
     command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// A command and those below it, which are a level of headings deeper.
+/// Writes a command and its subcommands, which are a level of headings deeper.
 fn page(command: &Command, level: usize) -> String {
     let mut command = command.clone();
     let usage = command.render_usage().to_string();
@@ -98,7 +98,7 @@ fn flag(arg: &Arg, marks: &str) -> String {
     entry
 }
 
-/// A help text: paragraphs, and lists where lines begin with a name and a colon.
+/// Writes a help text: paragraphs, and lists for lines that begin with a name and a colon.
 fn paragraphs(help: &str) -> String {
     let mut blocks: Vec<String> = Vec::new();
     for paragraph in help.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {

@@ -1,8 +1,7 @@
-//! The pages of the manual that say what the program is: `docs/reference/`, but for the pages that people write.
+//! The pages of the manual that are generated from the program, in `docs/reference/`.
 //!
-//! Flags come from their definitions, metrics from what the program prints, results from the types that it writes. A
-//! page is a function of these: it has no time, no machine and no figure in it. `cargo xtask docs` writes the pages, and a
-//! test of `xtask` compares them.
+//! The flags' definitions, the metrics that the program prints and the types of its results make the pages. A page
+//! holds no time, machine or measurement. `cargo xtask docs` writes the pages, and a test of `xtask` compares them.
 //!
 //! The modules: `commands` has a page for each command, `metrics` both metrics pages, `results` the JSON.
 #![forbid(unsafe_code)]
@@ -17,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// The first line of a page that is written here.
+/// The first line of a generated page.
 const MARK: &str = "<!-- Written by `cargo xtask docs`; edit the program instead. -->\n\n";
 
 /// Pages by their path below `docs/reference/`.
@@ -27,7 +26,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference")
 }
 
-/// Writes the pages anew, removes those that belong to nothing any more, and returns their number.
+/// Writes the pages anew, removes generated pages that are no longer needed, and returns the number of pages.
 ///
 /// # Errors
 /// A page cannot be made or written.
@@ -44,10 +43,10 @@ pub fn write() -> Result<usize> {
     Ok(pages.len())
 }
 
-/// Compares the pages that are there with those that the program would write.
+/// Compares the existing pages with those that the program would write.
 ///
 /// # Errors
-/// A page differs, is missing, or belongs to nothing.
+/// A page differs, is missing, or is no longer needed.
 pub fn check() -> Result<()> {
     let (pages, there) = (pages()?, written(&folder())?);
     let paths: BTreeSet<&PathBuf> = pages.keys().chain(there.keys()).collect();
@@ -65,7 +64,7 @@ fn pages() -> Result<Pages> {
     Ok(pages.into_iter().map(|(path, text)| (path, format!("{MARK}{}\n", text.trim_end()))).collect())
 }
 
-/// The pages below a folder that were written here.
+/// Returns the generated pages below a folder.
 fn written(folder: &Path) -> Result<Pages> {
     let mut found = Pages::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
@@ -81,7 +80,7 @@ fn written(folder: &Path) -> Result<Pages> {
     Ok(found)
 }
 
-/// Text as Markdown shows it word for word.
+/// Escapes a text so that Markdown shows it word for word.
 fn literal(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
@@ -93,7 +92,7 @@ fn literal(text: &str) -> String {
     out
 }
 
-/// A row of a table.
+/// Returns a row of a table.
 fn row<const COLUMNS: usize>(cells: [&str; COLUMNS]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }

@@ -14,7 +14,7 @@ struct Family {
     labels: BTreeSet<String>,
 }
 
-/// The page of both metrics pages.
+/// Writes the page of both programs' metrics.
 pub fn page() -> Result<String> {
     let mut page = "# Metrics\n\nPrometheus' text format 0.0.4. A name that ends in `_total` only grows. Braces hold the names of labels.\n\n\
                     ## The server\n\n`inrush serve --admin ADDR:PORT` has `/metrics`; [Serve a site](../tasks/serve.md) shows it.\n\n"

@@ -1,7 +1,6 @@
 //! The JSON of results: the types of the crate `record`, as serde writes them, with their doc comments.
 //!
-//! A document is a type with a `schema`. An attribute of serde that is not understood here is an error: the page would
-//! be wrong.
+//! A document is a type with a `schema`. An unknown attribute of serde is an error, because the page would be wrong.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,7 +32,7 @@ struct Known {
     item: Item,
 }
 
-/// What serde is told about a type or a field.
+/// The attributes of serde on a type or a field.
 #[derive(Default)]
 struct Serde {
     rename_all: Option<String>,
@@ -43,7 +42,7 @@ struct Serde {
     may_be_absent: bool,
 }
 
-/// The types, the constants of their files, and the types that a page has yet to show.
+/// The types, the constants of their files, and the types that still need a section.
 struct Schema {
     types: Vec<Known>,
     texts: HashMap<(String, String), String>,
@@ -114,7 +113,7 @@ impl Schema {
         Ok(())
     }
 
-    /// The place of a type: in the file that uses it, or else in the only one that has it.
+    /// Finds a type: in the file that uses it, or else in the only file that has it.
     fn find(&self, name: &str, file: &str) -> Result<usize> {
         let named = |at: &usize| name_of(&self.types[*at].item).as_deref() == Some(name);
         let places: Vec<usize> = (0..self.types.len()).filter(named).collect();
@@ -126,7 +125,7 @@ impl Schema {
         }
     }
 
-    /// The name in the page's headings, with the file where two types share it.
+    /// The name in the page's headings, with the file's name if two types share it.
     fn title(&self, at: usize) -> String {
         let name = name_of(&self.types[at].item).unwrap_or_default();
         let same = self.types.iter().filter(|known| name_of(&known.item).as_ref() == Some(&name));
@@ -251,7 +250,7 @@ impl Schema {
         Ok(format!("[{title}](#{})", title.to_lowercase().replace(' ', "-")))
     }
 
-    /// A doc comment on one line. A link to a constant of the file becomes its text.
+    /// Returns a doc comment on one line. A link to a constant of the file becomes its text.
     fn doc(&self, attributes: &[Attribute], file: &str) -> String {
         let mut lines = Vec::new();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {
@@ -315,7 +314,7 @@ fn serde(attributes: &[Attribute]) -> Result<Serde> {
     Ok(found)
 }
 
-/// The name of a variant in JSON.
+/// Returns the name of a variant in JSON.
 fn renamed(name: &str, case: &str) -> Result<String> {
     let between = match case {
         "lowercase" => "",
