@@ -1,4 +1,5 @@
-//! Admission of SYNs before they cost anything: by their identity and by a token bucket, in traffic control or in XDP.
+//! Admission of SYNs by their identity and by a token bucket, in traffic control or in XDP, before they cost
+//! anything.
 //!
 //! ```text
 //!   device ──> XDP hook ──> socket buffer ──> tc hook ──> IP ──> TCP: SYN queue ──> accept queue ──> server
@@ -6,19 +7,19 @@
 //!                 └── or ── [the limits] ── or ──┘ <──────── share, interval, burst (plain stores) ────┘
 //! ```
 //!
-//! A server may have several accept queues behind one address. Each has limits and counts of its own: the program
-//! finds the queue that a SYN will come to by the rule in [`Queues`]. So the controller of each queue decides alone.
+//! A server may have several accept queues behind one address. Each queue has limits and counts of its own: the
+//! program finds a SYN's queue by the rule in [`Queues`]. So the controller of each queue decides alone.
 //!
-//! Owns `bpf/admission_tc.c` and `bpf/admission_xdp.c`, their links, and the memory they share with the server. A
-//! SYN costs the server about 0.3 us when it is dropped here, and 22 us or more when the server has to accept the
+//! Owns `bpf/admission_tc.c` and `bpf/admission_xdp.c`, their links, and the memory that they share with the server.
+//! A SYN costs the server about 0.3 us if the program drops it. It costs 22 us or more if the server accepts the
 //! connection to refuse it.
 //!
-//! Leaves out when to shed and how much: the caller sets the limits. Leaves out who brings the SYN to its queue: the
-//! program of the SO_REUSEPORT group, which must follow the same rule.
+//! Leaves out the decision to shed: the caller sets the limits. Leaves out the placement of the SYN: the program of
+//! the SO_REUSEPORT group must follow the same rule.
 //!
-//! Invariants: only SYNs to the addresses that were added are counted or dropped. Whatever ends this process
-//! detaches the program, since links die with their descriptors. Other tc programs of the device run as before;
-//! ours runs first, so that a program that accepts a packet cannot hide it.
+//! Invariants: only SYNs to the added addresses are counted or dropped. The end of this process detaches the program,
+//! because links die with their descriptors. Other tc programs of the device run as before. This program runs first,
+//! so that a program that accepts a packet cannot hide it.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -46,8 +47,8 @@ const XDP: Object = object!("admission_xdp", "admission in XDP");
 const LISTENERS: usize = 1024;
 /// The most accept queues.
 const QUEUES: usize = 1024;
-/// The longest interval and burst. A bucket at this rate admits nobody that matters, and sums of two stay far
-/// from the end of the clock.
+/// The longest interval and burst. A bucket at this rate admits practically nobody, and sums of two stay far from the
+/// end of the clock.
 const LONGEST: Nanos = Nanos::from_secs(3600);
 
 // Words of `struct queue` and of `struct counters`.
@@ -58,24 +59,24 @@ const FIRST_REFUSED: usize = 4;
 const PASSED: usize = 0;
 const DROPPED: usize = 1;
 
-/// Where SYNs are decided on.
+/// A place in the kernel that decides on SYNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Traffic control, on every kind of device, beside other programs. Needs Linux 6.6.
+    /// Traffic control: on every kind of device, beside other programs. Needs Linux 6.6.
     Tc,
-    /// XDP: cheaper where the device's driver runs it. One program a device, and Ethernet devices alone.
+    /// XDP: cheaper if the device's driver runs it. Takes one program per device, and only Ethernet devices.
     Xdp,
 }
 
 /// The accept queues behind the listeners, and the rule by which SYNs are spread over them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queues {
-    /// From 1 to 1024.
+    /// The number of queues, from 1 to 1024.
     pub count: usize,
-    /// Queue i gets what processor `cpus[i]` receives. SYNs of other processors are spread by their identity, modulo
-    /// `count`.
+    /// Queue i gets the SYNs that processor `cpus[i]` receives. SYNs of other processors are spread by their
+    /// identity, modulo `count`.
     pub cpus: Vec<usize>,
-    /// Mixed into identities.
+    /// A number that is mixed into identities.
     pub salt: u32,
 }
 
@@ -86,20 +87,21 @@ impl Queues {
     }
 }
 
-/// What an accept queue admits.
+/// The limits of an accept queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// The part of all SYNs, by their identity, from 0 to 1. A larger share admits every SYN that a smaller one admits.
+    /// The share of all SYNs that is admitted, by identity, from 0 to 1. A larger share admits every SYN that a
+    /// smaller one admits.
     pub share: f64,
-    /// Where the identities that are refused begin: another number refuses others.
+    /// The first refused identity. Another number refuses other clients.
     pub first_refused: u32,
     /// The time from one admitted SYN to the next, from 1 ns to an hour.
     pub interval: Nanos,
-    /// How far ahead of that SYNs may be, at most an hour.
+    /// The time that SYNs may be ahead of that rate, at most an hour.
     pub burst: Nanos,
 }
 
-/// A program that was attached to a device.
+/// A program that is attached to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attached {
     /// The device's name.
@@ -111,13 +113,13 @@ pub struct Attached {
 /// SYNs that were decided on since the program was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Given to the kernel's TCP.
+    /// SYNs given to the kernel's TCP.
     pub passed: u64,
-    /// Thrown away.
+    /// SYNs dropped.
     pub dropped: u64,
 }
 
-/// Limits before some devices' SYNs. Admits all until an accept queue is given some.
+/// Limits on the SYNs that some devices receive. Admits every SYN to a queue without limits.
 pub struct Admission {
     hook: Hook,
     loaded: Loaded,
@@ -174,8 +176,8 @@ impl Admission {
         Ok(Admission { hook, loaded, listeners, queues, counters, processors, links: Vec::new() })
     }
 
-    /// Loads the program and attaches it to each device by which these sockets are reached, in the network
-    /// namespace of the calling thread, for the SYNs to their addresses alone.
+    /// Loads the program and attaches it to each device that can reach these sockets, for the SYNs to their addresses
+    /// alone. The devices are those of the calling thread's network namespace.
     ///
     /// # Errors
     /// As [`load`](Self::load), [`attach`](Self::attach) and [`reach_of`].
@@ -212,8 +214,8 @@ impl Admission {
         Ok(Attached { device: device.name.clone(), how })
     }
 
-    /// Decides on SYNs to this address and port from now on. The address is one that packets carry: neither
-    /// 0.0.0.0 nor `::`.
+    /// Decides on SYNs to this address and port from now on. The address is one that packets carry: neither 0.0.0.0
+    /// nor `::`.
     ///
     /// # Errors
     /// [`BpfError::TooMany`] from the 1025th on.
@@ -230,10 +232,10 @@ impl Admission {
         })
     }
 
-    /// Sets what a queue admits. Takes no system call, and holds for the next SYN.
+    /// Sets the limits of a queue, from the next SYN on. Makes no system call.
     ///
     /// # Panics
-    /// With a queue that does not exist, here and below.
+    /// If the queue does not exist, here and below.
     pub fn limit(&self, queue: usize, limits: &Limits) {
         let words = self.words(queue);
         let refused = (1.0 - limits.share.clamp(0.0, 1.0)) * 2_f64.powi(32);
@@ -250,7 +252,7 @@ impl Admission {
         words[INTERVAL].store(0, Ordering::Relaxed);
     }
 
-    /// Reads the counters of a queue, of all processors. Takes no system call.
+    /// Returns the counters of a queue, summed over all processors. Makes no system call.
     pub fn totals(&self, queue: usize) -> Totals {
         let lines = self.counters.chunks(WORDS_PER_LINE).skip(queue * self.processors).take(self.processors);
         let sum = |word: usize| lines.clone().map(|line| line[word].load(Ordering::Relaxed)).sum();
@@ -262,8 +264,8 @@ impl Admission {
         &self.queues[queue * WORDS_PER_LINE..][..WORDS_PER_LINE]
     }
 
-    /// What the program makes of a packet that begins with its Ethernet header and that no network sees, and
-    /// how long one of `repeat` runs takes.
+    /// Runs the program on a packet that begins with its Ethernet header and reaches no network. Returns the verdict
+    /// and the time of one of `repeat` runs.
     ///
     /// # Errors
     /// Those of [`sys::bpf::test_run`].

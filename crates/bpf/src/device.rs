@@ -1,4 +1,4 @@
-//! The devices that the packets of listeners come in by.
+//! The devices that receive the packets of listeners.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -12,14 +12,14 @@ use crate::error::{BpfError, system};
 /// The addresses that listeners are reached at, and the devices that have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// One for each address of a device where the listener is bound to all addresses.
+    /// Listening addresses. A listener that is bound to all addresses has one for each address of a device.
     pub addresses: BTreeSet<SocketAddr>,
-    /// In the order of their numbers. Loopback is always among them: clients on this machine come by it.
+    /// The devices in the order of their numbers. Loopback is always among them, for clients on this machine.
     pub devices: Vec<Link>,
 }
 
-/// Finds out how listeners are reached, in the network namespace of the calling thread. An address that a
-/// device gets later is not in the answer.
+/// Finds the addresses and devices of listeners, in the network namespace of the calling thread. Addresses that a
+/// device gets later are missing.
 ///
 /// # Errors
 /// [`BpfError::NoDevice`] for a listener at an address that no device has, and the failures of netlink.
@@ -35,7 +35,7 @@ pub fn reach_of(listeners: &[BorrowedFd<'_>]) -> Result<Reach, BpfError> {
         let mut found: Vec<LinkAddress> =
             known.iter().filter(|known| bound.takes(known.address)).copied().collect();
         if found.is_empty() && bound.address.is_loopback() {
-            // All of 127.0.0.0/8 is here, though a device has one address of it.
+            // All of 127.0.0.0/8 is local, although the device has only one address of it.
             found.extend(loopback(&links).map(|link| LinkAddress { link, address: bound.address }));
         }
         if found.is_empty() {
@@ -58,7 +58,7 @@ fn loopback(links: &[Link]) -> impl Iterator<Item = u32> {
 struct Bound {
     address: IpAddr,
     port: u16,
-    /// Takes IPv4 as well, though its address is one of IPv6.
+    /// An IPv6 socket that also takes IPv4.
     dual: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Why a program cannot run in this kernel, in one line each that ends with the next step.
+//! The reasons why a program cannot run in this kernel, in one line each that ends with the next step.
 
 use std::error::Error;
 use std::io;
@@ -7,7 +7,7 @@ use aya::programs::ProgramError;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// A program could not be loaded, attached or told something.
+/// A failure to load, attach or configure a program.
 #[derive(Debug, Error)]
 pub enum BpfError {
     /// The process lacks capabilities.
@@ -15,30 +15,30 @@ pub enum BpfError {
         "{purpose} needs CAP_BPF and CAP_NET_ADMIN, and this process lacks {missing}: run it as root, or `setcap cap_bpf,cap_net_admin+ep` its program file"
     )]
     Capability {
-        /// What the program would do.
+        /// The program's purpose.
         purpose: &'static str,
-        /// The capabilities that are not there.
+        /// The missing capabilities.
         missing: &'static str,
     },
-    /// The process has the capabilities, and the kernel refuses all the same.
+    /// The process has the capabilities, but the kernel refuses.
     #[error(
         "{purpose} needs CAP_BPF and CAP_NET_ADMIN of the initial user namespace, and the kernel refuses bpf(2) to this process: run it outside of its container, or allow bpf(2) there"
     )]
     Refused {
-        /// What the program would do.
+        /// The program's purpose.
         purpose: &'static str,
     },
-    /// The kernel is too old, or built without what the program uses.
+    /// The kernel is too old, or was built without a facility that the program uses.
     #[error("{purpose} needs {facility}, which this kernel lacks ({source})")]
     Kernel {
-        /// What the program would do.
+        /// The program's purpose.
         purpose: &'static str,
-        /// What is missing, and since when Linux has it.
+        /// The missing facility, with the first version of Linux that has it.
         facility: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// Another XDP program is attached to the device, and there can be one.
+    /// The device has another XDP program, and it takes only one.
     #[error(
         "{device} has an XDP program already, and a device takes one: detach it first (`ip link set dev {device} xdp off`)"
     )]
@@ -60,25 +60,25 @@ pub enum BpfError {
         /// The address.
         address: std::net::IpAddr,
     },
-    /// A limit of one of our programs.
+    /// A limit of one of the programs.
     #[error("{what} takes {limit} at most")]
     TooMany {
-        /// What it takes.
+        /// The limited thing.
         what: &'static str,
-        /// How many.
+        /// The limit.
         limit: usize,
     },
     /// Any other failure.
     #[error("cannot {operation}: {detail}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         operation: String,
         /// The kernel's answer, or the loader's.
         detail: String,
     },
 }
 
-/// An error of the loader as ours. `purpose` is what the program would do, `operation` what was tried.
+/// Converts an error of the loader. `purpose` is the program's, and `operation` is the failed one.
 pub(crate) fn from_loader(
     purpose: &'static str,
     operation: impl Into<String>,
@@ -97,7 +97,7 @@ pub(crate) fn from_loader(
     BpfError::System { operation: operation.into(), detail }
 }
 
-/// Why the verifier took no program: the last line of its log before its statistics.
+/// Returns the verifier's reason for refusing a program: the last line of its log before its statistics.
 fn verifiers_reason(error: &(dyn Error + 'static)) -> Option<String> {
     let ProgramError::LoadError { verifier_log, .. } = error.downcast_ref()? else { return None };
     let log = verifier_log.to_string();
@@ -112,7 +112,7 @@ pub(crate) fn system(operation: impl Into<String>) -> impl FnOnce(io::Error) -> 
     move |error| BpfError::System { operation: operation.into(), detail: error.to_string() }
 }
 
-/// The kernel's answer behind an error of the loader, where there is one.
+/// Returns the kernel's error behind an error of the loader, if there is one.
 pub(crate) fn errno(error: &(dyn Error + 'static)) -> Option<io::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -124,7 +124,7 @@ pub(crate) fn errno(error: &(dyn Error + 'static)) -> Option<io::Error> {
     None
 }
 
-/// An error with its causes, whose messages may have many lines: the verifier's have.
+/// Joins an error and its causes in one line. Messages may have many lines, as the verifier's have.
 fn one_line(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

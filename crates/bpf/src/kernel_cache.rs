@@ -10,16 +10,16 @@
 //!              └──────────────────────────────────────────┘ stores │ and dates them │
 //! ```
 //!
-//! Owns `bpf/kernel_cache.c`, its links, and the memory of objects, requests and connections. The program knows
-//! no HTTP: it compares a whole segment with requests that the server has answered, byte for byte. Which those are,
-//! and that the answer is the same for everybody, is the server's to know.
+//! Owns `bpf/kernel_cache.c`, its links, and the memory of objects, requests and connections. The program knows no
+//! HTTP: it compares a whole segment with requests that the server has answered, byte for byte. The server chooses
+//! these requests, and only those whose answer is the same for everybody.
 //!
-//! Leaves out what is hot, and whether a file has changed: an object is valid for as long as the server says, and
-//! nobody has to tell the program that it is not.
+//! Leaves out the choice of hot objects and the detection of changed files. An object is valid for as long as the
+//! server says, so the server need not revoke it.
 //!
-//! Invariants: a connection is answered by the program until its first other segment, then by the server for good. A
-//! request is answered by one of the two. When this process ends, however it ends, the program is gone; connections
-//! it has answered on end with a reset at their next request. docs/decisions/0018 has the reasons.
+//! Invariants: the program answers a connection until its first other segment, then the server answers it for good.
+//! Either the program or the server answers a request. The program disappears with this process, however that ends;
+//! connections that it answered are reset at their next request. docs/decisions/0018 has the reasons.
 
 mod flows;
 mod object;
@@ -49,7 +49,7 @@ pub use table::LONGEST_REQUEST;
 
 const CACHE: Object = checked_in!("kernel_cache", "the kernel cache");
 
-/// Connections whose handshake has been seen, for each that may be answered on: most of them carry a request soon.
+/// Connections without a request, for each connection that the program may answer. Most of them send a request soon.
 const EMBRYOS_PER_CONNECTION: usize = 2;
 
 // 64-bit words of `struct control`.
@@ -63,14 +63,14 @@ const LOGGING: usize = SEED + 1;
 /// Words of `struct counters`.
 const COUNTERS: usize = 16;
 
-/// How much the cache may hold. Its memory is taken at once: 16 KiB an object, half a KiB a request.
+/// The capacity of the cache. It takes its memory at once: 16 KiB per object, half a KiB per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Responses, those of the last [`GRACE`] among them.
+    /// Responses, with those that ended less than [`GRACE`] ago.
     pub objects: usize,
-    /// Requests that are known; rounded up to a power of two, at least 4.
+    /// Known requests; rounded up to a power of two, at least 4.
     pub requests: usize,
-    /// Connections that have been answered on.
+    /// Connections that the program has answered.
     pub connections: usize,
 }
 
@@ -80,37 +80,37 @@ impl Default for Limits {
     }
 }
 
-/// What the program has counted since it was loaded.
+/// The program's counters since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests that were answered.
+    /// Requests answered.
     pub answers: u64,
     /// Bytes of their responses.
     pub bytes: u64,
-    /// Packets upon which parts of a response were sent after its first burst.
+    /// Packets that made the program send parts of a response after its first burst.
     pub repeated: u64,
-    /// Connections that were answered on.
+    /// Connections that the program answered.
     pub taken: u64,
-    /// Those of them that became the server's.
+    /// Connections among these that the server took over.
     pub handed_over: u64,
-    /// Connections that were not answered on because there were too many.
+    /// Connections that the program did not answer because there were too many.
     pub no_room: u64,
     /// Packets with a wrong checksum.
     pub damaged: u64,
     /// Packets that the server's kernel did not need to see.
     pub swallowed: u64,
-    /// Connections that were reset because an unfinished response's place was used again.
+    /// Connections reset because an unfinished response's place was used again.
     pub aborted: u64,
-    /// Answers that the log had no room for.
+    /// Answers without room in the log.
     pub unlogged: u64,
 }
 
-/// An answer, as the access log has it.
+/// An answer, for the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// CLOCK_MONOTONIC, some milliseconds exact.
+    /// CLOCK_MONOTONIC, accurate to some milliseconds.
     pub at: Nanos,
-    /// Who asked.
+    /// The client's address.
     pub client: SocketAddr,
     /// The server's port.
     pub port: u16,
@@ -120,7 +120,7 @@ pub struct Answer {
     pub bytes: u32,
 }
 
-/// The program on some devices, and what it answers. Answers nothing until it is enabled.
+/// The program on some devices, with its objects and requests. Answers nothing until it is enabled.
 pub struct KernelCache {
     loaded: Loaded,
     links: Vec<FdLink>,
@@ -134,8 +134,8 @@ pub struct KernelCache {
 }
 
 impl KernelCache {
-    /// Loads the program, attached to nothing. `seed` is one that nobody can guess: it keeps clients from making
-    /// requests that take each other's places, and packets of others from looking like ours.
+    /// Loads the program, attached to nothing. `seed` must be secret. It keeps clients from making requests that
+    /// collide in the table, and from making packets that look like the program's own.
     ///
     /// # Errors
     /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::System`].
@@ -176,8 +176,8 @@ impl KernelCache {
         })
     }
 
-    /// Loads the program and attaches it to each device by which these sockets are reached, in the network
-    /// namespace of the calling thread, for connections to their addresses alone.
+    /// Loads the program and attaches it to each device that can reach these sockets, for connections to their
+    /// addresses alone. The devices are those of the calling thread's network namespace.
     ///
     /// # Errors
     /// As [`load`](Self::load), [`attach`](Self::attach) and [`reach_of`].
@@ -197,23 +197,23 @@ impl KernelCache {
         Ok(cache)
     }
 
-    /// Attaches the program to a device of the calling thread's network namespace, both ways. Packets of one
-    /// connection must come and go by devices that have it.
+    /// Attaches the program to a device of the calling thread's network namespace, both ways. All devices of a
+    /// connection's packets need the program.
     ///
     /// # Errors
     /// [`BpfError::Kernel`] without tcx (Linux 6.6).
     pub fn attach(&mut self, device: &Link) -> Result<(), BpfError> {
         let (incoming, outgoing) =
             if device.ethernet { ("cache_in", "cache_out") } else { ("cache_in_bare", "cache_out_bare") };
-        // The way out first: it only translates, and nothing is answered before it is there.
+        // Egress comes first: it only translates, and the program answers nothing before ingress is attached.
         let out = tc::attach(&mut self.loaded, outgoing, device, TcAttachType::Egress)?;
         let into = tc::attach(&mut self.loaded, incoming, device, TcAttachType::Ingress)?;
         self.links.extend([out, into]);
         Ok(())
     }
 
-    /// Answers on connections to this address and port. The address is one that packets carry: neither 0.0.0.0
-    /// nor `::`.
+    /// Answers connections to this address and port from now on. The address is one that packets carry: neither
+    /// 0.0.0.0 nor `::`.
     ///
     /// # Errors
     /// [`BpfError::System`] from the 1025th on.
@@ -225,12 +225,12 @@ impl KernelCache {
             .map_err(|error| self.loaded.error(format!("add the listener {address}"), &error))
     }
 
-    /// Begins to answer, or begins nothing new.
+    /// Lets the program answer requests, or begin no more answers.
     pub fn set_enabled(&self, enabled: bool) {
         self.control[ENABLED].store(u64::from(enabled), Ordering::Relaxed);
     }
 
-    /// Has answers reported to [`answers`](Self::answers).
+    /// Lets the program report answers to [`answers`](Self::answers), or not.
     pub fn set_logging(&self, logging: bool) {
         self.control[LOGGING].store(u64::from(logging), Ordering::Relaxed);
     }
@@ -247,36 +247,37 @@ impl KernelCache {
         self.control[DATE_IN_USE].store(next, Ordering::Release);
     }
 
-    /// Stores a whole response, head and body. `date_at` is where the value of its Date field begins, in the first
-    /// 448 bytes. Requests are answered with it once it is [renewed](Self::renew). `None` where it does not fit, or
-    /// all places are taken at this time of CLOCK_MONOTONIC.
+    /// Stores a whole response, head and body. `date_at` is the offset of its Date field's value, in the first 448
+    /// bytes. It answers requests once it is [renewed](Self::renew). Returns `None` if it does not fit, or if no
+    /// place is free at `now`, a time of CLOCK_MONOTONIC.
     pub fn put(&mut self, response: &[u8], date_at: Option<usize>, now: Nanos) -> Option<ObjectId> {
         self.objects.put(response, date_at, now)
     }
 
-    /// Has a request, byte for byte this one, answered with an object. Returns false for one of fewer than 16 or
-    /// more than [`LONGEST_REQUEST`] bytes.
+    /// Makes the program answer a request, byte for byte this one, with an object. Returns false for a request of
+    /// fewer than 16 or more than [`LONGEST_REQUEST`] bytes.
     pub fn know(&mut self, request: &[u8], object: ObjectId) -> bool {
         self.table.insert(request, object, |held| self.objects.holds(held))
     }
 
-    /// Lets requests be answered with an object until then, a time of CLOCK_MONOTONIC. The program's clock may be 10 ms
-    /// behind. Returns false where the object is no longer there.
+    /// Makes an object valid until the given time of CLOCK_MONOTONIC. The program's clock may be 10 ms behind.
+    /// Returns false if the object is gone.
     pub fn renew(&mut self, object: ObjectId, until: Nanos) -> bool {
         self.objects.renew(object, until)
     }
 
-    /// Begins no more answers with an object; `now` is CLOCK_MONOTONIC. Responses under way are completed.
+    /// Begins no more answers with an object; `now` is CLOCK_MONOTONIC. The program completes responses under way.
     pub fn end(&mut self, object: ObjectId, now: Nanos) {
         self.objects.end(object, now);
     }
 
-    /// The second of CLOCK_MONOTONIC in which an object last answered a request; zero before its first answer.
+    /// Returns the second of CLOCK_MONOTONIC in which an object last answered a request; zero before its first
+    /// answer.
     pub fn last_used(&self, object: ObjectId) -> Nanos {
         self.objects.last_used(object)
     }
 
-    /// Reads the counters of all processors. Takes no system call.
+    /// Returns the counters, summed over all processors. Makes no system call.
     pub fn totals(&self) -> Totals {
         let sums = self.counters.chunks(COUNTERS).fold([0; COUNTERS], |mut sums, line| {
             for (sum, word) in sums.iter_mut().zip(line) {
@@ -298,13 +299,13 @@ impl KernelCache {
         }
     }
 
-    /// Takes the answers that were logged since the last time, in order. Does not wait for any.
+    /// Takes the answers that were logged since the last call, in order. Waits for none.
     pub fn answers(&mut self) -> Vec<Answer> {
         std::iter::from_fn(|| self.log.next().map(|event| flows::answer(&event))).collect()
     }
 
-    /// When the last packet of a connection came or went; `None` for a connection that was never answered on. A
-    /// server that closes idle connections asks before it does.
+    /// Returns the time of a connection's last packet; `None` if the program never answered the connection. A server
+    /// asks this before it closes an idle connection.
     ///
     /// # Errors
     /// [`BpfError::System`].
@@ -316,8 +317,8 @@ impl KernelCache {
         }
     }
 
-    /// Forgets connections without a packet for `idle` that the kernel no longer has, by `exists` (client, server).
-    /// To be called now and then; the room for connections is bounded. Returns how many it forgot.
+    /// Forgets connections without a packet for `idle` whose sockets no longer exist, by `exists` (client, server).
+    /// Call it regularly, because the room for connections is bounded. Returns the number of forgotten connections.
     ///
     /// # Errors
     /// [`BpfError::System`], also from `exists`.
@@ -346,7 +347,7 @@ impl KernelCache {
         Ok(gone.len())
     }
 
-    /// Connections that are remembered.
+    /// Returns the number of connections in the table.
     ///
     /// # Errors
     /// [`BpfError::System`].

@@ -1,7 +1,7 @@
-//! Programs inside the kernel: loading them, attaching them, and the memory they share with us.
+//! Programs inside the kernel: their loading, their attachment, and the memory that they share with the server.
 //!
-//! Each program is a C file under `bpf/` with a drawing of what a packet meets, an object that is checked in,
-//! and a module here that is the only one to know its maps:
+//! Each program is a C file under `bpf/` with a drawing of a packet's way, an object that is checked in, and a module
+//! here. Only this module knows the program's maps:
 //!
 //! | module | program | hook |
 //! |---|---|---|
@@ -10,12 +10,14 @@
 //! | [`xsk_redirect`] | `xsk_redirect.c` | XDP |
 //! | [`kernel_cache`] | `kernel_cache.c` | tc ingress and egress |
 //!
-//! Leaves out when any of them is used, and with what settings.
+//! `object` loads the objects, and `tc` and `xdp` attach programs to devices. `device` finds the devices of listeners,
+//! `error` explains failures, and `probe` tries each program on this machine.
 //!
-//! Invariants: nothing stays in the kernel when this process ends, however it ends: programs hang on
-//! descriptors of links and sockets, and nothing is pinned. Memory that a program shares with us is read
-//! and written by single atomic words, without a system call. Nobody needs a compiler of C to build this crate;
-//! a test compiles the objects again and compares.
+//! Leaves out the decision to use a program, and its settings.
+//!
+//! Invariants: nothing stays in the kernel when this process ends, however it ends. Programs hang on descriptors of
+//! links and sockets, and nothing is pinned. Both sides read and write shared memory by single atomic words, without a
+//! system call. Building this crate needs no C compiler; a test compiles the objects again and compares.
 
 #![forbid(unsafe_code)]
 

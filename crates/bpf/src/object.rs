@@ -1,4 +1,4 @@
-//! Loading of the objects under `bpf/`, and the memory they share with us.
+//! Loading of the objects under `bpf/`, and the memory that they share with this process.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
@@ -11,17 +11,17 @@ use sys::shared::SharedArray;
 
 use crate::error::{BpfError, from_loader, system};
 
-/// An object under `bpf/`, and what its program is for.
+/// An object under `bpf/`, with the purpose of its program.
 pub(crate) struct Object {
-    /// Its name, which is also its program's.
+    /// The name of the object and of its program.
     pub name: &'static str,
-    /// What the program does, as an error names it.
+    /// The program's purpose, for errors.
     pub purpose: &'static str,
-    /// The file.
+    /// The content of the file.
     pub bytes: &'static [u8],
 }
 
-/// The object of this name as it is checked in.
+/// The checked-in object of this name.
 macro_rules! object {
     ($name:literal, $purpose:literal) => {
         $crate::object::Object {
@@ -67,17 +67,17 @@ impl Object {
 pub(crate) struct Loaded {
     ebpf: Ebpf,
     name: &'static str,
-    /// What its program does, as an error names it.
+    /// The program's purpose, for errors.
     pub purpose: &'static str,
 }
 
 impl Loaded {
-    /// The program that has the object's name.
+    /// Returns the program with the object's name.
     pub fn program(&mut self) -> &mut Program {
         self.program_named(self.name)
     }
 
-    /// One of the object's programs.
+    /// Returns one of the object's programs.
     pub fn program_named(&mut self, name: &str) -> &mut Program {
         self.ebpf.program_mut(name).unwrap_or_else(|| panic!("{} has a program {name}", self.name))
     }
@@ -87,18 +87,18 @@ impl Loaded {
         self.ebpf.take_map(name).unwrap_or_else(|| panic!("{} declares a map {name}", self.name))
     }
 
-    /// Maps an array that the program reads and writes into our memory.
+    /// Maps an array, which the program reads and writes, into this process.
     pub fn share(&mut self, name: &str) -> Result<SharedArray<AtomicU64>, BpfError> {
         let Map::Array(data) = self.take_map(name) else { panic!("{} shares arrays alone", self.name) };
         share(&data).map_err(system(format!("map the memory of {name}")))
     }
 
-    /// An error of the loader, with what was tried.
+    /// Converts an error of the loader, with the failed operation.
     pub fn error(&self, operation: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> BpfError {
         from_loader(self.purpose, operation, error)
     }
 
-    /// What the program makes of a packet that no network sees.
+    /// Runs the program on a packet that reaches no network.
     pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<sys::bpf::TestRun, BpfError> {
         let program = self.ebpf.program(self.name).expect("an object has a program of its own name");
         let program = program.fd().map_err(|error| self.error("run an unloaded program", &error))?;
@@ -110,10 +110,10 @@ fn share(map: &MapData) -> std::io::Result<SharedArray<AtomicU64>> {
     SharedArray::open(map.fd().as_fd().try_clone_to_owned()?)
 }
 
-/// Whether this thread may load programs of the network.
+/// Checks that this thread may load network programs.
 fn check_capabilities(purpose: &'static str) -> Result<(), BpfError> {
     let held = capabilities(None).map_err(|errno| system("read our capabilities")(errno.into()))?.effective;
-    // CAP_SYS_ADMIN is what both were until Linux 5.8, and still stands for CAP_BPF.
+    // Until Linux 5.8, CAP_SYS_ADMIN stood for both. It still stands for CAP_BPF.
     let bpf = held.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN);
     let net_admin = held.contains(CapabilitySet::NET_ADMIN);
     let missing = match (bpf, net_admin) {

@@ -1,4 +1,4 @@
-//! Which of the programs this machine can run, found by running them where nobody is.
+//! A test of each program on this machine, in an empty network namespace.
 
 use std::os::fd::AsFd;
 
@@ -12,17 +12,17 @@ use crate::kernel_cache::{KernelCache, Limits};
 use crate::steering::{Schedule, Steering};
 use crate::xsk_redirect::XskRedirect;
 
-/// Whether one of the programs can be used here.
+/// The availability of one program on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Facility {
-    /// What the program is for.
+    /// The program's purpose.
     pub name: &'static str,
-    /// Why it cannot be used; `None` where it can.
+    /// The obstacle; `None` if the program runs.
     pub missing: Option<String>,
 }
 
 /// Loads each program, and attaches it to a socket or to the loopback device of a network namespace of its own.
-/// No network is touched. Takes some ten milliseconds.
+/// Touches no network. Takes some ten milliseconds.
 pub fn probe() -> Vec<Facility> {
     let facility = |name, tried: Result<(), BpfError>| Facility {
         name,
@@ -60,7 +60,7 @@ fn steering() -> Result<(), BpfError> {
     steering.add_address(listener.as_fd()).map(drop)
 }
 
-/// A listener on loopback that others could join.
+/// Opens a listener on loopback that others could join.
 fn lone_listener() -> std::io::Result<std::os::fd::OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

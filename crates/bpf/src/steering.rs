@@ -7,15 +7,15 @@
 //!            [alive, connections, weight, capacity] x workers <──────────────┘
 //! ```
 //!
-//! Owns `bpf/steer.c`, which listener belongs to which worker, and the memory that workers report in. Leaves out
-//! what the workers measure, and starting and stopping them.
+//! Owns `bpf/steer.c`, the assignment of listeners to workers, and the memory of the workers' reports. Leaves out the
+//! workers' measurements, and starting and stopping them.
 //!
-//! A worker process opens the same memory from a descriptor ([`Workers::open`]) and needs no capability for it.
-//! When a listener closes, the program places the connections of its queue anew, data and all. So: clear
-//! `alive` first, then close; the kernel does the rest.
+//! A worker process opens the same memory from a descriptor ([`Workers::open`]) and needs no capability for it. The
+//! program places the connections of a closing listener's queue anew, with their data. So clear `alive` first, then
+//! close; the kernel does the rest.
 //!
-//! Invariants: a worker that is not alive gets nothing while another is. The kernel's hash places a connection
-//! where no worker is alive; it is counted then.
+//! Invariants: a worker that is not alive gets nothing while another is. If no worker is alive, the kernel's hash
+//! places a connection, and the program counts it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -34,12 +34,12 @@ const STEER: Object = object!("steer", "steering at connect time");
 
 /// The most workers: `WORKERS` of `bpf/steer.c`.
 pub const WORKERS: usize = 256;
-/// The most addresses they listen at: `GROUPS` there.
+/// The most addresses of the workers: `GROUPS` there.
 pub const GROUPS: usize = 16;
 
-/// Parts of a reply a second that a weight is counted in, so that slow workers differ as well.
+/// Weight units per reply per second. The fraction distinguishes slow workers.
 const WEIGHT_UNIT: f64 = 1024.0;
-/// The greatest weight: times the connections of a worker it fits into 64 bits.
+/// The greatest weight. Its product with the connections of a worker fits into 64 bits.
 const WEIGHT_LIMIT: f64 = (1_u64 << 40) as f64;
 
 // Words of `struct worker`.
@@ -58,27 +58,27 @@ const FULL: usize = 5;
 const UNSTEERED: usize = 6;
 const MIGRATED: usize = 7;
 
-/// How a worker is chosen; `enum schedule` of `bpf/steer.c`.
+/// The rule that chooses a worker; `enum schedule` of `bpf/steer.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// The least product of weight and connections: the paper's, with T_i as the weight.
+    /// The least product of weight and connections. The paper uses T_i as the weight.
     LeastProduct = 0,
-    /// The fewest connections, or the least of whatever else workers report as connections.
+    /// The fewest connections, or the least of another number that workers report as connections.
     LeastConnections = 1,
-    /// Each in turn.
+    /// Each worker in turn.
     RoundRobin = 2,
-    /// Any.
+    /// A worker at random.
     Random = 3,
 }
 
-/// What the program has counted since it was loaded.
+/// The program's counters since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Connections whose first worker by the schedule had no room: one more worker is wanted.
+    /// Connections whose first worker by the schedule had no room, so that another worker is wanted.
     pub crowded: u64,
-    /// Those of them for which no worker had room. They wait in the accept queue of the first.
+    /// Connections among these for which no worker had room. They wait in the accept queue of the first.
     pub full: u64,
-    /// Connections that the kernel's hash placed, because no worker was alive with a listener.
+    /// Connections that the kernel's hash placed, because no worker with a listener was alive.
     pub unsteered: u64,
     /// Connections moved from a listener that was closed.
     pub migrated: u64,
@@ -132,14 +132,14 @@ impl Steering {
         Ok(self.groups - 1)
     }
 
-    /// Makes `listener` that of a worker at an address. It must be listening; the kernel forgets it when its last
-    /// descriptor is closed.
+    /// Makes `listener` the listener of a worker at an address. It must be listening; the kernel forgets it when its
+    /// last descriptor is closed.
     ///
     /// # Errors
     /// [`BpfError::System`] for a socket that does not listen, or that is no member of a group.
     ///
     /// # Panics
-    /// With an address that was not added, or a worker past the greatest.
+    /// If the address was not added, or the worker is past [`WORKERS`].
     pub fn set_listener(
         &mut self,
         address: usize,
@@ -158,27 +158,27 @@ impl Steering {
         &self.workers
     }
 
-    /// Reads the counters. Takes no system call.
+    /// Returns the counters. Makes no system call.
     pub fn totals(&self) -> Totals {
         self.workers.totals()
     }
 }
 
-/// The memory that workers report in and the program chooses by. Shared by its descriptor.
+/// The memory of the workers' reports, which the program reads. A descriptor shares it.
 pub struct Workers(SharedArray<AtomicU64>);
 
 impl Workers {
     /// Opens the memory in a worker process, from a descriptor that was inherited or passed.
     ///
     /// # Errors
-    /// EINVAL for a descriptor of something else.
+    /// EINVAL for a descriptor of another kind.
     pub fn open(memory: OwnedFd) -> io::Result<Workers> {
         let words = SharedArray::open(memory)?;
         let expected = WORDS_PER_LINE * (1 + WORKERS);
         if words.len() == expected { Ok(Workers(words)) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// The program's counters. Takes no system call.
+    /// Returns the program's counters. Makes no system call.
     pub fn totals(&self) -> Totals {
         let read = |word: usize| self.0[word].load(Ordering::Relaxed);
         Totals {
@@ -189,10 +189,10 @@ impl Workers {
         }
     }
 
-    /// The record of a worker.
+    /// Returns the record of a worker.
     ///
     /// # Panics
-    /// Past the greatest.
+    /// If the worker is past [`WORKERS`].
     pub fn worker(&self, index: usize) -> Worker<'_> {
         assert!(index < WORKERS, "worker {index} of {WORKERS}");
         let start = WORDS_PER_LINE * (1 + index);
@@ -206,28 +206,28 @@ impl AsFd for Workers {
     }
 }
 
-/// One worker's record. Each method is one load or one store; the next SYN sees what was stored.
+/// One worker's record. Each method is one load or one store, and the next SYN sees the stored value.
 #[derive(Clone, Copy)]
 pub struct Worker<'a>(&'a [AtomicU64]);
 
 impl Worker<'_> {
-    /// Has the worker take part, or not. To be cleared before its listeners are closed.
+    /// Lets connections come to the worker, or not. Clear it before its listeners are closed.
     pub fn set_alive(self, alive: bool) {
         self.0[ALIVE].store(u64::from(alive), Ordering::Release);
     }
 
-    /// Whether the worker takes part.
+    /// Tells whether connections come to the worker.
     pub fn alive(self) -> bool {
         self.0[ALIVE].load(Ordering::Acquire) != 0
     }
 
-    /// Reports the worker's connections: those it has accepted, and those in its accept queues. Replaces what the
-    /// program has added since the last report.
+    /// Reports the worker's connections: the accepted ones, and those in its accept queues. The report replaces the
+    /// program's own count since the last one.
     pub fn set_connections(self, connections: u64) {
         self.0[CONNECTIONS].store(connections, Ordering::Relaxed);
     }
 
-    /// The last report, and the connections given to the worker since.
+    /// Returns the last report plus the connections given to the worker since.
     pub fn connections(self) -> u64 {
         self.0[CONNECTIONS].load(Ordering::Relaxed)
     }
@@ -243,12 +243,12 @@ impl Worker<'_> {
         PerSecond(self.0[WEIGHT].load(Ordering::Relaxed) as f64 / WEIGHT_UNIT)
     }
 
-    /// Sets the connections from which on the worker has no room: C_max.
+    /// Sets the number of connections at which the worker is full: C_max.
     pub fn set_capacity(self, connections: u64) {
         self.0[CAPACITY].store(connections, Ordering::Relaxed);
     }
 
-    /// Connections ever given to the worker.
+    /// Returns the number of connections ever given to the worker.
     pub fn assigned(self) -> u64 {
         self.0[ASSIGNED].load(Ordering::Relaxed)
     }

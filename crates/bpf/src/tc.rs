@@ -1,4 +1,4 @@
-//! Attaching a program to a device's traffic control, by a link that dies with this process.
+//! Attachment of a program to a device's traffic control, by a link that dies with this process.
 
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
@@ -9,8 +9,8 @@ use sys::netlink::Link;
 use crate::error::{BpfError, errno};
 use crate::object::Loaded;
 
-/// Attaches one of an object's programs to a device of the calling thread's network namespace, before the programs
-/// that are there.
+/// Attaches one of an object's programs to a device of the calling thread's network namespace, before the present
+/// programs.
 ///
 /// # Errors
 /// [`BpfError::Kernel`] without tcx.

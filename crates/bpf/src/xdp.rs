@@ -1,4 +1,4 @@
-//! Attaching an XDP program to a device, by a link that dies with this process.
+//! Attachment of an XDP program to a device, by a link that dies with this process.
 
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
@@ -8,7 +8,7 @@ use sys::netlink::Link;
 use crate::error::{BpfError, errno};
 use crate::object::Loaded;
 
-/// Where a device runs its XDP program.
+/// The place where a device runs its XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver, before the kernel has made a socket buffer.
@@ -17,7 +17,7 @@ pub enum Mode {
     Generic,
 }
 
-/// Attaches the program: in the driver where that can be, or else in the kernel's common receive path.
+/// Attaches the program: in the driver if possible, or else in the kernel's common receive path.
 ///
 /// # Errors
 /// [`BpfError::NotEthernet`], [`BpfError::Occupied`], and [`BpfError::Kernel`] before Linux 5.9.
@@ -27,7 +27,7 @@ pub(crate) fn attach(loaded: &mut Loaded, device: &Link) -> Result<(FdLink, Mode
     }
     let native = attach_in(loaded, device, XdpMode::Driver);
     let (attached, mode) = match native {
-        // Its driver has no XDP, or not with the device's present settings.
+        // The driver has no XDP, or not with the device's present settings.
         Err(error) if !is_taken(&error) => (attach_in(loaded, device, XdpMode::Skb), Mode::Generic),
         other => (other, Mode::Driver),
     };
@@ -44,11 +44,11 @@ fn attach_in(loaded: &mut Loaded, device: &Link, mode: XdpMode) -> Result<FdLink
     let program = <&mut Xdp>::try_from(loaded.program())?;
     let id = program.attach_to_if_index(device.index, mode)?;
     let link = program.take_link(id)?;
-    // Where the kernel takes no link, the loader attaches by netlink: that would stay after our death.
+    // If the kernel takes no link, the loader attaches by netlink, and the program would outlive this process.
     FdLink::try_from(link).map_err(|_| ProgramError::NotAttached)
 }
 
-/// Whether another program is there, in the same mode or in the other.
+/// Tells whether the device has another program, in the same mode or in the other.
 fn is_taken(error: &ProgramError) -> bool {
     let code = errno(error).and_then(|error| error.raw_os_error());
     [Errno::BUSY, Errno::EXIST].iter().any(|errno| code == Some(errno.raw_os_error()))

@@ -1,8 +1,8 @@
-//! Packets to the addresses of a load generator, from a device straight into its AF_XDP sockets.
+//! Redirection of packets to the addresses of a load generator, from a device straight into its AF_XDP sockets.
 //!
-//! Owns `bpf/xsk_redirect.c` and its link. The sockets, their rings and the answers to ARP requests and neighbour
-//! solicitations are the caller's. A packet of a receive queue without a socket goes to the kernel, as does everything
-//! that is not about the network.
+//! Owns `bpf/xsk_redirect.c` and its link. The caller owns the sockets and their rings, and answers ARP requests and
+//! neighbour solicitations. The kernel gets the packets of a receive queue without a socket, and all packets that do
+//! not concern the network.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,8 +29,8 @@ pub struct XskRedirect {
 }
 
 impl XskRedirect {
-    /// Loads the program for the packets to `network` and the questions for its hardware addresses. `network` is an
-    /// address, `prefix` the number of its bits that count.
+    /// Loads the program for packets to `network` and for requests for its hardware addresses. `network` is an
+    /// address, and `prefix` the number of its leading bits that count.
     ///
     /// # Errors
     /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::System`].
@@ -48,7 +48,8 @@ impl XskRedirect {
         Ok(XskRedirect { loaded, sockets, link: None })
     }
 
-    /// Redirects what a device of the calling thread's network namespace receives, once its queues have sockets.
+    /// Redirects the packets that a device of the calling thread's network namespace receives, once its queues have
+    /// sockets.
     ///
     /// # Errors
     /// [`BpfError::Occupied`], [`BpfError::NotEthernet`], [`BpfError::System`].
@@ -71,7 +72,7 @@ impl XskRedirect {
             .map_err(|error| self.loaded.error(format!("give queue {queue} its socket"), &error))
     }
 
-    /// What the program makes of a packet of queue 0 that begins with its Ethernet header and that no network sees.
+    /// Runs the program on a packet of queue 0 that begins with its Ethernet header and reaches no network.
     ///
     /// # Errors
     /// Those of [`sys::bpf::test_run`].

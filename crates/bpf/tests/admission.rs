@@ -1,5 +1,5 @@
-//! Admission of SYNs: which packets the programs look at, what the bucket admits, on real devices, and what is
-//! left when the process is killed.
+//! Admission of SYNs: the packets that the programs look at, the SYNs that the bucket admits, and the effect on real
+//! devices. Also the state after the process is killed.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn limit(admission: &Admission, interval: Nanos, burst: Nanos) {
     admission.limit(0, &Limits { share: 1.0, first_refused: 0, interval, burst });
 }
 
-/// Whether the packet goes on.
+/// Tells whether the packet passes.
 fn passes(admission: &Admission, hook: Hook, packet: &[u8]) -> bool {
     match (hook, admission.test_run(packet, 1).unwrap().verdict as i32) {
         (Hook::Tc, -1) | (Hook::Xdp, 2) => true,
@@ -126,7 +126,7 @@ fn a_bucket_admits_its_burst_and_then_its_rate() {
         assert_eq!(passed(100), 2, "two more may be ahead now");
         admission.admit_all(0);
         assert_eq!(passed(100), 100);
-        // What a slow rate has promised does not bind a fast one.
+        // The promises of a slow rate do not bind a fast one.
         limit(&admission, Nanos(1), Nanos(0));
         assert!(passed(100) >= 98);
         assert_eq!(admission.totals(0).passed + admission.totals(0).dropped, 500);
@@ -226,7 +226,7 @@ fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr)
     false
 }
 
-/// Limits, and looks at what becomes of connections from each namespace.
+/// Sets a limit, and counts the connections that each namespace gets.
 fn refuses_and_admits(admission: &Admission, client: &NetworkNamespace, to: SocketAddr, what: &str) {
     let before = admission.totals(0);
     assert!(connects(admission, client, to), "{what}: nothing is refused before there is a limit");
@@ -354,9 +354,9 @@ fn tcx_programs(namespace: &NetworkNamespace) -> usize {
     namespace.enter(|| SchedClassifier::query_tcx("lo", TcAttachType::Ingress)).unwrap().unwrap().1.len()
 }
 
-/// Set in a process of this test program that is to be killed: the hook.
+/// The hook, in the environment of a child that the test kills.
 const HOLD: &str = "INRUSH_TEST_HOLD";
-/// What it prints when its program is attached.
+/// The child's message when its program is attached.
 const ATTACHED: &str = "attached";
 
 #[test]

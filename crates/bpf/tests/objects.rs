@@ -1,4 +1,4 @@
-//! The objects that are checked in are what the sources give.
+//! The checked-in objects are the result of building the sources.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use base::Nanos;
 use sys::process::Program;
 
-/// The exit code of `bpf/build` where the pinned compiler is not there.
+/// The exit code of `bpf/build` without the pinned compiler.
 const NO_COMPILER: i32 = 3;
 
 fn names(folder: &Path, suffix: &str) -> BTreeSet<String> {

@@ -26,7 +26,7 @@ fn listener(address: SocketAddr) -> TcpListener {
     listener
 }
 
-/// So many listeners of one address.
+/// Opens `count` listeners of one address.
 fn group(count: usize) -> Vec<TcpListener> {
     let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
     (0..count)
@@ -64,7 +64,7 @@ impl Fixture {
         self.clients.extend((0..count).map(|_| TcpStream::connect(address).unwrap()));
     }
 
-    /// What each worker got since it was asked last.
+    /// Returns the number of connections that each worker got since the last call.
     fn accepted(&self) -> Vec<usize> {
         self.listeners.iter().map(|listener| accept_all(listener).len()).collect()
     }
@@ -109,7 +109,7 @@ fn the_papers_schedule_takes_the_least_product() {
     fixture.connect(1);
     assert_eq!(fixture.accepted(), [0, 1, 0], "600, 500, 750");
     assert_eq!(fixture.connections(), [6, 11, 30]);
-    // A worker without connections comes first whatever its throughput, as step 1 has it.
+    // A worker without connections comes first, whatever its throughput: step 1 of the paper.
     fixture.report(&[6, 0, 1]);
     fixture.set_throughputs(&[0.0, 50.0, 0.0]);
     fixture.connect(1);
@@ -244,7 +244,7 @@ fn a_queue_moves_at_a_shutdown_and_the_same_listener_listens_again() {
     }
 }
 
-/// What became of connections that were queued at a listener when it closed.
+/// The fates of connections that were queued at a listener when it closed.
 #[derive(Debug, PartialEq, Eq)]
 struct Closed {
     /// Accepted by the others.

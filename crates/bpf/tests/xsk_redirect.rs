@@ -1,4 +1,4 @@
-//! Redirection to AF_XDP sockets: which packets are taken from the kernel.
+//! Redirection to AF_XDP sockets: the packets that are taken from the kernel.
 
 mod common;
 
@@ -16,7 +16,7 @@ use sys::xdp::Socket;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 
-/// An AF_XDP socket with a receive ring, which is all that the map asks for.
+/// An AF_XDP socket with a receive ring, which the map requires.
 fn socket() -> Option<OwnedFd> {
     let made = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
     let socket = made.inspect_err(|error| println!("skipped: no AF_XDP here: {error}")).ok()?;

@@ -1,4 +1,4 @@
-//! Connections and answers as the program's maps have them.
+//! Connections and answers in the form of the program's maps.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -1,7 +1,7 @@
-//! Responses in the memory that the program sends from.
+//! Responses in the memory that the program sends them from.
 //!
-//! An object's place is used again only when nothing has been valid there for [`GRACE`]: clients that have not
-//! acknowledged all of a response may still need the rest of it.
+//! An object's place is used again after nothing in it was valid for [`GRACE`], because slow clients may still need
+//! the rest of a response.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,8 +16,8 @@ const PIECES: usize = 35;
 pub(super) const DATE: usize = 29;
 /// The longest response, in bytes: 15 KiB and its head.
 pub const LONGEST: usize = PIECE * PIECES;
-/// The time for which a response is kept after it has become invalid. Linux gives a request up that is not
-/// acknowledged after 15 minutes, others after one; most losses are repaired within a second.
+/// The time for which a response is kept after its validity has ended. Linux gives a request up that is not
+/// acknowledged after 15 minutes, other systems after one minute. Most losses are repaired within a second.
 pub const GRACE: Nanos = Nanos::from_secs(120);
 
 // 64-bit words of `struct object`.
@@ -26,28 +26,28 @@ const GENERATION_AND_LENGTH: usize = 1;
 const DATE_AT_AND_USED: usize = 2;
 const SUMS: usize = 3;
 const BYTES: usize = 12;
-/// Words of a whole object; a segment of three pieces may begin with the last.
+/// Words of a whole object; a segment of three pieces may begin with its last piece.
 const WORDS: usize = BYTES + (PIECES + 2) * PIECE / 8;
 
-/// A response that was put into the cache. Another one may have taken its place since.
+/// A response that was put into the cache. Another one may have replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-/// The objects' memory, and which places are free.
+/// The objects' memory with its free places.
 pub(super) struct Objects {
     words: SharedArray<AtomicU64>,
     places: Vec<Place>,
 }
 
-/// What is known of a place.
+/// The state of a place.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Of what is there, or was last.
+    /// The generation of the present object, or of the last one.
     generation: u32,
-    /// When nothing may be begun with it any more; `None` where nothing has ever been there.
+    /// The end of validity; `None` if the place has never had an object.
     valid_until: Option<Nanos>,
 }
 
@@ -57,8 +57,8 @@ impl Objects {
         Objects { words, places }
     }
 
-    /// Stores a response. `None` where it is too long or its date is not in its first piece, and where there is no
-    /// place at this time.
+    /// Stores a response. Returns `None` if it is too long, if its date is not in its first piece, or if no place is
+    /// free.
     pub fn put(&mut self, response: &[u8], date_at: Option<usize>, now: Nanos) -> Option<ObjectId> {
         let date_fits = date_at.is_none_or(|at| at > 0 && at + DATE <= PIECE.min(response.len()));
         if response.is_empty() || response.len() > LONGEST || !date_fits {
@@ -67,7 +67,7 @@ impl Objects {
         let free = |place: &Place| place.valid_until.is_none_or(|until| until + GRACE <= now);
         let index = self.places.iter().position(free)?;
         let place = &mut self.places[index];
-        // 0 is the generation of a place that has never had an object.
+        // Generation 0 is that of a place that has never had an object.
         place.generation = place.generation.wrapping_add(1).max(1);
         place.valid_until = Some(now);
         let id = ObjectId { index: index as u32, generation: place.generation };
@@ -82,7 +82,7 @@ impl Objects {
         }
         let words = self.words_of(id);
         let store = |at: usize, value: u64| words[at].store(value, Ordering::Release);
-        // Another generation before anything else changes: whoever still sends from here sees it.
+        // The generation changes before anything else, so that a sender of the old object sees it.
         store(VALID_UNTIL, 0);
         store(GENERATION_AND_LENGTH, u64::from(id.generation));
         store(DATE_AT_AND_USED, date_at.unwrap_or(0) as u64);
@@ -97,7 +97,7 @@ impl Objects {
         store(GENERATION_AND_LENGTH, (bytes.len() as u64) << 32 | u64::from(id.generation));
     }
 
-    /// Lets requests be answered with an object until then. Returns false where it is no longer there.
+    /// Makes an object valid until the given time. Returns false if its place has another object.
     pub fn renew(&mut self, id: ObjectId, until: Nanos) -> bool {
         if !self.holds(id) {
             return false;
@@ -107,7 +107,7 @@ impl Objects {
         true
     }
 
-    /// Begins nothing new with an object. `now` is CLOCK_MONOTONIC: its place is kept for [`GRACE`] from then on.
+    /// Ends the validity of an object. `now` is CLOCK_MONOTONIC: its place is kept for [`GRACE`] from then on.
     pub fn end(&mut self, id: ObjectId, now: Nanos) {
         if self.holds(id) {
             self.places[id.index as usize].valid_until = Some(now);
@@ -115,13 +115,14 @@ impl Objects {
         }
     }
 
-    /// The second of CLOCK_MONOTONIC in which an object last answered a request; zero before its first answer.
+    /// Returns the second of CLOCK_MONOTONIC in which an object last answered a request; zero before its first
+    /// answer.
     pub fn last_used(&self, id: ObjectId) -> Nanos {
         let word = self.words_of(id)[DATE_AT_AND_USED].load(Ordering::Relaxed);
         Nanos::from_secs(word >> 32)
     }
 
-    /// Whether an object is still in its place.
+    /// Tells whether an object is still in its place.
     pub fn holds(&self, id: ObjectId) -> bool {
         self.places[id.index as usize].generation == id.generation
     }
@@ -132,7 +133,7 @@ impl Objects {
     }
 }
 
-/// Up to eight bytes as a word, with zeros behind them.
+/// Returns up to eight bytes as a word, padded with zeros.
 pub(super) fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

@@ -1,7 +1,7 @@
-//! The requests that the program knows, in memory that it looks them up in.
+//! The table of requests that the program looks up.
 //!
-//! A request has a few places where it may be, by its hash. A place is changed under an odd version, so that the
-//! program never takes half a request for one.
+//! The hash of a request gives it a few possible places. A place is changed under an odd version, so that the program
+//! never takes half a request for a whole one.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -13,7 +13,7 @@ use super::object::{ObjectId, word};
 const REQUEST_WORDS: usize = 64;
 /// The longest request, in bytes.
 pub const LONGEST_REQUEST: usize = REQUEST_WORDS * 8;
-/// The shortest: no request of HTTP/1.1 has fewer bytes.
+/// The shortest request, in bytes; no HTTP/1.1 request has fewer.
 const SHORTEST_REQUEST: usize = 16;
 /// `BLOCK` there, in words.
 const BLOCK: usize = 8;
@@ -35,7 +35,7 @@ pub(super) struct Table {
     seed: u64,
 }
 
-/// A request as the program has it when it looks for it.
+/// A request in the form in which the program looks it up.
 struct Key {
     hash: u64,
     length: u64,
@@ -48,9 +48,8 @@ impl Table {
         Table { words, seed }
     }
 
-    /// Has the program answer a request, byte for byte this one, with an object. Where all its places are taken, it
-    /// takes one of a request whose object is no longer there, or of any other. Returns false for a request that
-    /// is too long or too short.
+    /// Makes the program answer this request, byte for byte, with an object. If all its places are taken, it replaces
+    /// a request whose object is gone, or any other. Returns false for a request that is too long or too short.
     pub fn insert(&mut self, request: &[u8], object: ObjectId, holds: impl Fn(ObjectId) -> bool) -> bool {
         if !(SHORTEST_REQUEST..=LONGEST_REQUEST).contains(&request.len()) {
             return false;
@@ -63,7 +62,7 @@ impl Table {
             .or_else(|| places.clone().find(|place| !object_of(place).is_some_and(&holds)))
             .or_else(|| places.clone().nth((key.hash >> 32) as usize % WAYS as usize))
             .expect("there are ways");
-        // A place that is being changed answers nothing, and its connections would be handed over for nothing.
+        // The program hands over connections whose place is being changed, so an unchanged place is left alone.
         if !(has(chosen, &key) && object_of(chosen) == Some(object)) {
             store(chosen, &key, object);
         }

@@ -1,4 +1,4 @@
-//! What the tests of several programs share: packets, two networks, and the reason to skip.
+//! The common parts of the tests: packets, two networks, and the reason to skip.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod packet;
@@ -18,7 +18,7 @@ pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 2);
 /// The server's device, and the client's.
 pub const DEVICE: &str = "veth0";
 
-/// The value, or a printed reason to skip the test where the machine does not let us.
+/// Returns the value, or prints a reason to skip the test if the machine does not allow it.
 pub fn or_skip<T>(made: Result<T, BpfError>) -> Option<T> {
     match made {
         Ok(value) => Some(value),

@@ -1,4 +1,4 @@
-//! TCP packets, with what may come before their TCP header.
+//! TCP packets, with the optional headers before TCP's.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub struct Packet {
     pub ip_options: usize,
     /// The fragment field of IPv4.
     pub fragment: u16,
-    /// What IPv6 says comes next, with an extension header of eight bytes where that is no TCP.
+    /// The next header of IPv6; another than TCP follows an extension header of eight bytes.
     pub next_header: u8,
     /// VLAN tags.
     pub tags: usize,

@@ -1,5 +1,5 @@
-//! A TCP client made by hand at the other end of a TUN device: it sends what a test says, when it says so, and checks
-//! each packet that it gets.
+//! A TCP client made by hand at the other end of a TUN device. It sends the segments of a test at the test's times,
+//! and checks each packet that it gets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -20,14 +20,14 @@ pub const TUN: &str = "tun0";
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 82, 0, 1);
 /// The same over IPv6.
 pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0xfd82, 0, 0, 0, 0, 0, 0, 1);
-/// How long a packet that must come may take: a TCP's longest timeouts in these tests, many times over.
+/// The longest wait for a packet that must come: many times TCP's longest timeout in these tests.
 const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 
 /// The client's end of the device, and the namespace that has the server's.
 pub struct Wire {
     pub namespace: NetworkNamespace,
     pub tun: Tun,
-    /// Whether the server can be reached over IPv6.
+    /// The server is reachable over IPv6.
     pub ipv6: bool,
 }
 
@@ -183,7 +183,7 @@ fn sum(parts: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// What a client offers in its SYN.
+/// The options that a client offers in its SYN.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
     pub mss: u16,
@@ -301,7 +301,7 @@ impl Client {
         segment
     }
 
-    /// Sends one segment, however it looks.
+    /// Sends one segment, valid or not.
     pub fn transmit(&mut self, seq: u32, ack: u32, flags: u8, data: &[u8], sack: &[(u32, u32)]) {
         self.clock += 1;
         let packet = self.packet(seq, ack, flags, data, sack);

@@ -95,7 +95,7 @@ impl Fixture {
     }
 }
 
-/// What the server has received and not read yet; `None` at the end of the connection.
+/// Returns the bytes that the server has received and not read yet; `None` at the end of the connection.
 pub fn read(mut stream: &TcpStream) -> Option<Vec<u8>> {
     let mut buffer = [0; 4096];
     match stream.read(&mut buffer) {

@@ -120,7 +120,7 @@ fn resets_reach_both_sides() {
         }
         client.send(b"unread");
         assert_eq!(client.receive().ack, client.next);
-        // What was not read is answered with a reset.
+        // Unread data is answered with a reset.
         drop(server);
         let reset = client.receive();
         assert!(reset.is(RST) && reset.seq == client.expected, "{reset:?}");
