@@ -1,10 +1,10 @@
-//! Accepting as a value: how many connections at once, and what to do when there is no room for another.
+//! Accepting as a value: the number of connections per phase, and the response to a shortage.
 //!
-//! The strategy of Brecht 2004 (section 3): each time the listener is ready, accept until the
-//! *accept-limit*, until the queue is empty, or until there is no room. Accept rate = phases a second
-//! x mean accepted a phase (equation 1): both are counted ([`phase`]).
+//! The strategy of Brecht 2004 (section 3): accept at a ready listener until the *accept-limit*, until the queue is
+//! empty, or until there is no room. The accept rate is the phases per second times the mean connections per phase
+//! (equation 1). Both are counted ([`phase`]).
 //!
-//! At the connection limit, and without a descriptor (EMFILE, ENFILE), a newcomer is never left in silence:
+//! At the connection limit, and without a descriptor (EMFILE, ENFILE), every newcomer gets an answer:
 //!
 //! ```text
 //!   no room ──> reclaim: the connection that has been idle longest is closed ──> accept
@@ -18,11 +18,11 @@
 //!   pause: leave the listener alone, for a delay that doubles until an accept succeeds
 //! ```
 //!
-//! Without a descriptor for it, a connection is turned away by one from a reserve; an acceptor that turns nobody away, such
-//! as that of the admin interface, lets one connection in by a descriptor of its own reserve. At the connection limit an
-//! acceptor has the newcomer in hand, one at a time, while room is made.
+//! A reserve descriptor turns a connection away if no other descriptor is left. An acceptor without refusals, such as
+//! that of the admin interface, admits one connection by a descriptor of its own reserve. At the connection limit an
+//! acceptor holds one newcomer while room is made.
 //!
-//! Owns the accept calls. Does not own connections: whoever accepts reclaims its idle ones.
+//! Owns the accept calls. Does not own connections: the caller of an acceptor reclaims its own idle ones.
 
 mod limit;
 mod phase;
@@ -45,26 +45,26 @@ pub use phase::{Look, Phase, PhaseEnd, Ready};
 
 const FIRST_PAUSE: Nanos = Nanos::MILLISECOND;
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;
-/// How soon to look again for room that a reclaimed connection is about to leave: its owner takes some 50 us.
+/// The delay before the next look for room, after a connection was asked to close. Its owner takes some 50 us.
 pub const RECLAIM_PAUSE: Nanos = Nanos::MILLISECOND;
 
 /// Pending network errors that one accept skips; each is a connection that died in the queue.
 const MOST_DEAD: u32 = 64;
 
-/// A connection that was accepted, to be served from now on.
+/// An accepted connection, ready to be served.
 #[derive(Debug)]
 pub struct Arrived {
     /// The socket, non-blocking.
     pub socket: OwnedFd,
-    /// Who it is.
+    /// The client's address.
     pub peer: Option<SocketAddr>,
-    /// When it was accepted.
+    /// The time of the accept.
     pub at: Nanos,
-    /// Given back with the connection's end.
+    /// The connection's slot, returned when the connection ends.
     pub slot: Slot,
 }
 
-/// What there is too little of for another connection.
+/// The resource that is missing for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Short {
     /// The connection limit is reached.
@@ -73,39 +73,39 @@ pub enum Short {
     Descriptors,
 }
 
-/// How one accept ended.
+/// The result of one accept.
 #[derive(Debug)]
 pub enum Accepted {
-    /// With a connection.
+    /// A connection was accepted.
     Connection(Arrived),
     /// The queue is empty.
     Empty,
-    /// Only connections that had died were in the queue, [`MOST_DEAD`] of them; there may be more.
+    /// The queue held only dead connections, [`MOST_DEAD`] of them; there may be more.
     Dead,
-    /// There is no room for a connection that waits, in the acceptor's hand or in the queue.
+    /// A connection waits, held by the acceptor or in the queue, and there is no room for it.
     NoRoom(Short),
-    /// The accept failed for want of something else: leave the listener alone until then.
+    /// The accept failed for another shortage: leave the listener alone until this time.
     Pause(Nanos),
 }
 
 /// Accepts by one strategy for one loop or thread.
 pub struct Acceptor {
-    /// How many a phase.
+    /// The most connections of a phase.
     pub limit: LiveLimit,
     /// The connection limit.
     pub share: Share,
-    /// Who answers those that are turned away; without it they wait in the queue.
+    /// Answers the connections that are turned away; without it, they wait in the queue.
     refusals: Option<Refusals>,
-    /// A descriptor for a connection that comes when there is no other, where nobody is turned away.
+    /// A descriptor for a connection that comes when no other is left. An acceptor with refusals has none.
     reserve: Option<OwnedFd>,
-    /// Accepted, and without a slot so far.
+    /// An accepted connection without a slot.
     newcomer: Option<(OwnedFd, Option<SocketAddr>)>,
     pause: Nanos,
     ready: Ready,
 }
 
 impl Acceptor {
-    /// An acceptor that has no newcomer.
+    /// Makes an acceptor without a newcomer.
     pub fn new(limit: LiveLimit, share: Share, refusals: Option<Refusals>) -> Acceptor {
         let mut this = Acceptor {
             limit,
@@ -126,7 +126,7 @@ impl Acceptor {
         }
     }
 
-    /// Another acceptor by the same strategy, within the same limit.
+    /// Makes another acceptor with the same strategy, within the same limit.
     pub fn another(&self) -> Acceptor {
         Acceptor::new(self.limit.clone(), self.share.clone(), self.refusals.clone())
     }
@@ -142,11 +142,11 @@ impl Acceptor {
                     counts.limit_connections += u64::from(self.share.is_full());
                 }
                 Ok(None) => return Accepted::Dead,
-                // Shut down by the process that it was inherited from: the stop follows.
+                // The parent process has shut the inherited listener down, so the stop follows.
                 Err(Errno::INVAL) => return Accepted::Pause(now + self.next_pause()),
                 Err(errno) => match classify(&errno.into()) {
                     Failure::WouldBlock => return Accepted::Empty,
-                    // The kernel wants a descriptor before it looks whether anybody waits.
+                    // The kernel asks for a descriptor before it looks into the queue.
                     Failure::NoDescriptor if !listener.somebody_waits() => return Accepted::Empty,
                     Failure::NoDescriptor if self.reserve.take().is_some() => {
                         counts.no_descriptor += 1;
@@ -174,14 +174,13 @@ impl Acceptor {
         Some(Arrived { socket, peer, at: now, slot })
     }
 
-    /// The connection that was accepted and waits for room, beyond the limit: the server goes down and serves it.
+    /// Takes the accepted connection that waits for room, beyond the limit: a server that shuts down serves it.
     pub fn last_newcomer(&mut self, now: Nanos) -> Option<Arrived> {
         let slot = self.share.take_beyond();
         self.arrived(now, slot)
     }
 
-    /// Turns one connection away, to be answered 503: the one that waits for room, or the next in the queue. Never
-    /// blocks.
+    /// Turns one connection away with a 503: the one that waits for room, or the next in the queue. Never blocks.
     pub fn turn_away(
         &mut self,
         listener: &Listener,
@@ -212,7 +211,7 @@ impl Acceptor {
         }
     }
 
-    /// Accepts past connections that have died in the queue; gives nothing if there were [`MOST_DEAD`] of them.
+    /// Accepts past connections that died in the queue; returns `None` after [`MOST_DEAD`] of them.
     fn take(
         &self,
         listener: &Listener,
@@ -232,8 +231,8 @@ impl Acceptor {
         Ok(None)
     }
 
-    /// A whole accept phase of a thread that serves what it takes: at most accept-limit connections in all,
-    /// from each listener in turn.
+    /// Runs a whole accept phase for a thread that serves its own connections: at most accept-limit connections, from
+    /// each listener in turn.
     pub fn phase(
         &mut self,
         listeners: &[Listener],
@@ -242,7 +241,7 @@ impl Acceptor {
         batch: &mut Vec<Arrived>,
     ) -> PhaseEnd {
         let phase = self.look_at_all(listeners, |this, index| {
-            // What it could not serve before these is left to others.
+            // Connections beyond this thread's capacity are left to others.
             if this.share.is_full() && !batch.is_empty() {
                 return Look::Stop(PhaseEnd::AtLimit);
             }
@@ -261,7 +260,7 @@ impl Acceptor {
         phase.end
     }
 
-    /// The same for connections that there is no room for: turns them away.
+    /// Runs the same phase for connections without room: turns them away.
     pub fn turn_away_phase(
         &mut self,
         listeners: &[Listener],
@@ -284,8 +283,8 @@ impl Acceptor {
         phase
     }
 
-    /// Takes everything that waits, before the listeners are closed: what the kernel has accepted for us is served,
-    /// or answered 503 where there is no room. Counts what is lost because not even that is possible.
+    /// Takes all waiting connections before the listeners are closed. Serves the connections that the kernel has
+    /// accepted, or answers 503 without room. Counts a connection as lost if even that is impossible.
     pub fn last_phase(
         &mut self,
         listeners: &[Listener],
@@ -309,7 +308,7 @@ impl Acceptor {
         }
     }
 
-    /// How long to leave a resource alone that is used up; longer each time until an accept succeeds.
+    /// Returns the time to leave an exhausted resource alone. It doubles until an accept succeeds.
     pub fn next_pause(&mut self) -> Nanos {
         let pause = self.pause;
         self.pause = Nanos((pause.0 * 2).min(LONGEST_PAUSE.0));

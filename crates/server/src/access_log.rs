@@ -1,8 +1,8 @@
-//! The access log: lines made by the loops, written by a thread of its own, so that a slow or full disk
-//! costs lines and never time. Lines that could not be written are counted.
+//! The access log: the loops make lines, and a thread of its own writes them. A slow or full disk costs lines, which
+//! are counted, and never time.
 //!
-//! Each loop collects lines and hands over a batch when it is large or when the loop publishes its
-//! counters. The queue of batches is bounded; a batch that finds it full is dropped and counted.
+//! Each loop collects lines. It hands over a batch when the batch is large, or when the loop publishes its counters.
+//! The queue of batches is bounded; a batch that finds it full is dropped and counted.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -20,13 +20,13 @@ use rustix::fs::OFlags;
 use crate::config::{LogFormat, LogTarget, ServeConfig};
 use crate::error::ServeError;
 
-/// A batch is handed over when it has grown to this.
+/// The size at which a batch is handed over.
 const BATCH_BYTES: usize = 32 * 1024;
-/// Batches under way before lines are dropped: 8 MiB.
+/// Waiting batches before lines are dropped: 8 MiB.
 const BATCHES: usize = 256;
-/// How long the end of a process waits for the log to take its last lines.
+/// The longest wait for the log's last lines at the end of a process.
 const PATIENCE: Nanos = Nanos::SECOND;
-/// A disk that fails is reported on stderr no more often than this.
+/// The shortest time between two reports of a failing disk on stderr.
 const COMPLAIN_EVERY: Nanos = Nanos::from_secs(10);
 
 enum Message {
@@ -35,7 +35,7 @@ enum Message {
         count: u64,
     },
     Reopen,
-    /// Nothing follows, whoever still has a sender.
+    /// The log ends, even if senders remain.
     End,
 }
 
@@ -50,22 +50,22 @@ pub struct LogSender {
 impl LogSender {
     /// Asks for the file to be opened again, after a rotation.
     pub fn reopen(&self) {
-        // A full queue means that the writer is stuck; the next signal may find it well again.
+        // A full queue means that the writer is stuck; the next signal may succeed.
         let _ = self.batches.try_send(Message::Reopen);
     }
 
-    /// Lines lost so far, by all loops.
+    /// Returns the number of lines lost so far, by all loops.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// Tells when the log's thread has ended.
+/// Signals the end of the log's thread.
 pub struct LogEnd(Mutex<Receiver<()>>);
 
 impl LogEnd {
-    /// Waits until the thread has written what it was given, or the time is over: a pipe that nobody
-    /// reads must not keep the server from ending. Says whether it has ended.
+    /// Waits until the thread has written its batches, at most for `patience`, because a pipe without a reader must
+    /// not delay the server's end. Returns true if the thread has ended.
     pub fn wait(&self, patience: Nanos) -> bool {
         let alive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         alive.recv_timeout(patience.into()) == Err(RecvTimeoutError::Disconnected)
@@ -90,7 +90,7 @@ fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, LogEnd)
     Ok((LogSender { batches, dropped, format }, LogEnd(Mutex::new(ended))))
 }
 
-/// Starts the log that a configuration asks for, if it does.
+/// Starts the log of a configuration, if it has one.
 ///
 /// # Errors
 /// [`ServeError`], as [`start`].
@@ -103,7 +103,7 @@ pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeErro
     started.map(Some)
 }
 
-/// Lets the log take its last lines, and says so where it does not. Blocks, for [`PATIENCE`] at most.
+/// Lets the log take its last lines, and reports a failure. Blocks, at most for [`PATIENCE`].
 pub fn close(sender: LogSender, end: &LogEnd) {
     // A queue that is full ends when the last sender is dropped.
     let _ = sender.batches.try_send(Message::End);
@@ -117,7 +117,7 @@ fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
     Ok(match target {
         LogTarget::Stdout => Box::new(io::stdout()),
         LogTarget::File(path) => {
-            // A FIFO without a reader would otherwise keep us waiting for one.
+            // Without this flag, opening a FIFO would wait for a reader.
             let flags = OFlags::NONBLOCK.bits() as i32;
             Box::new(OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?)
         }
@@ -127,7 +127,7 @@ fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
 struct Writer {
     target: LogTarget,
     sink: Box<dyn Write + Send>,
-    /// The last write ended within a line.
+    /// The last write ended in the middle of a line.
     torn: bool,
     dropped: Arc<AtomicU64>,
     complained: Option<Nanos>,
@@ -153,7 +153,7 @@ impl Writer {
         if self.torn {
             self.sink.write_all(b"\n")?;
         }
-        // What a failed write has left behind cannot be known: the next one begins on a new line.
+        // A failed write may have left part of a line, so the next write begins on a new line.
         self.torn = true;
         self.sink.write_all(text)?;
         self.sink.flush()?;
@@ -170,7 +170,7 @@ impl Writer {
     }
 }
 
-/// One loop's end of the log: makes lines.
+/// One loop's end of the log, which makes lines.
 pub struct LoopLog {
     sender: LogSender,
     text: Vec<u8>,
@@ -182,12 +182,12 @@ pub struct LoopLog {
 }
 
 impl LoopLog {
-    /// A loop's end, with nothing in it, at the time of day that it is now.
+    /// Makes an empty end at the present time of day.
     pub fn new(sender: LogSender) -> LoopLog {
         LoopLog { sender, text: Vec::new(), count: 0, peer: None, wall: RealClock::new().wall() }
     }
 
-    /// Hands over what has been collected.
+    /// Hands over the collected lines.
     pub fn flush(&mut self) {
         if self.count == 0 {
             return;
@@ -225,8 +225,8 @@ fn address(peer: Option<SocketAddr>) -> String {
     peer.map_or_else(|| "-".to_owned(), |peer| peer.ip().to_string())
 }
 
-/// A field of a combined line: quotes, backslashes and whatever is not printable ASCII as `\xHH`, so that
-/// no client can forge a line.
+/// Writes a field of a combined line. Quotes, backslashes and bytes that are not printable ASCII become `\xHH`, so
+/// that no client can forge a line.
 fn quoted(out: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return out.write_all(b"\"-\"");

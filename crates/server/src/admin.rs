@@ -1,8 +1,8 @@
-//! The admin interface: what the server is doing, and the two things that may be changed while it does.
+//! The admin interface: the server's figures, and the two settings that may change while it runs.
 //!
-//! `GET /` (a page for a browser), `GET /events` (its stream of events), `GET /status` (JSON), `GET /metrics` (Prometheus
-//! text format 0.0.4), `GET` and `PUT` of `/accept-limit` and `/queue-target`. Who may ask is decided before, by the guard
-//! of [`aside`](crate::aside).
+//! `GET /` (a page for a browser), `GET /events` (its stream of events), `GET /status` (JSON), `GET /metrics`
+//! (Prometheus text format 0.0.4), `GET` and `PUT` of `/accept-limit` and `/queue-target`. The guard of
+//! [`aside`](crate::aside) decides first which requests come here.
 //!
 //! `page` owns the page, `history` the samples of the last five minutes, `metrics` the text for Prometheus.
 
@@ -39,31 +39,31 @@ pub struct Admin {
     pub architecture: &'static str,
     /// The name of the event mechanism.
     pub dispatch: &'static str,
-    /// What may be changed.
+    /// The accept-limit, which may be changed.
     pub limit: LiveLimit,
     /// The counters of each loop.
     pub boards: Vec<Board>,
-    /// What was answered to connections that the loops turned away.
+    /// The counters of refused connections.
     pub refusals: Board,
-    /// For lines that the log's own thread had to drop.
+    /// Counts the lines that the log's own thread dropped.
     pub log: Option<LogSender>,
-    /// For its totals, which no loop has.
+    /// The kernel cache, whose totals no loop has.
     pub kernel_cache: Option<SharedCache>,
-    /// For what it does about overload.
+    /// Overload control with its accept queues.
     pub overload: Option<Overload>,
     /// For the uptime.
     pub clock: RealClock,
-    /// What became of those who asked.
+    /// The counters of this interface.
     pub totals: Arc<Totals>,
-    /// When the server was started.
+    /// The start of the server.
     pub started: Nanos,
-    /// What the page may be used for.
+    /// The rights of the page.
     pub access: Access,
     /// The last five minutes.
     pub history: History,
 }
 
-/// A listener's queue, and one loop's or the whole server's figures.
+/// One loop's figures or the whole server's.
 #[derive(Serialize)]
 struct Figures {
     connections: u64,
@@ -231,7 +231,7 @@ impl Admin {
     }
 }
 
-/// Whether a request is for the page, and not for the list of paths that other programs get at the same place.
+/// Tells whether a request asks for the page. Other programs get a list of paths at the same place.
 fn is_for_page(request: &Request<'_>) -> bool {
     let accepts_html =
         |value: &[u8]| String::from_utf8_lossy(value).to_ascii_lowercase().contains("text/html");
@@ -282,7 +282,7 @@ impl Service for Admin {
         match (request.path(), request.method) {
             ("/", _) if is_for_page(request) => self.page(),
             ("/", _) => plain(Status::OK, HELP.to_owned()),
-            // Only its head: the loop answers the others.
+            // This answers HEAD only; the loop answers GET.
             ("/events", _) => answer(Status::OK, "text/event-stream", String::new()),
             ("/status", _) => self.status(),
             ("/metrics", _) => self.metrics(),

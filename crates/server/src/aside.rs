@@ -1,7 +1,7 @@
-//! Small servers beside the main one: the admin interface, and a page that another command shows of itself.
+//! Small servers beside the main one: the admin interface, and a page on which another command shows its figures.
 //!
-//! Each is one loop on poll(2) ([`poll_loop`]), on any processor, for a few connections. It answers while the main server
-//! is overloaded, because the two share nothing but the machine. The [`guard`] decides which requests it answers. A
+//! Each is one loop on poll(2) ([`poll_loop`]), on any processor, for a few connections. It answers while the main
+//! server is overloaded, because the two share only the machine. The [`guard`] decides which requests it answers. A
 //! connection that asks for events leaves the others and joins the [`streams`].
 
 mod address;
@@ -29,7 +29,7 @@ use streams::STREAMS;
 pub use address::AdminAddress;
 pub use guard::{Guard, Token};
 
-/// What a small server counts.
+/// The counters of a small server.
 #[derive(Debug, Default)]
 pub struct Totals {
     evicted: AtomicU64,
@@ -39,22 +39,22 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Connections closed to make room for a newcomer.
+    /// Returns the number of connections closed to make room for a newcomer.
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Requests that the guard refused.
+    /// Returns the number of requests that the guard refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Streams of events that were refused because all places were taken.
+    /// Returns the number of streams of events that were refused because all places were taken.
     pub fn streams_refused(&self) -> u64 {
         self.streams_refused.load(Ordering::Relaxed)
     }
 
-    /// Streams of events that were closed because their clients did not read.
+    /// Returns the number of streams of events that were closed because their clients did not read.
     pub fn streams_cut(&self) -> u64 {
         self.streams_cut.load(Ordering::Relaxed)
     }
@@ -76,37 +76,37 @@ impl Totals {
     }
 }
 
-/// Answers requests, and may have events for those who ask for them.
+/// A service that answers requests and may send events.
 pub trait SmallService: Service<File = Arc<OwnedFd>> {
-    /// The answer to a client that has not shown the token; `None` refuses it.
+    /// Returns the answer to a client that has not shown the token; `None` refuses it.
     fn without_token(&self, _request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
         None
     }
 
-    /// Whether a request is for the stream of events.
+    /// Tells whether a request is for the stream of events.
     fn asks_for_events(&self, _request: &Request<'_>) -> bool {
         false
     }
 
-    /// The event that a stream begins with.
+    /// Returns the first event of a stream.
     fn first_event(&self) -> String {
         String::new()
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     fn event_due(&self) -> Nanos {
         Nanos::MAX
     }
 
-    /// The event that is due now, for all streams.
+    /// Returns the event that is due now, for all streams.
     fn event(&mut self, _now: Nanos) -> String {
         String::new()
     }
 }
 
-/// A small server that runs.
+/// A small server that is running.
 pub struct Aside {
-    /// Where it listens.
+    /// Its address.
     pub address: AdminAddress,
     /// Its loop.
     pub running: LoopHandle,
@@ -137,7 +137,7 @@ where
     Ok(Aside { address, running })
 }
 
-/// A text under a path, made anew for every reader, until this is dropped.
+/// A text under a path, made anew for every reader, until this value is dropped.
 pub struct Page {
     aside: Aside,
 }
@@ -159,7 +159,7 @@ impl Page {
         Ok(Page { aside })
     }
 
-    /// Where it is shown.
+    /// Returns its address, if it is an internet address.
     pub fn address(&self) -> Option<SocketAddr> {
         match self.aside.address {
             AdminAddress::Internet(address) => Some(address),
@@ -194,18 +194,18 @@ impl Service for Shown {
 
 impl SmallService for Shown {}
 
-/// A text that is never to be kept.
+/// Makes an answer that clients must not store.
 pub fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<OwnedFd>> {
     let fields = format!("Content-Type: {media_type}\r\nCache-Control: no-store\r\n");
     Response { status, fields: fields.into(), body: Body::Bytes(text.into()), close: false }
 }
 
-/// The refusal of a method, with those that there are.
+/// Refuses a method, and names the allowed ones.
 pub fn not_allowed(allowed: &'static str) -> Response<Arc<OwnedFd>> {
     with_fields(Response::error(Status::METHOD_NOT_ALLOWED), &format!("Allow: {allowed}\r\n"))
 }
 
-/// A response with further header lines.
+/// Adds header lines to a response.
 fn with_fields(response: Response<Arc<OwnedFd>>, lines: &str) -> Response<Arc<OwnedFd>> {
     Response { fields: [&response.fields[..], lines.as_bytes()].concat().into(), ..response }
 }

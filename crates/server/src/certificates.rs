@@ -1,7 +1,7 @@
-//! The certificates of a server that speaks TLS, and when their files are read again.
+//! The certificates of a server that speaks TLS, and the rereading of their files.
 //!
-//! At SIGHUP, and within two seconds of a change: whoever renews certificates need not know of this server. Files that
-//! cannot be used change nothing.
+//! Files are read again at SIGHUP, and within two seconds of a change, so that a renewal program need not know this
+//! server. Files that cannot be used change nothing.
 
 use base::Nanos;
 use tls::{Material, Sessions, TlsError, Watch};
@@ -9,19 +9,19 @@ use tls::{Material, Sessions, TlsError, Watch};
 use crate::config::ServeConfig;
 use crate::processes::ConfigText;
 
-/// Between two looks at the files: each takes some microseconds.
+/// The time between two checks of the files; each takes some microseconds.
 pub const LOOK_EVERY: Nanos = Nanos::SECOND;
 
 /// Certificates in force, and their files.
 pub struct Certificates {
     sessions: Sessions,
     watch: Watch,
-    /// Tells worker processes.
+    /// Passes changes on to worker processes.
     workers: Option<ConfigText>,
 }
 
 impl Certificates {
-    /// The certificates of a configuration; `None` where it has none. Blocks, as every reading does.
+    /// Returns the certificates of a configuration; `None` if it has none. Blocks, as every reading does.
     ///
     /// # Errors
     /// [`TlsError`]: a file cannot be used.
@@ -34,7 +34,7 @@ impl Certificates {
         Ok(Some(Certificates { sessions, watch, workers: None }))
     }
 
-    /// The same for a server with worker processes, which hear of changes.
+    /// Passes changes on to worker processes, if the server has them.
     pub fn told_to(self, workers: Option<ConfigText>) -> Certificates {
         Certificates { workers, ..self }
     }
@@ -44,12 +44,12 @@ impl Certificates {
         self.sessions.clone()
     }
 
-    /// The names that they are for.
+    /// Returns the names that the certificates are for.
     pub fn names(&self) -> Vec<String> {
         self.sessions.names()
     }
 
-    /// Reads the files if they have changed and settled. To be called every [`LOOK_EVERY`].
+    /// Reads the files if they have changed and settled. Call it every [`LOOK_EVERY`].
     pub fn read_if_changed(&mut self) {
         if self.watch.changed() {
             self.read();
@@ -62,7 +62,7 @@ impl Certificates {
         self.read();
     }
 
-    /// Says what came of it, so that an operator sees that a renewal has arrived.
+    /// Reports the result, so that an operator sees the arrival of a renewal.
     fn read(&mut self) {
         let material = Material::read(self.watch.files());
         match material.and_then(|material| self.sessions.replace(material)) {

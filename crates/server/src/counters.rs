@@ -1,8 +1,8 @@
-//! What the server counts, and how it leaves the loops.
+//! The server's counters, and their way out of the loops.
 //!
-//! Each loop counts for itself, in plain integers. It publishes a copy at most every
-//! [`PUBLISH_EVERY`], and before it goes to sleep with something new: one uncontended lock, nothing per
-//! request. Readers see figures that are at most that old.
+//! Each loop counts for itself, in plain integers. It publishes a copy at most every [`PUBLISH_EVERY`], and before it
+//! goes to sleep with something new. Publishing takes one uncontended lock, and a request costs nothing. Readers see
+//! figures that are at most that old.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::architecture::HelperCounts;
 use crate::kernel_cache::KernelCacheCounts;
 use crate::processes::Slot;
 
-/// How old published figures may be.
+/// The greatest age of published figures.
 pub const PUBLISH_EVERY: Nanos = Nanos::from_millis(10);
 
 base::counts! {
@@ -40,48 +40,49 @@ base::counts! {
         aborted_in_queue,
         /// Accepts that found no descriptor: EMFILE, ENFILE.
         no_descriptor,
-        /// Connections answered 503 because the connection limit was reached, or no descriptor left, and none was idle.
+        /// Connections answered 503 for want of a free connection slot or descriptor, with no idle connection to
+        /// reclaim.
         turned_away,
         /// Idle connections closed to make room for new ones.
         reclaimed,
-        /// Accepts that failed for another reason on our side.
+        /// Accepts that failed for another reason on the server's side.
         accept_errors,
         /// Connections given up because no thread could be started for them.
         no_thread,
         /// Times that a new connection met the connection limit.
         limit_connections,
-        /// Times that more worker processes were wanted than there may be.
+        /// Times that the limit of worker processes kept the server from starting another.
         limit_workers,
         /// Times that a connection's turn ended before its work did.
         limit_turn,
-        /// Times that the kernel had no memory for a connection's bytes, which then waited for the next turn: ENOBUFS,
-        /// ENOMEM.
+        /// Times that the kernel had no memory for a connection's bytes (ENOBUFS, ENOMEM). The bytes waited for the
+        /// next turn.
         no_memory,
-        /// Times that the event mechanism's queue was full, after which every descriptor was looked at.
+        /// Times that the event mechanism's queue overflowed, after which the server looked at every descriptor.
         event_queue_overflows,
         /// Changes of interest handed to the event mechanism.
         interest_applied,
-        /// Changes of interest taken back in time.
+        /// Changes of interest taken back before they were applied.
         interest_taken_back,
-        /// TLS handshakes begun; those that are in no other total of handshakes are under way.
+        /// TLS handshakes begun. The difference to the other totals of handshakes is under way.
         tls_handshakes_begun,
         /// TLS handshakes completed with a certificate and a signature.
         tls_handshakes_full,
-        /// TLS handshakes completed on the strength of a ticket.
+        /// TLS handshakes that resumed a session by its ticket.
         tls_handshakes_resumed,
-        /// TLS handshakes that came to nothing: refused, not understood, or given up by the client.
+        /// TLS handshakes that failed: refused, not understood, or given up by the client.
         tls_handshakes_failed,
-        /// TLS handshakes that were not complete in time.
+        /// TLS handshakes that timed out.
         tls_handshakes_timed_out,
-        /// TLS connections ended for a record that was not valid.
+        /// TLS connections ended for an invalid record.
         tls_broken,
-        /// TLS connections that clients ended without saying so: what they sent may have been cut off.
+        /// TLS connections that clients ended without close_notify, so that data may be missing.
         tls_truncated,
-        /// Connections without TLS to a port that speaks it.
+        /// Connections without TLS to a port that requires it.
         tls_plain_http,
-        /// Worker processes started, the first ones and replacements.
+        /// Worker processes started, including replacements.
         workers_started,
-        /// Worker processes that ended unasked, or in another way than they were asked to.
+        /// Worker processes that ended unasked, or not in the way in which they were asked to.
         worker_deaths,
         /// Replacements of worker processes that could not be started.
         workers_not_started,
@@ -99,7 +100,7 @@ base::counts! {
 }
 
 base::counts! {
-    /// What a dispatcher decided, by reason (SMPED), and what came of it.
+    /// A dispatcher's decisions by reason (SMPED), and their results.
     pub struct Decisions {
         /// Connections placed with a worker that had no connection (step 1).
         placed_on_idle_worker,
@@ -107,17 +108,17 @@ base::counts! {
         placed_on_first_worker,
         /// Connections placed with a worker started because the first was full (step 4).
         placed_on_new_worker,
-        /// Connections placed with another because the first was full and the pool could not grow (step 5).
+        /// Connections placed with another worker because the first was full and the pool could not grow (step 5).
         placed_on_next_worker,
         /// Times that a new connection found all workers full (step 6).
         all_workers_full,
-        /// Times that a worker did not answer within 100 ms: what it had not begun was placed anew.
+        /// Times that a worker did not answer within 100 ms. Its untouched connections were placed anew.
         workers_silent,
         /// Workers stopped because they were idle.
         workers_stopped_idle,
         /// Connections that ended because their worker died.
         connections_lost_with_worker,
-        /// Times that a worker took no more of what it was given, and was given it later.
+        /// Times that a worker's socket was full, so that a connection was passed on later.
         passing_on_waited,
     }
 }
@@ -129,7 +130,7 @@ base::counts! {
         steered,
         /// Connections whose first worker by the schedule had C_max connections.
         steering_crowded,
-        /// Those of them that found all workers full: they wait in the accept queue of the first.
+        /// Connections among these that found all workers full. They wait in the accept queue of the first.
         steering_full,
         /// Connections that the kernel's hash placed, because no worker was alive.
         steering_unsteered,
@@ -144,23 +145,24 @@ base::counts! {
     }
 }
 
-/// A worker as its dispatcher knows it.
+/// A worker, in its dispatcher's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WorkerFigures {
     /// Its place among the workers.
     pub place: usize,
     /// T_i: replies per second, smoothed.
     pub throughput_per_s: f64,
-    /// C_i: connections placed with it and not yet reported closed, or those it has and those in its accept queue.
+    /// C_i: with `fd`, connections placed with the worker and not yet reported closed. With `kernel`, its open
+    /// connections plus those in its accept queue.
     pub connections: u32,
 }
 
 /// One stage of a staged server, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StageFigures {
-    /// What it does.
+    /// The stage's name.
     pub name: &'static str,
-    /// Events that wait.
+    /// Events that wait in its queue.
     pub queued: u64,
     /// The most that have waited at once since the start.
     pub longest_queue: u64,
@@ -173,7 +175,7 @@ pub struct StageFigures {
 /// Admission by response time, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AdmissionFigures {
-    /// Requests let in a second; nothing while there is no limit.
+    /// Requests admitted per second; `None` without a limit.
     pub rate_per_s: Option<f64>,
     /// The smoothed 90th percentile of the response time; 0 before the first sample.
     pub response_time_p90_s: f64,
@@ -181,7 +183,7 @@ pub struct AdmissionFigures {
     pub refused: u64,
 }
 
-/// Everything one loop knows, at one moment.
+/// All figures of one loop, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Totals of the loop.
@@ -192,24 +194,24 @@ pub struct Counters {
     pub service: Vec<(&'static str, u64)>,
     /// Connections open now.
     pub connections: u64,
-    /// The accept queues of its listeners together, as they stood when this was published.
+    /// The accept queues of its listeners together, at the time of publication.
     pub queue: AcceptQueue,
-    /// The workers of its dispatcher, where it has one.
+    /// The workers of its dispatcher, if it has one.
     pub workers: Vec<WorkerFigures>,
-    /// What its dispatcher decided.
+    /// The decisions of its dispatcher.
     pub decisions: Option<Decisions>,
     /// Totals of the kernel's hand-off; `None` without it.
     pub steering: Option<SteeringCounts>,
-    /// What the kernel cache did, where there is one.
+    /// Totals of the kernel cache, if there is one.
     pub kernel_cache: Option<KernelCacheCounts>,
-    /// Its stages, where it has any.
+    /// Its stages, if it has any.
     pub stages: Vec<StageFigures>,
-    /// Its admission, where it is controlled.
+    /// Its admission, if it is controlled.
     pub admission: Option<AdmissionFigures>,
 }
 
 impl Counters {
-    /// Adds another loop's.
+    /// Adds the counters of another loop.
     pub fn add(&mut self, other: &Counters) {
         self.loops.add(&other.loops);
         self.http.add(&other.http);
@@ -238,7 +240,7 @@ impl Counters {
         }
     }
 
-    /// Every total with its name.
+    /// Iterates over all totals with their names.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let decisions = self.decisions.iter().flat_map(Decisions::named);
         let kernel_cache = self.kernel_cache.iter().flat_map(KernelCacheCounts::named);
@@ -248,13 +250,14 @@ impl Counters {
         of_loops.chain(decisions).chain(steering).chain(kernel_cache)
     }
 
-    /// Mean connections accepted an accept phase (Brecht 2004, equation 1); 0 before the first.
+    /// Returns the mean number of connections accepted per accept phase (Brecht 2004, equation 1); 0 before the
+    /// first.
     pub fn mean_accepted_per_phase(&self) -> f64 {
         self.loops.accepts as f64 / self.loops.accept_phases.max(1) as f64
     }
 }
 
-/// The description of a total, by its name.
+/// Returns the description of a total, by its name.
 pub fn meaning(name: &str) -> Option<&'static str> {
     let tables = [
         LoopCounts::MEANINGS,
@@ -268,10 +271,10 @@ pub fn meaning(name: &str) -> Option<&'static str> {
     tables.into_iter().flatten().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }
 
-/// Adds what only the moment of reading can tell: gauges, and totals of what threads share.
+/// Adds figures of the moment of reading: gauges, and totals that threads share.
 type Live = Arc<dyn Fn(&mut Counters) + Send + Sync>;
 
-/// Where a loop, or a group of threads, leaves its counters for others.
+/// The place where a loop, or a group of threads, publishes its counters.
 #[derive(Clone, Default)]
 pub struct Board {
     published: Arc<Mutex<Counters>>,
@@ -280,17 +283,17 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board whose readers see what `live` adds as well.
+    /// Makes a board whose readers also see the additions of `live`.
     pub fn with_live(live: impl Fn(&mut Counters) + Send + Sync + 'static) -> Board {
         Board { live: Some(Arc::new(live)), ..Board::default() }
     }
 
-    /// The same, seen by the parent of this process as well.
+    /// Also shows the board to the parent of this process.
     pub fn shown_in(self, slot: Arc<Slot>) -> Board {
         Board { slot: Some(slot), ..self }
     }
 
-    /// Replaces what is there.
+    /// Replaces the published counters.
     pub fn publish(&self, counters: Counters) {
         let mut published = self.lock();
         *published = counters;
@@ -304,7 +307,7 @@ impl Board {
         self.show(&published);
     }
 
-    /// What was published last.
+    /// Returns the counters published last.
     pub fn read(&self) -> Counters {
         let published = self.lock().clone();
         self.with_gauges(published)

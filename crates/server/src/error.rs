@@ -1,4 +1,4 @@
-//! Why a server could not start, or ended.
+//! Errors that keep a server from starting, or that end it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 
 use crate::aside::AdminAddress;
 
-/// Why a server could not start, or ended.
+/// A reason why a server could not start, or why it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Settings that make no sense together.
+    /// Settings that exclude each other.
     #[error("{setting} {given}: {accepted}")]
     Setting {
         /// The flag.
         setting: &'static str,
-        /// What it was given.
+        /// Its value.
         given: String,
-        /// What it accepts, and why.
+        /// The accepted values, with the reason.
         accepted: String,
     },
     /// The directory cannot be served.
@@ -27,15 +27,15 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// The same for the admin interface or a page.
+    /// The same, for the admin interface or a page.
     #[error("cannot listen on {address}: {cause}")]
     ListenAside {
         /// The address.
         address: AdminAddress,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// A certificate or key cannot be used.
@@ -44,20 +44,20 @@ pub enum ServeError {
     /// The access log cannot be opened.
     #[error("--access-log {path}: cannot open it for appending: {cause}")]
     Log {
-        /// Where it was to be.
+        /// The path of the log.
         path: PathBuf,
-        /// What the file system said.
+        /// The file system's error.
         cause: io::Error,
     },
-    /// A call that hardly ever fails has failed.
+    /// An operation failed that hardly ever fails.
     #[error("cannot {what}: {cause}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// Worker processes were asked of something other than the program.
+    /// Only the program can start worker processes, but another program asked for them.
     #[error("{architecture} has worker processes, which only the program inrush can start")]
     Processes {
         /// The architecture.
@@ -69,14 +69,14 @@ pub enum ServeError {
     /// A loop ended by itself.
     #[error("event loop {index} failed: {cause}")]
     Loop {
-        /// Which one.
+        /// The loop's index.
         index: usize,
-        /// Why.
+        /// The cause.
         cause: String,
     },
 }
 
-/// Names what failed.
+/// Makes an error that names the failed operation.
 pub fn system(what: &'static str) -> impl FnOnce(io::Error) -> ServeError {
     move |cause| ServeError::System { what, cause }
 }

@@ -5,26 +5,26 @@
 //!   new, and silent:    first <-> ... <-> last      by the time when they will count as idle
 //! ```
 //!
-//! A connection enters when it becomes idle and leaves when something arrives: two doubly linked lists through one
-//! array, so that both take a few nanoseconds and no allocation.
+//! A connection enters when it becomes idle and leaves when something arrives. Two doubly linked lists through one
+//! array take a few nanoseconds for both, and no allocation.
 //!
-//! Owns the order alone. The connections are their owner's, and so is the decision to close one.
+//! Owns only the order. The owner of the connections decides to close one.
 //!
 //! Invariant: a place is in one list at most, under the key of its present life.
 
 use base::{Key, Nanos};
 
-/// Ends a list.
+/// The end of a list.
 const NONE: u32 = u32::MAX;
-/// No living key has an even generation.
+/// An even generation, which no living key has.
 const ABSENT: u32 = 0;
 
 /// Keys of idle connections, longest idle first.
 #[derive(Debug, Default)]
 pub struct IdleList {
-    /// By place.
+    /// Links by place.
     links: Vec<Link>,
-    /// Those that were idle when they entered, and those that were not yet.
+    /// The connections that were idle on entry, and those that were not yet.
     lists: [List; 2],
 }
 
@@ -40,7 +40,7 @@ struct Link {
 struct List {
     first: u32,
     last: u32,
-    /// Of the first, so that reading it touches no link.
+    /// The time of the first link, so that reading it touches no link.
     idle_from: Nanos,
 }
 
@@ -51,8 +51,8 @@ impl Default for List {
 }
 
 impl IdleList {
-    /// Enters a connection behind the others, or moves it there. It counts as idle from `idle_from` on, a time
-    /// that does not decrease from one that enters late to the next.
+    /// Enters a connection behind the others, or moves it there. It counts as idle from `idle_from` on, a time that
+    /// never decreases between two entries of a list.
     pub fn enter(&mut self, key: Key, idle_from: Nanos, now: Nanos) {
         self.leave(key);
         let place = key.index as usize;
@@ -70,7 +70,7 @@ impl IdleList {
         }
     }
 
-    /// Removes a connection. Returns whether it was there.
+    /// Removes a connection. Returns true if it was in a list.
     pub fn leave(&mut self, key: Key) -> bool {
         let Some(link) = self.links.get_mut(key.index as usize) else { return false };
         if link.generation != key.generation {
@@ -99,14 +99,15 @@ impl IdleList {
         true
     }
 
-    /// The longest-idle connection, if one is idle by now.
+    /// Returns the longest-idle connection, if one is idle by now.
     pub fn longest(&self, now: Nanos) -> Option<Key> {
         let list = self.lists.iter().min_by_key(|list| list.idle_from)?;
         let link = self.links.get(list.first as usize).filter(|_| list.idle_from <= now)?;
         Some(Key { index: list.first, generation: link.generation })
     }
 
-    /// When the longest-idle connection began to count as idle, or will; [`Nanos::MAX`] without one.
+    /// Returns the time since when, or from when, the longest-idle connection counts as idle; [`Nanos::MAX`] without
+    /// one.
     pub fn idle_from(&self) -> Nanos {
         let [idle, silent] = self.lists;
         idle.idle_from.min(silent.idle_from)

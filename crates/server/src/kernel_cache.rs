@@ -1,4 +1,5 @@
-//! The server's side of the kernel cache ([`bpf::kernel_cache`]): what is hot, what it is answered with, and until when.
+//! The server's side of the kernel cache ([`bpf::kernel_cache`]): the choice of hot requests, their responses, and
+//! the validity of these.
 //!
 //! ```text
 //!   loop: Site ─> response ─> Observer: the same request 8 times? ──> queue of candidates
@@ -9,11 +10,12 @@
 //! Owns the keeper thread and the observers of the loops. The keeper renders each response with a site and a protocol
 //! machine of its own, so the kernel sends the bytes that a loop would send.
 //!
-//! Leaves out the program and its maps (`bpf`), and which architectures have a kernel cache
+//! Leaves out the program and its maps (`bpf`), and the list of architectures with a kernel cache
 //! ([`Choice::KernelCache`](crate::choices::Choice)).
 //!
-//! Invariants: an object is valid for a second from its last look at the file, so a keeper that hangs cannot keep an old
-//! file alive; loops never wait for the keeper; without the program the server serves as if it were off.
+//! Invariants: an object is valid for a second after its last check of the file, so that a hanging keeper cannot keep
+//! an old file alive. Loops never wait for the keeper. Without the program the server serves as if the cache were
+//! off.
 
 mod hot;
 mod keeper;
@@ -34,15 +36,15 @@ use hot::Candidate;
 pub use hot::Observer;
 
 base::counts! {
-    /// What the kernel cache did since the start.
+    /// Totals of the kernel cache since the start.
     pub struct KernelCacheCounts {
         /// Requests answered inside the kernel.
         kernel_cache_answers,
         /// Bytes of responses sent inside the kernel.
         kernel_cache_bytes,
-        /// Packets upon which parts of a response were sent after its first burst.
+        /// Packets that made the kernel cache send parts of a response after its first burst.
         kernel_cache_repeated,
-        /// Connections that were answered on inside the kernel.
+        /// Connections that the kernel cache answered.
         kernel_cache_connections,
         /// Connections handed over to the server after answers inside the kernel.
         kernel_cache_handed_over,
@@ -52,7 +54,7 @@ base::counts! {
         kernel_cache_damaged,
         /// Acknowledgements that the kernel's TCP did not need to see.
         kernel_cache_swallowed,
-        /// Connections reset because an unfinished response was no longer there.
+        /// Connections reset because an unfinished response was gone.
         kernel_cache_aborted,
         /// Answers missing from the access log because the log's ring buffer was full.
         kernel_cache_unlogged,
@@ -60,14 +62,14 @@ base::counts! {
         kernel_cache_objects_put,
         /// Responses removed because their file changed.
         kernel_cache_objects_changed,
-        /// Responses removed because nobody asked for them.
+        /// Responses removed because no client asked for them.
         kernel_cache_objects_unused,
         /// Hot responses left out because all places were taken.
         kernel_cache_objects_refused,
     }
 }
 
-/// What the loops, the keeper and the admin interface share.
+/// The state that the loops, the keeper and the admin interface share.
 #[derive(Clone)]
 pub struct SharedCache(Arc<Shared>);
 
@@ -75,13 +77,13 @@ struct Shared {
     program: Mutex<KernelCache>,
     /// Hot requests that the keeper has not looked at yet.
     candidates: Mutex<Vec<Candidate>>,
-    /// What the keeper has counted.
+    /// The keeper's counters.
     kept: Mutex<KernelCacheCounts>,
 }
 
 impl SharedCache {
-    /// Loads the program for connections to these listeners. Without the program says why in one line and returns
-    /// `None`. Answers nothing until a keeper runs.
+    /// Loads the program for connections to these listeners. Reports a failure in one line, and returns `None`.
+    /// Answers nothing until a keeper runs.
     pub fn load(sets: &[Vec<Listener>]) -> Option<SharedCache> {
         let listeners: Vec<BorrowedFd<'_>> =
             sets.iter().flatten().map(|listener| listener.socket.as_fd()).collect();
@@ -107,12 +109,12 @@ impl SharedCache {
         keeper::start(self.clone(), plan)
     }
 
-    /// An observer for one loop.
+    /// Makes an observer for one loop.
     pub fn observer(&self) -> Observer {
         Observer::new(self.clone())
     }
 
-    /// Totals of the program and of the keeper.
+    /// Returns the totals of the program and of the keeper.
     pub fn counts(&self) -> KernelCacheCounts {
         let totals = self.program().totals();
         KernelCacheCounts {
@@ -130,12 +132,12 @@ impl SharedCache {
         }
     }
 
-    /// Begins no more answers. Connections that were answered on go on as long as this is not dropped.
+    /// Begins no more answers. Connections that the program answered continue until this value is dropped.
     pub fn disable(&self) {
         self.program().set_enabled(false);
     }
 
-    /// The time since the last packet of a connection that was answered on inside the kernel; `None` for any other.
+    /// Returns the time since the last packet of a connection that the program answered; `None` for any other.
     fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
         let client: SocketAddr = getpeername(socket).ok()??.try_into().ok()?;
         let server: SocketAddr = getsockname(socket).ok()?.try_into().ok()?;

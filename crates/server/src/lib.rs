@@ -1,4 +1,4 @@
-//! The web server: who accepts, how many, who serves, and what is counted.
+//! The web server: architectures, accepting, drivers, limits and counters.
 //!
 //! ```text
 //!   start ── Architecture ── places loops on threads and processors
@@ -8,12 +8,19 @@
 //!        Acceptor  http1   Service (site, admin)
 //! ```
 //!
-//! A driver moves bytes between sockets and the [`http1`] machine; an [`architecture`] says which
-//! threads exist and what each does. The admin interface is a small server of its own, on a thread
-//! of its own, so that it answers while the server is overloaded.
+//! A `driver` moves bytes between sockets and the [`http1`] machine, and an [`architecture`] decides which threads exist
+//! and what each does. The admin interface is a small server on a thread of its own, so that it answers while the server
+//! is overloaded.
 //!
-//! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open
-//! files.
+//! The other modules:
+//!
+//! - settings: `config` and `choices`, already checked; `settings`, which may be replaced while the server runs;
+//! - start and end: `run`, `plan`, `processes`, `error`;
+//! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `overload_control`;
+//! - answers: `service`, `kernel_cache`, `certificates`, `access_log`;
+//! - observation: `counters`, `admin`, and `aside`, the small servers beside the main one.
+//!
+//! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open files.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 

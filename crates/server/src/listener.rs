@@ -1,8 +1,9 @@
 //! Listening sockets.
 //!
-//! One accept queue, or one for each loop. With several queues, or with overload control, listeners and sinks of an
-//! address form a SO_REUSEPORT group. SO_REUSEPORT would also let a second server of the same user share the port
-//! silently. A given port is therefore bound without SO_REUSEPORT first, which fails where anybody else listens.
+//! A server has one accept queue, or one for each loop. With several queues, or with overload control, listeners and
+//! sinks of an address form a SO_REUSEPORT group. SO_REUSEPORT would also let a second server of the same user share
+//! the port silently. So a given port is first bound without SO_REUSEPORT, which fails if another server listens
+//! there.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, soc
 use sys::poll::{self, PollFd, bits};
 use sys::socket::{AcceptQueue, accept_queue, drop_new_connections};
 
-/// A socket that connections can be accepted from.
+/// A socket that accepts connections.
 #[derive(Debug)]
 pub struct Listener {
     /// The socket, non-blocking.
@@ -23,10 +24,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener that another process has made.
+    /// Takes over a listener that another process has made.
     ///
     /// # Errors
-    /// Not a socket with an internet address.
+    /// The descriptor is no socket with an internet address.
     pub fn inherited(socket: OwnedFd) -> io::Result<Listener> {
         let address = local_address(&socket)?;
         Ok(Listener { socket, address })
@@ -35,7 +36,7 @@ impl Listener {
     /// Begins to listen, or listens again after [`Listener::hand_over`].
     ///
     /// # Errors
-    /// EADDRINUSE where another server listens at the address.
+    /// EADDRINUSE if another server listens at the address.
     pub fn listen(&self, backlog: u32) -> io::Result<()> {
         Ok(rustix::net::listen(&self.socket, i32::try_from(backlog).unwrap_or(i32::MAX))?)
     }
@@ -47,19 +48,20 @@ impl Listener {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Whether a connection waits in the accept queue.
+    /// Tells whether a connection waits in the accept queue.
     pub fn somebody_waits(&self) -> bool {
         somebody_waits(self.socket.as_fd())
     }
 
     /// Lets no more connections into the accept queue. Their clients try again, and are refused once the listener is
-    /// closed. Without it, those that come between the last accept and the close would be reset.
+    /// closed. Otherwise the close would reset the connections that arrive after the last accept.
     pub fn seal(&self) {
-        // Where the kernel does not do it, that gap stays: some microseconds.
+        // If the kernel cannot do it, that gap of some microseconds stays.
         let _ = drop_new_connections(self.socket.as_fd());
     }
 
-    /// Depth, limit and drops of these listeners' accept queues together; zeros where the kernel does not say.
+    /// Returns the depth, limit and drops of these listeners' accept queues together; zeros if the kernel does not
+    /// report them.
     pub fn queues(listeners: &[Listener]) -> AcceptQueue {
         let queues =
             listeners.iter().map(|listener| accept_queue(listener.socket.as_fd()).unwrap_or_default());
@@ -71,20 +73,20 @@ impl Listener {
     }
 }
 
-/// Whether a connection waits in the accept queue of a listening socket.
+/// Tells whether a connection waits in the accept queue of a listening socket.
 pub fn somebody_waits(listener: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::new(listener.as_raw_fd(), bits::IN)];
     matches!(poll::wait(&mut set, Some(Nanos::ZERO)), Ok(1))
 }
 
-/// Binds and listens: `queues` sockets for the same address, each with its own accept queue. In a `group`, which
-/// several are in any case, sinks can join them. Accepted connections inherit TCP_NODELAY.
+/// Binds and listens: `queues` sockets for the same address, each with its own accept queue. Sinks can join a
+/// `group`; several queues always form one. Accepted connections inherit TCP_NODELAY.
 ///
 /// # Errors
-/// As bind(2) and listen(2): in use, not an address of this machine, no permission.
+/// The errors of bind(2) and listen(2): address in use, not an address of this machine, no permission.
 pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> io::Result<Vec<Listener>> {
     let group = group || queues > 1;
-    // The kernel chooses no port that anybody has, but would let a server of the same user share a given one.
+    // The kernel chooses a port that nobody uses, but lets a server of the same user share a given one.
     if group && address.port() != 0 {
         drop(bind(address, false)?);
     }
@@ -103,16 +105,16 @@ fn listen_one(address: SocketAddr, backlog: u32, shared: bool) -> io::Result<Lis
     Ok(listener)
 }
 
-/// Binds `count` sockets of a group to an address. None of them listens yet. Each keeps the port for as long as it is
-/// open, whether it listens or not. Accepted connections inherit TCP_NODELAY.
+/// Binds `count` sockets of a group to an address. None of them listens yet. Each keeps the port while it is open,
+/// listening or not. Accepted connections inherit TCP_NODELAY.
 ///
 /// # Errors
-/// As bind(2): in use, not an address of this machine, no permission.
+/// The errors of bind(2): address in use, not an address of this machine, no permission.
 pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
     if address.port() != 0 {
         drop(bind(address, false)?);
     }
-    // The kernel takes a port that it chose itself from a listener that stops. The others name theirs.
+    // A listener that stops loses a port that the kernel chose. So the other sockets name the port.
     let chooses = bind(address, true)?;
     let address = local_address(&chooses)?;
     let bound = (0..count).map(|_| {

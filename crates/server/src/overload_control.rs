@@ -1,19 +1,19 @@
-//! Overload control as the drivers use it: one [`AcceptControl`] for each accept queue.
+//! Overload control for the drivers: one [`AcceptControl`] for each accept queue.
 //!
 //! ```text
 //!   Overload::control ──> AcceptControl <── driver: connections taken, queue found empty, turns
 //!                              | tick, every 5 ms at most
-//!                              ├──> crate overload: what to refuse, and by what
+//!                              ├──> crate overload: share of refused SYNs
 //!                              ├──> a line on standard error for each change of state
 //!                              └──> QueueFigures ──> /status, /metrics
 //! ```
 //!
 //! The listeners of one loop, or those that several threads or processes accept from, are one accept queue. The
-//! process that made the listeners owns their sinks and runs their control; worker processes only say what they
-//! accepted.
+//! process that made the listeners owns their sinks and runs their control. Worker processes only report their
+//! accepts.
 //!
-//! Owns the wiring; the choice of what refuses in `refuser`, the programs on devices in `device`. Leaves out the
-//! decision, which is that of the crate [`overload`].
+//! Owns the wiring. `refuser` chooses the mechanism that refuses, and `device` has the programs on devices. Leaves
+//! out the decision, which the crate [`overload`] makes.
 //!
 //! Invariant: the sinks leave their group before a listener does ([`AcceptControl::withdraw`]).
 
@@ -35,13 +35,13 @@ use crate::choices::OverloadHook;
 use crate::listener::Listener;
 use refuser::{Chosen, Refuser};
 
-/// The age of a reading after which nothing can have happened since: a loop that serves ticks more often.
+/// The age of a reading after which the queue must be idle, because a serving loop ticks more often.
 const STALE: Nanos = Nanos::SECOND;
 
-/// A turn on the processor of a thread that only watches: many times what a tick takes.
+/// A turn on the processor for a thread that only watches: many times the duration of a tick.
 const SLICE: Nanos = Nanos::from_micros(100);
 
-/// The overload control of a server, and what its queues say of themselves. Clones share the figures.
+/// The overload control of a server, with the figures of its queues. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Overload {
     target: LiveTarget,
@@ -51,7 +51,7 @@ pub struct Overload {
     failures: Vec<String>,
 }
 
-/// The target delay, to be changed while it is used. Clones are the same.
+/// The target delay, which may change during use. Clones share it.
 #[derive(Clone, Debug)]
 struct LiveTarget(Arc<AtomicU64>);
 
@@ -65,22 +65,22 @@ impl LiveTarget {
     }
 }
 
-/// The figures of one accept queue, as they stood at a tick.
+/// The figures of one accept queue at its last tick.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QueueFigures {
     /// `open` or `shedding`.
     pub state: &'static str,
     /// Connections in the accept queue.
     pub queued: u32,
-    /// The measured service rate, mu; none before the queue was saturated for the first time.
+    /// The measured service rate, mu; `None` before the queue was first saturated.
     pub service_rate_per_s: Option<f64>,
-    /// Arrivals, refused ones and retransmissions included, smoothed.
+    /// Arrivals per second, smoothed; refused ones and retransmissions included.
     pub offered_per_s: f64,
     /// q / mu.
     pub queueing_delay_s: f64,
     /// The estimated wait of a new connection for its first turn: the queueing delay and a turn of the loop.
     pub wait_s: f64,
-    /// The longest turn of the loop between two ticks; 0 where there is no loop.
+    /// The longest turn of the loop between two ticks; 0 without a loop.
     pub turn_s: f64,
     /// The part of all SYNs that the hook admits.
     pub share: f64,
@@ -102,8 +102,8 @@ struct Reading {
 }
 
 impl Overload {
-    /// The controls of some accept queues, each a set of listeners that has one for every address. Blocks for at most a
-    /// second, or for the time in which a driver restarts its device for XDP.
+    /// Starts the controls of some accept queues. Each is a set of listeners with one for every address. Blocks for
+    /// at most a second, or for the time in which a driver restarts its device for XDP.
     pub fn control(
         target: Nanos,
         backlog: u32,
@@ -132,22 +132,22 @@ impl Overload {
         (Overload { target: live, queues: Arc::new(queues), hook, attached, failures }, controls)
     }
 
-    /// The target delay.
+    /// Returns the target delay.
     pub fn target(&self) -> Nanos {
         self.target.get()
     }
 
-    /// Aims at another wait, 1 ms or more, from the next tick of each queue on.
+    /// Sets the target delay, 1 ms or more, from the next tick of each queue on.
     pub fn set_target(&self, target: Nanos) {
         self.target.0.store(target.0, Ordering::Relaxed);
     }
 
-    /// The name of what refuses.
+    /// Returns the name of the hook that refuses connections.
     pub fn hook(&self) -> &'static str {
         self.hook
     }
 
-    /// What refuses, in words.
+    /// Describes the mechanism that refuses connections.
     pub fn refuser(&self) -> String {
         if self.attached.is_empty() {
             return format!("the {}", self.hook);
@@ -157,17 +157,17 @@ impl Overload {
         places.join(", ")
     }
 
-    /// The devices on which a program refuses.
+    /// Returns the devices whose program refuses connections.
     pub fn devices(&self) -> &[Attached] {
         &self.attached
     }
 
-    /// Why something else refuses than should, in a line each.
+    /// Returns the reasons why another mechanism refuses than the wanted one, in a line each.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
 
-    /// The figures of each queue. A queue whose loop sleeps is empty.
+    /// Returns the figures of each queue. A queue whose loop sleeps is empty.
     pub fn figures(&self, now: Nanos) -> Vec<QueueFigures> {
         let read = |reading: &Arc<Mutex<Reading>>| {
             let Reading { mut figures, at } = lock(reading).clone();
@@ -203,13 +203,13 @@ impl QueueFigures {
         }
     }
 
-    /// Whether connections are refused.
+    /// Tells whether the queue refuses connections.
     pub fn is_shedding(&self) -> bool {
         self.state == name(State::Shedding)
     }
 }
 
-/// The backlog that listeners have: the kernel bounds it by somaxconn.
+/// Returns the backlog of listeners, which the kernel bounds by somaxconn.
 fn in_force(backlog: u32, listeners: &[Listener]) -> u32 {
     let limits = listeners.iter().map(|one| Listener::queues(std::slice::from_ref(one)).limit);
     limits.fold(backlog, u32::min).max(1)
@@ -224,7 +224,7 @@ fn name(state: State) -> &'static str {
 
 /// Controls one accept queue for the loop or thread that holds it.
 pub struct AcceptControl {
-    /// What its messages begin with, where there are several.
+    /// The prefix of its messages, if there are several queues.
     name: String,
     control: QueueControl,
     /// The target delay in force.
@@ -232,9 +232,9 @@ pub struct AcceptControl {
     wanted: LiveTarget,
     limit: AcceptLimit,
     progress: Progress,
-    /// Accepts of others that found the queue empty.
+    /// Accepts by other threads that found the queue empty.
     found_empty: u64,
-    /// Connections were taken between the last two ticks, or wait.
+    /// Connections arrived between the last two ticks, or wait.
     moves: bool,
     refuser: Refuser,
     /// The queue's number.
@@ -261,7 +261,7 @@ impl AcceptControl {
         }
     }
 
-    /// The control of an accept queue that has no sink: only the backlog bounds it. Messages begin with `name`.
+    /// Makes the control of an accept queue without a sink: only the backlog bounds it. Messages begin with `name`.
     pub fn by_backlog(name: String, target: Nanos, backlog: u32, listeners: &[Listener]) -> AcceptControl {
         let now = RealClock::new().now();
         let settings = Settings { target, backlog: in_force(backlog, listeners) };
@@ -269,61 +269,62 @@ impl AcceptControl {
         AcceptControl::new(name, LiveTarget::new(target), control, now)
     }
 
-    /// When a loop must wake up for a tick although nothing happens; never while everything is admitted.
+    /// Returns the time of a tick for which an idle loop must wake up; `None` while everything is admitted.
     pub fn wakes_at(&self) -> Option<Nanos> {
         self.control.wakes_at()
     }
 
-    /// Has the calling thread run soon after it wakes, beside many threads that serve: it watches the queue for them.
+    /// Lets the calling thread run soon after it wakes, although many threads serve: it watches the queue for them.
     pub fn watch_from_this_thread(&self) {
-        // Without it, ticks come late while all threads are busy.
+        // If this fails, ticks come late while all threads are busy.
         let _ = sys::thread::set_slice(SLICE);
     }
 
-    /// Connections have come for others to accept.
+    /// Notes that connections have come for other threads to accept.
     pub fn stir(&mut self) {
         self.moves = true;
     }
 
-    /// When a thread that accepts nothing itself must wake up for a tick: never while no connection comes or waits.
+    /// Returns the time of the next tick for a thread that accepts nothing itself; `None` while no connection comes
+    /// or waits.
     pub fn watches_at(&self) -> Option<Nanos> {
         self.moves.then(|| self.control.due_at()).or_else(|| self.wakes_at())
     }
 
-    /// Connections that others took from the queue so far, and accepts that found it empty.
+    /// Notes the connections that other threads took from the queue so far, and their accepts that found it empty.
     pub fn progress(&mut self, accepted: u64, found_empty: u64) {
         self.progress.accepted = accepted;
         self.progress.emptied |= std::mem::replace(&mut self.found_empty, found_empty) != found_empty;
     }
 
-    /// An accept found the queue empty.
+    /// Notes that an accept found the queue empty.
     pub fn found_empty(&mut self) {
         self.progress.emptied = true;
     }
 
-    /// An accept phase is over that took this many connections.
+    /// Notes the end of an accept phase that took this many connections.
     pub fn accepted(&mut self, taken: u64, end: PhaseEnd) {
         self.progress.accepted += taken;
         self.progress.emptied |= end == PhaseEnd::Empty;
     }
 
-    /// An accept phase of a loop took this time.
+    /// Notes the duration of a loop's accept phase.
     pub fn accepting_took(&mut self, taken: u64, took: Nanos) {
         self.limit.accepted(u32::try_from(taken).unwrap_or(u32::MAX), took);
     }
 
-    /// A work phase of a loop is over: `turns` connections had a turn, and `closed` of them have ended.
+    /// Notes the end of a loop's work phase: `turns` connections had a turn, and `closed` of them have ended.
     pub fn worked(&mut self, turns: u64, closed: u64, took: Nanos) {
         let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
         self.limit.worked(count(turns), count(closed), took);
     }
 
-    /// A turn of the loop is over.
+    /// Notes the end of a turn of the loop.
     pub fn turned(&mut self, took: Nanos) {
         self.progress.lag = self.progress.lag.max(took);
     }
 
-    /// The most connections that the next accept phase of a loop may take, at most the operator's.
+    /// Returns the most connections that a loop's next accept phase may take, at most the operator's limit.
     pub fn limit(&self, operators: Limit) -> Limit {
         let limit = self.limit.limit();
         match operators {
@@ -332,7 +333,7 @@ impl AcceptControl {
         }
     }
 
-    /// Reads the signals, decides and carries out, if it is time. Never blocks.
+    /// At a tick, reads the signals, decides and acts. Never blocks.
     pub fn tick(&mut self, now: Nanos, listeners: &[Listener]) {
         if !self.control.due(now) {
             return;
@@ -353,7 +354,7 @@ impl AcceptControl {
         *lock(&self.reading) = Reading { figures: QueueFigures::of(&self.control), at: now };
     }
 
-    /// Takes over a target delay that was changed.
+    /// Adopts a changed target delay.
     fn follow_target(&mut self) {
         let wanted = self.wanted.get();
         if std::mem::replace(&mut self.target, wanted) != wanted {
@@ -362,7 +363,7 @@ impl AcceptControl {
         }
     }
 
-    /// Stops refusing, which must come before a listener of the queue is closed.
+    /// Stops refusing, which must happen before a listener of the queue is closed.
     pub fn withdraw(&self) {
         self.refuser.withdraw(self.queue);
     }

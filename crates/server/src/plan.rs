@@ -1,4 +1,4 @@
-//! What an architecture builds from, and the threads that it starts.
+//! The materials of an architecture, and the threads that it starts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,30 +30,30 @@ use crate::service::Costly;
 use crate::settings::LiveSettings;
 use crate::slots::Share;
 
-/// The event mechanism of whoever names none.
+/// The event mechanism without `--dispatch`.
 pub const DEFAULT_DISPATCH: &str = "epoll";
 
-/// A loop, or a group of threads, that runs.
+/// A running loop, or group of threads.
 pub struct LoopHandle {
-    /// Its thread, or the one that waits for the others.
+    /// Its thread, or the thread that waits for the others.
     pub thread: JoinHandle<io::Result<()>>,
-    /// Tells it to stop.
+    /// Stops it.
     pub stop: Stop,
     /// Its counters.
     pub board: Board,
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub addresses: Vec<SocketAddr>,
 }
 
 /// Listeners that one loop, or several threads or processes, accept from, with the control of their accept queue.
 pub struct Queue {
-    /// One for each address.
+    /// One listener for each address.
     pub listeners: Vec<Listener>,
-    /// None where overload control is off.
+    /// `None` without overload control.
     pub control: Option<AcceptControl>,
 }
 
-/// What an architecture builds from.
+/// The materials of an architecture.
 pub struct Plan {
     pub(super) config: ServeConfig,
     pub(super) cpus: Vec<usize>,
@@ -68,8 +68,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens the directory and looks for the processors. Without `text` there can be no worker processes, without
-    /// `refusals` nobody is turned away, and without `tls` connections are plain.
+    /// Opens the directory and looks for the processors. Worker processes need `text`, connections are turned away
+    /// only with `refusals`, and without `tls` connections are plain.
     ///
     /// # Errors
     /// [`ServeError::Root`]; [`ServeError::Setting`] for processors that this process may not use.
@@ -96,56 +96,56 @@ impl Plan {
         })
     }
 
-    /// What was asked for.
+    /// Returns the configuration.
     pub fn config(&self) -> &ServeConfig {
         &self.config
     }
 
-    /// The processors that loops may be tied to, at least one.
+    /// Returns the processors that loops may be tied to, at least one.
     pub fn cpus(&self) -> &[usize] {
         &self.cpus
     }
 
-    /// Limits and time-outs of the protocol.
+    /// Returns the limits and timeouts of the protocol.
     pub fn settings(&self) -> LiveSettings {
         self.settings.clone()
     }
 
-    /// What worker processes are told of the configuration; nothing where they cannot be started.
+    /// Returns the configuration for worker processes; `None` if the architecture cannot start them.
     pub fn text(&self) -> Option<ConfigText> {
         self.text.clone()
     }
 
-    /// The directory, for a [`Site`] of one's own.
+    /// Returns the directory, for a separate [`Site`].
     pub fn root(&self) -> Arc<Root> {
         Arc::clone(&self.root)
     }
 
-    /// The access log, if it is kept.
+    /// Returns the access log, if there is one.
     pub fn log(&self) -> Option<LogSender> {
         self.log.clone()
     }
 
-    /// An acceptor by the accept-limit and a connection limit.
+    /// Makes an acceptor with the accept-limit and a connection limit.
     pub fn acceptor(&self, share: Share) -> Acceptor {
         Acceptor::new(self.limit(), share, self.refusals.clone())
     }
 
-    /// The event mechanism: the one asked for, or the best.
+    /// Returns the event mechanism: the configured one, or the default.
     pub fn dispatch(&self) -> &'static str {
         self.config.dispatch.unwrap_or(DEFAULT_DISPATCH)
     }
 
-    /// The accept-limit, to be changed while it is used.
+    /// Returns the accept-limit, which may change during use.
     pub fn limit(&self) -> LiveLimit {
         self.limit.clone()
     }
 
-    /// How those who wait for connections are woken: as asked for, or by the first of the ways that this
-    /// architecture has.
+    /// Returns the way to wake the waiters for connections: the configured one, or the first that the architecture
+    /// has.
     ///
     /// # Errors
-    /// [`ServeError::Setting`] for one that it has not.
+    /// [`ServeError::Setting`] for a way that the architecture lacks.
     pub fn wake(&self, architecture: &str, has: &[Wake]) -> Result<Wake, ServeError> {
         let asked = self.config.wake.unwrap_or(has[0]);
         if has.contains(&asked) {
@@ -170,8 +170,8 @@ impl Plan {
         }
     }
 
-    /// Refuses a number of workers to an architecture that has none, or its own way of having some; `accepted` says
-    /// so.
+    /// Refuses `--workers` to an architecture that has no workers, or counts them in another way. `accepted` explains
+    /// this.
     ///
     /// # Errors
     /// [`ServeError::Setting`].
@@ -185,26 +185,26 @@ impl Plan {
         })
     }
 
-    /// The kernel cache of the listeners, where it was asked for and could be loaded.
+    /// Returns the kernel cache of the listeners, if it is configured and could be loaded.
     pub fn kernel_cache(&self) -> Option<&SharedCache> {
         self.kernel_cache.get()
     }
 
-    /// The target delay of overload control; nothing while it is off.
+    /// Returns the target delay of overload control; `None` while it is off.
     pub fn queue_target(&self) -> Option<Nanos> {
         let target = self.config.queue_target.unwrap_or(overload::Settings::default().target);
         (self.config.overload != Some(Switch::Off)).then_some(target)
     }
 
-    /// The overload control of this server; nothing where it is off.
+    /// Returns the overload control of this server; `None` while it is off.
     pub fn overload(&self) -> Option<Overload> {
         self.overload.get().cloned()
     }
 
-    /// Listens on every address: `queues` accept queues, with overload control unless it is off. To be called once.
+    /// Listens on every address: `queues` accept queues, with overload control unless it is off. Call it once.
     ///
     /// # Errors
-    /// [`ServeError::Listen`]; [`ServeError::System`] where the kernel does not take the routing.
+    /// [`ServeError::Listen`]; [`ServeError::System`] if the kernel does not take the routing.
     pub fn listen(&self, queues: usize, routing: Routing) -> Result<Vec<Queue>, ServeError> {
         let target = self.queue_target();
         let sets = self.listen_in(queues, target.is_some())?;
@@ -228,12 +228,12 @@ impl Plan {
     /// Listens on every address once, with overload control unless it is off.
     ///
     /// # Errors
-    /// As [`Plan::listen`].
+    /// The errors of [`Plan::listen`].
     pub fn listen_once(&self) -> Result<Queue, ServeError> {
         Ok(self.listen(1, Routing::Even)?.remove(0))
     }
 
-    /// Listens on every address: `queues` sets of listeners that have no overload control.
+    /// Listens on every address: `queues` sets of listeners without overload control.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -241,8 +241,7 @@ impl Plan {
         self.listen_in(queues, false)
     }
 
-    /// Binds, at every address, a group of as many sockets as there may be `workers`: a set for each worker. None of them
-    /// listens yet.
+    /// Binds a group of `workers` sockets at every address: a set for each worker. None of them listens yet.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -256,7 +255,7 @@ impl Plan {
         Ok(sets)
     }
 
-    /// Overload control by the backlog alone, for the accept queue of a worker process; nothing while it is off.
+    /// Makes overload control by the backlog alone, for the accept queue of a worker process; `None` while it is off.
     pub fn control_by_backlog(&self, name: String, listeners: &[Listener]) -> Option<AcceptControl> {
         let backlog = self.config.backlog;
         self.queue_target().map(|target| AcceptControl::by_backlog(name, target, backlog, listeners))
@@ -279,8 +278,8 @@ impl Plan {
         Ok(sets)
     }
 
-    /// Starts a loop for each accept queue, tied to a processor: in turn, where there are more loops than
-    /// processors. They share one connection limit.
+    /// Starts a loop for each accept queue, tied to a processor. Loops share processors in turn if there are more
+    /// loops. They also share one connection limit.
     ///
     /// # Errors
     /// [`ServeError`]: descriptors, threads.
@@ -296,7 +295,7 @@ impl Plan {
         loops.map(start).collect()
     }
 
-    /// The parts of a loop that has no other beside it.
+    /// Makes the parts of a loop that is alone.
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
@@ -304,12 +303,12 @@ impl Plan {
         self.parts(queue, Share::alone(self.config.max_connections))
     }
 
-    /// The parts of a loop with a cache and counters of its own.
+    /// Makes the parts of a loop with a cache and counters of its own.
     fn parts(&self, queue: Queue, share: Share) -> Result<Parts<Costly<Site>>, ServeError> {
         self.parts_for(Listeners::new(queue, self.acceptor(share)))
     }
 
-    /// The same for a loop whose connections come from elsewhere.
+    /// Makes the same for a loop whose connections come from elsewhere.
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
@@ -337,13 +336,13 @@ fn stop() -> Result<Stop, ServeError> {
     Stop::new().map_err(system("make an eventfd"))
 }
 
-/// The processors to tie loops to: those asked for, or all that are allowed.
+/// Returns the processors to tie loops to: the configured ones, or all allowed ones.
 fn usable(asked: &[usize], allowed: Vec<usize>) -> Result<Vec<usize>, ServeError> {
     if asked.is_empty() {
         return Ok(allowed);
     }
-    // What is allowed now may be widened, so that only the kernel knows: it is asked here, where a
-    // refusal is still a wrong setting and not the end of a loop.
+    // Only the kernel knows the allowed processors, because the present set may be widened. So it is asked here,
+    // where a refusal is a wrong setting and not yet the end of a loop.
     for cpu in asked {
         sys::cpu::pin(&[*cpu]).map_err(|_| ServeError::Setting {
             setting: "--cpus",
@@ -359,7 +358,7 @@ fn list(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Starts a thread that runs a readiness loop, on these processors only if any are named.
+/// Starts a thread that runs a readiness loop. An empty `cpus` means any processor.
 ///
 /// # Errors
 /// [`ServeError::System`]: no thread.
@@ -374,12 +373,12 @@ pub fn start_readiness<S: SocketService + Send + 'static, D: Discipline>(
     start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D, _>(dispatch, parts))
 }
 
-/// Where these listen.
+/// Returns the addresses of these listeners.
 pub fn addresses(listeners: &[Listener]) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.address).collect()
 }
 
-/// Starts a thread, on these processors only if any are named. Should it end by itself, the server does.
+/// Starts a thread. An empty `cpus` means any processor. If the thread ends by itself, the server ends.
 ///
 /// # Errors
 /// [`ServeError::System`]: no thread.
@@ -403,20 +402,20 @@ pub fn start_thread(
     Ok(LoopHandle { thread, stop, board, addresses })
 }
 
-/// Held by a thread that the server cannot do without: unless it was told to stop, its end - a panic
-/// among others - is the server's.
+/// A guard for a thread that the server needs. If the thread ends before its stop, for example by a panic, the server
+/// ends too.
 pub struct EndsTheServer(pub Stop);
 
 impl Drop for EndsTheServer {
     fn drop(&mut self) {
         if !self.0.asked() {
-            // The main thread waits for signals, and for nothing else.
+            // The main thread waits only for signals.
             let _ = kill_process(getpid(), Signal::TERM);
         }
     }
 }
 
-/// Runs the readiness loop on the mechanism of a name.
+/// Runs the readiness loop on the mechanism of this name.
 pub fn run_on<S: SocketService, D: Discipline, A: Arrivals>(
     dispatch: &str,
     parts: Parts<S, A>,

@@ -1,4 +1,4 @@
-//! Worker processes: our own program started again, supervised, and told what to do.
+//! Worker processes: this program started again, supervised, and instructed by its parent.
 //!
 //! ```text
 //!   parent, in one thread                            worker (a process, named in ps)
@@ -10,24 +10,23 @@
 //!       └──── pidfd: a death is counted, logged, and another is started after a delay that grows
 //! ```
 //!
-//! How an architecture uses it: its `start` makes a [`Fleet`] in a thread that stays - the kernel kills workers
-//! when the *thread* that started them ends - and has it start workers in numbered places. That thread watches
-//! [`Fleet::ready`] for reading, among whatever else it waits for, and calls [`Fleet::attend`] then and
-//! when [`Fleet::due`] has come. It hands out [`Fleet::board`] as the counters of all workers. Its `work` is
-//! called in the worker with a [`Worker`]: a whole `Plan` of the same configuration, the control socket, and
-//! the descriptors that the fleet was given to be inherited. A worker that has nothing else to listen for
-//! leaves its control socket to [`Worker::obey`].
+//! An architecture's `start` makes a [`Fleet`] in a thread that stays, because the kernel kills workers when the
+//! *thread* that started them ends. The fleet starts workers in numbered places. The thread watches [`Fleet::ready`]
+//! for reading, among other descriptors. It calls [`Fleet::attend`] when that is readable and when [`Fleet::due`] has
+//! come. It hands out [`Fleet::board`] as the counters of all workers. In the worker, the architecture's `work` gets
+//! a [`Worker`]: a `Plan` of the same configuration, the control socket, and the descriptors that the fleet passes
+//! on. A worker without other sources of messages leaves its control socket to [`Worker::obey`].
 //!
-//! A worker is given the effective configuration as text, in a memfd, and not the names of files: one that
-//! is started later has the same as the others. It is started from the very file that runs (`/proc/self/exe`),
-//! so that a replaced program does not mix its versions.
+//! A worker gets the effective configuration as text, in a memfd, and not the names of files. So a worker that is
+//! started later has the same configuration as the others. It is started from the running file (`/proc/self/exe`), so
+//! that a replaced program does not mix its versions.
 //!
-//! Owns starting, ending, counting and talking. Does not know what is said (an architecture's messages are
-//! bytes and descriptors) or how many workers there should be.
+//! Owns starting, ending, counting and talking. Does not interpret an architecture's messages, which are bytes and
+//! descriptors, or choose the number of workers.
 //!
-//! Invariants: no worker outlives its parent, by the kernel's signal and, where that was lost, by the end of its
-//! control socket; a place has one worker at most, so that each word of shared memory has one writer; what a
-//! dead worker counted stays counted.
+//! Invariants: no worker outlives its parent: the kernel's signal ends it, or the end of its control socket if the
+//! signal was lost. A place has one worker at most, so that each word of shared memory has one writer. The counts of
+//! a dead worker stay counted.
 
 mod control;
 mod fleet;

@@ -1,21 +1,21 @@
-//! Connections that there is no room for, and the loop that answers them 503.
+//! Connections without room, and the loop that answers them 503.
 //!
 //! ```text
 //!   acceptors, at the limit ──take──> waiting ──> one loop: reads the request, answers 503, lingers
 //! ```
 //!
-//! Any acceptor of the server hands over what it turns away, and forgets it. One small loop on a thread of its own
-//! then speaks HTTP like every other: it waits for the request, which may not have arrived, answers, shuts its side
-//! down, and reads until the peer has closed, so that no reset overtakes the answer (RFC 9112, 9.6). Deadlines and
-//! access log are those of the server.
+//! Any acceptor of the server hands over the connections that it turns away, and forgets them. One small loop on a
+//! thread of its own then speaks HTTP. It waits for the request, which may not have arrived, and answers. Then it
+//! shuts its side down and reads until the peer has closed, so that no reset overtakes the answer (RFC 9112, 9.6). It
+//! uses the server's deadlines and access log.
 //!
-//! Some descriptors are kept in reserve for the time when there are no others: an acceptor gives one up to accept the
-//! connection that it turns away, and the loop takes one back when it closes one.
+//! Some descriptors are kept in reserve for the time when no others are left. An acceptor gives one up to accept the
+//! connection that it turns away. The loop takes one back when it closes a connection.
 //!
-//! Owns the connections that are turned away, beside the connection limit and with a limit of their own. Does not
-//! decide who is.
+//! Owns the connections that are turned away, outside the connection limit and with a limit of their own. Does not
+//! choose them.
 //!
-//! Invariants: at most [`MOST_WAITING`] connections wait here and [`MOST_OPEN`] are answered; beyond those newcomers
+//! Invariants: at most [`MOST_WAITING`] connections wait here and [`MOST_OPEN`] are answered. Beyond those, newcomers
 //! stay in the accept queue until some have gone.
 
 use std::collections::VecDeque;
@@ -42,24 +42,24 @@ use crate::plan::{LoopHandle, Plan, start_thread};
 use crate::service::unavailable;
 use crate::slots::Share;
 
-/// Connections answered at once: on poll(2), a loop of so many takes some 20 us a wait.
+/// Connections answered at once. A loop of this size on poll(2) takes some 20 us per wait.
 const MOST_OPEN: usize = 256;
 /// Connections handed over and not yet looked at: a quarter of the usual accept queue.
 const MOST_WAITING: usize = 1024;
 
-/// Descriptors in reserve: connections that are answered at once when there are no others.
+/// Reserve descriptors: the connections that can be answered at once when no other descriptor is left.
 const RESERVE: usize = 8;
 
-/// Descriptors that connections may hold beyond the connection limit while they are turned away, with the reserve.
+/// Descriptors that connections may hold beyond the connection limit while they are turned away, reserve included.
 pub const DESCRIPTORS: usize = MOST_OPEN + MOST_WAITING + RESERVE;
 
-/// Where acceptors hand over what they turn away; clones share it.
+/// The place where acceptors hand over connections; clones share it.
 #[derive(Clone, Debug)]
 pub struct Refusals(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Readable as long as there is something to do.
+    /// Readable while there is work.
     wake: OwnedFd,
     waiting: Mutex<Waiting>,
 }
@@ -68,12 +68,12 @@ struct Shared {
 struct Waiting {
     connections: VecDeque<(OwnedFd, Option<SocketAddr>)>,
     reserve: Vec<OwnedFd>,
-    /// Silent connections that are to be closed, because another needs their descriptors.
+    /// Silent connections to be closed, because another connection needs their descriptors.
     asked: usize,
 }
 
 impl Waiting {
-    /// Fills the reserve, as far as there are descriptors.
+    /// Fills the reserve while there are descriptors.
     fn fill_reserve(&mut self) {
         let missing = RESERVE - self.reserve.len();
         let opened = std::iter::repeat_with(|| File::open("/dev/null")).take(missing).map_while(Result::ok);
@@ -82,7 +82,7 @@ impl Waiting {
 }
 
 impl Refusals {
-    /// Without anybody who takes them yet, and with its reserve.
+    /// Makes an empty queue with its reserve.
     ///
     /// # Errors
     /// No descriptor left.
@@ -93,12 +93,14 @@ impl Refusals {
         Ok(Refusals(Arc::new(Shared { wake, waiting: Mutex::new(waiting) })))
     }
 
-    /// Whether another connection may be handed over. Several acceptors that ask at once may all be told so.
+    /// Tells whether there is room for another connection. Several acceptors that ask at once may all get the same
+    /// answer.
     pub fn has_room(&self) -> bool {
         self.waiting().connections.len() < MOST_WAITING
     }
 
-    /// Gives up a descriptor of the reserve. Without one, has a silent connection closed that was turned away before.
+    /// Gives up a reserve descriptor. If none is left, asks the loop to close a silent connection that was turned
+    /// away before.
     pub fn use_reserve(&self) {
         let mut waiting = self.waiting();
         if waiting.reserve.pop().is_none() {
@@ -108,7 +110,7 @@ impl Refusals {
         }
     }
 
-    /// Fills the reserve again, where nothing came of what was given up.
+    /// Fills the reserve again, if the given-up descriptor was not used.
     pub fn fill_reserve(&self) {
         self.waiting().fill_reserve();
     }
@@ -120,7 +122,7 @@ impl Refusals {
     }
 
     fn wake(&self) {
-        // The counter is full only if it was written before: the loop wakes in any case.
+        // The counter is full only after an earlier write, so the loop wakes in any case.
         let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
     }
 
@@ -129,7 +131,7 @@ impl Refusals {
     }
 }
 
-/// Starts the loop that answers what is handed over.
+/// Starts the loop that answers connections.
 ///
 /// # Errors
 /// [`ServeError::System`]: descriptors, the thread.
@@ -150,7 +152,7 @@ pub fn start(plan: &Plan, refusals: Refusals) -> Result<LoopHandle, ServeError> 
     start_thread("refusals".to_owned(), &[], stop, board, Vec::new(), body)
 }
 
-/// Has no answer but one.
+/// A service that answers every request with 503.
 struct Unavailable;
 
 impl Service for Unavailable {
@@ -167,7 +169,7 @@ impl SocketService for Unavailable {
     }
 }
 
-/// What the loop accepts from.
+/// The arrivals of the loop.
 struct TurnedAway {
     refusals: Refusals,
     share: Share,
@@ -187,7 +189,7 @@ impl Arrivals for TurnedAway {
     fn accept(&mut self, _index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
         let mut waiting = self.refusals.waiting();
         if waiting.connections.is_empty() {
-            // Readable as long as some wait. Those that come from here on are written after the lock is free.
+            // Readable while some wait. Connections that come from now on are written after the lock is free.
             let _ = rustix::io::read(&self.refusals.0.wake, &mut [0; 8]);
             return Accepted::Empty;
         }

@@ -1,7 +1,7 @@
 //! A server from start to end: sockets, loops, admin interface, signals, shutdown.
 //!
-//! The main thread only waits for signals. A loop that ends although nobody asked it to raises SIGTERM in
-//! this process, so that the others finish in order and the failure is reported.
+//! The main thread only waits for signals. A loop that ends unasked raises SIGTERM in this process. So the others
+//! finish in order, and the failure is reported.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,55 +26,54 @@ use crate::processes::ConfigText;
 use crate::refusals::{self, Refusals};
 use crate::settings::LiveSettings;
 
-/// How a shutdown went.
+/// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that had not finished when the time was over.
+    /// Connections that had not finished when the drain timeout ended.
     pub cut_off: u64,
 }
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     loops: Vec<LoopHandle>,
-    /// Answers those that the loops turn away.
+    /// Answers the connections that the loops turn away.
     refusals: LoopHandle,
     admin: Option<Aside>,
     log: Option<(LogSender, LogEnd)>,
-    /// Dropped last: connections that were answered on inside the kernel need the program until they end.
+    /// Dropped last: connections that the program answered need it until they end.
     kernel_cache: Option<(SharedCache, LoopHandle)>,
     overload: Option<Overload>,
     certificates: Option<Certificates>,
     live: Live,
 }
 
-/// What may change while the server runs.
+/// The settings that may change while the server runs.
 struct Live {
     limit: LiveLimit,
     /// The accept-limit of the configuration.
     configured: Option<Limit>,
-    /// What it is where the configuration has none.
+    /// The accept-limit if the configuration has none.
     usual: Limit,
     settings: LiveSettings,
     text: Option<ConfigText>,
 }
 
-/// The configuration as it is to be from now on.
+/// The configuration from now on.
 #[derive(Debug)]
 pub struct Reread {
-    /// Checked. Only what may change while the server runs is looked at.
+    /// The checked configuration. Only settings that may change while the server runs are used.
     pub config: ServeConfig,
-    /// The same as text, for worker processes that run and for those to come: with what may not change as it
-    /// was.
+    /// The same as text, for present and future worker processes; settings that may not change keep their values.
     pub text: String,
 }
 
 impl Server {
-    /// Opens everything and starts every thread. `text` is what the configuration was parsed from, for worker
-    /// processes, which parse it again; the architectures that have none can do without. From here on SIGTERM, SIGINT and SIGHUP are seen only by
-    /// [`Server::wait`].
+    /// Opens everything and starts every thread. `text` is the source of the configuration. Worker processes parse it
+    /// again; architectures without them need none. From here on, only [`Server::wait`] sees SIGTERM, SIGINT and
+    /// SIGHUP.
     ///
     /// # Errors
-    /// [`ServeError`]; nothing is left running then but threads that end with the process.
+    /// [`ServeError`]; then only threads that end with the process are left running.
     pub fn start(
         architecture: &'static Architecture,
         config: ServeConfig,
@@ -120,32 +119,33 @@ impl Server {
         Ok(Server { overload, loops, refusals, admin, log, kernel_cache, certificates, live })
     }
 
-    /// The addresses that are listened on.
+    /// Returns the addresses that the server listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.loops.first().map_or(&[], |first| &first.addresses)
     }
 
-    /// Its overload control; none where that is off, or the architecture has controllers of its own.
+    /// Returns the overload control; `None` if it is off, or if the architecture has controllers of its own.
     pub fn overload(&self) -> Option<&Overload> {
         self.overload.as_ref()
     }
 
-    /// The names of the certificates; `None` where connections are plain.
+    /// Returns the names of the certificates; `None` without TLS.
     pub fn certificate_names(&self) -> Option<Vec<String>> {
         self.certificates.as_ref().map(Certificates::names)
     }
 
-    /// The address of the admin interface.
+    /// Returns the address of the admin interface.
     pub fn admin_address(&self) -> Option<&AdminAddress> {
         self.admin.as_ref().map(|admin| &admin.address)
     }
 
-    /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. At SIGHUP opens the
-    /// access log anew and has `reread` give the configuration, of which the accept-limit and the limits and
-    /// time-outs of the protocol are applied. Reads certificates again then, and when their files have changed. Blocks.
+    /// Waits for SIGTERM or SIGINT, then shuts down; a second signal ends the process at once. At SIGHUP it opens the
+    /// access log anew, reads certificates again, and gets the configuration from `reread`. It applies the
+    /// accept-limit, and the limits and timeouts of the protocol. It also reads certificates again when their files
+    /// have changed. Blocks.
     ///
     /// # Errors
-    /// [`ServeError::Loop`] where a loop ended by itself.
+    /// [`ServeError::Loop`] if a loop ended by itself.
     pub fn wait(mut self, mut reread: impl FnMut() -> Reread) -> Result<Drained, ServeError> {
         loop {
             let patience = self.certificates.as_ref().map(|_| LOOK_EVERY);
@@ -170,8 +170,7 @@ impl Server {
             sender.reopen();
         }
         let Live { limit, configured, usual, settings, text } = &mut self.live;
-        // One that was changed through the admin interface stays, unless the configuration has another than
-        // before.
+        // A limit that was set through the admin interface stays, unless the configured one has changed.
         if reread.config.accept_limit != *configured {
             *configured = reread.config.accept_limit;
             limit.set(configured.unwrap_or(*usual));
@@ -183,7 +182,7 @@ impl Server {
         }
     }
 
-    /// What all loops have counted so far; at most 10 ms old.
+    /// Returns the counters of all loops together; at most 10 ms old.
     pub fn counters(&self) -> Counters {
         let mut total = Counters::default();
         for running in &self.loops {
@@ -193,11 +192,10 @@ impl Server {
         total
     }
 
-    /// Stops accepting, lets connections finish, and ends every thread. Blocks, for the drain time-out at
-    /// most.
+    /// Stops accepting, lets connections finish, and ends every thread. Blocks, at most for the drain timeout.
     ///
     /// # Errors
-    /// [`ServeError::Loop`] where a loop ended by itself.
+    /// [`ServeError::Loop`] if a loop ended by itself.
     pub fn shut_down(self) -> Result<Drained, ServeError> {
         if let Some((cache, keeper)) = &self.kernel_cache {
             cache.disable();
@@ -218,11 +216,11 @@ impl Server {
             };
             failure = Some(ServeError::Loop { index, cause });
         }
-        // Loops turn away until they have ended.
+        // The loops turn connections away until they have ended.
         let admin = self.admin.map(|Aside { running, .. }| running);
         for aside in [Some(self.refusals), admin].into_iter().flatten() {
             aside.stop.ask();
-            // Its end changes nothing any more.
+            // The result of this thread no longer matters.
             let _ = aside.thread.join();
         }
         if let Some((_, keeper)) = self.kernel_cache {
@@ -235,7 +233,7 @@ impl Server {
     }
 }
 
-/// Whoever asks twice does not want to wait for connections to finish.
+/// Ends the process at the second signal, without waiting for connections to finish.
 fn end_at_the_next_signal() {
     let body = || {
         while let Ok(signal) = signal::wait(None) {
@@ -245,11 +243,11 @@ fn end_at_the_next_signal() {
             }
         }
     };
-    // Without the thread a second signal has no effect, as if it had not been sent.
+    // Without the thread a second signal has no effect.
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
 }
 
-/// The admin interface is a loop of its own, aside.
+/// Starts the admin interface, a small server of its own.
 fn start_admin(
     architecture: &Architecture,
     plan: &Plan,

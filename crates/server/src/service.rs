@@ -1,5 +1,4 @@
-//! The site as a loop serves it, with an artificial cost where an experiment wants one; and the site as
-//! threads share it.
+//! The site of one loop, with an artificial cost for experiments, and the site that threads share.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -16,13 +15,13 @@ use site::{File, Options, Root, Site};
 use crate::driver::readiness::SocketService;
 use crate::kernel_cache::Observer;
 
-/// Parts of a shared cache: with 16, two processors rarely want the same, and each still holds enough.
+/// Stripes of a shared cache. With 16, two processors rarely want the same stripe, and each still holds enough.
 const STRIPES: usize = 16;
 
-/// A site whose every answer takes `burn` of CPU time more.
+/// A site whose answers take `burn` more CPU time each.
 #[derive(Clone)]
 pub struct Costly<S> {
-    /// What is served.
+    /// The site.
     pub site: S,
     /// Artificial cost of a request; zero for none.
     pub burn: Nanos,
@@ -85,14 +84,14 @@ impl SocketService for Site {
     }
 }
 
-/// 503, with the advice to come back in a second.
+/// Returns a 503 that asks the client to come back in a second.
 pub fn unavailable() -> Response<File> {
     let fields = b"Content-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n";
     Response { fields: Bytes::from_static(fields), ..Response::error(Status::SERVICE_UNAVAILABLE) }
 }
 
-/// One site for many threads: its cache is striped by path, each stripe under a lock of its own, so
-/// that a file that comes from the disk delays only those who ask for the same stripe.
+/// One site for many threads. Its cache is striped by path, with a lock for each stripe. A file that comes from the
+/// disk so delays only requests to the same stripe.
 #[derive(Clone)]
 pub struct SharedSite {
     stripes: Arc<[Mutex<Site>]>,
@@ -100,12 +99,12 @@ pub struct SharedSite {
 }
 
 impl SharedSite {
-    /// A site whose stripes together hold what `options` allow.
+    /// Makes a site whose stripes together hold the amounts in `options`.
     pub fn new(root: &Arc<Root>, options: &Options) -> SharedSite {
         SharedSite::striped(root, options, STRIPES)
     }
 
-    /// A site for one thread that serves, and others that count.
+    /// Makes a site for one thread that serves, and others that only count.
     pub fn of_one_thread(root: &Arc<Root>, options: &Options) -> SharedSite {
         SharedSite::striped(root, options, 1)
     }

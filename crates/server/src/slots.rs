@@ -1,17 +1,17 @@
-//! The connection limit: one number for every loop and thread that shares it.
+//! The connection limit: one number for all loops and threads that share it.
 //!
-//! A [`Slot`] is the right to have one connection open. It is taken before the accept and given back when
-//! it is dropped, however its connection ends.
+//! A [`Slot`] is the right to have one connection open. It is taken before the accept, and returned when it is
+//! dropped, however its connection ends.
 //!
-//! Loops that share a limit tell each other since when their longest-idle connections have been idle
-//! ([`Share::show`]). A loop without a slot for a newcomer can so ask the loop that has the longest-idle
-//! connection of all to close it ([`Share::reclaim_elsewhere`]).
+//! Each loop shows the time since when its longest-idle connection has been idle ([`Share::show`]). A loop without a
+//! slot for a newcomer asks the loop with the longest-idle connection of all to close it
+//! ([`Share::reclaim_elsewhere`]).
 //!
-//! Worker processes that share a limit count in a word of shared memory each ([`Share::of_process`]). A process adds its
-//! own connection first and looks at the sum then: two that take the last slot at once may both be refused, and never
-//! both get it. Whoever watches over a process clears its word when it has died.
+//! Each worker process counts in a word of shared memory ([`Share::of_process`]). It adds its own connection first
+//! and checks the sum then. Two processes that take the last slot at once may both be refused, and never both get it.
+//! The parent clears the word of a dead process.
 //!
-//! Invariant: never more slots than the limit, but for connections that others have accepted.
+//! Invariant: never more slots than the limit, except for connections that are already accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,12 +21,12 @@ use base::Nanos;
 use crate::driver::Stop;
 use crate::processes;
 
-/// A number of connections that may be open at once.
+/// A limit of open connections.
 #[derive(Debug)]
 pub struct Slots {
     most: usize,
     taken: Taken,
-    /// The loops that share the limit, where there are several.
+    /// The loops that share the limit, if there are several.
     members: Vec<Member>,
 }
 
@@ -63,7 +63,7 @@ impl Taken {
                 taken.fetch_add(1, Ordering::Relaxed);
             }
             Taken::InEveryProcess(place, word) => {
-                // One order for all: of two processes that add and look, one sees the other.
+                // One order for all processes: if two add and then look, at least one of them sees the other.
                 place.own()[*word].fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -97,12 +97,12 @@ impl Taken {
     }
 }
 
-/// One of several loops that share a limit, as the others see it.
+/// One of several loops that share a limit, in the view of the others.
 #[derive(Debug)]
 struct Member {
-    /// Since when its longest-idle connection has been idle; [`Nanos::MAX`] without one.
+    /// The time since when its longest-idle connection has been idle; [`Nanos::MAX`] without one.
     idle_from: AtomicU64,
-    /// Idle connections that others have asked it to close.
+    /// Idle connections that other loops have asked it to close.
     asked: AtomicUsize,
     wake: Stop,
 }
@@ -111,7 +111,7 @@ struct Member {
 #[derive(Debug)]
 pub struct Slot(Arc<Slots>);
 
-/// The limit as one of those who share it uses it.
+/// The limit, for one of its users.
 #[derive(Clone, Debug)]
 pub struct Share {
     slots: Arc<Slots>,
@@ -136,12 +136,13 @@ impl Drop for Slot {
 }
 
 impl Share {
-    /// A limit of one's own, or of threads that reclaim each other's idle connections by themselves.
+    /// Makes a limit with one user, or for threads that reclaim each other's idle connections by themselves.
     pub fn alone(most: usize) -> Share {
         Share::among(most, Vec::new()).pop().expect("there is one")
     }
 
-    /// The shares of several loops in one limit. Each is woken by its [`Stop`] when it is asked for a connection.
+    /// Makes the shares of several loops in one limit. The [`Stop`] of a loop wakes it when it is asked for a
+    /// connection.
     pub fn among(most: usize, loops: Vec<Stop>) -> Vec<Share> {
         let count = loops.len().max(1);
         let member =
@@ -151,63 +152,63 @@ impl Share {
         (0..count).map(|member| Share { slots: Arc::clone(&slots), member }).collect()
     }
 
-    /// The share of a worker process in the limit of all: `word` of its own words counts its slots.
+    /// Makes the share of a worker process in a common limit: `word` of its own words counts its slots.
     pub fn of_process(most: usize, place: Arc<processes::Slot>, word: usize) -> Share {
         let slots = Slots { most, taken: Taken::InEveryProcess(place, word), members: Vec::new() };
         Share { slots: Arc::new(slots), member: 0 }
     }
 
-    /// A slot, if one is left.
+    /// Takes a slot, if one is left.
     pub fn take(&self) -> Option<Slot> {
         self.slots.take()
     }
 
-    /// A slot for a connection that is open already, whatever the limit.
+    /// Takes a slot for a connection that is already open, even beyond the limit.
     pub fn take_beyond(&self) -> Slot {
         self.slots.take_beyond()
     }
 
-    /// Whether no slot is left.
+    /// Tells whether no slot is left.
     pub fn is_full(&self) -> bool {
         self.taken() >= self.slots.most
     }
 
-    /// Slots taken now, by all who share the limit.
+    /// Returns the number of slots taken now, by all users of the limit.
     pub fn taken(&self) -> usize {
         self.slots.taken.get()
     }
 
-    /// Slots taken now in this process.
+    /// Returns the number of slots taken now in this process.
     pub fn taken_here(&self) -> usize {
         self.slots.taken.get_here()
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn most(&self) -> usize {
         self.slots.most
     }
 
-    /// Shows the others since when the longest-idle connection of this loop has been idle; [`Nanos::MAX`] without
-    /// one. A store, and nothing where nobody shares.
+    /// Shows the other loops since when this loop's longest-idle connection has been idle; [`Nanos::MAX`] without
+    /// one. Costs one store, and nothing for a limit with one user.
     pub fn show(&self, idle_from: Nanos) {
         if let Some(member) = self.slots.members.get(self.member) {
             member.idle_from.store(idle_from.0, Ordering::Relaxed);
         }
     }
 
-    /// Idle connections that others have asked this loop to close.
+    /// Returns the number of idle connections that other loops have asked this loop to close.
     pub fn asked(&self) -> usize {
         self.slots.members.get(self.member).map_or(0, |member| member.asked.load(Ordering::Acquire))
     }
 
-    /// Ends one of the requests that [`Share::asked`] counts, after its connection was closed: a loop that looks
-    /// meanwhile asks no second time.
+    /// Completes a request that [`Share::asked`] counts. Call it after the connection was closed, so that other loops
+    /// do not ask twice.
     pub fn answered(&self) {
         self.slots.members[self.member].asked.fetch_sub(1, Ordering::Release);
     }
 
-    /// Asks the loop with the longest-idle connection to close it, if it has been idle since before `idle_from`. Asks
-    /// no second time while a loop has not done what it was asked for. Returns whether there is a slot to wait for.
+    /// Asks the loop with the longest-idle connection to close it, if that has been idle since before `idle_from`.
+    /// Does not ask again while a request is open. Returns true if a slot will become free.
     pub fn reclaim_elsewhere(&self, idle_from: Nanos) -> bool {
         let others = || self.slots.members.iter().enumerate().filter(|(index, _)| *index != self.member);
         if others().any(|(_, member)| member.asked.load(Ordering::Relaxed) > 0) {

@@ -1,4 +1,4 @@
-//! The accept-limit, which may change while the server runs, in this process or by another.
+//! The accept-limit, which this process or another may change while the server runs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,22 +12,22 @@ use sys::shared::SharedArray;
 #[derive(Clone, Debug)]
 pub struct LiveLimit(Word);
 
-/// Where the limit stands.
+/// The memory of the limit.
 #[derive(Clone, Debug)]
 enum Word {
     /// In this process.
     Private(Arc<AtomicU64>),
-    /// In the memory of several.
+    /// In memory that several processes share.
     Shared(Arc<SharedArray<AtomicU64>>),
 }
 
 impl LiveLimit {
-    /// A limit to start with.
+    /// Makes a limit.
     pub fn new(limit: Limit) -> LiveLimit {
         LiveLimit(Word::Private(Arc::default())).starting_at(limit)
     }
 
-    /// A limit to start with, which other processes can share.
+    /// Makes a limit that other processes can share.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
@@ -35,10 +35,10 @@ impl LiveLimit {
         Ok(LiveLimit(Word::Shared(Arc::new(SharedArray::create(1)?))).starting_at(limit))
     }
 
-    /// The limit of another process.
+    /// Opens the limit of another process.
     ///
     /// # Errors
-    /// EINVAL where the memory is not that of a limit; ENOMEM.
+    /// EINVAL if the memory holds no limit; ENOMEM.
     pub fn open(memory: OwnedFd) -> io::Result<LiveLimit> {
         let words = SharedArray::open(memory)?;
         if words.is_empty() {
@@ -48,7 +48,7 @@ impl LiveLimit {
         }
     }
 
-    /// What another process opens; nothing where it is not shared or no descriptor is left.
+    /// Returns the memory for another process; `None` if the limit is not shared or no descriptor is left.
     pub fn memory(&self) -> Option<OwnedFd> {
         match &self.0 {
             Word::Private(_) => None,
@@ -68,7 +68,7 @@ impl LiveLimit {
         }
     }
 
-    /// Changes it, from the next accept phase on.
+    /// Changes the limit, from the next accept phase on.
     pub fn set(&self, limit: Limit) {
         let most = match limit {
             Limit::AtMost(most) => u64::from(most),
@@ -77,7 +77,7 @@ impl LiveLimit {
         self.word().store(most, Ordering::Relaxed);
     }
 
-    /// What it is now.
+    /// Returns the present limit.
     pub fn get(&self) -> Limit {
         u32::try_from(self.word().load(Ordering::Relaxed)).map_or(Limit::Infinite, Limit::AtMost)
     }

@@ -1,5 +1,5 @@
-//! The accept phase: one visit to the listeners that are ready, for loops, threads and dispatchers alike
-//! (Brecht 2004, section 3).
+//! The accept phase: one visit to the listeners that are ready (Brecht 2004, section 3). Loops, threads and
+//! dispatchers share it.
 //!
 //! ```text
 //!   phase:  a ready source ──look──> taken or turned away ──> the same source again, up to the accept-limit
@@ -7,17 +7,16 @@
 //!              └──────────── the next one <──────────────────┘
 //! ```
 //!
-//! Another source comes first in each phase, so that none starves under a small limit. A phase that took nothing is
-//! no phase: it is not counted.
+//! Rotates the sources, so that none starves under a small limit. Does not count a phase that took nothing.
 //!
-//! Owns the order, the limit and the counting. What a look is - accepting, and finding room - is its caller's.
+//! Owns the order, the limit and the counting. The caller owns the look itself: accepting, and finding room.
 
 use base::{Limit, Nanos};
 
 use super::Short;
 use crate::counters::LoopCounts;
 
-/// What one look into an accept queue came to.
+/// The result of one look into an accept queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// A connection was taken.
@@ -26,13 +25,13 @@ pub enum Look {
     TurnedAway,
     /// The queue is empty.
     Empty,
-    /// Some connections had died. There may be more in the queue, but others are to have their turn.
+    /// Some connections had died. More may be in the queue, but the other sources get their turn.
     Dead,
     /// The phase ends here.
     Stop(PhaseEnd),
 }
 
-/// Why an accept phase ended.
+/// The reason for the end of an accept phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PhaseEnd {
     /// Every queue is empty.
@@ -41,16 +40,16 @@ pub enum PhaseEnd {
     AtLimit,
     /// A connection waits, and there is no room for it.
     NoRoom(Short),
-    /// Accepting is of no use before this time.
+    /// Accepting cannot succeed before this time.
     Pause(Nanos),
 }
 
-/// What an accept phase came to.
+/// The result of an accept phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
     /// Connections taken.
     pub taken: u64,
-    /// Why it took no more.
+    /// The reason why it took no more.
     pub end: PhaseEnd,
 }
 
@@ -66,19 +65,19 @@ impl Phase {
 #[derive(Debug, Default)]
 pub struct Ready {
     indexes: Vec<usize>,
-    /// Phases so far, those that took nothing among them: where the next one begins.
+    /// All phases so far, which rotate the first source. Phases that took nothing count here.
     phases: usize,
 }
 
 impl Ready {
-    /// A source was reported ready; under edges it stays so until its queue was found empty.
+    /// Marks a source as ready. With edge-triggered events it stays ready until its queue was found empty.
     pub fn report(&mut self, index: usize) {
         if let Err(at) = self.indexes.binary_search(&index) {
             self.indexes.insert(at, index);
         }
     }
 
-    /// Takes every one of so many sources for ready.
+    /// Marks all of `sources` sources as ready.
     pub fn report_all(&mut self, sources: usize) {
         self.indexes.clear();
         self.indexes.extend(0..sources);
@@ -89,12 +88,13 @@ impl Ready {
         self.indexes.clear();
     }
 
-    /// Whether no source is ready.
+    /// Tells whether no source is ready.
     pub fn is_empty(&self) -> bool {
         self.indexes.is_empty()
     }
 
-    /// One accept phase: looks at the ready sources in turn, until `limit` connections were taken or turned away.
+    /// Runs one accept phase: looks at the ready sources in turn, until `limit` connections were taken or turned
+    /// away.
     pub fn phase(&mut self, limit: Limit, mut look: impl FnMut(usize) -> Look) -> Phase {
         let (mut taken, mut turned_away) = (0, 0);
         let end = loop {
@@ -122,7 +122,7 @@ impl Ready {
 mod tests {
     use super::*;
 
-    /// Sources with so many connections each.
+    /// Runs a phase on sources with these numbers of connections.
     fn phase(ready: &mut Ready, limit: u32, queues: &mut [u32]) -> (Phase, Vec<usize>) {
         let mut order = Vec::new();
         let phase = ready.phase(Limit::AtMost(limit), |index| {

@@ -1,6 +1,6 @@
-//! The last five minutes in samples of a second, for the page and its stream of events.
+//! The last five minutes as one sample per second, for the page and its stream of events.
 //!
-//! Owns the samples and the events made of them. Leaves out where totals come from.
+//! Owns the samples and their events. Leaves out the origin of the totals.
 //!
 //! Invariant: holds at most [`SAMPLES`] samples.
 
@@ -12,39 +12,39 @@ use serde::Serialize;
 use crate::counters::Counters;
 use crate::overload_control::QueueFigures;
 
-/// The time of a sample.
+/// The time between two samples.
 pub const PERIOD: Nanos = Nanos::SECOND;
-/// The samples kept: five minutes.
+/// The number of samples kept: five minutes.
 pub const SAMPLES: usize = 300;
 
-/// What happened in one second, and the settings at its end.
+/// The events of one second, and the settings at its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Its number since the start of the server.
     pub number: u64,
     /// `open`, `shedding`, or `uncontrolled` where there is no overload control.
     pub state: &'static str,
-    /// SYNs that came, retransmissions included; without overload control the connections accepted.
+    /// SYNs that came, retransmissions included. Without overload control: connections accepted.
     pub offered_per_s: f64,
     /// Connections that entered an accept queue.
     pub admitted_per_s: f64,
-    /// SYNs that were refused or dropped; none where nobody counts them.
+    /// SYNs that were refused or dropped; `None` without a counter for them.
     pub refused_per_s: Option<f64>,
     /// Replies with status 2xx and 3xx.
     pub goodput_per_s: f64,
-    /// The longest of all accept queues, in milliseconds; none without overload control.
+    /// The longest queueing delay of all accept queues, in milliseconds; `None` without overload control.
     pub queueing_delay_ms: Option<f64>,
     /// The accept-limit in force.
     pub accept_limit: String,
-    /// The target delay in force, in milliseconds; none without overload control.
+    /// The target delay in force, in milliseconds; `None` without overload control.
     pub queue_target_ms: Option<f64>,
 }
 
-/// What a sample is made of.
+/// The input of a sample.
 pub struct Reading {
-    /// Of all loops.
+    /// The totals of all loops.
     pub total: Counters,
-    /// The accept queues and the target delay; nothing without overload control.
+    /// The accept queues and the target delay; `None` without overload control.
     pub control: Option<(Vec<QueueFigures>, Nanos)>,
     /// The accept-limit.
     pub limit: Limit,
@@ -83,12 +83,12 @@ pub struct History {
 }
 
 impl History {
-    /// A history that begins now.
+    /// Begins a history now.
     pub fn new(now: Nanos) -> History {
         History { at: now, ..History::default() }
     }
 
-    /// The time of the next sample.
+    /// Returns the time of the next sample.
     pub fn due(&self) -> Nanos {
         self.at + PERIOD
     }
@@ -97,7 +97,7 @@ impl History {
     pub fn take(&mut self, now: Nanos, reading: &Reading) -> String {
         let totals = Totals::of(reading);
         let seconds = now.saturating_sub(self.at).max(Nanos::MILLISECOND).as_secs_f64();
-        // Totals of worker processes fall when one dies.
+        // The totals of worker processes fall when one dies.
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
         let admitted = rate(totals.admitted, self.last.admitted);
         let refused = rate(totals.refused, self.last.refused);
@@ -129,12 +129,12 @@ impl History {
         event
     }
 
-    /// The event of all samples, with which a stream begins.
+    /// Returns the event of all samples, with which a stream begins.
     pub fn event(&self) -> String {
         event("history", self.taken, &self.samples)
     }
 
-    /// The samples, oldest first.
+    /// Iterates over the samples, oldest first.
     pub fn samples(&self) -> impl DoubleEndedIterator<Item = &Sample> + ExactSizeIterator {
         self.samples.iter()
     }

@@ -11,8 +11,7 @@ use crate::counters::{
 use crate::kernel_cache::KernelCacheCounts;
 use crate::overload_control::QueueFigures;
 
-/// The metrics pages of servers that have nothing served yet, each after the condition under which its metrics are
-/// there. The first page is every server's.
+/// The metrics pages of new servers, each with the condition for its metrics. The first page is every server's.
 pub fn samples() -> [(&'static str, String); 7] {
     let of = |counters: Counters| page(&counters, Limit::Infinite, None);
     let every = Counters { service: site::Counts::default().named().collect(), ..Counters::default() };
@@ -41,7 +40,7 @@ pub fn samples() -> [(&'static str, String); 7] {
     ]
 }
 
-/// The page of these totals, and of the hook and the accept queues under overload control.
+/// Makes the page of these totals, with the hook and the accept queues under overload control.
 pub fn page(
     total: &Counters,
     accept_limit: Limit,
@@ -85,7 +84,7 @@ pub fn page(
     page.0
 }
 
-/// A sample for each accept queue under overload control, and the hook that refuses connections to them.
+/// Adds a sample for each accept queue under overload control, and the hook that refuses connections to them.
 fn overload(page: &mut Page, hook: &str, queues: &[QueueFigures]) {
     type Value = fn(&QueueFigures) -> f64;
     let families: [(&str, &str, &str, Value); 12] = [
@@ -129,7 +128,7 @@ fn overload(page: &mut Page, hook: &str, queues: &[QueueFigures]) {
     }
 }
 
-/// A sample for each worker that a dispatcher has.
+/// Adds a sample for each worker of a dispatcher.
 fn workers(page: &mut Page, workers: &[WorkerFigures]) {
     type Value = fn(&WorkerFigures) -> f64;
     let families: [(&str, &str, Value); 2] = [
@@ -146,7 +145,7 @@ fn workers(page: &mut Page, workers: &[WorkerFigures]) {
     }
 }
 
-/// A sample for each stage, and what its admission does.
+/// Adds a sample for each stage, and for its admission.
 fn stages(page: &mut Page, total: &Counters) {
     type Value = fn(&StageFigures) -> u64;
     let families: [(&str, &str, &str, Value); 3] = [

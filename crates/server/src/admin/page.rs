@@ -1,8 +1,8 @@
-//! The page at `/`: one embedded file that loads nothing but its own figures.
+//! The page at `/`: one embedded file that loads only the server's own figures.
 //!
-//! The server writes the table, which a browser without JavaScript reloads every five seconds. With JavaScript the page
-//! follows `/events` and draws. Where a token is needed, the page comes without it and holds no figure: the browser has
-//! no token before the page has asked for it.
+//! The server writes the table, which a browser without JavaScript reloads every five seconds. With JavaScript the
+//! page follows `/events` and draws. A server with a token sends the page without figures, because the browser has no
+//! token before the page asks for it.
 
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
@@ -15,22 +15,22 @@ use super::history::{History, Sample};
 const PAGE: &str = include_str!("page.html");
 /// Samples in a row of the table.
 const STEP: usize = 30;
-/// Nothing is loaded from elsewhere, and no other page may put this one into a frame and have its buttons clicked.
+/// Forbids resources from elsewhere. Also forbids frames, in which another page could have the buttons clicked.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What those may do who have the page open.
+/// The rights of a reader of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// See everything and change nothing.
+    /// The reader sees everything and changes nothing.
     Read,
-    /// See and change everything with the token, and nothing without.
+    /// With the token the reader sees and changes everything, without it nothing.
     Token,
-    /// See and change everything.
+    /// The reader sees and changes everything.
     All,
 }
 
-/// The page. Without a history, holds no figure.
+/// Makes the page. Without a history, it holds no figure.
 pub fn page(about: &str, access: Access, history: Option<&History>) -> Response<Arc<OwnedFd>> {
     let (access, without_script) = match access {
         Access::Read => {
@@ -58,7 +58,7 @@ pub fn page(about: &str, access: Access, history: Option<&History>) -> Response<
     Response { status: Status::OK, fields: fields.into(), body: Body::Bytes(text.into()), close: false }
 }
 
-/// The newest sample, then means over [`STEP`] samples, the newest first.
+/// Writes a row for the newest sample, then rows of means over [`STEP`] samples, the newest first.
 fn rows(history: &History) -> String {
     let samples: Vec<&Sample> = history.samples().collect();
     let Some((newest, older)) = samples.split_last() else { return String::new() };

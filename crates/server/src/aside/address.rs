@@ -1,4 +1,4 @@
-//! Where a small server listens: an internet address, or a socket file that only its owner may use.
+//! The address of a small server: an internet address, or a socket file that only its owner may use.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::net::{
 
 use crate::listener as internet;
 
-/// Length of the accept queue: above the connection limit, so that no SYN of a burst is dropped.
+/// Length of the accept queue. It exceeds the connection limit, so that the kernel drops no SYN of a burst.
 const BACKLOG: u32 = 128;
 
 /// An address of the admin interface.
@@ -49,7 +49,7 @@ impl AdminListener {
     /// Listens. Replaces a socket file that an ended process left behind.
     ///
     /// # Errors
-    /// As bind(2) and listen(2); `AddrInUse` for a file that is no socket, or one that somebody listens on.
+    /// As bind(2) and listen(2); `AddrInUse` for a file that is no socket, or that has a listener.
     pub fn open(address: &AdminAddress) -> io::Result<AdminListener> {
         let path = match address {
             AdminAddress::Internet(address) => {
@@ -60,7 +60,7 @@ impl AdminListener {
             AdminAddress::File(path) => path,
         };
         let socket = stream_socket()?;
-        // The file gets the mode of the socket, so that at no moment anybody else may connect.
+        // The file gets the mode of the socket, so that at no moment another user may connect.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let own = SocketAddrUnix::new(path)?;
         match bind(&socket, &own) {
@@ -88,7 +88,7 @@ impl Drop for AdminListener {
         if let AdminAddress::File(path) = &self.address
             && self.file == socket_file(path)
         {
-            // The next start replaces one that stays.
+            // The next start replaces a file that stays.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -99,14 +99,14 @@ fn stream_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Device and inode of a socket file; nothing where there is no file or another kind of file.
+/// Returns device and inode of a socket file; `None` if there is no file or it is of another kind.
 fn socket_file(path: &Path) -> Option<(u64, u64)> {
     let stat = rustix::fs::lstat(path).ok()?;
     let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
     is_socket.then_some((stat.st_dev, stat.st_ino))
 }
 
-/// Whether nobody listens on a socket file any more.
+/// Tells whether a socket file has lost its listener.
 fn refuses_connections(address: &SocketAddrUnix) -> bool {
     stream_socket().is_ok_and(|socket| connect(socket, address) == Err(Errno::CONNREFUSED))
 }

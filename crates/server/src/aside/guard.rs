@@ -1,13 +1,13 @@
-//! Who may use a small server: the operator, and no web page that the operator's browser has open.
+//! The rules of a small server: they admit the operator, but no web page that the operator's browser has open.
 //!
-//! A web page may make its browser send requests to any address that the browser reaches. Two fields give such requests
-//! away. Under DNS rebinding the page's own name leads to this machine, so `Host` has that name. The guard accepts only
-//! addresses, which need no DNS, and names that were configured. Without rebinding the browser names the page's origin in
-//! `Origin` or `Sec-Fetch-Site`. The guard accepts only pages of this server. Programs that are no browsers send neither
-//! field.
+//! A web page may make its browser send requests to any address that the browser reaches. Two fields reveal such
+//! requests. Under DNS rebinding the page's own name leads to this machine, so `Host` has that name. The guard
+//! accepts only addresses, which need no DNS, and configured names. Without rebinding the browser names the page's
+//! origin in `Origin` or `Sec-Fetch-Site`. The guard accepts only pages of this server. Programs that are no browsers
+//! send neither field.
 //!
-//! A bearer token (RFC 6750), where one is configured, is asked of every client. Without one, programs may change things,
-//! and web pages, this server's own among them, may only read. A socket file has its mode instead of these rules: no
+//! If a bearer token (RFC 6750) is configured, every client must show it. Without one, programs may change settings,
+//! but web pages may only read, including this server's own. A socket file has its mode instead of these rules: no
 //! browser connects to one.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -22,15 +22,15 @@ use super::streams::STREAMS;
 use super::{SmallService, Totals, answer, with_fields};
 use crate::driver::readiness::SocketService;
 
-/// A secret that a client shows to be let in.
+/// A secret that admits a client.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
 
 impl Token {
-    /// A token as it stands in a file; white space around it is no part of it.
+    /// Parses a token from a file. White space around it does not count.
     ///
     /// # Errors
-    /// What is accepted.
+    /// The accepted form.
     pub fn parse(text: &str) -> Result<Token, &'static str> {
         let token = text.trim_ascii().as_bytes();
         if token.is_empty() || !token.iter().all(u8::is_ascii_graphic) {
@@ -39,7 +39,7 @@ impl Token {
         Ok(Token(token.into()))
     }
 
-    /// Compares in a time that does not tell how much of `given` is right.
+    /// Compares in a time that does not reveal the correct part of `given`.
     fn matches(&self, given: &[u8]) -> bool {
         let differences = self.0.iter().zip(given).fold(0, |sum, (own, given)| sum | (own ^ given));
         differences == 0 && self.0.len() == given.len()
@@ -52,12 +52,12 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// By which names a server may be addressed.
+/// The names by which clients may address a server.
 #[derive(Clone, Debug)]
 enum Names {
-    /// By any name: no browser reaches the server, or there is nothing to protect.
+    /// Any name: no browser reaches the server, or there is nothing to protect.
     Any,
-    /// By addresses, `localhost` and these.
+    /// Addresses, `localhost` and these names.
     These { names: Vec<String>, flag: Option<&'static str> },
 }
 
@@ -65,30 +65,30 @@ enum Names {
 #[derive(Clone, Debug)]
 pub struct Guard {
     names: Names,
-    /// Whether what browsers say about other pages counts.
+    /// Checks the fields in which browsers name other pages.
     pages: bool,
     token: Option<Token>,
 }
 
 impl Guard {
-    /// For controls behind an internet address; `flag` adds to the `names`.
+    /// Guards controls behind an internet address; `flag` adds to the `names`.
     pub fn of_controls(names: Vec<String>, flag: &'static str, token: Option<Token>) -> Guard {
         Guard { names: Names::These { names, flag: Some(flag) }, pages: true, token }
     }
 
-    /// For a socket file.
+    /// Guards a socket file.
     pub fn of_file(token: Option<Token>) -> Guard {
         Guard { names: Names::Any, pages: false, token }
     }
 
-    /// For a page that is only read. A page on a network address may be read under any name: Prometheus servers there
-    /// know this machine by its name.
+    /// Guards a page that is only read. A page on a network address may be read under any name, because Prometheus
+    /// servers know this machine by its name.
     pub fn of_page(is_local: bool) -> Guard {
         let names = if is_local { Names::These { names: Vec::new(), flag: None } } else { Names::Any };
         Guard { names, pages: true, token: None }
     }
 
-    /// The refusal of a request that comes from elsewhere: one line that says what is accepted.
+    /// Refuses a request from elsewhere with one line that names the accepted ones.
     pub fn refusal(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
         let refused = |line: String| Some(answer(Status::FORBIDDEN, "text/plain; charset=utf-8", line));
         if let Names::These { names, flag } = &self.names
@@ -114,7 +114,7 @@ impl Guard {
         None
     }
 
-    /// The refusal of a request without its token.
+    /// Refuses a request without its token.
     pub fn refusal_without_token(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
         self.token.as_ref().filter(|token| !shows(request, token)).map(|_| {
             let line = "accepted is Authorization: Bearer with the token of this server\n".to_owned();
@@ -128,13 +128,13 @@ fn changes(request: &Request<'_>) -> bool {
     !matches!(request.method, Method::Get | Method::Head)
 }
 
-/// Whether a browser says that a web page sends the request, be it this server's own.
+/// Tells whether a browser marks the request as a web page's, including this server's own page.
 fn is_of_a_page(request: &Request<'_>) -> bool {
     request.value("origin").is_some() || request.value("sec-fetch-site").is_some()
 }
 
-/// Whether a value of `Host` is an address, `localhost` or one of these names. HTTP/1.0 may have none, and no browser
-/// speaks that.
+/// Tells whether a value of `Host` is an address, `localhost` or one of these names. HTTP/1.0 may omit it, but
+/// browsers do not speak HTTP/1.0.
 fn is_accepted(host: &str, names: &[String]) -> bool {
     if let Some(literal) = host.strip_prefix('[') {
         let address = literal.split(']').next().unwrap_or_default();
@@ -147,11 +147,11 @@ fn is_accepted(host: &str, names: &[String]) -> bool {
         || names.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Whether nothing says that the request is of a page that another server sent.
+/// Tells whether no field marks the request as that of another server's page.
 fn is_from_here(request: &Request<'_>) -> bool {
     let sites = request.values("sec-fetch-site").all(|site| matches!(site, b"same-origin" | b"none"));
     let origins = request.values("origin").all(|origin| {
-        // Either scheme: TLS may end before this server.
+        // Either scheme is accepted, because TLS may end before this server.
         let rest = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
         rest.is_some_and(|authority| authority.eq_ignore_ascii_case(request.host.as_bytes()))
     });
@@ -167,11 +167,11 @@ fn shows(request: &Request<'_>, token: &Token) -> bool {
 
 /// A service behind a guard.
 pub struct Guarded<S> {
-    /// Answers what the guard lets pass.
+    /// Answers the requests that the guard admits.
     pub service: S,
-    /// Decides about each request, before its content is read.
+    /// Decides about each request before its content is read.
     pub guard: Guard,
-    /// Where refusals are counted.
+    /// Counts refusals.
     pub totals: Arc<Totals>,
     /// The streams of events that may still begin.
     pub room: usize,
@@ -192,7 +192,7 @@ impl<S: SmallService> Guarded<S> {
 impl<S: SmallService> Responder for Guarded<S> {
     type File = Arc<OwnedFd>;
 
-    /// Nothing for a request for events: the loop takes its connection over.
+    /// Returns `None` for a request for events, because the loop takes its connection over.
     fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<Arc<OwnedFd>>> {
         if let Some(refusal) = self.refusal(request) {
             return Some(refusal);

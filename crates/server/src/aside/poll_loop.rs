@@ -1,7 +1,7 @@
 //! The event loop of a small server: a few connections on poll(2).
 //!
-//! It has deadlines and a connection limit of its own. At the limit, and where descriptors run out, a new connection
-//! takes the place of the one that has been silent longest, so that silent connections delay no request.
+//! It has deadlines and a connection limit of its own. If the limit is reached or descriptors run out, a new
+//! connection replaces the one that has been silent longest. So silent connections delay no request.
 //!
 //! A connection whose request is for events leaves the others for the [`Streams`], which have places of their own.
 //!
@@ -30,15 +30,16 @@ use crate::driver::machine::{Lent, Machine};
 use crate::driver::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::listener::somebody_waits;
 
-/// Connections at once: an operator, a Prometheus server or two, and their spares.
+/// The most open connections: an operator, a Prometheus server or two, and their spares.
 const CONNECTIONS: usize = 64;
 /// The longest content that is read: an accept-limit.
 const BODY: Bytes = Bytes(64);
-/// Time without accepting after it failed for want of something that no connection of this loop holds.
+/// The pause after an accept failed for a shortage that no connection of this loop causes.
 const PAUSE: Nanos = Nanos::from_millis(100);
 const SCRATCH_BYTES: usize = 16 * 1024;
 
-/// Short ones: the requests of this interface fit one packet. Between requests a client has the idle time-out.
+/// Short timeouts, because a request to this interface fits one packet. Between requests a client has the idle
+/// timeout.
 const TIMEOUTS: Timeouts = Timeouts {
     header: Nanos::from_secs(5),
     idle: Nanos::from_secs(60),
@@ -50,7 +51,7 @@ const TIMEOUTS: Timeouts = Timeouts {
 struct Client {
     socket: OwnedFd,
     machine: Machine,
-    /// The time when bytes last moved in either direction; the time of the accept before that.
+    /// The time when bytes last moved in either direction; before that, the time of the accept.
     active: Nanos,
 }
 
@@ -68,20 +69,20 @@ pub struct PollLoop<S> {
     scratch: Box<[u8]>,
     buffers: Buffers,
     counts: Counts,
-    /// Nobody reads them: this loop has no TLS, and counts for itself what is of interest.
+    /// Required by the machine and read by nobody: this loop has no TLS, and counts its own events.
     loops: LoopCounts,
 }
 
-/// What happened during a wait.
+/// The events of a wait.
 struct Happened {
-    /// Connections wait to be accepted.
+    /// Connections wait in the accept queue.
     new_ones: bool,
     /// The events of each client, and of each stream behind them.
     ready: Vec<PollFlags>,
 }
 
 impl<S: SmallService> PollLoop<S> {
-    /// A loop without connections.
+    /// Makes a loop without connections.
     pub fn new(listener: AdminListener, service: Guarded<S>, stop: Stop, totals: Arc<Totals>) -> PollLoop<S> {
         let mut settings = Settings { timeouts: TIMEOUTS, ..Settings::default() };
         settings.limits.keep_body = true;
@@ -103,10 +104,10 @@ impl<S: SmallService> PollLoop<S> {
         }
     }
 
-    /// Answers until it is told to stop. Blocks.
+    /// Answers until the stop. Blocks.
     ///
     /// # Errors
-    /// A mistake of ours in a call of poll.
+    /// A bug of Inrush in a call of poll.
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.clients.retain(|client| client.machine.wants() != Wants::Close);
@@ -180,7 +181,7 @@ impl<S: SmallService> PollLoop<S> {
         Ok(Happened { new_ones, ready: polled[2..].iter().map(PollFd::revents).collect() })
     }
 
-    /// Accepts the connections that wait, at most as many as there are places: then the open ones have their turn.
+    /// Accepts waiting connections, but no more than the loop has places. Then the open ones have their turn.
     fn accept(&mut self) {
         for _ in 0..CONNECTIONS {
             match accept_with(self.listener.socket(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -188,7 +189,7 @@ impl<S: SmallService> PollLoop<S> {
                 Err(errno) => match classify(&errno.into()) {
                     Failure::WouldBlock => return,
                     Failure::Retry | Failure::PeerGone => {}
-                    // The kernel wants a descriptor before it looks whether anybody waits.
+                    // The kernel asks for a descriptor before it looks into the queue.
                     Failure::NoDescriptor if !somebody_waits(self.listener.socket()) => return,
                     Failure::NoDescriptor if !self.clients.is_empty() => self.evict(),
                     Failure::NoDescriptor if self.streams.close_oldest() => self.totals.count_eviction(),

@@ -1,4 +1,4 @@
-//! Connections to which events are sent until they end (server-sent events; HTML standard, section 9.2).
+//! Connections that receive events until they end (server-sent events; HTML standard, section 9.2).
 //!
 //! ```text
 //!   client of the loop ── GET /events ──> stream: head, first event ──> each event, once a second ──> end
@@ -6,10 +6,10 @@
 //!                                           └── no progress for STALL, or LIFETIME over: closed
 //! ```
 //!
-//! Owns the sockets of the streams and the bytes that wait for them. Leaves out who may have a stream, and the events.
+//! Owns the sockets of the streams and their waiting bytes. Leaves out the right to a stream, and the events.
 //!
-//! Invariants: streams have places of their own, at most [`STREAMS`], so that they take none of the connections that
-//! ask for /status; sending never blocks; a client that does not read holds at most [`PENDING`] bytes, for [`STALL`].
+//! Invariants: streams have places of their own, at most [`STREAMS`], so that they take none of the connections for
+//! `/status`. Sending never blocks. A client that does not read holds at most [`PENDING`] bytes, for [`STALL`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,28 +20,28 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sys::errno::{Failure, classify};
 
-/// Streams at once: some windows of an operator.
+/// The most open streams: some windows of an operator.
 pub const STREAMS: usize = 8;
-/// The most bytes that wait for a client: five minutes of samples, twice.
+/// The most bytes that wait for a client: twice the samples of five minutes.
 const PENDING: usize = 256 * 1024;
 /// The longest time without progress while bytes wait.
 const STALL: Nanos = Nanos::from_secs(5);
-/// The age at which a stream ends, so that one whose client vanished does. A page begins another.
+/// The lifetime of a stream, which also ends streams of vanished clients. A page then begins another.
 const LIFETIME: Nanos = Nanos::from_secs(600);
 
-/// The head of a response whose length nobody knows: its end is the connection's (RFC 9112, section 6.3).
+/// The head of a response of unknown length: its end is the connection's (RFC 9112, section 6.3).
 const FIELDS: &str = "\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n\
                     X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\nretry: 2000\n\n";
 
 struct Stream {
     socket: OwnedFd,
     pending: Vec<u8>,
-    /// The time by which some of `pending` must have been taken.
+    /// The deadline for some of `pending` to be taken.
     progress_by: Nanos,
     ends_at: Nanos,
 }
 
-/// The outcome of looking at a stream.
+/// The fate of a stream after a look at it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Goes,
@@ -54,17 +54,17 @@ enum Fate {
 #[derive(Default)]
 pub struct Streams {
     streams: Vec<Stream>,
-    /// Streams that were closed because their clients did not read.
+    /// Streams closed because their clients did not read.
     pub cut: u64,
 }
 
 impl Streams {
-    /// The number of streams that there is room for.
+    /// Returns the number of free places for streams.
     pub fn room(&self) -> usize {
         STREAMS - self.streams.len()
     }
 
-    /// Begins a stream on a connection that asked for one. The caller has seen to it that there is room.
+    /// Begins a stream on a connection that asked for one. The caller ensures that there is room.
     pub fn begin(&mut self, socket: OwnedFd, first: &str, date: &HttpDate, now: Nanos) {
         let mut stream = Stream {
             socket,
@@ -78,12 +78,12 @@ impl Streams {
         }
     }
 
-    /// Sends an event to all.
+    /// Sends an event to all streams.
     pub fn send(&mut self, event: &str, now: Nanos) {
         self.keep(|stream| stream.add(event, now));
     }
 
-    /// What is waited for, in the order in which [`ready`](Self::ready) takes it.
+    /// Iterates over the polled descriptors, in the order in which [`ready`](Self::ready) takes their events.
     pub fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.streams.iter().map(|stream| {
             let interest = if stream.pending.is_empty() { PollFlags::IN } else { PollFlags::OUT };
@@ -91,13 +91,13 @@ impl Streams {
         })
     }
 
-    /// Goes on with the streams that have events, and ends those whose time is over.
+    /// Continues the streams that have events, and ends those whose time is over.
     pub fn ready(&mut self, events: &[PollFlags], now: Nanos, scratch: &mut [u8]) {
         let mut events = events.iter().copied();
         self.keep(|stream| stream.ready(events.next().unwrap_or(PollFlags::empty()), now, scratch));
     }
 
-    /// The time when the next stream ends, if nothing happens.
+    /// Returns the time when the next stream ends, if nothing happens.
     pub fn deadline(&self) -> Nanos {
         self.streams.iter().map(Stream::deadline).min().unwrap_or(Nanos::MAX)
     }
@@ -111,7 +111,7 @@ impl Streams {
         any
     }
 
-    /// Turns to each stream, and closes those that have ended by it.
+    /// Gives each stream its turn, and closes those that it ends.
     fn keep(&mut self, mut turn: impl FnMut(&mut Stream) -> Fate) {
         self.streams.retain_mut(|stream| {
             let fate = turn(stream);
@@ -150,7 +150,7 @@ impl Stream {
         if events.contains(PollFlags::OUT) {
             return self.flush(now);
         }
-        // Its client has asked for all it gets: more is thrown away.
+        // The client gets nothing but events, so its further bytes are discarded.
         match received(self.socket.as_fd(), scratch) {
             Ok(0) => Fate::Ended,
             Ok(_) => Fate::Goes,
@@ -168,7 +168,7 @@ impl Stream {
                 Err(errno) => return fate(&errno.into()),
             }
         }
-        // An idle stream keeps no room for what a slow moment left behind.
+        // An idle stream releases the room that a slow moment needed.
         self.pending.shrink_to(4096);
         Fate::Goes
     }

@@ -1,6 +1,6 @@
-//! Which requests are hot, as one loop sees it.
+//! The hot requests of one loop.
 //!
-//! A table of fixed size counts requests by a hash; a collision costs a count and nothing else.
+//! A table of fixed size counts requests by a hash. A collision costs only a count.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
@@ -12,14 +12,14 @@ use site::File;
 
 use super::{SharedCache, lock};
 
-/// Requests counted at once by a loop.
+/// The table's size, in requests.
 const COUNTED: usize = 4096;
-/// Times that a request comes before the keeper is told of it.
+/// The number of requests after which a loop tells the keeper.
 const HOT_AFTER: u32 = 8;
 /// Candidates that may wait for the keeper; further ones come again after [`HOT_AFTER`] requests.
 const MOST_CANDIDATES: usize = 64;
 
-/// Everything that the response to a plain GET or HEAD depends on.
+/// All inputs of the response to a plain GET or HEAD.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub head: bool,
@@ -27,15 +27,15 @@ pub struct Key {
     pub accept_encoding: Vec<u8>,
 }
 
-/// A request that is to be answered inside the kernel.
+/// A request that the kernel cache is to answer.
 #[derive(Debug)]
 pub struct Candidate {
     pub key: Key,
-    /// The request byte for byte, as clients write it: `Name: value`, no other white space.
+    /// The bytes of the request as clients write it: `Name: value`, without other white space.
     pub bytes: Vec<u8>,
 }
 
-/// Looks at what one loop answers.
+/// Observes the answers of one loop.
 #[derive(Clone)]
 pub struct Observer {
     shared: SharedCache,
@@ -55,7 +55,7 @@ impl Observer {
         Observer { shared, hasher: RandomState::new(), counts }
     }
 
-    /// Counts a request that was answered, and hands it to the keeper when it is hot.
+    /// Counts an answered request, and hands it to the keeper when it is hot.
     pub fn see(&mut self, request: &Request<'_>, response: &Response<File>) {
         if !may_be_kept(request, response) {
             return;
@@ -78,13 +78,13 @@ impl Observer {
         }
     }
 
-    /// The time since the last packet of a connection that was answered on inside the kernel; `None` for any other.
+    /// Returns the time since the last packet of a connection that the kernel cache answered; `None` for any other.
     pub fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
         self.shared.idle_for(socket)
     }
 }
 
-/// Whether the response is a whole small file, and depends on nothing but the [`Key`].
+/// Tells whether the response is a whole small file that depends only on the [`Key`].
 fn may_be_kept(request: &Request<'_>, response: &Response<File>) -> bool {
     let whole = response.status == Status::OK
         && !response.close
@@ -95,7 +95,7 @@ fn may_be_kept(request: &Request<'_>, response: &Response<File>) -> bool {
         && request.fields.iter().all(|field| is_harmless(field.name, field.value))
 }
 
-/// Whether a field leaves a response as it is, `Accept-Encoding` aside.
+/// Tells whether a field leaves a response unchanged, `Accept-Encoding` aside.
 fn is_harmless(name: &str, value: &[u8]) -> bool {
     const OTHERS: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
     if name.eq_ignore_ascii_case("connection") {
@@ -116,8 +116,8 @@ fn hash(hasher: &RandomState, request: &Request<'_>) -> u64 {
     hasher.finish()
 }
 
-/// The request as most clients write it; `None` where it is too long. Clients that write it otherwise are answered by
-/// the server.
+/// Writes the request as most clients do; `None` if it is too long. The server answers clients that write it
+/// differently.
 fn candidate(request: &Request<'_>) -> Option<Candidate> {
     let head = request.method == Method::Head;
     let mut bytes = Vec::with_capacity(LONGEST_REQUEST);

@@ -1,4 +1,4 @@
-//! The thread that fills the kernel cache and looks whether its contents still hold.
+//! The thread that fills the kernel cache and checks its contents against the files.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,17 +24,17 @@ use crate::settings::LiveSettings;
 
 /// Time between two turns of the keeper: the greatest delay of a new date and of a line in the access log.
 const TURN: Nanos = Nanos::from_millis(50);
-/// Time between two looks at a file.
+/// Time between two checks of a file.
 const LOOK_EVERY: Nanos = Nanos::from_millis(400);
-/// The time for which a look at a file is believed.
+/// The time for which a check of a file is valid.
 const BELIEVED: Nanos = Nanos::SECOND;
-/// Responses that nobody has asked for in this time leave the cache.
+/// The time after which an unused response leaves the cache.
 const UNUSED: Nanos = Nanos::from_secs(60);
 /// Time between two searches for connections that the kernel has forgotten.
 const SWEEP_EVERY: Nanos = Nanos::from_secs(10);
-/// Connections without a packet for this time are looked for in the kernel.
+/// The silence after which the keeper looks a connection up in the kernel.
 const SWEPT_AFTER: Nanos = Nanos::from_secs(60);
-/// Files that the keeper's own site holds.
+/// The most files in the keeper's own site.
 const FILES: usize = 1024;
 
 const DATE_FIELD: &[u8] = b"\r\nDate: ";
@@ -116,7 +116,7 @@ impl Keeper {
         if now.saturating_sub(self.looked) >= LOOK_EVERY {
             self.looked = now;
             self.look();
-            // A limit on the requests of a connection can be kept only where all of them are seen.
+            // A limit on the requests of a connection requires the server to see all of them.
             self.shared.program().set_enabled(self.renderer.counts_no_requests());
         }
         self.take_candidates();
@@ -139,7 +139,8 @@ impl Keeper {
         }
     }
 
-    /// Looks at the file of each response: prolongs it, or ends it where the file has changed or nobody asks for it.
+    /// Checks the file of each response. Prolongs the response, or ends it if the file has changed or no client asks
+    /// for it.
     fn look(&mut self) {
         let mut ended = Vec::new();
         for (key, held) in &self.contents {
@@ -158,7 +159,7 @@ impl Keeper {
             ended.push(key.clone());
         }
         if !ended.is_empty() {
-            // The lines of their answers need their names.
+            // The log lines of their answers need their names.
             self.write_log();
         }
         for key in ended {
@@ -208,7 +209,7 @@ impl Keeper {
     }
 }
 
-/// The line of an answer. The program knows the response, not the fields of the request.
+/// Makes the log entry of an answer. The program knows the response, but not the fields of the request.
 fn entry<'a>(key: &'a Key, head: usize, answer: &Answer) -> Entry<'a> {
     Entry {
         method: if key.head { "HEAD" } else { "GET" },
@@ -226,7 +227,7 @@ fn entry<'a>(key: &'a Key, head: usize, answer: &Answer) -> Entry<'a> {
     }
 }
 
-/// A response as it leaves, its date blank.
+/// A response as it is sent, with a blank date.
 #[derive(PartialEq, Eq)]
 struct Rendered {
     bytes: Vec<u8>,
@@ -247,7 +248,7 @@ struct Renderer {
 impl Renderer {
     fn new(plan: &Plan) -> Renderer {
         let clock = RealClock::new();
-        // Each answer is a new look at the file.
+        // Each answer checks the file again.
         let cache = CacheLimits {
             entries: FILES,
             bytes: base::Bytes((FILES * LONGEST) as u64),
@@ -267,13 +268,14 @@ impl Renderer {
         }
     }
 
-    /// Whether connections may have any number of requests.
+    /// Tells whether connections may have any number of requests.
     fn counts_no_requests(&mut self) -> bool {
         self.settings.refresh();
         self.settings.limits.requests_per_connection == Limit::Infinite
     }
 
-    /// The response to the only request of a connection; `None` for any but 200 after which the connection goes on.
+    /// Renders the response to the only request of a connection. Returns `None` for any status but 200, or if the
+    /// connection ends after it.
     fn render(&mut self, request: &[u8]) -> Option<Rendered> {
         let now = self.clock.now();
         let mut connection = Connection::new(now, &self.settings);

@@ -6,13 +6,13 @@
 //!                                              └──────────────────── control of the queue <────────────────┘
 //! ```
 //!
-//! The process that made the listeners owns one program for all of them. Several loops have an accept queue and a control
-//! each, and each control sets the limits of its own queue alone: allowances are neither added up nor divided. The
-//! program on the devices and that of the SO_REUSEPORT group share the rule by which they choose a queue, so that a
-//! SYN meets the limits of the queue that it comes to. With `--wake steered` on a machine that steers packets (RPS), XDP
-//! in a driver runs before the steering, and may take another queue's limits.
+//! The process that made the listeners owns one program for all of them. Each loop has an accept queue and a control,
+//! and each control sets the limits of its own queue. So allowances are neither added up nor divided. The programs on
+//! the devices and of the SO_REUSEPORT group choose a queue by one rule, so that a SYN meets its own queue's limits.
+//! With `--wake steered` on a machine that steers packets (RPS), XDP in a driver runs before the steering, and may
+//! apply another queue's limits.
 //!
-//! Leaves out the program (`bpf`) and what is right to admit (`overload`).
+//! Leaves out the program (`bpf`) and the decision (`overload`).
 //!
 //! Invariant: the links die with this process, however it ends.
 
@@ -36,11 +36,11 @@ pub struct DeviceHooks {
 }
 
 impl DeviceHooks {
-    /// Attaches the program to each device that has an address of the listeners, and to the loopback device, and gives
-    /// the listeners' groups the same rule. `sets` has a set of listeners for each accept queue.
+    /// Attaches the program to the loopback device and to each device that has an address of the listeners. Gives the
+    /// listeners' groups the same rule. `sets` has a set of listeners for each accept queue.
     ///
     /// # Errors
-    /// One line that says what is missing. Nothing is attached then.
+    /// One line that names the missing facility. Nothing is attached then.
     pub fn attach(
         hook: OverloadHook,
         sets: &[Vec<Listener>],
@@ -70,12 +70,12 @@ impl DeviceHooks {
         Ok((DeviceHooks { admission: Arc::new(admission), name, salt }, attached))
     }
 
-    /// The hook of one queue.
+    /// Returns the hook of one queue.
     pub fn hook(&self, queue: usize) -> DeviceHook {
         DeviceHook { hooks: self.clone(), queue, first_refused: self.salt, refusing: false }
     }
 
-    /// Admits everything to a queue.
+    /// Admits every SYN to a queue.
     pub fn withdraw(&self, queue: usize) {
         self.admission.admit_all(queue);
     }
@@ -97,7 +97,7 @@ impl Hook for DeviceHook {
     fn admit(&mut self, admission: &hook::Admission) -> io::Result<()> {
         let refusing = !admission.is_all();
         if refusing && !self.refusing {
-            // Each overload refuses others: a client that is refused today is not refused every day.
+            // Each overload refuses other identities, so that no client is refused every day.
             self.first_refused = self.first_refused.wrapping_mul(0x9e37_79b1).wrapping_add(1);
         }
         if refusing {

@@ -1,7 +1,7 @@
-//! What refuses connections: programs on the devices, the sink, or the backlog alone.
+//! The mechanism that refuses connections: programs on the devices, the sink, or the backlog alone.
 //!
-//! Owns the choice, which is made once, before the first connection. What was asked for comes first; where it is not to
-//! be had, the reason is kept in one line, and the next in this order takes its place.
+//! Owns the choice, which is made once, before the first connection. The operator's choice comes first. If it is
+//! impossible, the next in this order takes its place, and one line keeps the reason.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use super::device::DeviceHooks;
 use crate::choices::OverloadHook;
 use crate::listener::Listener;
 
-/// What refuses connections. Clones are the same.
+/// A mechanism that refuses connections. Clones share it.
 #[derive(Clone)]
 pub enum Refuser {
     /// The kernel drops SYNs at full accept queues.
@@ -25,21 +25,21 @@ pub enum Refuser {
     Devices(DeviceHooks),
 }
 
-/// A refuser, and what is to be told of it.
+/// A refuser with its report.
 pub struct Chosen {
     pub refuser: Refuser,
     /// The devices that have the program.
     pub attached: Vec<Attached>,
-    /// Why something is missing, in a line each.
+    /// The reasons for missing mechanisms, in a line each.
     pub failures: Vec<String>,
 }
 
 impl Refuser {
-    /// The best that there is for listeners of these accept queues, beginning with what was asked for. Blocks for as long
-    /// as a connection over the loopback interface takes, at most a second; longer where a driver has to restart its
-    /// device for XDP.
+    /// Chooses the best mechanism for listeners of these accept queues, beginning with the operator's choice. Blocks
+    /// during one connection over the loopback interface, at most a second. A driver that restarts its device for XDP
+    /// takes longer.
     pub fn choose(asked: Option<OverloadHook>, sets: &[Vec<Listener>], routing: Routing) -> Chosen {
-        // Nobody can foresee which SYNs pass.
+        // A secret salt, so that no client can foresee the admitted SYNs.
         let salt = RandomState::new().hash_one(sets.len()) as u32;
         let mut failures = Vec::new();
         if let Some(hook) = asked {
@@ -62,7 +62,7 @@ impl Refuser {
         Chosen { refuser, attached: Vec::new(), failures }
     }
 
-    /// The hook of one queue.
+    /// Returns the hook of one queue.
     pub fn hook(&self, queue: usize) -> Box<dyn Hook> {
         match self {
             Refuser::Backlog => Box::new(NoHook),
@@ -71,11 +71,11 @@ impl Refuser {
         }
     }
 
-    /// Stops refusing connections to a queue, which must come before one of its listeners is closed.
+    /// Stops refusing connections to a queue, which must happen before one of its listeners is closed.
     pub fn withdraw(&self, queue: usize) {
         match self {
             Refuser::Backlog => {}
-            // A sink could take the index of any listener that leaves.
+            // A sink could take the index of any listener that leaves the group.
             Refuser::Sinks(sinks) => sinks.withdraw(),
             Refuser::Devices(devices) => devices.withdraw(queue),
         }

@@ -1,7 +1,7 @@
 //! The control socket: a Unix SEQPACKET pair whose messages carry descriptors.
 //!
-//! The first byte of a message says what it is. Both ends are non-blocking; an end that is closed, because its
-//! process has ended, is reported as the end of the stream.
+//! The first byte of a message is its kind. Both ends are non-blocking. If one end's process has ended, the other end
+//! sees the end of the stream.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -18,12 +18,12 @@ use rustix::net::{
 };
 use sys::poll::{self, PollFd};
 
-/// The most bytes of a message: a path, and then some.
+/// The most bytes of a message: enough for any path.
 pub const MOST_BYTES: usize = 16 * 1024;
 /// The most descriptors of a message: the kernel's SCM_MAX_FD.
 pub const MOST_DESCRIPTORS: usize = 253;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -37,15 +37,15 @@ pub(super) enum Kind {
 /// Bytes and descriptors that an architecture's processes send each other.
 #[derive(Debug, Default)]
 pub struct Message {
-    /// What was said.
+    /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What came with it.
+    /// Its descriptors.
     pub descriptors: Vec<OwnedFd>,
-    /// Some of the descriptors are lost, because this process has none left.
+    /// Some of its descriptors are lost, because this process has no free one.
     pub truncated: bool,
 }
 
-/// What is in force from now on.
+/// The settings in force from now on.
 #[derive(Debug)]
 pub struct Changed {
     /// The configuration.
@@ -54,29 +54,29 @@ pub struct Changed {
     pub secrets: Option<Vec<u8>>,
 }
 
-/// What a worker hears from its parent.
+/// A message from the parent to a worker.
 #[derive(Debug)]
 pub enum Heard {
-    /// Nothing now.
+    /// No message is waiting.
     Nothing,
     /// Take no more connections, finish what is under way, and end.
     Drain,
-    /// The configuration is another from now on, or the certificates are.
+    /// The configuration or the certificates have changed.
     Changed(Changed),
-    /// Close the connection that has been idle longest: another needs its place.
+    /// Close the longest-idle connection, because another needs its place.
     Reclaim,
-    /// Something of the architecture's own.
+    /// A message of the architecture.
     Message(Message),
     /// The parent has ended.
     Gone,
 }
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way.
+    /// The message is on its way.
     Yes,
-    /// The socket takes no more now.
+    /// The socket is full for now.
     Full,
     /// The other end has closed.
     Gone,
@@ -86,7 +86,7 @@ pub enum Sent {
 #[derive(Debug)]
 pub struct Control {
     socket: OwnedFd,
-    /// Where the bytes of a message arrive. Clearing as much for each would cost more than most messages do.
+    /// The place where a message arrives. Clearing a new buffer for each message would cost more than most messages.
     buffer: RefCell<Box<[u8]>>,
 }
 
@@ -95,7 +95,7 @@ impl Control {
         Control { socket, buffer: RefCell::new(vec![0; MOST_BYTES].into()) }
     }
 
-    /// Both ends.
+    /// Makes both ends.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
@@ -105,16 +105,15 @@ impl Control {
         Ok((Control::new(one), Control::new(other)))
     }
 
-    /// The end that a worker was given.
+    /// Takes the end that a worker inherited.
     pub(super) fn from_inherited(socket: OwnedFd) -> Control {
         Control::new(socket)
     }
 
-    /// Sends a message of the architecture's own, of at most `MOST_BYTES` and `MOST_DESCRIPTORS`. Never
-    /// blocks.
+    /// Sends a message of the architecture, of at most `MOST_BYTES` and `MOST_DESCRIPTORS`. Never blocks.
     ///
     /// # Errors
-    /// EMSGSIZE and other mistakes of ours; ETOOMANYREFS where too many descriptors are under way.
+    /// EMSGSIZE and other bugs of Inrush; ETOOMANYREFS if too many descriptors are under way.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Sent> {
         self.send_as(Kind::Own, bytes, descriptors)
     }
@@ -143,10 +142,10 @@ impl Control {
         }
     }
 
-    /// The next message, if there is one: what a worker hears. Never blocks.
+    /// Returns the next message to a worker, if there is one. Never blocks.
     ///
     /// # Errors
-    /// A message that cannot be understood, which is our mistake.
+    /// A garbled message, which is a bug of Inrush.
     pub fn receive(&self) -> io::Result<Heard> {
         match self.receive_any()? {
             Received::Nothing => Ok(Heard::Nothing),
@@ -164,9 +163,9 @@ impl Control {
         }
     }
 
-    /// Sleeps until there is something to receive; a signal ends it early. Blocks.
+    /// Sleeps until a message arrives or a signal interrupts. Blocks.
     pub fn wait(&self) {
-        // The socket is tried again in any case.
+        // The caller tries the socket again in any case.
         let _ = poll::wait(&mut [PollFd::new(self.socket.as_raw_fd(), poll::bits::IN)], None);
     }
 
@@ -205,7 +204,7 @@ impl AsFd for Control {
     }
 }
 
-/// What a socket had to say.
+/// The result of reading the socket.
 pub(super) enum Received {
     Nothing,
     End,
@@ -216,14 +215,14 @@ pub(super) fn garbled() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a message that cannot be understood")
 }
 
-/// Bytes of any number, as a descriptor that can be sent.
+/// Stores bytes behind a descriptor that can be sent.
 pub(super) fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = std::fs::File::from(memfd_create("inrush-config", MemfdFlags::CLOEXEC)?);
     file.write_all_at(bytes, 0)?;
     Ok(file.into())
 }
 
-/// The bytes behind such a descriptor. Whoever has it shares one file position, which is left alone.
+/// Reads the bytes behind such a descriptor. Its holders share one file position, which this leaves alone.
 pub(super) fn read_memory(memory: OwnedFd) -> io::Result<Vec<u8>> {
     let file = std::fs::File::from(memory);
     let length = usize::try_from(file.metadata()?.len()).map_err(|_| garbled())?;
@@ -232,7 +231,7 @@ pub(super) fn read_memory(memory: OwnedFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same where it is text.
+/// Reads the text behind such a descriptor.
 pub(super) fn read_text(memory: OwnedFd) -> io::Result<String> {
     String::from_utf8(read_memory(memory)?).map_err(|_| garbled())
 }

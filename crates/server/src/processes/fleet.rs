@@ -1,4 +1,4 @@
-//! The parent's side: starts workers in numbered places, watches over them, and ends them.
+//! The parent's side: starts workers in numbered places, watches them, and ends them.
 //!
 //! ```text
 //!            start                 ended unasked: counted, logged
@@ -8,8 +8,8 @@
 //!     └───────────── retiring                  (cannot be started: delay doubles)
 //! ```
 //!
-//! The delay is [`FIRST_DELAY`] after a worker that lived for [`LONG_LIFE`], and twice the last one otherwise,
-//! up to [`LONGEST_DELAY`]: a worker that dies at once, whatever the reason, costs little.
+//! The delay is [`FIRST_DELAY`] after a worker that lived for [`LONG_LIFE`]. Otherwise it is twice the last one, up
+//! to [`LONGEST_DELAY`], so that a worker that dies at once costs little.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,42 +31,42 @@ use crate::plan::Plan;
 
 const FIRST_DELAY: Nanos = Nanos::from_millis(100);
 const LONGEST_DELAY: Nanos = Nanos::from_secs(10);
-/// A worker that lived so long did not die of how it was started.
+/// A worker of this age did not die of its start.
 const LONG_LIFE: Nanos = Nanos::from_secs(10);
-/// Not the number of a place.
+/// A token that is not the number of a place.
 const CONFIG_CHANGED: u64 = u64::MAX;
 
-/// What the workers of a fleet are.
+/// The role of a fleet's workers.
 #[derive(Clone, Debug)]
 pub struct Role {
     /// The architecture's name.
     pub architecture: &'static str,
-    /// What they are called: `worker`, `helper`.
+    /// The name of one: `worker`, `helper`.
     pub noun: &'static str,
-    /// The most there are at once.
+    /// The most workers at once.
     pub places: usize,
-    /// What their service counts, in order.
+    /// The names of their service's totals, in order.
     pub service: Vec<&'static str>,
-    /// Whether they serve connections, and need certificates and keys under TLS.
+    /// Tells whether they serve connections, and so need certificates and keys under TLS.
     pub serves: bool,
-    /// Words of shared memory for each, with whatever meaning; zero while nobody is in the place.
+    /// Words of shared memory for each worker, in the architecture's own meaning; zero while the place is empty.
     pub own_words: usize,
 }
 
-/// What has happened to a worker.
+/// An event of a worker.
 #[derive(Debug)]
 pub enum Event {
-    /// One was started in place of one that had died.
+    /// A worker was started in place of a dead one.
     Started(usize),
-    /// It said something.
+    /// A worker sent a message.
     Said(usize, Message),
-    /// It has ended, as it was asked to. The place is empty.
+    /// A worker has ended as it was asked to. The place is empty.
     Ended(usize),
-    /// It has died, or could not be started again. Another attempt follows.
+    /// A worker has died, or could not be started again. Another attempt follows.
     Died(usize),
 }
 
-/// What the fleet counts, for a board that outlives it.
+/// The fleet's counters, for a board that outlives it.
 #[derive(Debug, Default)]
 struct Totals {
     started: AtomicU64,
@@ -85,13 +85,13 @@ struct Process {
     child: Child,
     control: Control,
     since: Nanos,
-    /// The delay before it was started, if it took the place of another.
+    /// The delay before its start, if it replaced another.
     delay: Option<Nanos>,
     retiring: bool,
 }
 
-/// The workers of one parent. All calls are to come from one thread, and that thread is to stay: the kernel
-/// kills its children when it ends. Dropping it kills them.
+/// The workers of one parent. All calls must come from one thread that stays, because the kernel kills a thread's
+/// children when it ends. Dropping the fleet kills them.
 pub struct Fleet {
     role: Role,
     text: ConfigText,
@@ -103,12 +103,12 @@ pub struct Fleet {
     watched: OwnedFd,
     totals: Arc<Totals>,
     clock: RealClock,
-    /// Nobody is replaced any more.
+    /// Dead workers are no longer replaced.
     going_down: bool,
 }
 
 impl Fleet {
-    /// A fleet without workers. Each of them will find `inherited` in the same order.
+    /// Makes a fleet without workers. Each worker will find `inherited` in the same order.
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors, memory. [`ServeError::Processes`]: this program cannot start
@@ -136,12 +136,12 @@ impl Fleet {
         })
     }
 
-    /// The time that the fleet goes by.
+    /// Returns the fleet's clock.
     pub fn clock(&self) -> RealClock {
         self.clock
     }
 
-    /// The counters of all workers together; it outlives the fleet.
+    /// Returns the counters of all workers together; the board outlives the fleet.
     pub fn board(&self) -> Board {
         let (scoreboard, totals) = (Arc::clone(&self.scoreboard), Arc::clone(&self.totals));
         Board::with_live(move |counters| {
@@ -154,43 +154,43 @@ impl Fleet {
         })
     }
 
-    /// The counters of whoever is or was in a place.
+    /// Returns the counters of a place, with all its present and past workers.
     pub fn board_of(&self, place: usize) -> Board {
         let scoreboard = Arc::clone(&self.scoreboard);
         Board::with_live(move |counters| counters.add(&scoreboard.read(place)))
     }
 
-    /// The architecture's words of a place.
+    /// Returns the architecture's words of a place.
     pub fn own(&self, place: usize) -> &[AtomicU64] {
         self.scoreboard.own(place)
     }
 
-    /// Whether a worker is in a place, and not on its way out.
+    /// Tells whether a place has a worker that is not asked to end.
     pub fn runs(&self, place: usize) -> bool {
         matches!(&self.places[place], Place::Running(process) if !process.retiring)
     }
 
-    /// Whether there is a worker in any place, or one is about to be started.
+    /// Tells whether any place has a worker, or will get one.
     pub fn any_left(&self) -> bool {
         self.places.iter().any(|place| !matches!(place, Place::Empty))
     }
 
-    /// Whether nobody is in a place, nor is about to be.
+    /// Tells whether a place has no worker and will get none.
     pub fn is_vacant(&self, place: usize) -> bool {
         matches!(self.places[place], Place::Empty)
     }
 
-    /// How many places there are.
+    /// Returns the number of places.
     pub fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// Readable when [`Fleet::attend`] has something to do.
+    /// Returns a descriptor that is readable when [`Fleet::attend`] has work.
     pub fn ready(&self) -> BorrowedFd<'_> {
         self.watched.as_fd()
     }
 
-    /// When [`Fleet::attend`] is to be called although nothing is ready.
+    /// Returns the time for calling [`Fleet::attend`] although nothing is ready.
     pub fn due(&self) -> Option<Nanos> {
         let waiting = self.places.iter().filter_map(|place| match place {
             Place::Waiting { until, .. } => Some(*until),
@@ -199,10 +199,10 @@ impl Fleet {
         waiting.min()
     }
 
-    /// Starts a worker in an empty place. Returns when its program runs; it may not have begun to listen.
+    /// Starts a worker in an empty place. Returns when its program runs; it may not listen yet.
     ///
     /// # Errors
-    /// [`ServeError::System`]: no process or descriptor left.
+    /// [`ServeError::System`]: no free process or descriptor.
     pub fn start(&mut self, place: usize) -> Result<(), ServeError> {
         assert!(matches!(self.places[place], Place::Empty), "one worker a place");
         self.start_after(place, None).map_err(system("start a worker process"))
@@ -227,7 +227,7 @@ impl Fleet {
             .reading_from(theirs.as_fd())
             .with_streams(Streams::Output)
             .start()?;
-        // From here on the worker alone has its end: whoever sees the worker sees all descriptors that it keeps.
+        // From here on only the worker has its end, so its death closes the socket.
         drop(theirs);
         let token = 2 * place as u64;
         epoll::control(&self.watched, Operation::Add, child.end().as_raw_fd(), bits::IN, token)?;
@@ -239,11 +239,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Takes in what has happened, and replaces those whose delay is over. Never blocks but to start a
-    /// process.
+    /// Handles events, and replaces workers whose delay is over. Never blocks but to start a process.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// A wait fails, which is a bug of Inrush.
     pub fn attend(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.attend_within(Nanos::ZERO, events)
     }
@@ -265,7 +264,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What workers are told of the configuration: the text and, where they need them, the secrets of TLS.
+    /// Returns the configuration for workers: the text and, if they need them, the secrets of TLS.
     fn told(&self) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
         let secrets = self.text.secrets().filter(|_| self.role.serves);
         Ok((in_memory(self.text.get().as_bytes())?, secrets.as_deref().map(in_memory).transpose()?))
@@ -299,9 +298,9 @@ impl Fleet {
         format!("{architecture} {noun} {place} (process {})", process.child.id())
     }
 
-    /// Reads what a worker has said.
+    /// Reads the messages of a worker.
     fn listen(&mut self, place: usize, events: &mut Vec<Event>) {
-        // Reported together with its end, it may have been buried.
+        // A worker may have been removed already if its message and its end were reported together.
         let Place::Running(process) = &self.places[place] else { return };
         loop {
             match process.control.receive_any() {
@@ -310,18 +309,18 @@ impl Fleet {
                 Ok(Received::End) => break,
                 Ok(Received::Message(..)) | Err(_) => {
                     sys::say!("inrush: {} says what nobody understands", self.name(place, process));
-                    // Its end is met like any other.
+                    // Its end is handled like any other.
                     let _ = process.child.kill();
                     break;
                 }
             }
         }
-        // Its end follows; until then the end of the stream would be reported for ever.
+        // Its end follows. Until then epoll would report the end of the stream on every wait.
         let socket = process.control.as_fd().as_raw_fd();
         let _ = epoll::control(&self.watched, Operation::Delete, socket, 0, 0);
     }
 
-    /// A worker has ended: hears its last words, and decides what comes after it.
+    /// Handles the end of a worker: reads its last messages, and decides about a successor.
     fn bury(&mut self, place: usize, events: &mut Vec<Event>) {
         self.listen(place, events);
         let Place::Running(process) = &mut self.places[place] else { return };
@@ -377,10 +376,10 @@ impl Fleet {
         }
     }
 
-    /// Sends a message of the architecture's own. Never blocks.
+    /// Sends a message of the architecture. Never blocks.
     ///
     /// # Errors
-    /// As [`Control::send`].
+    /// The errors of [`Control::send`].
     pub fn send(&self, place: usize, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Sent> {
         match &self.places[place] {
             Place::Running(process) => process.control.send(bytes, descriptors),
@@ -388,7 +387,7 @@ impl Fleet {
         }
     }
 
-    /// Tells a worker to close its longest-idle connection. Returns whether it will hear of it.
+    /// Asks a worker to close its longest-idle connection. Returns true if the request was sent.
     pub(super) fn tell_to_reclaim(&self, place: usize) -> bool {
         match &self.places[place] {
             Place::Running(process) => {
@@ -398,7 +397,7 @@ impl Fleet {
         }
     }
 
-    /// Asks a worker to finish what it has and to end; it is not replaced. One that has died is not, either.
+    /// Asks a worker to finish its work and to end; it is not replaced. A dead worker is not replaced either.
     pub fn retire(&mut self, place: usize) {
         match &mut self.places[place] {
             Place::Empty => {}
@@ -407,24 +406,24 @@ impl Fleet {
                 process.retiring = true;
                 match process.control.send_as(Kind::Drain, b"", &[]) {
                     Ok(Sent::Yes | Sent::Gone) => {}
-                    // It has not listened for a long time, and would not know that it is to end.
+                    // The worker has not read for a long time, so it would miss the request to end.
                     Ok(Sent::Full) | Err(_) => drop(process.child.kill()),
                 }
             }
         }
     }
 
-    /// Asks all workers to finish what they have and to end.
+    /// Asks all workers to finish their work and to end.
     pub fn drain(&mut self) {
         self.going_down = true;
         (0..self.places.len()).for_each(|place| self.retire(place));
     }
 
-    /// Ends all workers: asks them to, kills those left after `within`, and tells what is heard of them until the last
-    /// one is gone. Blocks.
+    /// Ends all workers: asks them, kills the remaining ones after `within`, and reports events until the last one is
+    /// gone. Blocks.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// A wait fails, which is a bug of Inrush.
     pub fn end(&mut self, within: Nanos, mut hear: impl FnMut(Event)) -> io::Result<()> {
         self.drain();
         let until = self.clock.now().saturating_add(within);
@@ -434,14 +433,14 @@ impl Fleet {
             if left == Nanos::ZERO {
                 self.kill();
             }
-            // A killed one ends soon.
+            // A killed worker ends soon.
             self.attend_within(left.max(Nanos::MILLISECOND), &mut events)?;
             events.drain(..).for_each(&mut hear);
         }
         Ok(())
     }
 
-    /// Kills whoever is left. Their ends are to be attended to like others.
+    /// Kills the remaining workers. Their ends are handled like others.
     pub fn kill(&mut self) {
         for (place, process) in self.processes() {
             if let Err(error) = process.child.kill() {
@@ -455,7 +454,7 @@ fn next_delay(last: Option<Nanos>) -> Nanos {
     last.map_or(FIRST_DELAY, |last| Nanos((last.0 * 2).min(LONGEST_DELAY.0)))
 }
 
-/// How a process ended, in words.
+/// Describes the end of a process.
 fn reason(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),

@@ -1,7 +1,8 @@
-//! How a parent has the worker process whose connection has been idle longest close it.
+//! Reclaiming of the longest-idle connection among worker processes.
 //!
-//! A worker says in a word of shared memory since when its longest-idle connection has been idle. The parent compares the
-//! words and tells one worker, which may be stopped or have a request by then: what it does is seen in its word.
+//! Each worker shows the idle time of its longest-idle connection in a word of shared memory. The parent compares the
+//! words and asks one worker. That worker may be stopped, or its connection may have a request by then, so the parent
+//! reads the effect from the word.
 
 use std::sync::atomic::Ordering;
 
@@ -10,16 +11,16 @@ use base::Nanos;
 use super::fleet::Fleet;
 use super::scoreboard::IDLE_FROM;
 
-/// How long a worker that was told may take before another is.
+/// The time that an asked worker may take before another is asked.
 const PATIENCE: Nanos = Nanos::from_millis(10);
 
-/// What a parent has told its workers.
+/// The requests of a parent to its workers.
 #[derive(Debug, Default)]
 pub struct Reclaims {
     told: Option<Told>,
 }
 
-/// A worker was told to close the connection that had been idle since then.
+/// A request to a worker to close the connection that had been idle since then.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     place: usize,
@@ -28,8 +29,8 @@ struct Told {
 }
 
 impl Reclaims {
-    /// Has the longest-idle connection among the workers that `may` closed. One worker is told at a time. Returns whether
-    /// there will be room.
+    /// Asks for the longest-idle connection among the workers that `may` admits. Asks one worker at a time. Returns
+    /// true if there will be room.
     pub fn reclaim(&mut self, fleet: &Fleet, may: impl Fn(usize) -> bool, now: Nanos) -> bool {
         let idle_from = |place: usize| fleet.own(place)[IDLE_FROM].load(Ordering::Relaxed);
         let unchanged =

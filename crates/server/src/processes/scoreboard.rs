@@ -1,14 +1,14 @@
-//! The scoreboard: what workers count, in memory that they share with their parent.
+//! The scoreboard: the counters of workers, in memory that they share with their parent.
 //!
 //! ```text
 //!   a place:  version | totals: loop, protocol, service | gauges | words of the architecture
 //! ```
 //!
-//! A place has one writer, the worker in it. The version is odd while totals are written (a sequence lock), so
-//! that a reader gets figures of one moment; a reader that finds no such moment, because the writer was killed
-//! in the middle, takes what is there. Totals of a place only grow: a worker adds to what its predecessors left.
+//! A place has one writer, the worker in it. The version is odd while totals are written (a sequence lock), so that a
+//! reader gets figures of one moment. A writer that was killed in the middle leaves no such moment; then the reader
+//! takes the figures as they are. Totals of a place only grow: a worker adds to the totals of its predecessors.
 //!
-//! The words of the architecture are not under the version: each stands for itself.
+//! The version does not cover the architecture's words, which are independent.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,16 +21,16 @@ use sys::socket::AcceptQueue;
 
 use crate::counters::Counters;
 
-/// The word of an architecture with the time since which a worker has had an idle connection, in nanoseconds; 0 without
+/// The architecture's word with the time since which a worker has had an idle connection, in nanoseconds; 0 without
 /// one.
 pub const IDLE_FROM: usize = 0;
 
-/// How often a reader looks for figures of one moment.
+/// The most attempts of a reader to get figures of one moment.
 const MOST_LOOKS: u32 = 1000;
 /// Connections, and the accept queue's depth, limit and drops.
 const GAUGES: usize = 4;
 
-/// How a place is laid out.
+/// The layout of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Totals of the service.
@@ -49,7 +49,7 @@ impl Layout {
     }
 }
 
-/// All places, as the parent sees them.
+/// All places, in the parent's view.
 #[derive(Debug)]
 pub(super) struct Scoreboard {
     words: Arc<SharedArray<AtomicU64>>,
@@ -69,25 +69,26 @@ impl Scoreboard {
         self.layout
     }
 
-    /// The words of the architecture.
+    /// Returns the architecture's words of a place.
     pub fn own(&self, place: usize) -> &[AtomicU64] {
         let end = (place + 1) * self.layout.words();
         &self.words[end - self.layout.own..end]
     }
 
-    /// The figures of a place, of one moment. A worker that died while it wrote them leaves figures of two.
+    /// Returns the figures of a place at one moment. A worker that died in the middle of writing leaves figures of
+    /// two moments.
     pub fn read(&self, place: usize) -> Counters {
         for _ in 0..MOST_LOOKS {
             if let (figures, true) = self.look(place) {
                 return figures;
             }
-            // Perhaps the writer waits for this processor.
+            // The writer may be waiting for this processor.
             std::thread::yield_now();
         }
         self.look(place).0
     }
 
-    /// The figures of a place, and whether they are of one moment.
+    /// Returns the figures of a place, and true if they are of one moment.
     fn look(&self, place: usize) -> (Counters, bool) {
         let words = &self.words[place * self.layout.words()..][..self.layout.words() - self.layout.own];
         let before = words[0].load(Ordering::Acquire);
@@ -113,7 +114,7 @@ impl Scoreboard {
         counters
     }
 
-    /// All places together.
+    /// Returns the sum of all places.
     pub fn sum(&self) -> Counters {
         let mut sum = Counters::default();
         for place in 0..self.places {
@@ -122,13 +123,13 @@ impl Scoreboard {
         sum
     }
 
-    /// Clears the words of the architecture, before a worker is started in a place.
+    /// Clears the architecture's words, before a worker is started in a place.
     pub fn clear_own(&self, place: usize) {
         self.own(place).iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// The worker of a place has ended: its connections with it. Gives how many there were. The words of the
-    /// architecture stay as it left them.
+    /// Removes the connections of a dead worker from its place, and returns their number. The architecture's words
+    /// stay as they were.
     pub fn vacate(&self, place: usize) -> u64 {
         let words = &self.words[place * self.layout.words()..][..self.layout.words()];
         let gauges = &words[1 + self.layout.totals()..][..GAUGES];
@@ -136,7 +137,7 @@ impl Scoreboard {
         for word in gauges {
             word.store(0, Ordering::Relaxed);
         }
-        // It may have been killed while it wrote.
+        // The worker may have been killed while it wrote.
         words[0].store(words[0].load(Ordering::Relaxed).next_multiple_of(2), Ordering::Release);
         connections
     }
@@ -148,24 +149,24 @@ impl AsFd for Scoreboard {
     }
 }
 
-/// A place, as the worker in it sees it.
+/// A place, in the view of its worker.
 #[derive(Debug)]
 pub struct Slot {
     words: SharedArray<AtomicU64>,
     layout: Layout,
     first: usize,
-    /// What its predecessors counted.
+    /// The totals of its predecessors.
     before: Vec<u64>,
 }
 
 impl Slot {
-    /// A place outside any parent's memory.
+    /// Makes a place outside any parent's memory.
     #[cfg(test)]
     pub fn with_own_words(own: usize) -> Slot {
         Slot::neighbours(own, 1).remove(0)
     }
 
-    /// So many places outside any parent's memory.
+    /// Makes `count` places outside any parent's memory.
     #[cfg(test)]
     pub fn neighbours(own: usize, count: usize) -> Vec<Slot> {
         let board = Scoreboard::new(count, Vec::new(), own).unwrap();
@@ -184,7 +185,7 @@ impl Slot {
         Ok(Slot { words, layout, first, before })
     }
 
-    /// Replaces the figures by what this worker has counted so far. Calls must not overlap.
+    /// Replaces the figures by this worker's counters. Calls must not overlap.
     pub fn write(&self, counters: &Counters) {
         let words = &self.words[self.first..][..self.layout.words()];
         let queue = counters.queue;
@@ -207,7 +208,7 @@ impl Slot {
         self.own()[IDLE_FROM].store(word, Ordering::Relaxed);
     }
 
-    /// The words of the architecture.
+    /// Returns the architecture's words.
     pub fn own(&self) -> &[AtomicU64] {
         self.own_of(self.first / self.layout.words())
     }
@@ -217,12 +218,13 @@ impl Slot {
         &self.words[end - self.layout.own..end]
     }
 
-    /// One of the architecture's words of every place.
+    /// Iterates over one of the architecture's words in every place.
     pub fn of_all(&self, word: usize) -> impl Iterator<Item = &AtomicU64> {
         (0..self.words.len() / self.layout.words()).map(move |place| &self.own_of(place)[word])
     }
 
-    /// The time from which on the longest-idle connection of all other workers has been idle; [`Nanos::MAX`] without one.
+    /// Returns the time since when the longest-idle connection of all other workers has been idle; [`Nanos::MAX`]
+    /// without one.
     pub fn idle_elsewhere(&self) -> Nanos {
         let mine = &self.own()[IDLE_FROM];
         let others = self.of_all(IDLE_FROM).filter(|word| !std::ptr::eq(*word, mine));

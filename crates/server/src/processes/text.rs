@@ -1,4 +1,4 @@
-//! The effective configuration as text, as worker processes are given it, and the certificates that go with it.
+//! The effective configuration as text, for worker processes, with its certificates.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 use tls::Sessions;
 
-/// The text that workers are started with. It may be replaced while the server runs.
+/// The text for new workers. It may be replaced while the server runs.
 #[derive(Clone, Debug)]
 pub struct ConfigText {
     text: Arc<Mutex<String>>,
@@ -16,7 +16,7 @@ pub struct ConfigText {
 }
 
 impl ConfigText {
-    /// A text to begin with.
+    /// Makes the first text.
     ///
     /// # Errors
     /// No descriptor left.
@@ -25,36 +25,37 @@ impl ConfigText {
         Ok(ConfigText { text: Arc::new(Mutex::new(text)), tls, replaced: Arc::new(replaced) })
     }
 
-    /// Another text, for workers that run and for those to come.
+    /// Replaces the text, for present and future workers.
     pub fn replace(&self, text: String) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
         self.tell();
     }
 
-    /// The certificates have been replaced, or the text: workers are to hear of it.
+    /// Announces new certificates or a new text to the workers.
     pub fn tell(&self) {
-        // The counter is full only if it was written before: whoever watches is told in any case.
+        // The counter is full only after an earlier write, so the watcher wakes in any case.
         let _ = rustix::io::write(&*self.replaced, &1_u64.to_ne_bytes());
     }
 
-    /// What it is now.
+    /// Returns the present text.
     pub fn get(&self) -> String {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Certificates, private keys and keys of tickets, for workers that serve connections; `None` without TLS.
+    /// Returns certificates, private keys and keys of tickets, for workers that serve connections; `None` without
+    /// TLS.
     pub fn secrets(&self) -> Option<Vec<u8>> {
         self.tls.as_ref().map(Sessions::to_bytes)
     }
 
-    /// Readable after it has been replaced, until [`ConfigText::noticed`].
+    /// Returns a descriptor that is readable after a replacement, until [`ConfigText::noticed`].
     pub fn replaced(&self) -> BorrowedFd<'_> {
         self.replaced.as_fd()
     }
 
-    /// Makes it wait for the next time.
+    /// Resets the descriptor until the next replacement.
     pub fn noticed(&self) {
-        // Nothing to read means that somebody else has noticed.
+        // Nothing to read means that another call has reset it.
         let _ = rustix::io::read(&*self.replaced, &mut [0; 8]);
     }
 }

@@ -1,4 +1,4 @@
-//! The worker's side: what it is started with, and how it hears of what is to change.
+//! The worker's side: its start, and the parent's messages.
 
 use std::ffi::CString;
 use std::io;
@@ -21,29 +21,29 @@ use crate::plan::Plan;
 
 const STDIN: RawFd = 0;
 
-/// Turns the text of a configuration into what it means.
+/// Parses the text of a configuration.
 pub type Parse = fn(&str) -> Result<(&'static Architecture, ServeConfig), String>;
 
-/// A worker process: what it was given by its parent.
+/// A worker process, with everything that its parent gave it.
 pub struct Worker {
     /// The number of its place.
     pub place: usize,
-    /// What it builds from; the accept-limit is the parent's own.
+    /// Its materials; the accept-limit is the parent's own.
     pub plan: Plan,
-    /// What it counts, and the architecture's words, in shared memory.
+    /// Its counters and the architecture's words, in shared memory.
     pub slot: Arc<Slot>,
-    /// The descriptors that the fleet had for it, in the same order.
+    /// The descriptors that the fleet passed on, in the same order.
     pub inherited: Vec<OwnedFd>,
     parse: Parse,
 }
 
 impl Worker {
-    /// A board whose figures the parent sees, with what `live` adds.
+    /// Makes a board whose figures the parent sees, with the additions of `live`.
     pub fn board(&self, live: impl Fn(&mut Counters) + Send + Sync + 'static) -> Board {
         Board::with_live(live).shown_in(Arc::clone(&self.slot))
     }
 
-    /// How a changed configuration is applied, for whoever listens to the parent itself.
+    /// Returns a function that applies a changed configuration, for a caller that reads the control socket itself.
     pub fn reconfigurer(&self) -> impl Fn(&Changed) + Send + 'static {
         let (parse, settings, log) = (self.parse, self.plan.settings(), self.plan.log());
         move |changed| {
@@ -61,8 +61,9 @@ impl Worker {
         }
     }
 
-    /// Starts a thread that reads the control socket. The thread hands messages to `said`, calls `reclaim` when an idle
-    /// connection is to be closed and `drain` when the worker is to drain, applies a changed configuration, and ends the process when the parent has ended.
+    /// Starts a thread that reads the control socket. The thread hands messages to `said`. It calls `reclaim` to have
+    /// an idle connection closed, and `drain` to drain the worker. It applies a changed configuration, and ends the
+    /// process when the parent has ended.
     ///
     /// # Errors
     /// [`ServeError::System`]: no thread left.
@@ -95,17 +96,17 @@ impl Worker {
     }
 }
 
-/// Ends this process, because its parent has ended: nobody would stop it or count what it does.
+/// Ends this process, because its parent has ended: nothing would stop it or read its counters.
 pub fn orphaned() -> ! {
     std::process::exit(1)
 }
 
-/// Is a worker process, from its first to its last message: the standard input is the control socket. Blocks.
+/// Runs a worker process, from its first to its last message. The standard input is the control socket. Blocks.
 ///
 /// # Errors
-/// [`ServeError::NoParent`] where it was not started by a server; [`ServeError`] where it cannot go on.
+/// [`ServeError::NoParent`] if no server started the process; [`ServeError`] if it cannot go on.
 pub fn run(parse: Parse) -> Result<(), ServeError> {
-    // Signals are the parent's business: what goes to the whole process group must not end us.
+    // Signals are the parent's business: a signal to the whole process group must not end this process.
     signal::block().map_err(system("block signals"))?;
     let control = inherited(STDIN).map_err(|_| ServeError::NoParent)?;
     let control = Control::from_inherited(control);
@@ -138,15 +139,15 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// So that it can be told from others where its command line is not shown.
+/// Names the process, for tools that do not show its command line.
 fn name_this_process(name: &str) {
     if let Ok(name) = CString::new(name) {
-        // Longer than the kernel's 15 bytes, it is cut; that it cannot be set does no harm.
+        // The kernel cuts the name after 15 bytes. A failure does no harm.
         let _ = rustix::thread::set_name(&name);
     }
 }
 
-/// The first message, taken apart.
+/// The parts of the first message.
 struct Start {
     place: usize,
     layout: Layout,

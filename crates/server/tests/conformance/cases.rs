@@ -1,4 +1,4 @@
-//! What every architecture has to do alike.
+//! The common duties of all architectures.
 
 use std::net::TcpStream;
 
@@ -51,7 +51,7 @@ fn answers_come_in_the_order_of_the_questions() {
     });
 }
 
-/// A server with four connections at most, all of which are open. Each client has done what `begin` does.
+/// A server with four connections at most, all of which are open. Each client has done the steps of `begin`.
 fn full(variant: &Variant, files: &Files, begin: impl Fn(&mut Client)) -> (Running, Vec<Client>) {
     let mut config = variant.config(files);
     config.max_connections = 4;
@@ -275,7 +275,7 @@ fn no_accept_phase_takes_more_than_the_limit() {
             let loops = server.counters().loops;
             assert_eq!(loops.accepts, 80);
             assert!(loops.accepts <= loops.accept_phases * u64::from(limit), "{loops:?}");
-            // A phase that took nothing is no phase, whatever the mechanism reports.
+            // A phase that took nothing is no phase, on any mechanism.
             assert!(loops.accept_phases <= loops.accepts, "{loops:?}");
             server.stop();
         }

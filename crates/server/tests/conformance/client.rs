@@ -20,7 +20,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// What it says of coming back.
+    /// The value of Retry-After.
     pub fn retry_after(&self) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix("Retry-After: "))
     }
@@ -85,7 +85,7 @@ impl Client {
         }
     }
 
-    /// Whether the connection has ended and nothing came before that.
+    /// Returns true if the connection has ended and nothing came before that.
     pub fn has_ended(&mut self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let ended = matches!(self.stream.peek(&mut [0]), Ok(0));

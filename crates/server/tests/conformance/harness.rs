@@ -1,4 +1,4 @@
-//! Which servers there are, and one of them running.
+//! The variants of the server, and one of them running.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -88,9 +88,9 @@ impl Variant {
     }
 }
 
-/// Every architecture by itself and on every mechanism, and every choice by itself; without what the
-/// server refuses, and without queues of their own for threads: there a connection waits behind another that
-/// stays, which most cases do not want.
+/// Lists every architecture by itself and on every mechanism, and every choice by itself. Leaves out combinations
+/// that the server refuses. Also leaves out separate queues for threads, where a connection waits behind another that
+/// stays.
 fn variants() -> Vec<Variant> {
     let files = Files::new();
     let mut all = Vec::new();
@@ -148,7 +148,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is served.
+/// The files of the site.
 pub struct Files {
     folder: TempDir,
     pub contents: Vec<(String, Vec<u8>)>,
@@ -223,12 +223,12 @@ impl Running {
     }
 }
 
-/// Descriptors and threads of this process, without those of the test harness, which come and go: they are
-/// named after their tests, the first one after the program.
+/// Counts descriptors and threads of this process. Leaves out the threads of the test harness, which come and go. The
+/// first one has the program's name, the others have their tests' names.
 fn held() -> (usize, usize) {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
-    // One that ends while it is looked at has no name any more.
+    // A thread that ends meanwhile has lost its name.
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     let threads = names.filter(|name| !name.starts_with("cases::") && !name.starts_with("conformance"));
     (descriptors, threads.count())

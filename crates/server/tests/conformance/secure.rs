@@ -1,4 +1,4 @@
-//! What every architecture has to do alike under TLS.
+//! The common duties of all architectures under TLS.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -107,7 +107,7 @@ impl Client {
         count
     }
 
-    /// Whether the server ends the connection as TLS wants it, and sends nothing before.
+    /// Returns true if the server ends the connection by close_notify, and sends nothing before.
     fn ends_well(&mut self) -> bool {
         self.receive() == 0
     }
