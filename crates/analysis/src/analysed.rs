@@ -9,13 +9,13 @@ use record::experiment::{Directory, RunDirectory};
 use crate::claims::{Judged, Origin, judge_all};
 use crate::points::{Plot, plot};
 
-/// The records of a run, with the experiment they belong to and the results of the analysis.
+/// The records of a run, with their experiment and the results of the analysis.
 pub struct Analysed {
     /// The experiment, in the form that was run.
     pub experiment: Experiment,
     /// The records, with the experiment's derived metrics.
     pub run: RunDirectory,
-    /// What each figure shows.
+    /// The plot of each figure.
     pub plots: Vec<Plot>,
     /// The claims, judged.
     pub claims: Vec<Judged>,
@@ -25,7 +25,7 @@ impl Analysed {
     /// Reads a run's folder and analyses it.
     ///
     /// # Errors
-    /// Of reading, and when the experiment's own text is none that this version understands.
+    /// A file cannot be read, or this version does not understand the experiment's own text.
     pub fn read(dir: &Path) -> anyhow::Result<Analysed> {
         Analysed::of(Directory::new(dir).read()?).with_context(|| dir.display().to_string())
     }
@@ -33,7 +33,7 @@ impl Analysed {
     /// Analyses the records of a run.
     ///
     /// # Errors
-    /// When the experiment's own text is none that this version understands.
+    /// This version does not understand the experiment's own text.
     pub fn of(mut run: RunDirectory) -> anyhow::Result<Analysed> {
         let experiment = Experiment::parse(&run.run.text)
             .context("the experiment file in these records cannot be read")?
@@ -49,7 +49,7 @@ impl Analysed {
         Ok(Analysed { experiment, run, plots, claims })
     }
 
-    /// Whether the claims are a paper's.
+    /// Tells whether the claims are a paper's.
     pub fn origin(&self) -> Origin {
         let has_findings = self.claims.iter().any(|claim| claim.paper.is_some());
         if has_findings || self.experiment.paper.is_some() { Origin::Paper } else { Origin::Own }

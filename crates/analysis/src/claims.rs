@@ -1,4 +1,4 @@
-//! Claims judged: reproduced, refuted, or undecided, with the numbers.
+//! Judged claims: reproduced, refuted or undecided, with the numbers.
 //!
 //! ```text
 //!             at-least, less the tolerance    at-least
@@ -6,8 +6,8 @@
 //!        whole interval here    undecided     whole interval here
 //! ```
 //!
-//! Too few measurements decide nothing, whatever their interval: three that agree can be chance with a
-//! probability of 1 in 4. Trials with a flaw are not counted.
+//! Too few measurements decide nothing, even with a narrow interval: three agree by chance with a probability of 1 in
+//! 4. Trials with a flaw do not count.
 
 use experiment::{Claim, Expected, Experiment, Measure, Selection};
 use record::experiment::{Form, RunDirectory, Unit, Value};
@@ -20,7 +20,7 @@ use super::quantity;
 /// Fewer independent measurements than these leave a claim undecided.
 pub const SAMPLES_MIN: usize = 3;
 
-/// What became of a claim.
+/// The judgement of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Judgement {
@@ -28,12 +28,12 @@ pub enum Judgement {
     Reproduced,
     /// The whole interval lies outside them, by more than the tolerance.
     Refuted,
-    /// Neither can be said.
+    /// The interval allows neither.
     Undecided,
 }
 
 impl Judgement {
-    /// As it is written.
+    /// Returns the word in records.
     pub fn word(self) -> &'static str {
         match self {
             Judgement::Reproduced => "reproduced",
@@ -43,7 +43,7 @@ impl Judgement {
     }
 }
 
-/// What a measured number is, which decides how it is written.
+/// The kind of a measured number, which decides its notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
@@ -53,7 +53,7 @@ pub enum Scale {
     Slope,
     /// A number without a unit, or a value of an axis.
     Number,
-    /// So many a second.
+    /// A number per second.
     PerSecond,
     /// Milliseconds.
     Milliseconds,
@@ -64,7 +64,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// The scale of numbers in a unit.
+    /// Returns the scale of numbers in a unit.
     pub fn of(unit: Option<Unit>) -> Scale {
         match unit {
             Some(Unit::PerSecond) => Scale::PerSecond,
@@ -85,47 +85,47 @@ pub enum Origin {
     Own,
 }
 
-/// What a claim expects.
+/// The bounds of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Expectation {
-    /// Not below.
+    /// The lower bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// Not above.
+    /// The upper bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
-    /// One of these servers is the best; what is measured is the better of these over the best of the others.
+    /// The best servers. The measured number is the best of these over the best of the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best: Vec<String>,
 }
 
-/// A claim with what was found: an entry of `claims` in `summary.json`.
+/// A claim with its measurement: an entry of `claims` in `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// The experiment's name.
     pub experiment: String,
     /// The statement.
     pub claim: String,
-    /// What the paper found.
+    /// The paper's finding.
     pub paper: Option<String>,
-    /// Where the measured number must lie.
+    /// The bounds of the measured number.
     pub expected: Expectation,
-    /// What it is.
+    /// The number's kind.
     pub scale: Scale,
-    /// The number; absent where there is none.
+    /// The number; absent without a measurement.
     pub measured: Option<f64>,
-    /// Between these it lies, with `confidence`.
+    /// The interval of the number, with `confidence`.
     pub interval: Option<[f64; 2]>,
-    /// How likely the interval holds the truth at most, from 0 to 0.95.
+    /// The greatest probability that the interval holds the truth, from 0 to 0.95.
     pub confidence: f64,
-    /// How many independent measurements it rests on.
+    /// Independent measurements behind the number.
     pub samples: usize,
-    /// How many trials were meant but not counted, for a flaw.
+    /// Trials that were left out because of a flaw.
     pub left_out: usize,
     /// The judgement.
     pub judged: Judgement,
-    /// Why, a phrase.
+    /// The reason, a phrase.
     pub because: String,
 }
 
@@ -175,7 +175,7 @@ fn scale(experiment: &Experiment, measure: &Measure) -> Scale {
     }
 }
 
-/// The judgement and the phrase that says why.
+/// Decides, and gives the reason as a phrase.
 fn decide(found: &Found, bounds: Expected, tolerance: f64) -> (Judgement, String) {
     let with_note = |why: String| {
         if found.note.is_empty() { why } else { format!("{why}; {}", found.note) }
@@ -218,7 +218,7 @@ fn nothing_measured(found: &Found) -> (Judgement, String) {
     (Judgement::Undecided, why)
 }
 
-/// What a claim without a number lacks, where the run says so: a server that was left out, a form without it.
+/// Names the reason for a missing number if the run has one: a server that was left out, or a form without it.
 fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
     let groups = groups(&claim.measure);
     let excluded = run.run.servers.iter().find_map(|server| {
@@ -246,7 +246,7 @@ fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
     })
 }
 
-/// The groups of trials that are measured: each is what all its selections mean.
+/// Returns the groups of trials to measure. A trial of a group matches all its selections.
 fn groups(measure: &Measure) -> Vec<Vec<&Selection>> {
     match measure {
         Measure::Value(single) => vec![vec![&single.of]],

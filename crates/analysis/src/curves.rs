@@ -7,20 +7,20 @@ use statistics::median;
 
 use super::select::{key, names};
 
-/// A curve that can be looked at with some repetitions left out or taken twice.
+/// A curve that can leave repetitions out, or take them twice.
 pub struct Curves {
     points: Vec<CurvePoint>,
 }
 
 struct CurvePoint {
     x: f64,
-    /// Repetition and value.
+    /// The repetitions with their values.
     ys: Vec<(u32, f64)>,
 }
 
 impl Curves {
-    /// The curve of a metric over an axis, or over another metric: then trials that differ in nothing but their
-    /// repetition make a point, which lies at their median along x.
+    /// Makes the curve of a metric over an axis or over another metric. Over a metric, trials that differ only in
+    /// their repetition make a point, which lies at their median along x.
     pub fn new(trials: &[&TrialRecord], x: &str, metric: &str) -> Curves {
         let is_axis = trials.iter().any(|trial| trial.axes.contains_key(x));
         let names = if is_axis { vec![x.to_owned()] } else { names(trials.iter().copied()) };
@@ -38,7 +38,7 @@ impl Curves {
         Curves { points }
     }
 
-    /// Every repetition that any point has, once.
+    /// Returns every repetition of any point, once.
     pub fn repeats(&self) -> Vec<u32> {
         let mut repeats: Vec<u32> =
             self.points.iter().flat_map(|point| &point.ys).map(|(repeat, _)| *repeat).collect();
@@ -47,7 +47,7 @@ impl Curves {
         repeats
     }
 
-    /// The medians over some repetitions, ascending in x. A point that none of them has is left out.
+    /// Returns the medians over some repetitions, ascending in x. Leaves out a point without any of them.
     pub fn of(&self, repeats: &[u32]) -> Vec<(f64, f64)> {
         let at = |point: &CurvePoint| {
             let ys =

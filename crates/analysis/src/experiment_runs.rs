@@ -5,8 +5,9 @@
 //! probability that chance alone puts as many pairs on one side (sign test), corrected for the number of rows (Holm,
 //! 1979).
 //!
-//! Deviation from a test of two independent samples: both trials of a pair share the point, the seed of the arrivals and
-//! the plan's order, but not the moment. A drift of the machine between the runs is part of the difference.
+//! Deviation from a test of two independent samples: both trials of a pair share the point, the seed of the arrivals
+//! and the plan's order. They do not share the moment, so a drift of the machine between the runs is part of the
+//! difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +20,10 @@ use statistics::{Ratio, median, paired_ratio};
 use super::direction;
 use super::select::{Key, key, names};
 
-/// Above this, a difference is put down to chance.
+/// The probability above which a difference counts as chance.
 const CHANCE_MAX: f64 = 0.05;
 
-/// What a row comes to.
+/// The result of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -30,9 +31,9 @@ pub enum Change {
     Better,
     /// The second run is worse.
     Worse,
-    /// They differ in what is neither good nor bad by itself.
+    /// The runs differ in a metric that is neither good nor bad by itself.
     Different,
-    /// No difference that is both certain and large enough to matter.
+    /// No difference that is both significant and large enough to matter.
     Same,
 }
 
@@ -47,19 +48,19 @@ pub struct Row {
     pub metric: String,
     /// The first run's median over all pairs.
     pub first: f64,
-    /// The second's.
+    /// The second run's median over all pairs.
     pub second: f64,
     /// The median of second over first.
     pub ratio: f64,
     /// Its 95 % interval.
     pub interval: [f64; 2],
-    /// How likely chance alone does this, corrected for the number of rows.
+    /// The probability that chance alone causes the difference, corrected for the number of rows.
     pub chance: f64,
-    /// How many pairs there were.
+    /// The number of pairs.
     pub pairs: usize,
     /// The point at which the ratio is farthest from 1, and the ratio there.
     pub most_at: Option<(String, f64)>,
-    /// What it comes to.
+    /// The result of the comparison.
     pub change: Change,
 }
 
@@ -68,16 +69,16 @@ pub struct Row {
 pub struct Comparison {
     /// The experiment.
     pub experiment: String,
-    /// Smaller changes than this share do not matter.
+    /// The share below which a change does not matter.
     pub matters: f64,
     /// Every metric of every server under every load, as the experiment has them.
     pub rows: Vec<Row>,
-    /// What a reader must know, one sentence each.
+    /// Warnings for the reader, one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl Comparison {
-    /// What got worse.
+    /// Iterates over the metrics that got worse.
     pub fn worse(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| row.change == Change::Worse)
     }
@@ -112,7 +113,7 @@ fn groups(run: &RunDirectory) -> Vec<(String, Option<String>)> {
     groups
 }
 
-/// What the experiment draws or makes claims of.
+/// Returns the metrics of the experiment's figures and claims.
 fn metrics(experiment: &Experiment) -> Vec<String> {
     let drawn = experiment.figures.iter().flat_map(|figure| figure.y.iter().cloned());
     let claimed = experiment.claims.iter().map(|claim| match &claim.measure {
@@ -169,13 +170,13 @@ fn row(
     })
 }
 
-/// A trial's axes in words.
+/// Describes a trial's axes in words.
 fn point(trial: &TrialRecord) -> String {
     let parts = trial.axes.iter().map(|(name, value)| format!("{name} {value}"));
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// The point whose median ratio is farthest from 1, where there is more than one point.
+/// Returns the point whose median ratio is farthest from 1, if there is more than one point.
 fn farthest(pairs: &[(String, f64, f64)]) -> Option<(String, f64)> {
     let mut points: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (point, a, b) in pairs.iter().filter(|(_, a, b)| *a > 0.0 && *b > 0.0) {
@@ -188,7 +189,7 @@ fn farthest(pairs: &[(String, f64, f64)]) -> Option<(String, f64)> {
     ratios.max_by(|a, b| a.1.ln().abs().total_cmp(&b.1.ln().abs()))
 }
 
-/// Holm's correction: the k-th least of m is multiplied by m - k, and never less than the one before.
+/// Applies Holm's correction: the k-th least of m is multiplied by m - k, and is never less than the one before.
 fn correct_for_many(rows: &mut [Row]) {
     let count = rows.len();
     let mut order: Vec<usize> = (0..count).collect();

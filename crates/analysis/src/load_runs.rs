@@ -16,22 +16,22 @@ use statistics::{Interval, block_length, mean, ratio_of_series};
 /// The schema of a comparison.
 const SCHEMA: &str = "inrush.load-comparison/1";
 
-/// With fewer measured intervals than this nothing is said: blocks of so few have hardly anything to vary.
+/// The fewest measured intervals for a judgement. Fewer give too few blocks to draw from.
 const FEWEST: usize = 10;
 
-/// A median latency that changes by more than this within a run is of two states.
+/// The change of the median latency within a run that means two states.
 const TREND: f64 = 2.0;
 
-/// What rounding may shift the end of an interval by, in seconds.
+/// The error of an interval's end by rounding, in seconds.
 const ROUNDING_S: f64 = 1e-3;
 
-/// What a row says.
+/// The judgement of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// The second is better, and more than by chance within the runs.
+    /// The second run is better, by more than chance within the runs explains.
     Better,
-    /// It is worse.
+    /// The second run is worse.
     Worse,
     /// The interval holds 1.
     NoneSeen,
@@ -44,61 +44,61 @@ pub enum Change {
 pub struct Row {
     /// `goodput_per_s`, `replies_per_s`, `error_share`, `latency_p99_ns` and so on.
     pub metric: &'static str,
-    /// Of the first run; nothing where it has none. A latency is infinite where it falls among requests without a
-    /// correct reply; in JSON that is null.
+    /// The first run's figure, if it has one. A latency that falls among requests without a correct reply is
+    /// infinite, in JSON null.
     pub first: Option<f64>,
-    /// Of the second.
+    /// The second run's figure.
     pub second: Option<f64>,
-    /// The second over the first; in JSON null where it has no end.
+    /// The second over the first; in JSON, null if it is infinite.
     pub ratio: Option<f64>,
     /// The 95 % interval of the ratio.
     pub ci95: Option<Interval>,
-    /// What it says.
+    /// The judgement.
     pub change: Change,
 }
 
-/// Both runs.
+/// The comparison of both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// `inrush.load-comparison/1`.
     pub schema: &'static str,
-    /// What the runs are called.
+    /// The names of the runs.
     pub names: [String; 2],
-    /// How many measured intervals each has.
+    /// The measured intervals of each run.
     pub intervals: [usize; 2],
-    /// How many neighbours were drawn together in each.
+    /// The neighbouring intervals drawn together in each run.
     pub block: [usize; 2],
     /// The figures.
     pub rows: Vec<Row>,
-    /// What makes the comparison doubtful, one sentence each.
+    /// Reasons for doubt about the comparison, one sentence each.
     pub warnings: Vec<String>,
 }
 
 /// A run that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotComparable {
-    /// The manifest does not say which intervals were measured.
+    /// The manifest does not record the measured intervals.
     #[error("{0}: its manifest does not say how long the warm-up was")]
     NoWarmup(String),
-    /// There is none.
+    /// The run has no measured interval.
     #[error("{0}: it has no measured interval: it ended in its warm-up, or in its first second")]
     NotMeasured(String),
 }
 
-/// An interval of a run, with what became of the requests that never ended.
+/// An interval of a run, with its share of the requests that never ended.
 ///
-/// Such requests are in no interval's outcomes. While a server hangs, more requests are offered than end: each interval
-/// is given its share of them by how many more they became in it.
+/// No interval's outcomes hold such requests. While a server hangs, more requests are offered than end. So each
+/// interval is given the increase of their number in it.
 #[derive(Clone, Copy)]
 struct Slice<'a> {
     point: &'a Point,
-    /// Below zero where more ended than were offered.
+    /// Negative if more requests ended than were offered.
     never_ended: f64,
 }
 
 impl Slice<'_> {
-    /// A quantile of the requests that ended in the interval and of those that never did; infinite where it falls
-    /// among the ones without a correct reply, nothing where there are none.
+    /// Returns a quantile of the requests that ended in the interval and of those that never did. Infinite if it
+    /// falls among those without a correct reply; `None` without requests.
     fn latency(&self, share: f64, quantile: fn(&Latency) -> Option<u64>) -> Option<f64> {
         let latency = &self.point.latency_intended_ns;
         let all = latency.all() as f64 + self.never_ended.max(0.0);
@@ -108,7 +108,7 @@ impl Slice<'_> {
     }
 }
 
-/// A figure: its name, whether more of it is better, and how intervals have it.
+/// A figure: its name, its direction, and its value in an interval.
 struct Metric {
     name: &'static str,
     more_is_better: bool,
@@ -135,7 +135,7 @@ fn per_s(slices: &[Slice<'_>], count: fn(&Point) -> u64) -> Option<f64> {
     (seconds > 0.0).then(|| sum() / seconds)
 }
 
-/// Of the requests that ended and those that never did, the share without a correct reply.
+/// Returns the share without a correct reply, among the requests that ended and those that never did.
 fn error_share(slices: &[Slice<'_>]) -> Option<f64> {
     let sum = |count: fn(&Slice<'_>) -> f64| slices.iter().map(count).sum::<f64>();
     let all = sum(|slice| slice.point.outcomes.total() as f64) + sum(|slice| slice.never_ended).max(0.0);
@@ -169,7 +169,7 @@ pub fn compare(runs: [(&str, &LoadResult); 2], seed: Seed) -> Result<Comparison,
     })
 }
 
-/// The intervals after the warm-up, but for a last one that was cut short.
+/// Returns the intervals after the warm-up, without a last one that was cut short.
 fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<Slice<'a>>, NotComparable> {
     let warmup: Option<Nanos> = run.manifest.config.get("warmup").and_then(|text| text.parse().ok());
     let warmup_s = warmup.ok_or_else(|| NotComparable::NoWarmup(name.to_owned()))?.as_secs_f64();
@@ -248,8 +248,8 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
     found
 }
 
-/// A run that had not settled: its typical latency is another one at its end than at its beginning. Drawing its
-/// intervals again takes them for parts of one state.
+/// Warns of a run that had not settled: its typical latency changed from its beginning to its end. Drawing its
+/// intervals again assumes one state.
 fn trend(name: &str, slices: &[Slice<'_>]) -> Option<String> {
     let third = slices.len() / 3;
     let median = |part| latency(part, 0.5, |of| of.p50).filter(|median| median.is_finite());
@@ -264,7 +264,7 @@ fn trend(name: &str, slices: &[Slice<'_>]) -> Option<String> {
     })
 }
 
-/// What was not the same, by name. The seed is not meant to be.
+/// Names the settings that differ. The seed may differ.
 fn settings(first: &LoadResult, second: &LoadResult) -> Vec<String> {
     let of = |run: &LoadResult| {
         let manifest = &run.manifest;
@@ -330,7 +330,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Thirty seconds of 200 requests, of which the server answers so many a second and never ends the others.
+    /// Thirty seconds of 200 requests. The server answers these numbers per second, and never ends the others.
     fn hung(answered: u64) -> LoadResult {
         let mut run = run(&[(1_000, answered); 30], 0);
         run.series.iter_mut().skip(1).for_each(|point| point.offered = 200);

@@ -1,7 +1,8 @@
-//! The measurement of a claim: a number with an interval, or the reason why there is none.
+//! The measurement of a claim: a number with an interval, or the reason for its absence.
 //!
-//! Ratios are paired by repetition and point, because the trials of a repetition share the drift of the machine. A knee,
-//! a peak or a crossing is read off the curve of medians; its interval comes from drawing whole repetitions again.
+//! Ratios are paired by repetition and point, because the trials of a repetition share the drift of the machine. A
+//! knee, a peak or a crossing is read off the curve of medians. Its interval comes from drawing whole repetitions
+//! again.
 
 use base::{Rng, Seed};
 use experiment::{Best, Claim, Compared, Curve, Experiment, Measure, Selection, Single, Two};
@@ -14,23 +15,23 @@ use statistics::{
 use super::curves::Curves;
 use super::select::{Group, chosen, pairs};
 
-/// A slope needs more points than anything else needs trials: two for each of the others.
+/// Points of a slope for each trial that another measure needs.
 const SLOPE_POINTS: usize = 2;
 
-/// What was found.
+/// The result of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The number; absent where there is none, as `note` says.
+    /// The number; absent for the reason in `note`.
     pub estimate: Option<Estimate>,
-    /// How sure the interval can be at most, from 0 to 0.95.
+    /// The greatest confidence of the interval, from 0 to 0.95.
     pub confidence: f64,
-    /// How many independent measurements it rests on.
+    /// Independent measurements behind the number.
     pub samples: usize,
-    /// How many trials were meant but have a flaw.
+    /// Selected trials that have a flaw.
     pub left_out: usize,
-    /// Whether it was looked for and is not there: curves that do not cross.
+    /// True if the place does not exist, as for curves that do not cross.
     pub is_nowhere: bool,
-    /// What else there is to say, a phrase; empty if nothing.
+    /// A further remark, a phrase; may be empty.
     pub note: String,
 }
 
@@ -49,7 +50,7 @@ impl Found {
     }
 }
 
-/// Measures what a claim is about.
+/// Measures the quantity of a claim.
 pub fn measure(experiment: &Experiment, claim: &Claim, trials: &[TrialRecord]) -> Found {
     let mut rng = seed_of(experiment, claim).rng();
     match &claim.measure {
@@ -130,7 +131,7 @@ fn crosses(compared: &Compared, trials: &[TrialRecord], rng: &mut Rng) -> Found 
     let mut found =
         from_repeats(&repeats, of_left_out + over_left_out, rng, "the curves do not cross", place);
     if found.estimate.is_some() {
-        // Both have a point there, or they could not cross.
+        // Both curves have a point there, or they could not cross.
         let last = |curves: &Curves| curves.of(&repeats).last().map_or(f64::NAN, |(_, y)| *y);
         let side = if last(&of) > last(&over) { "above" } else { "below" };
         found.note = format!("{side} it from there on");
@@ -138,7 +139,7 @@ fn crosses(compared: &Compared, trials: &[TrialRecord], rng: &mut Rng) -> Found 
     found
 }
 
-/// The place on the curve of all repetitions, with an interval from drawing repetitions again.
+/// Finds the place on the curve of all repetitions, with an interval from drawing repetitions again.
 fn from_repeats(
     repeats: &[u32],
     left_out: usize,
@@ -170,7 +171,7 @@ fn from_repeats(
     }
 }
 
-/// The best of the expected servers beside the best of the others, paired: above 1 where the expected one is
+/// Pairs the best of the expected servers with the best of the others: the ratio is above 1 if the expected one is
 /// better. Both are chosen by their medians first, so that a side with more servers has no more luck.
 fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord], rng: &mut Rng) -> Found {
     let group_of = |server: &str| {

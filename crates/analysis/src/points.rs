@@ -1,7 +1,7 @@
 //! The points of a figure: trials grouped into lines, each group with its median and interval.
 //!
-//! Everything is in the units of the records, divided as the figure asks. Trials with a flaw are kept beside
-//! their point and do not count, except where a point has no others: then their median stands, and says so.
+//! All values are in the units of the records, divided as the figure asks. Trials with a flaw stay beside their point
+//! and do not count. If a point has no others, their median stands and is marked.
 
 use std::collections::BTreeMap;
 
@@ -13,57 +13,57 @@ use statistics::{Estimate, confidence_of_median, median, median_with_interval};
 use super::quantity;
 use super::select::{coordinate, key, names};
 
-/// What a figure shows.
+/// The content of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// Along x.
+    /// The scale of x.
     pub x: Scale,
-    /// Along y.
+    /// The scale of y.
     pub y: Scale,
-    /// What the quantities are called, of which each line has one.
+    /// The titles of the quantities; each line has one of them.
     pub quantities: Vec<String>,
     /// The lines, measured ones first.
     pub lines: Vec<Line>,
 }
 
-/// What an axis of a figure says.
+/// The scale of a figure's axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
     /// Its title.
     pub title: String,
-    /// Its unit; none where it has none.
+    /// Its unit, if it has one.
     pub unit: Option<Unit>,
-    /// Whether it is a multiple of another quantity.
+    /// True for a multiple of another quantity.
     pub is_multiple: bool,
-    /// Names of places 0, 1, 2.. where an axis has words for values; else empty.
+    /// Names of the places 0, 1, 2.. if the axis has words for values; otherwise empty.
     pub words: Vec<String>,
 }
 
 /// A line of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// For the legend.
+    /// The line's name in the legend.
     pub name: String,
-    /// What it is of, whatever the quantity.
+    /// The line's series, without its quantity.
     pub series: String,
-    /// The place of its quantity among the figure's.
+    /// The index of its quantity in the figure.
     pub quantity: usize,
-    /// Where it comes from.
+    /// The origin of the line.
     pub source: Source,
     /// Ascending in x.
     pub points: Vec<PlottedPoint>,
 }
 
-/// Where a line comes from.
+/// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Measured along x.
     Measured,
-    /// Measured once for all x, which it does not depend on: a level line.
+    /// Measured once for all x, on which it does not depend: a level line.
     Level,
-    /// From the paper; to be compared with the measured line of that place, if there is one.
+    /// Taken from the paper, to be compared with a measured line.
     Published {
-        /// Its place among the lines.
+        /// The index of the measured line, if there is one.
         like: Option<usize>,
     },
 }
@@ -71,23 +71,23 @@ pub enum Source {
 /// A point of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlottedPoint {
-    /// Where it lies.
+    /// Its place along x.
     pub x: f64,
-    /// What it says. The interval of a published point is the point.
+    /// Its value. The interval of a published point is the point.
     pub y: Estimate,
-    /// How sure the interval can be at most, from 0 to 0.95; 0 for a published point.
+    /// The greatest confidence of the interval, from 0 to 0.95; 0 for a published point.
     pub confidence: f64,
     /// Its trials, by repetition.
     pub trials: Vec<PointTrial>,
 }
 
 impl PlottedPoint {
-    /// How many of its trials count.
+    /// Returns the number of its valid trials.
     pub fn valid(&self) -> usize {
         self.trials.iter().filter(|trial| trial.is_valid()).count()
     }
 
-    /// Whether it rests on trials that do not count.
+    /// Tells whether it has only trials with a flaw.
     pub fn is_doubtful(&self) -> bool {
         !self.trials.is_empty() && self.valid() == 0
     }
@@ -102,18 +102,18 @@ pub struct PointTrial {
     pub attempt: u32,
     /// Its value.
     pub y: f64,
-    /// What is wrong with it.
+    /// The trial's defects.
     pub flaws: Vec<Flaw>,
 }
 
 impl PointTrial {
-    /// Whether it counts.
+    /// Tells whether the trial counts.
     pub fn is_valid(&self) -> bool {
         self.flaws.is_empty()
     }
 }
 
-/// What a figure shows of some trials.
+/// Makes the content of a figure from some trials.
 pub fn plot(experiment: &Experiment, figure: &Figure, trials: &[TrialRecord]) -> Plot {
     let words = words(experiment, &figure.x);
     let meant: Vec<&TrialRecord> = trials.iter().filter(|trial| figure.selection.matches(trial)).collect();
@@ -160,7 +160,7 @@ fn scale(
     }
 }
 
-/// The words of an axis that has at least one value that is no number; then all of them are places.
+/// Returns the words of an axis with at least one value that is no number; then all values are places.
 fn words(experiment: &Experiment, x: &str) -> Vec<String> {
     let Some(axis) = experiment.axis(x) else { return Vec::new() };
     if axis.values.iter().all(|value| value.number().is_some()) {
@@ -190,7 +190,7 @@ fn groups<'a>(
     groups
 }
 
-/// The place of a value in the file's list of them.
+/// Returns the place of a value in the file's list.
 fn in_the_file(experiment: &Experiment, name: &str, value: &Option<Value>) -> usize {
     let Some(value) = value else { return 0 };
     let text = value.to_string();
@@ -215,7 +215,7 @@ fn series_name(experiment: &Experiment, figure: &Figure, place: &[Option<Value>]
     parts.join(", ")
 }
 
-/// The same, with the quantity where there are several: `inf: replies/s`.
+/// Names the line: the series, and the quantity if there are several: `inf: replies/s`.
 fn line_name(experiment: &Experiment, figure: &Figure, metric: &str, series: &str) -> String {
     match figure.y.len() > 1 {
         false => series.to_owned(),
@@ -236,7 +236,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// A line along x, and one for trials that do not depend on x.
+    /// Makes a line along x, and one of trials that do not depend on x.
     fn line(&self, trials: &[&TrialRecord]) -> Vec<Line> {
         let is_axis = self.experiment.axis(&self.figure.x).is_some();
         let (along, level): (Vec<&TrialRecord>, Vec<&TrialRecord>) =
@@ -254,7 +254,7 @@ impl Builder<'_> {
     }
 
     fn points(&self, trials: &[&TrialRecord], is_axis: bool) -> Vec<PlottedPoint> {
-        // Along a metric, what belongs to one point is what differs in nothing but its repetition.
+        // Along a metric, the trials of a point differ only in their repetition.
         let names = if is_axis { vec![self.figure.x.clone()] } else { names(trials.iter().copied()) };
         let mut groups: BTreeMap<Vec<String>, Vec<&TrialRecord>> = BTreeMap::new();
         for trial in trials {
@@ -266,7 +266,7 @@ impl Builder<'_> {
         points
     }
 
-    /// One point, at a given x or at the median of the trials'.
+    /// Makes one point, at a given x or at the median of the trials' x.
     fn point(&self, trials: &[&TrialRecord], x: Option<f64>) -> Option<PlottedPoint> {
         let seen = |trial: &&TrialRecord| {
             let at = x.or_else(|| self.x_of(trial))?;
@@ -306,13 +306,13 @@ impl Builder<'_> {
     }
 }
 
-/// A quantity of a trial over another; nothing where it would not be finite.
+/// Returns a quantity of a trial over another; `None` if the result is not finite.
 fn divided(trial: &TrialRecord, name: &str, over: Option<&str>) -> Option<f64> {
     let divisor = over.map_or(Some(1.0), |over| trial.quantity(over))?;
     Some(trial.quantity(name)? / divisor).filter(|value| value.is_finite())
 }
 
-/// Level lines reach from the first x of all other lines to the last.
+/// Stretches level lines from the first x of all other lines to the last.
 fn stretch_level_lines(lines: &mut [Line]) {
     let along = lines.iter().filter(|line| line.source == Source::Measured);
     let xs: Vec<f64> = along.flat_map(|line| &line.points).map(|point| point.x).collect();
@@ -339,7 +339,7 @@ fn published_line(published: &Published, measured: &[Line], words: &[String]) ->
             trials: Vec::new(),
         })
     };
-    // `inf (2004)` goes with `inf`; of several names that fit, the longest means most.
+    // `inf (2004)` goes with `inf`; of several matching names, the longest wins.
     let fits = |line: &&(usize, &Line)| published.name.starts_with(line.1.name.as_str());
     let like = measured.iter().enumerate().collect::<Vec<_>>();
     let like = like.iter().filter(fits).max_by_key(|(_, line)| line.name.len()).map(|(place, _)| *place);

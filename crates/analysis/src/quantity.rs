@@ -4,16 +4,16 @@ use record::experiment::{Unit, metric};
 
 use experiment::Experiment;
 
-/// What a name stands for.
+/// The title and unit of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantity {
-    /// What an axis of a chart says.
+    /// The title of an axis.
     pub title: String,
-    /// What it is measured in; none for an axis of the experiment.
+    /// Its unit; `None` for an axis of the experiment.
     pub unit: Option<Unit>,
 }
 
-/// An axis of the experiment, one of its derived metrics or a metric of trials, by its name.
+/// Finds an axis of the experiment, one of its derived metrics or a metric of trials, by its name.
 pub fn quantity(experiment: &Experiment, name: &str) -> Quantity {
     if let Some(axis) = experiment.axis(name) {
         return Quantity { title: axis.title().to_owned(), unit: None };
@@ -37,7 +37,7 @@ fn of_a_family(name: &str) -> Quantity {
     }
 }
 
-/// Whether more of a metric is better (`Some(true)`), worse, or neither by itself.
+/// Returns `Some(true)` if more of a metric is better, `Some(false)` if it is worse, and `None` if it is neither.
 pub fn direction(name: &str) -> Option<bool> {
     const BETTER: [&str; 4] = ["replies_per_s", "goodput_per_s", "good_share", "fairness"];
     const WORSE: [&str; 8] = [

@@ -6,15 +6,15 @@ use record::experiment::{TrialRecord, Value};
 
 use experiment::Selection;
 
-/// The trials that some selections mean, which all must.
+/// The trials that match all selections of a group.
 pub struct Group<'a> {
-    /// Those whose figures are to be believed and that have the metric.
+    /// The valid trials that have the metric.
     pub valid: Vec<&'a TrialRecord>,
-    /// How many others were meant.
+    /// The number of other matching trials.
     pub left_out: usize,
 }
 
-/// The trials that are meant by all selections, parted by whether they can be counted.
+/// Selects the trials that match all selections, and separates valid ones from others.
 pub fn chosen<'a>(trials: &'a [TrialRecord], selections: &[&Selection], metric: &str) -> Group<'a> {
     let meant = trials.iter().filter(|trial| selections.iter().all(|selection| selection.matches(trial)));
     let can_be_counted =
@@ -23,7 +23,7 @@ pub fn chosen<'a>(trials: &'a [TrialRecord], selections: &[&Selection], metric: 
     Group { valid, left_out: others.len() }
 }
 
-/// Where a trial stands along `server`, `load` or an axis.
+/// Returns the place of a trial along `server`, `load` or an axis.
 pub fn coordinate(trial: &TrialRecord, name: &str) -> Option<Value> {
     match name {
         "server" => Some(Value::Text(trial.server.clone())),
@@ -32,7 +32,7 @@ pub fn coordinate(trial: &TrialRecord, name: &str) -> Option<Value> {
     }
 }
 
-/// Everything a trial can be told apart by, but its repetition.
+/// Returns all coordinates that tell trials apart, without the repetition.
 pub fn names<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> Vec<String> {
     let mut names = vec!["server".to_owned(), "load".to_owned()];
     names.extend(trials.flat_map(|trial| trial.axes.keys().cloned()));
@@ -44,15 +44,15 @@ pub fn names<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> Vec<String> {
 /// A trial's repetition and its place along some coordinates.
 pub type Key = (u32, Vec<String>);
 
-/// The key of a trial; a coordinate that it does not have is empty.
+/// Returns the key of a trial; a missing coordinate is empty.
 pub fn key(trial: &TrialRecord, names: &[String]) -> Key {
     let place =
         names.iter().map(|name| coordinate(trial, name).map_or(String::new(), |value| value.to_string()));
     (trial.repeat, place.collect())
 }
 
-/// The metric of one group beside that of the other, trial by trial: of the same repetition, and at the same
-/// place along everything that both groups have and that the two selections do not set apart. Where several
+/// Pairs the metric of one group with that of the other, trial by trial. Paired trials share the repetition and the
+/// place along everything that both groups have, except for the coordinates that the selections set apart. If several
 /// trials of the other group fit, their median counts.
 pub fn pairs(
     (of, over): (&Group<'_>, &Group<'_>),

@@ -1,16 +1,14 @@
-//! From runs around the knee to a capacity with an interval.
+//! A capacity with its interval, from runs around the knee.
 //!
-//! At each load the median over its trials is taken of the share of requests that were answered, and the
-//! share of trials in which the objective held. The knee lies between the highest load that was kept up
-//! with and the next one. Where that one was answered in part, what was answered of it is the capacity, for a
-//! server past its capacity answers about as much as it can, but no less than of the load before; where the
-//! objective did not hold, the capacity lies where half of the trials would have held it, by linear
-//! interpolation; where both, the lower counts. Medians, because another process that takes the processor
-//! for a moment spoils one trial and not the server.
+//! Each load has two figures: the median share of answered requests over its trials, and the share of trials in which
+//! the objective held. The knee lies between the highest load that the server kept up with and the next one. If the
+//! server answered only a part of the next load, that part is the capacity, because a server past its capacity
+//! answers about as much as it can. It is at least the load before. If the objective did not hold, linear
+//! interpolation finds the load at which half of the trials would have held it. If both apply, the lower counts.
+//! Medians are used because another process on the processor spoils one trial and not the server.
 //!
-//! The interval is a percentile bootstrap over the trials of each load (Efron and Tibshirani, 1993, chapter
-//! 13), made wide enough to hold both loads that the knee was seen between: three trials that agree
-//! do not make a grid finer than it is.
+//! The interval is a percentile bootstrap over the trials of each load (Efron and Tibshirani, 1993, chapter 13). It
+//! is widened to hold both loads around the knee, because three trials that agree do not refine the grid.
 
 use base::{Rng, Seed};
 use rand::RngExt;
@@ -19,21 +17,21 @@ use statistics::Spread;
 
 use super::step::{KEEPS_UP, answered_share, by_load};
 
-/// Enough for the ends of a 95 % interval to be stable.
+/// A number of draws at which the ends of a 95 % interval are stable.
 const RESAMPLES: usize = 1_000;
-/// What is left out at each end.
+/// The share of draws that is cut off at each end.
 const TAIL: f64 = 0.025;
-/// The objective holds at a load where it holds in so many of the trials.
+/// The share of trials in which the objective must hold for a load.
 const HOLDS: f64 = 0.5;
 
-/// A capacity, in requests a second.
+/// A capacity, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The capacity.
     pub per_s: f64,
-    /// Between which rates it lies.
+    /// Lower and upper bound of the capacity.
     pub interval_per_s: [f64; 2],
-    /// Whether a load was offered that the server did not keep up with.
+    /// True if the server did not keep up with at least one load.
     pub enclosed: bool,
 }
 
@@ -45,7 +43,7 @@ struct Trial {
     held: bool,
 }
 
-/// All trials of one load, summed up.
+/// The summary of all trials of one load.
 #[derive(Clone, Copy)]
 struct Load {
     per_s: f64,
@@ -72,12 +70,12 @@ impl Load {
     }
 }
 
-/// The median; 0 of nothing.
+/// Returns the median; 0 without values.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     Spread::of(values).map_or(0.0, |spread| spread.median)
 }
 
-/// The capacity that the steps show.
+/// Estimates the capacity from the steps.
 pub fn capacity(steps: &[Step], seed: Seed) -> Estimate {
     let groups = trials(steps);
     let loads: Vec<Load> = groups.iter().map(|trials| Load::of(trials)).collect();
@@ -95,7 +93,7 @@ pub fn capacity(steps: &[Step], seed: Seed) -> Estimate {
     Estimate { per_s, interval_per_s: [low, high], enclosed: first_lost.is_some() }
 }
 
-/// The load to offer next where all of them lie on one side of the knee: nothing where they do not.
+/// Returns the load to offer next if all loads lie on one side of the knee, and `None` otherwise.
 pub fn further_load(steps: &[Step], factor: f64) -> Option<f64> {
     let groups = trials(steps);
     let loads: Vec<Load> = groups.iter().map(|trials| Load::of(trials)).collect();
@@ -128,8 +126,8 @@ fn resample(groups: &[Vec<Trial>], rng: &mut Rng) -> Vec<Load> {
     groups.iter().map(draw).collect()
 }
 
-/// What is answered at the knee; of all loads the highest where none was too much. Where the lowest was,
-/// what was answered of it, but nothing where it was the objective that did not hold.
+/// Returns the goodput at the knee. If no load was too much: the highest goodput of all loads. If the lowest load was
+/// too much: its goodput, or 0 if the objective did not hold.
 fn capacity_of(loads: &[Load]) -> f64 {
     let Some(lost) = loads.iter().position(|load| !load.is_kept_up_with()) else {
         return loads.last().map_or(0.0, Load::goodput_per_s);
@@ -138,7 +136,7 @@ fn capacity_of(loads: &[Load]) -> f64 {
     let Some(kept) = lost.checked_sub(1).map(|kept| loads[kept]) else {
         return if beyond.held >= HOLDS { beyond.goodput_per_s() } else { 0.0 };
     };
-    // What was answered in full is no less than that because it went wrong soon after.
+    // A collapse soon after does not reduce the load that was answered in full.
     let answered = if beyond.answered < KEEPS_UP {
         beyond.goodput_per_s().max(kept.goodput_per_s())
     } else {

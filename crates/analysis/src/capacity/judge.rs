@@ -1,6 +1,6 @@
-//! The verdict of a survey, and how requests are lost past the capacity.
+//! The verdict of a survey, and the loss of requests past the capacity.
 //!
-//! The verdict follows from the largest load past the capacity that the generator brought about, from the way back and
+//! The verdict follows from the largest load that the generator reached past the capacity, from the way back, and
 //! from the recovery. Each [`Shortfall`] there rules out that the server "holds":
 //!
 //! ```text
@@ -17,18 +17,18 @@ use record::{CapacityResult, CapacityVerdict, Outcome, Step};
 use super::recovery;
 use super::step::{is_brought_about, offered_load};
 
-/// The least goodput at the largest load of a server that holds, as a share of its capacity. Event-driven servers
-/// with a bounded accept queue keep 80 to 90 % of their peak at 1.2 times their capacity (Brecht 2004, section 6, and
-/// our own measurements of the usual servers); to hold is to be better than that.
+/// The least goodput of a server that holds, as a share of its capacity, at the largest load. Event-driven servers
+/// with a bounded accept queue keep 80 to 90 % of their peak at 1.2 times their capacity. Sources: Brecht 2004,
+/// section 6, and our own measurements. A server that holds must do better.
 const HOLDS: f64 = 0.9;
-/// The least goodput of a server that sags: with less than half, most of the work is done for nobody.
+/// The least goodput of a server that sags. With less than half, the server does most of its work in vain.
 const SAGS: f64 = 0.5;
-/// The least goodput on the way down, as a share of the goodput at the same load on the way up, without an after-effect:
-/// twice the noise of a step.
+/// The ratio of goodput on the way down to goodput on the way up, at the same load, below which there is an
+/// after-effect. It allows twice the noise of a step.
 const AFTER_EFFECT: f64 = 0.9;
 /// A median latency above this multiple of the 99th percentile below the capacity means a queue.
 const SLOWER: f64 = 2.0;
-/// A median latency below this is no queue worth the name: users take 0.1 s for instantaneous (Nielsen, Usability
+/// The least median latency that counts as a queue: users take 0.1 s for instantaneous (Nielsen, Usability
 /// Engineering, 1993, section 5.5).
 const QUEUE_LEAST_NS: f64 = 100e6;
 /// The largest share of unanswered requests of a server that holds. It cannot serve the excess, but it can refuse it.
@@ -36,10 +36,10 @@ const UNANSWERED_MOST: f64 = 0.1;
 /// The longest recovery of a server that holds, in seconds.
 const RECOVERS_S: f64 = 1.0;
 
-/// The name of requests that had not ended, beside the outcomes'.
+/// The key of requests that had not ended, beside those of the outcomes.
 pub const IN_FLIGHT: &str = "in_flight_at_end";
 
-/// One way in which a server is worse past its capacity than at it.
+/// A way in which a server is worse past its capacity than at it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shortfall {
     /// Goodput is lost.
@@ -50,13 +50,14 @@ pub enum Shortfall {
     Latency,
     /// This share of the requests got neither a reply nor a refusal.
     Unanswered(f64),
-    /// Less is answered on the way down than at the same load on the way up.
+    /// The server answers less on the way down than at the same load on the way up.
     AfterEffect,
     /// The recovery takes more than a second, or more than the survey waited for.
     Recovery,
 }
 
-/// Of all single runs, the highest load that was kept up with below the lowest that was too much, and that one.
+/// Returns the highest load that the server kept up with, and the lowest that was too much, of all single runs. The
+/// first lies below the second.
 pub fn bounds(result: &CapacityResult) -> (f64, Option<f64>) {
     let steps = || result.search.iter().chain(&result.knee);
     let kept_up_with = |step: &&Step| offered_load(step).is_clear();
@@ -67,10 +68,10 @@ pub fn bounds(result: &CapacityResult) -> (f64, Option<f64>) {
     (kept, too_much)
 }
 
-/// The verdict of a survey whose loads are all there.
+/// Returns the verdict of a complete survey.
 pub fn verdict(result: &CapacityResult) -> CapacityVerdict {
     if result.capacity_per_s <= 0.0 {
-        // It answered a probe, and no load that was tried.
+        // The server answered a probe, but no load.
         return CapacityVerdict::Collapses;
     }
     let Some(largest) = largest_offered(&result.past) else { return CapacityVerdict::GeneratorLimited };
@@ -84,12 +85,12 @@ pub fn verdict(result: &CapacityResult) -> CapacityVerdict {
     }
 }
 
-/// The goodput of a step as a share of the capacity.
+/// Returns the goodput of a step as a share of the capacity.
 pub fn kept(result: &CapacityResult, step: &Step) -> f64 {
     step.goodput_per_s / result.capacity_per_s
 }
 
-/// Every shortfall of the server past its capacity; none where no load was brought about there.
+/// Returns every shortfall of the server past its capacity; none if the generator reached no load there.
 pub fn shortfalls(result: &CapacityResult) -> Vec<Shortfall> {
     let Some(largest) = largest_offered(&result.past) else { return Vec::new() };
     let slow_ns = (recovery::usual_p99_ns(&result.knee) * SLOWER).max(QUEUE_LEAST_NS);
@@ -105,7 +106,7 @@ pub fn shortfalls(result: &CapacityResult) -> Vec<Shortfall> {
     found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, shortfall)| shortfall).collect()
 }
 
-/// Requests without a reply or a refusal, as a share of the requests that the generator sent.
+/// Returns the share of requests without a reply or a refusal among those that the generator sent.
 fn unanswered_share(step: &Step) -> f64 {
     let silent = [Outcome::ConnectTimeout, Outcome::ResponseTimeout, Outcome::Dropped];
     let unanswered =
@@ -114,15 +115,15 @@ fn unanswered_share(step: &Step) -> f64 {
     if sent > 0.0 { unanswered as f64 / sent } else { 0.0 }
 }
 
-/// The step with the largest load that the generator really brought about.
+/// Returns the step with the largest load that the generator reached.
 pub fn largest_offered(past: &[Step]) -> Option<&Step> {
     past.iter()
         .filter(|step| is_brought_about(step))
         .max_by(|one, other| one.asked_per_s.total_cmp(&other.asked_per_s))
 }
 
-/// The first load on the way down at which markedly less was answered than on the way up, and both steps:
-/// up, down. Loads that the generator did not bring about are no comparison.
+/// Finds the first load on the way down with markedly less goodput than on the way up. Returns both steps: up, down.
+/// Leaves out loads that the generator did not reach.
 pub fn after_effect<'a>(past: &'a [Step], back: &'a [Step]) -> Option<(&'a Step, &'a Step)> {
     back.iter().find_map(|down| {
         let up = past.iter().find(|up| up.asked_per_s == down.asked_per_s)?;
@@ -131,7 +132,7 @@ pub fn after_effect<'a>(past: &'a [Step], back: &'a [Step]) -> Option<(&'a Step,
     })
 }
 
-/// The ends of requests other than a correct reply, as shares of the requests offered.
+/// Returns the ends of requests other than a correct reply, as shares of the requests offered.
 pub fn loss(step: &Step) -> BTreeMap<String, f64> {
     let lost = step.outcomes.iter().filter(|(outcome, _)| *outcome != Outcome::Ok);
     let named =

@@ -1,20 +1,20 @@
-//! When a server has come back to itself, from the intervals of a run.
+//! The moment of a server's recovery, from the intervals of a run.
 
 use record::{Outcome, Point, Step};
 
 use super::estimate;
 use super::step::{KEEPS_UP, by_load};
 
-/// So long it must be well to be called well: a pause between two bad moments is shorter.
+/// The time for which a server must serve well to count as recovered, longer than a pause between two bad moments.
 const WELL_FOR_S: f64 = 0.5;
-/// So long a trickle must be answered before the next run: only the queue of the last one matters.
+/// The time for which a small load must be answered before the next run. Only the queue of the last run matters.
 const ANSWERED_FOR_S: f64 = 0.3;
-/// A median beyond so many times the former 99th percentile is a queue and not noise.
+/// The multiple of the former 99th percentile above which a median means a queue, and not noise.
 const SLOWER: f64 = 2.0;
-/// And one below this is no queue worth the name: a scheduler's tick.
+/// The least median that counts as a queue: a scheduler's tick.
 const SLOW_LEAST_NS: f64 = 5e6;
 
-/// The 99th percentile of latency, in nanoseconds, at the lowest load around the knee: its median over the
+/// Returns the 99th percentile of latency, in nanoseconds, at the lowest load around the knee: its median over the
 /// trials.
 pub fn usual_p99_ns(knee: &[Step]) -> f64 {
     let groups = by_load(knee);
@@ -22,8 +22,8 @@ pub fn usual_p99_ns(knee: &[Step]) -> f64 {
     estimate::median(lowest.iter().map(|step| step.latency_intended_ns.p99 as f64))
 }
 
-/// Seconds from the run's start to the first moment from which the server served well for half a
-/// second: answered in full and as fast as before. Nothing where there is none.
+/// Returns the seconds from the run's start until the server served well for half a second: in full, and as fast as
+/// before. Returns `None` if it never did.
 pub fn time_s(points: &[Point], usual_p99_ns: f64) -> Option<f64> {
     let slow = (usual_p99_ns * SLOWER).max(SLOW_LEAST_NS);
     let fast = |point: &&Point| (point.latency_intended_ns.answered.p50 as f64) <= slow;
@@ -32,12 +32,12 @@ pub fn time_s(points: &[Point], usual_p99_ns: f64) -> Option<f64> {
         .map(|window| window[0].at_s - window[0].interval_s)
 }
 
-/// Whether the last moments were answered in full, however slowly.
+/// Tells whether the last moments were answered in full, at any speed.
 pub fn is_answered(points: &[Point]) -> bool {
     windows(points, ANSWERED_FOR_S).next_back().is_some_and(is_in_full)
 }
 
-/// All runs of neighbouring points that are just so long.
+/// Iterates over all windows of neighbouring points with this length.
 fn windows(points: &[Point], seconds: f64) -> impl DoubleEndedIterator<Item = &[Point]> {
     let interval_s = points.first().map_or(seconds, |point| point.interval_s).max(1e-3);
     points.windows(((seconds / interval_s).round() as usize).max(1))
@@ -46,7 +46,7 @@ fn windows(points: &[Point], seconds: f64) -> impl DoubleEndedIterator<Item = &[
 fn is_in_full(window: &[Point]) -> bool {
     let offered: u64 = window.iter().map(|point| point.offered).sum();
     let good: u64 = window.iter().map(|point| point.outcomes.get(Outcome::Ok)).sum();
-    // One may be on its way at either end.
+    // A reply may be on its way at either end.
     good as f64 >= KEEPS_UP * offered as f64 - 1.0 && good > 0
 }
 
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
     use record::Distribution;
 
-    /// Intervals of a tenth of a second with ten requests each, of which so many are answered, in so many
-    /// milliseconds.
+    /// Intervals of a tenth of a second with ten requests each. Each item holds the number of answers and their
+    /// latency in milliseconds.
     fn points(seen: &[(u64, u64)]) -> Vec<Point> {
         let point = |(number, (good, ms)): (usize, &(u64, u64))| {
             let mut point =

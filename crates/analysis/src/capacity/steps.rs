@@ -1,8 +1,8 @@
-//! Steps cut out of a run with several loads, from its intervals.
+//! Steps of a run with several loads, cut from its intervals.
 //!
-//! An event counts in the interval that it happens in: a reply to a request of an earlier step belongs to the step it
-//! arrives in, with all of its latency. Quantiles of a whole do not follow from quantiles of its parts, so a
-//! step's quantile is the median over its intervals, weighted by their replies. The maximum is exact.
+//! An event counts in its own interval. A reply to a request of an earlier step belongs to the step in which it
+//! arrives, with all of its latency. Quantiles of a whole do not follow from quantiles of its parts. So a step's
+//! quantile is the median over its intervals, weighted by their replies. The maximum is exact.
 
 use base::Nanos;
 use record::{Distribution, Outcomes, Point, Step};
@@ -10,22 +10,20 @@ use record::{Distribution, Outcomes, Point, Step};
 /// Far less than an interval: times are sums of binary fractions.
 const EPSILON_S: f64 = 1e-6;
 
-/// How late sessions may begin at the 99th percentile; the same tick of a scheduler that a run of one load is
-/// allowed.
+/// The greatest lateness of sessions at the 99th percentile: a tick of the scheduler, as for a run of one load.
 const LATENESS_P99_MAX_NS: u64 = 10_000_000;
 
-/// When an interval began, seconds since the run did.
+/// Returns the begin of an interval, in seconds since the run began.
 pub fn begin_s(point: &Point) -> f64 {
     point.at_s - point.interval_s + EPSILON_S
 }
 
-/// Whether what was watched goes on until that time, but for an interval.
+/// Tells whether the points reach until that time, except for one interval.
 pub fn reach(points: &[Point], until: Nanos) -> bool {
     points.last().is_some_and(|last| last.at_s + last.interval_s + EPSILON_S >= until.as_secs_f64())
 }
 
-/// The step between two times, of the intervals that lie wholly in it. Whether the objective held is not
-/// known here.
+/// Makes the step between two times from the intervals that lie wholly in it. Leaves the objective open.
 pub fn step(points: &[Point], asked_per_s: f64, from: Nanos, until: Nanos) -> Step {
     let first = points.partition_point(|point| begin_s(point) < from.as_secs_f64());
     let last = points.partition_point(|point| point.at_s - EPSILON_S <= until.as_secs_f64());
