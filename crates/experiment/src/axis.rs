@@ -7,18 +7,18 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Axis {
-    /// What stands in braces where its values go: `offered` for `{offered}`.
+    /// The name that stands in braces for its values: `offered` for `{offered}`.
     pub name: String,
-    /// What an axis of a chart says; its name where absent.
+    /// The title of a chart's axis; by default the name.
     pub title: Option<String>,
-    /// Its values, in the order they are drawn; at least one, all different.
+    /// The values, in the order in which they are drawn; at least one, all different.
     pub values: Vec<Value>,
-    /// Those that the reduced form keeps; all of them where absent.
+    /// The values of the reduced form; by default all.
     pub quick: Option<Vec<Value>>,
 }
 
 impl Axis {
-    /// What an axis of a chart says.
+    /// Returns the title of a chart's axis.
     pub fn title(&self) -> &str {
         self.title.as_deref().unwrap_or(&self.name)
     }

@@ -10,10 +10,10 @@ use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
 use super::{Experiment, Figure, LogAxes, Rate, ServerKind, Stack, fill};
 
-/// Names in braces that the lab fills in of a command.
+/// Names in braces that the lab replaces in a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
 
-/// Everything that is wrong, one sentence each.
+/// Returns all mistakes, one sentence each.
 pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
     let mut check = Check { experiment, mistakes: Vec::new() };
     check.plan();

@@ -8,7 +8,7 @@
 //! at-least = 1.2
 //! ```
 //!
-//! Owns the form. How medians, ratios and intervals come from trials is the analysis's.
+//! Owns the form. The analysis computes medians, ratios and intervals from trials.
 
 use serde::Deserialize;
 
@@ -18,9 +18,9 @@ use super::template::Selection;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Single {
-    /// What is looked at.
+    /// The metric.
     pub metric: String,
-    /// Which trials; all where absent.
+    /// The selected trials; all if absent.
     #[serde(default)]
     pub of: Selection,
 }
@@ -29,13 +29,13 @@ pub struct Single {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Two {
-    /// What is looked at.
+    /// The metric.
     pub metric: String,
-    /// The one.
+    /// The first group.
     pub of: Selection,
-    /// The other, which the one is divided by.
+    /// The second group, by which the first is divided.
     pub over: Selection,
-    /// What both have in common. Where it means several points, they are paired one by one.
+    /// The common selection of both groups. If it selects several points, they are paired one by one.
     #[serde(default)]
     pub at: Selection,
 }
@@ -44,11 +44,11 @@ pub struct Two {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Curve {
-    /// What is looked at.
+    /// The metric.
     pub metric: String,
     /// An axis of the experiment, or a metric.
     pub x: String,
-    /// Which trials; all where absent. A range of the axis takes a part of the curve.
+    /// The selected trials; all if absent. A range of the axis selects a part of the curve.
     #[serde(default)]
     pub of: Selection,
 }
@@ -57,39 +57,39 @@ pub struct Curve {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Compared {
-    /// What is looked at.
+    /// The metric.
     pub metric: String,
     /// An axis of the experiment, or a metric.
     pub x: String,
-    /// The one.
+    /// The first curve.
     pub of: Selection,
-    /// The other.
+    /// The second curve.
     pub over: Selection,
-    /// What both have in common.
+    /// The common selection of both curves.
     #[serde(default)]
     pub at: Selection,
 }
 
-/// Which series has the most.
+/// The server with the greatest value of a metric.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Best {
-    /// What is looked at.
+    /// The metric.
     pub metric: String,
-    /// The servers that are compared; all where absent.
+    /// The servers that are compared; all if absent.
     #[serde(default)]
     pub among: Vec<String>,
-    /// Where.
+    /// The selected trials.
     #[serde(default)]
     pub at: Selection,
-    /// Whether the least is the best.
+    /// Makes the least value the best.
     #[serde(default)]
     pub lowest: bool,
-    /// The servers of which one is said to be the best.
+    /// The servers of which one must be the best.
     pub expected: Vec<String>,
 }
 
-/// What is measured for a claim.
+/// The measurement of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measure {
     /// The median of a group.
@@ -98,18 +98,19 @@ pub enum Measure {
     Ratio(Two),
     /// d ln metric / d ln x.
     Slope(Curve),
-    /// The x from which on the metric no longer follows it.
+    /// The x above which the metric no longer follows it.
     Knee(Curve),
     /// The x at which the metric is largest.
     Peak(Curve),
     /// The x at which one curve crosses the other.
     Crossing(Compared),
-    /// Which server has the most.
+    /// The server with the best value.
     Best(Best),
 }
 
 impl Measure {
-    /// The names of the quantities it needs of a trial: metrics, and along a curve an axis or a metric.
+    /// Returns the names of the quantities that it needs from a trial: metrics, and along a curve an axis or a
+    /// metric.
     pub fn quantities(&self) -> Vec<&str> {
         match self {
             Measure::Value(single) => vec![&single.metric],
@@ -123,32 +124,32 @@ impl Measure {
     }
 }
 
-/// Bounds of what is measured; at least one is finite, except of [`Measure::Best`].
+/// Bounds of the measured number; at least one is finite, except for [`Measure::Best`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
-    /// Not below.
+    /// The lower bound.
     pub at_least: f64,
-    /// Not above.
+    /// The upper bound.
     pub at_most: f64,
 }
 
-/// A statement, and what must be measured for it to hold.
+/// A statement with its measurement and its bounds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "ClaimFile")]
 pub struct Claim {
     /// The statement, one sentence.
     pub text: String,
-    /// What the paper found, in its words or numbers.
+    /// The paper's finding, in its words or numbers.
     pub paper: Option<String>,
-    /// What is measured.
+    /// The measurement.
     pub measure: Measure,
-    /// Where it must lie.
+    /// The bounds.
     pub expected: Expected,
-    /// By how much of themselves the bounds are widened before a claim counts as refuted, from 0 to 1.
+    /// The share by which the bounds are widened before a claim counts as refuted, from 0 to 1.
     pub tolerance: f64,
 }
 
-/// As it is written.
+/// A claim in the form of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ClaimFile {

@@ -28,7 +28,7 @@ pub struct DerivedMetric {
 }
 
 impl DerivedMetric {
-    /// The sum over those of its metrics that a trial has; none where the trial has none of them.
+    /// Returns the sum over those of its metrics that a trial has, or `None` if the trial has none of them.
     pub fn of(&self, metrics: &BTreeMap<String, f64>) -> Option<f64> {
         let terms = self.sum.iter().filter_map(|(name, factor)| Some(metrics.get(name)? * factor));
         terms.reduce(|sum, term| sum + term)

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::template::Selection;
 
-/// Which axes of a chart are logarithmic.
+/// The logarithmic axes of a chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogAxes {
@@ -23,9 +23,9 @@ pub enum LogAxes {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Published {
-    /// For the legend: `inf (2004)`.
+    /// The legend's text: `inf (2004)`.
     pub name: String,
-    /// Points x, y in the figure's coordinates: where it is normalised, so are they.
+    /// Points x, y in the figure's coordinates, normalised as the figure is.
     pub points: Vec<[f64; 2]>,
 }
 
@@ -35,34 +35,34 @@ pub struct Published {
 pub struct Figure {
     /// Letters, digits and hyphens; unique in the experiment and the name of its files: `2` or `8-latency`.
     pub id: String,
-    /// What it shows.
+    /// The figure's title.
     pub title: String,
-    /// What to see in it.
+    /// A hint for the reader.
     #[serde(default)]
     pub caption: String,
-    /// One sentence for the top of the report, with the farthest x that all lines reach for `{x}` and each line's value
-    /// there for `{y}`.
+    /// One sentence for the top of the report. `{x}` stands for the farthest x that all lines reach, and `{y}` for
+    /// each line's value there.
     pub headline: Option<String>,
-    /// An axis of the experiment, or a metric: then each point lies at its group's median of it.
+    /// An axis of the experiment, or a metric. With a metric, each point lies at its group's median of it.
     pub x: String,
-    /// A metric, or several, each then a series of its own.
+    /// A metric, or several, of which each is a series.
     #[serde(deserialize_with = "one_or_many")]
     pub y: Vec<String>,
     /// A metric that x is divided by, trial by trial, such as `capacity_per_s`.
     pub x_over: Option<String>,
     /// A metric that y is divided by, trial by trial.
     pub y_over: Option<String>,
-    /// What the horizontal axis says; the title of the axis or metric where absent.
+    /// The title of the horizontal axis; by default that of its axis or metric.
     pub x_title: Option<String>,
-    /// What the vertical axis says.
+    /// The title of the vertical axis.
     pub y_title: Option<String>,
-    /// What makes a line: `server`, `load` or axes. Several: a line for each combination.
+    /// The coordinates that make a line: `server`, `load` or axes. Several make a line for each combination.
     #[serde(default = "by_server", deserialize_with = "one_or_many")]
     pub series: Vec<String>,
-    /// Which trials are drawn; all where absent: `where = { load = "one-packet", idle = 1000 }`.
+    /// The trials that are drawn; all if absent: `where = { load = "one-packet", idle = 1000 }`.
     #[serde(default, rename = "where")]
     pub selection: Selection,
-    /// Which axes are logarithmic.
+    /// The logarithmic axes.
     #[serde(default)]
     pub log: LogAxes,
     /// Bars instead of lines: the quantities of `y` stand on each other, a bar for each series at each x.

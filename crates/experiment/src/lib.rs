@@ -6,12 +6,12 @@
 //!
 //! A file has one *sweep*: every server under every load at every combination of the axes' values, each repeated. The
 //! value of an axis replaces the axis's name in braces in a server's flags, a load or the network
-//! (`"--fdm-live-counter", "{n}"`). If neither server, load nor network mention an axis, the pair is not swept along it
-//! and has one point without a value for it.
+//! (`"--fdm-live-counter", "{n}"`). A pair of server and load that does not mention an axis, and whose network does
+//! not, is not swept along it.
 //!
-//! The modules: `server`, `load` and `axis` are what is swept, `figure` is what is drawn, `claim` is what is claimed.
-//! `derived_metric` is a metric computed from others. `template` fills values into texts and selects trials, `check` finds contradictions, and `nearest` proposes the
-//! name that a wrong one is nearest to.
+//! The modules: `server`, `load` and `axis` are the sweep, `figure` the charts, and `claim` the claims.
+//! `derived_metric` is a metric computed from others. `template` fills values into texts and selects trials. `check`
+//! finds contradictions, and `nearest` proposes the known name nearest to a wrong one.
 
 mod axis;
 mod check;
@@ -38,7 +38,7 @@ pub use nearest::nearest;
 pub use server::{Ready, ServerKind, ServerSpec};
 pub use template::{Matcher, Selection, fill, placeholders};
 
-/// What is wrong with an experiment file, one sentence each; at least one.
+/// The mistakes in an experiment file, one sentence each; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Mistakes(pub Vec<String>);
@@ -47,60 +47,60 @@ pub struct Mistakes(pub Vec<String>);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Experiment {
-    /// What it is called, in a few words.
+    /// The title, in a few words.
     pub title: String,
-    /// What is asked, and what to look for: some sentences for the report.
+    /// The question, and hints for the reader: some sentences for the report.
     #[serde(default)]
     pub about: String,
-    /// Which paper and figures it repeats: `Brecht 2004, figures 2 and 3`; absent for one of our own.
+    /// The paper and the figures that it repeats: `Brecht 2004, figures 2 and 3`; absent if it repeats none.
     pub paper: Option<String>,
-    /// How often, how long, in which order.
+    /// Repetitions, durations and order of the trials.
     #[serde(default)]
     pub plan: Plan,
-    /// What is different in the reduced form.
+    /// The differences of the reduced form.
     #[serde(default)]
     pub quick: Quick,
-    /// Where server and client run.
+    /// The places of server and client.
     #[serde(default)]
     pub topology: TopologySpec,
-    /// What lies between them; directly joined where absent.
+    /// The path between server and client; absent if they are directly joined.
     pub network: Option<Network>,
-    /// What is served.
+    /// The files that the servers offer.
     #[serde(default)]
     pub files: Files,
-    /// What all servers have in common.
+    /// The settings of all servers.
     #[serde(default)]
     pub common: Common,
-    /// How the capacity that rates are multiples of is found.
+    /// The search for the capacity that rates are multiples of.
     #[serde(default)]
     pub capacity: CapacitySpec,
-    /// What is swept beside servers and loads.
+    /// The quantities that are swept besides servers and loads.
     #[serde(default, rename = "axis")]
     pub axes: Vec<Axis>,
     /// The servers, at least one.
     #[serde(rename = "server")]
     pub servers: Vec<ServerSpec>,
-    /// The loads; none where every server is a herd.
+    /// The loads; none if every server is a herd.
     #[serde(default, rename = "load")]
     pub loads: Vec<LoadSpec>,
-    /// What is computed from the metrics of each trial.
+    /// The metrics computed from those of each trial.
     #[serde(default, rename = "metric")]
     pub metrics: Vec<DerivedMetric>,
-    /// What is drawn.
+    /// The figures.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
-    /// What is claimed.
+    /// The claims.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
 }
 
-/// How often, how long, in which order.
+/// Repetitions, durations and order of the trials.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Plan {
     /// Repetitions of each point.
     pub trials: u32,
-    /// Decides the order of trials, the arrivals and the contents of files.
+    /// The seed of the order of trials, of the arrivals and of the contents of files.
     pub seed: Seed,
     /// Load before the measured time.
     pub warmup: Nanos,
@@ -108,13 +108,14 @@ pub struct Plan {
     pub duration: Nanos,
     /// The longest wait after a trial for its connections and TIME-WAITs to end.
     pub cooldown: Nanos,
-    /// How often a trial that is not to be believed is run again.
+    /// The most further attempts at a flawed trial.
     pub retries: u32,
-    /// Whether each trial has a server of its own; else one is started again only where its flags differ.
+    /// Starts a server for each trial. Otherwise a server is started again only if its flags differ.
     pub restart: bool,
     /// Cores that others may keep busy on the client's CPUs before a trial counts as noisy.
     pub noise: f64,
-    /// Time for the whole run. Trials become shorter to fit, down to a quarter; none is run again after it.
+    /// The time for the whole run. To fit it, trials become shorter, down to a quarter. After it, no trial is run
+    /// again.
     pub budget: Option<Nanos>,
 }
 
@@ -134,8 +135,8 @@ impl Default for Plan {
     }
 }
 
-/// What is different in the reduced form; whatever is absent is as in the full one. Axes say for
-/// themselves which values they keep.
+/// The differences of the reduced form. An absent setting is that of the full form. Each axis names the values that
+/// it keeps.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Quick {
@@ -147,7 +148,7 @@ pub struct Quick {
     pub duration: Option<Nanos>,
     /// The longest wait after a trial.
     pub cooldown: Option<Nanos>,
-    /// How often a trial is run again.
+    /// The most further attempts at a trial.
     pub retries: Option<u32>,
     /// Time for the whole run.
     pub budget: Option<Nanos>,
@@ -157,54 +158,54 @@ pub struct Quick {
     pub loads: Option<Vec<String>>,
 }
 
-/// Which topology is asked for.
+/// The wanted topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopologyChoice {
-    /// Two namespaces where the machine allows it, else loopback with a warning.
+    /// Two namespaces if the machine allows them, otherwise loopback with a warning.
     #[default]
     Best,
     /// The loopback interface.
     Loopback,
 }
 
-/// Where server and client run.
+/// The places of server and client.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TopologySpec {
-    /// How they are kept apart.
+    /// The separation of server and client.
     pub kind: TopologyChoice,
-    /// The server's CPUs; the first one where absent.
+    /// The server's CPUs; by default the first one.
     pub server_cpus: Option<Vec<usize>>,
-    /// The client's CPUs; all others where absent.
+    /// The client's CPUs; by default all others.
     pub client_cpus: Option<Vec<usize>>,
     /// Kernel settings inside the server's namespace and the client's: `"net.core.somaxconn" = 128`.
     pub sysctls: BTreeMap<String, record::experiment::Value>,
 }
 
-/// A slower, lossy way between client and server, made by `inrush wan`.
+/// A slower, lossy path between client and server, made by `inrush wan`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Network {
-    /// Each way: a round trip takes twice as long.
+    /// The delay each way; a round trip takes twice as long.
     pub delay: Option<String>,
-    /// How much the delay varies.
+    /// The variation of the delay.
     pub jitter: Option<String>,
-    /// Of the packets, the share that is lost each way: `1%`.
+    /// The share of packets that is lost each way: `1%`.
     pub loss: Option<String>,
-    /// The most that passes each way: `100Mbit`.
+    /// The highest rate each way: `100Mbit`.
     pub rate: Option<String>,
 }
 
 impl Network {
-    /// All its texts, in which values of axes may stand.
+    /// Iterates over all its texts, which may hold values of axes.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let all = [&self.delay, &self.jitter, &self.loss, &self.rate];
         all.into_iter().flatten().map(String::as_str)
     }
 }
 
-/// What is served. Both kinds may be in one folder.
+/// The files that the servers offer. Both kinds may be in one folder.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Files {
@@ -212,7 +213,7 @@ pub struct Files {
     pub size: Bytes,
     /// Directories of a SPECweb99-like set beside it.
     pub specweb99: u32,
-    /// A folder of one's own instead.
+    /// The user's own folder instead.
     pub root: Option<std::path::PathBuf>,
 }
 
@@ -222,17 +223,17 @@ impl Default for Files {
     }
 }
 
-/// What all servers have in common.
+/// The settings of all servers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Common {
-    /// Length of the accept queue, of a server that names none.
+    /// Length of the accept queue, unless a server has its own.
     pub backlog: u32,
-    /// The most connections at once.
+    /// The most open connections.
     pub connections: u32,
-    /// Flags of every server of ours, before its own.
+    /// Flags of every `inrush` server, before its own.
     pub flags: Vec<String>,
-    /// Of one core, the share that a server may use (cgroup); all of it where absent.
+    /// The share of one core that a server may use (cgroup); by default all of it.
     pub cpu_quota: Option<f64>,
 }
 
@@ -242,14 +243,14 @@ impl Default for Common {
     }
 }
 
-/// How the capacity that rates are multiples of is found. It is searched for with every axis at its first
-/// value, and a load that has another rate is offered at the rates of the search.
+/// The search for the capacity that rates are multiples of. The search uses the first value of every axis. A load
+/// with another rate is offered at the rates of the search.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CapacitySpec {
-    /// The server whose capacity counts for all; each its own where absent.
+    /// The server whose capacity counts for all; if absent, each server's own counts.
     pub of: Option<String>,
-    /// A first guess, requests a second.
+    /// A first guess, in requests per second.
     pub guess: Option<f64>,
 }
 
@@ -257,7 +258,7 @@ impl Experiment {
     /// Reads an experiment file.
     ///
     /// # Errors
-    /// [`Mistakes`]: text that is no TOML, or everything in it that does not fit together.
+    /// [`Mistakes`]: the text is no TOML, or its parts contradict each other.
     pub fn parse(text: &str) -> Result<Experiment, Mistakes> {
         let experiment: Experiment =
             toml::from_str(text).map_err(|error| Mistakes(vec![nearest::explain(text, &error)]))?;
@@ -265,8 +266,8 @@ impl Experiment {
         if mistakes.is_empty() { Ok(experiment) } else { Err(Mistakes(mistakes)) }
     }
 
-    /// The experiment as it is run in a form: the reduced one has fewer trials, values, servers and loads, and
-    /// everything else alike.
+    /// Returns the experiment in a form. The reduced form has fewer trials, values, servers and loads, and is
+    /// otherwise equal.
     pub fn in_form(&self, form: Form) -> Experiment {
         let mut reduced = self.clone();
         if form == Form::Full {
@@ -293,12 +294,12 @@ impl Experiment {
         reduced
     }
 
-    /// The derived metric of that name.
+    /// Returns the derived metric of that name.
     pub fn metric(&self, name: &str) -> Option<&DerivedMetric> {
         self.metrics.iter().find(|metric| metric.name == name)
     }
 
-    /// The axis of that name.
+    /// Returns the axis of that name.
     pub fn axis(&self, name: &str) -> Option<&Axis> {
         self.axes.iter().find(|axis| axis.name == name)
     }

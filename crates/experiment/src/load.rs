@@ -5,23 +5,23 @@ use serde::Deserialize;
 
 use super::figure::one_or_many;
 
-/// Requests a second, once the axes have their values.
+/// Requests per second, once the axes have their values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// So many.
+    /// A number per second.
     PerSecond(f64),
-    /// So many times the capacity.
+    /// A multiple of the capacity.
     OfCapacity(f64),
 }
 
-/// How a multiple of the capacity is written.
+/// The ending of a multiple of the capacity.
 const OF_CAPACITY: &str = "x capacity";
 
 impl Rate {
     /// Reads `1.5 x capacity`, `2k` or `400`.
     ///
     /// # Errors
-    /// One sentence with what is accepted.
+    /// One sentence that names the accepted forms.
     pub fn parse(text: &str) -> Result<Rate, String> {
         let refuse = || format!("'{text}' is no rate; accepted are 2k, 400 and 1.5 {OF_CAPACITY}");
         match text.trim().strip_suffix(OF_CAPACITY) {
@@ -49,17 +49,18 @@ pub enum Stack {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LoadSpec {
-    /// Short, for a legend; unique in the experiment.
+    /// A short name for a legend; unique in the experiment.
     pub name: String,
     /// `--workload` of `inrush load`.
     #[serde(default = "one_packet")]
     pub workload: String,
-    /// Paths that are asked for, one or several; `/` of a SPECweb99-like workload and `/index.html` of others where empty.
+    /// The requested paths, one or several. By default `/` for a SPECweb99-like workload and `/index.html` for
+    /// others.
     #[serde(default, deserialize_with = "one_or_many")]
     pub path: Vec<String>,
-    /// Requests a second: `{offered} x capacity` or `1000`; absent for a closed loop, which has no rate.
+    /// Requests per second: `{offered} x capacity` or `1000`; absent for a closed loop, which has no rate.
     pub rate: Option<String>,
-    /// `--requests-per-connection`; the workload's where absent.
+    /// `--requests-per-connection`; by default the workload's.
     pub requests_per_connection: Option<String>,
     /// `--arrivals`.
     #[serde(default = "poisson")]
@@ -84,12 +85,12 @@ fn poisson() -> String {
 }
 
 impl LoadSpec {
-    /// Whether its rate is a multiple of the capacity.
+    /// Tells whether its rate is a multiple of the capacity.
     pub fn is_relative(&self) -> bool {
         self.rate.as_ref().is_some_and(|rate| rate.trim_end().ends_with(OF_CAPACITY))
     }
 
-    /// All its texts, in which values of axes may stand.
+    /// Iterates over all its texts, which may hold values of axes.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let single = [Some(&self.workload), self.rate.as_ref()];
         let more = [self.requests_per_connection.as_ref(), Some(&self.arrivals)];

@@ -1,6 +1,6 @@
 //! The known name nearest to a wrong one.
 
-/// The known name that is most like a wrong one; none where none is like it.
+/// Returns the known name that is most like a wrong one, or `None` if none is like it.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     /// Below this likeness (Jaro and Winkler) a proposal is a guess.
     const ALIKE: f64 = 0.7;
@@ -8,7 +8,7 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     rated.filter(|(likeness, _)| *likeness >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// `; did you mean 'x'?` where a known name is like the wrong one, else all of the known names.
+/// Writes `; did you mean 'x'?` if a known name is like the wrong one, otherwise all known names.
 pub(super) fn proposal<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     match nearest(wrong, known.clone()) {
         Some(name) => format!("; did you mean '{name}'?"),
@@ -16,8 +16,8 @@ pub(super) fn proposal<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>
     }
 }
 
-/// A mistake that the TOML reader found: its line, what is wrong, and for an unknown key or word the
-/// nearest known one.
+/// Explains a mistake that the TOML reader found: its line, the mistake, and for an unknown key or word the nearest
+/// known one.
 pub(super) fn explain(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
     let message = error.message().replace('\n', " ");

@@ -1,4 +1,4 @@
-//! The servers of an experiment: ours, others' that we know how to set up, and any command.
+//! The servers of an experiment: `inrush`, other servers that the lab can set up, and any command.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// How a server is started.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerKind {
@@ -30,13 +30,13 @@ pub enum ServerKind {
 }
 
 impl ServerKind {
-    /// Whether load is offered to it.
+    /// Tells whether load is offered to it.
     pub fn serves(self) -> bool {
         self != ServerKind::Herd
     }
 }
 
-/// What a command does when it is ready.
+/// The sign that a command is ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ready {
     /// It takes connections.
@@ -78,41 +78,41 @@ impl<'de> Deserialize<'de> for Ready {
     }
 }
 
-/// A server, and how it is started.
+/// A server with its start.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServerSpec {
-    /// Short, for a legend; unique in the experiment.
+    /// A short name for a legend; unique in the experiment.
     pub name: String,
-    /// One sentence about it for the report; empty where the name says enough.
+    /// One sentence about it for the report; empty if the name is enough.
     #[serde(default)]
     pub about: String,
-    /// What it is.
+    /// The kind of server.
     #[serde(default)]
     pub kind: ServerKind,
     /// Flags of `inrush serve` or `inrush herd`, with the values of axes in braces.
     #[serde(default)]
     pub flags: Vec<String>,
-    /// Of a command: its words, in which `{address}`, `{ip}`, `{port}`, `{root}`, `{folder}` (empty, its own),
-    /// `{backlog}` and `{connections}` stand for what the lab chooses.
+    /// For a command: its words. The lab replaces `{address}`, `{ip}`, `{port}`, `{root}`, `{folder}` (empty, its
+    /// own), `{backlog}`, `{connections}` and `{cpus}`.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Of a command: variables of its environment beside ours.
+    /// For a command: additional variables of its environment.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Of a command: how it is known to be ready.
+    /// For a command: the sign that it is ready.
     #[serde(default)]
     pub ready: Ready,
-    /// Of Apache: its processes (prefork) or threads (event).
+    /// For Apache: its processes (prefork) or threads (event).
     pub workers: Option<u32>,
-    /// Length of its accept queue; what all have in common where absent.
+    /// Length of its accept queue; by default the common one.
     pub backlog: Option<u32>,
-    /// Of one core, the share it may use; what all have in common where absent.
+    /// The share of one core that it may use; by default the common one.
     pub cpu_quota: Option<f64>,
 }
 
 impl ServerSpec {
-    /// All its texts, in which values of axes may stand.
+    /// Iterates over all its texts, which may hold values of axes.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let lists = self.flags.iter().chain(&self.command).chain(self.environment.values());
         lists.map(String::as_str)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use record::experiment::{TrialRecord, Value};
 use serde::Deserialize;
 
-/// The names that stand in braces in a text: `idle` in `idle:{idle}`, `clients` in `{clients*0.25}`.
+/// Iterates over the names in braces in a text: `idle` in `idle:{idle}`, `clients` in `{clients*0.25}`.
 pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     text.split('{')
         .skip(1)
@@ -21,7 +21,7 @@ fn name_and_factor(inside: &str) -> (&str, Option<f64>) {
     }
 }
 
-/// The value as it stands in a text, times a factor if there is one and it is a number.
+/// Writes the value for a text, times a factor if there is one and the value is a number.
 fn written(value: &impl std::fmt::Display, factor: Option<f64>) -> String {
     let text = value.to_string();
     match (factor, text.parse::<f64>()) {
@@ -30,7 +30,7 @@ fn written(value: &impl std::fmt::Display, factor: Option<f64>) -> String {
     }
 }
 
-/// The text with values for the names in braces; a name without a value stays as it is.
+/// Fills values into a text for the names in braces; a name without a value stays.
 pub fn fill<V: std::fmt::Display>(text: &str, value_of: impl Fn(&str) -> Option<V>) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -55,17 +55,17 @@ pub fn fill<V: std::fmt::Display>(text: &str, value_of: impl Fn(&str) -> Option<
     filled
 }
 
-/// Which values are meant.
+/// A set of selected values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matcher {
-    /// Any of these.
+    /// Any of these values.
     AnyOf(Vec<Value>),
     /// Every number from one to another, both included.
     Between(f64, f64),
 }
 
 impl Matcher {
-    /// Whether a value is meant.
+    /// Tells whether the set has a value.
     pub fn matches(&self, value: &Value) -> bool {
         match self {
             Matcher::AnyOf(values) => values.contains(value),
@@ -99,14 +99,13 @@ impl<'de> Deserialize<'de> for Matcher {
     }
 }
 
-/// Which trials are meant: by `server`, `load` and axes. What is not named may be anything.
+/// A selection of trials by `server`, `load` and axes. A name that is absent selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(transparent)]
 pub struct Selection(pub BTreeMap<String, Matcher>);
 
 impl Selection {
-    /// Whether a trial is meant. One that does not depend on an axis is not meant by a selection that
-    /// names it.
+    /// Tells whether a trial is selected. A selection that names an axis does not select a trial without it.
     pub fn matches(&self, trial: &TrialRecord) -> bool {
         self.0.iter().all(|(name, matcher)| match name.as_str() {
             "server" => matcher.matches(&Value::Text(trial.server.clone())),
