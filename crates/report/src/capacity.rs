@@ -3,8 +3,8 @@
 //! Owns the figures, their captions and the sentences of the verdict. The verdict itself is the analysis's. A pure
 //! function of the result.
 //!
-//! A line joins the loads that were asked for, so it never runs backwards. The table lists loads that the generator failed
-//! to offer; the figures leave them out, because they say nothing about the server.
+//! A line joins the loads that were asked for, so it never runs backwards. The table lists loads that the generator
+//! failed to offer. The figures leave them out, because they say nothing about the server.
 
 mod text;
 
@@ -108,7 +108,7 @@ fn figures(result: &CapacityResult) -> Vec<Figure> {
         .collect()
 }
 
-/// Of several trials of a load, the middle one by its goodput; nothing where the generator did not bring one about.
+/// Returns the trial with the median goodput at a load; `None` if the generator did not reach the load.
 fn middle(mut trials: Vec<&Step>) -> Option<&Step> {
     trials.retain(|step| is_brought_about(step));
     trials.sort_by(|one, other| one.goodput_per_s.total_cmp(&other.goodput_per_s));
@@ -119,7 +119,7 @@ fn latency(step: &Step, ns: u64) -> Option<f64> {
     (step.latency_intended_ns.count > 0).then_some(ns as f64)
 }
 
-/// Nothing where no step has a value.
+/// Returns `None` if no step has a value.
 fn figure(about: &LineFigure, lines: &[Line<'_>], guide: Option<Guide>) -> Option<Figure> {
     let series: Vec<Series> = lines
         .iter()

@@ -9,7 +9,7 @@ use crate::svg::{LineChart, swatch};
 pub struct Chart {
     /// The quantity or the effect that the chart shows.
     pub heading: String,
-    /// How to read the chart.
+    /// A reading aid for the chart.
     pub caption: String,
     /// The chart.
     pub lines: LineChart,

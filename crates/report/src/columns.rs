@@ -1,7 +1,8 @@
 //! Columns of text, aligned for a terminal.
 
-/// Rows of cells as lines, two spaces between columns. Words stand to the left: the first column and those in `words`.
-/// Numbers stand to the right: all others. Every row has as many cells as the first.
+/// Writes rows of cells as lines, with two spaces between columns. The first column and those in `words` hold words
+/// and are aligned to the left. All others hold numbers and are aligned to the right. Every row has as many cells as
+/// the first.
 pub fn aligned(rows: &[impl AsRef<[String]>], words: &[usize]) -> String {
     let width = |cell: &String| cell.chars().count();
     let mut widths: Vec<usize> = Vec::new();

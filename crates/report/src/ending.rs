@@ -2,7 +2,7 @@
 
 use record::Outcome;
 
-/// How an offered request ended, or that it had not.
+/// The end of an offered request, or its absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The request ended.
@@ -12,7 +12,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The name that a reader sees.
+    /// Returns the name that reports show.
     pub fn name(self) -> &'static str {
         match self {
             Ending::Ended(Outcome::Ok) => "correct reply",
@@ -34,7 +34,7 @@ impl Ending {
         }
     }
 
-    /// The CSS class of its colour. All outcomes that the generator is to blame for share one.
+    /// Returns the CSS class of its colour. All outcomes that are the generator's fault share one.
     pub fn class(self) -> &'static str {
         match self {
             Ending::Ended(Outcome::Ok) => "o-ok",

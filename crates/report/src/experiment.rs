@@ -66,7 +66,7 @@ struct Page {
 /// Writes the report of a run into its folder.
 ///
 /// # Errors
-/// Of reading the records and writing the files, by name.
+/// A record cannot be read or a file cannot be written; the error names it.
 pub fn write(dir: &Path) -> anyhow::Result<()> {
     let analysed = Analysed::read(dir)?;
     let files = dir.join("figures");
@@ -94,7 +94,7 @@ pub fn html(analysed: &Analysed) -> String {
     render("experiment.html", &page)
 }
 
-/// The report in a few lines for the terminal: the headline, and how many claims came out how.
+/// Writes the report in a few lines for the terminal: the headline and the score of the claims.
 pub fn text(analysed: &Analysed) -> String {
     let headline = headline::leading(analysed).map(|(_, sentence)| sentence);
     let score =

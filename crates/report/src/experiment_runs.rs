@@ -16,11 +16,11 @@ const HEAD: [&str; 9] =
 /// The columns that hold words.
 const WORDS: [usize; 4] = [0, 1, 2, HEAD.len() - 1];
 
-/// Compares the run in a second folder with that in a first one, or all runs of the same names in both. Changes below
-/// the share `matters` count as none.
+/// Compares the run in a second folder with that in a first one, or all runs with the same names in both. Changes
+/// below the share `matters` do not count.
 ///
 /// # Errors
-/// When records cannot be read, or when the folders have nothing in common.
+/// A record cannot be read, or the folders have nothing in common.
 pub fn of_folders(first: &Path, second: &Path, matters: f64) -> anyhow::Result<Vec<Comparison>> {
     let pair = |first: &Path, second: &Path| -> anyhow::Result<Comparison> {
         let (before, after) = (Analysed::read(first)?, Analysed::read(second)?);
@@ -48,7 +48,7 @@ pub fn of_folders(first: &Path, second: &Path, matters: f64) -> anyhow::Result<V
     Ok(comparisons)
 }
 
-/// The table, followed by what it says and what to know about it.
+/// Writes the table, its findings and its warnings.
 pub fn text(comparison: &Comparison) -> String {
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     rows.extend(comparison.rows.iter().map(cells));

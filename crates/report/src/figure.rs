@@ -12,22 +12,22 @@ use crate::table::Table;
 pub struct Figure {
     /// Unique on the page.
     pub id: &'static str,
-    /// What it shows.
+    /// The figure's heading.
     pub heading: &'static str,
-    /// How to read it.
+    /// A reading aid.
     pub caption: String,
     /// The forms of its chart, as `svg` elements: wide and narrow.
     pub forms: Vec<String>,
-    /// What the lines or colours mean.
+    /// The legend of lines or colours.
     pub keys: Vec<Key>,
-    /// The same in numbers.
+    /// The same numbers as a table.
     pub table: Table,
 }
 
 /// A line of a legend.
 #[derive(Clone, Debug, Serialize)]
 pub struct Key {
-    /// What it is called.
+    /// The entry's name.
     pub name: String,
     /// The series it shows and hides; absent for a colour that is no series.
     pub series: Option<usize>,

@@ -27,7 +27,7 @@ pub fn time(ns: f64) -> String {
     }
 }
 
-/// A time that is only known to be longer than so many nanoseconds: `> 4 s`.
+/// A lower bound of a time, in nanoseconds: `> 4 s`.
 pub fn longer_than(ns: u64) -> String {
     format!("> {}", time(ns as f64))
 }
@@ -86,7 +86,7 @@ fn round_to(value: f64, significant: i32) -> f64 {
         return value;
     }
     let exponent = significant - 1 - value.abs().log10().floor() as i32;
-    // Dividing by a power of ten is exact where multiplying by its inverse is not.
+    // Division by a power of ten is exact; multiplication by its inverse is not.
     if exponent >= 0 {
         let scale = 10f64.powi(exponent);
         (value * scale).round() / scale

@@ -8,8 +8,9 @@
 //!   one document.
 //! - [`chart_page`] is a page of plain charts for everything else.
 //!
-//! They share number formats (`format`), columns of text ([`columns`]), charts ([`svg`]), the `frame` around every page,
-//! `record_page` for a single record, `figure` and `line_figure`, `table`, and the names of `ending`s.
+//! They share number formats (`format`), columns of text ([`columns`]), `table`, and charts ([`svg`]). `figure` and
+//! `line_figure` are charts on a page, `ending` the names of outcomes. `record_page` is the page of a single record,
+//! and `frame` surrounds every page.
 //!
 //! Invariants: every report is a pure function of the records, byte for byte. A page is one file that needs no network;
 //! it is complete without JavaScript, which only adds values under the pointer. Runs nothing, and does not judge one
@@ -37,13 +38,13 @@ use std::path::Path;
 
 use anyhow::bail;
 
-/// Whether this build draws figures as PNG files beside the SVG files.
+/// True if this build draws figures as PNG files beside the SVG files.
 pub const DRAWS_PNG: bool = cfg!(feature = "png");
 
 /// Writes the report of a folder: of the run that it holds, or of all runs in its folders and of them together.
 ///
 /// # Errors
-/// When it holds neither, and of reading and writing.
+/// The folder holds no run, a record cannot be read, or a file cannot be written.
 pub fn write(dir: &Path) -> anyhow::Result<()> {
     if record::experiment::Directory::new(dir).run()?.is_some() {
         return experiment::write(dir);

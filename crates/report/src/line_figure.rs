@@ -8,15 +8,15 @@ use crate::table::Table;
 pub(crate) struct LineFigure {
     /// The figure's, unique on its page.
     pub id: &'static str,
-    /// What the figure shows.
+    /// The figure's heading.
     pub heading: &'static str,
-    /// How to read it.
+    /// A reading aid.
     pub caption: &'static str,
-    /// What the y axis is called.
+    /// The title of the y axis.
     pub title: &'static str,
-    /// What it counts.
+    /// The unit of the y axis.
     pub unit: Unit,
-    /// How it is divided.
+    /// The layout of the y axis.
     pub kind: AxisKind,
     /// A value in words.
     pub show: fn(f64) -> String,

@@ -7,7 +7,7 @@ use analysis::load_runs::{Change, Comparison, Row};
 use crate::columns::aligned;
 use crate::format::{multiple, number, percent, printable, rate, time};
 
-/// The table, how to read it, and what makes it doubtful.
+/// Writes the table, a reading aid, and the reasons for doubt.
 pub fn text(comparison: &Comparison) -> String {
     let mut out = String::new();
     write_all(&mut out, comparison).expect("writing to a string");
@@ -39,7 +39,7 @@ fn write_all(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
     comparison.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {}", printable(warning)))
 }
 
-/// A metric's name for people, and how its values are written.
+/// Returns a metric's name for people, and the notation of its values.
 fn named(metric: &str) -> (&str, fn(f64) -> String) {
     match metric {
         "goodput_per_s" => ("goodput", rate),

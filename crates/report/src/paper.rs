@@ -34,7 +34,7 @@ struct Page {
 /// `report.md` and `summary.json`.
 ///
 /// # Errors
-/// When none of them can be read, and of writing.
+/// None of the runs can be read, or a file cannot be written.
 pub fn write(out: &Path, names: &[String]) -> anyhow::Result<()> {
     let mut runs = Vec::new();
     let mut warnings = Vec::new();
@@ -58,7 +58,7 @@ pub fn write(out: &Path, names: &[String]) -> anyhow::Result<()> {
 /// The folders in a folder that hold a run, in the order in which they were started.
 ///
 /// # Errors
-/// When the folder or a run's file in it cannot be read.
+/// The folder or a run's file in it cannot be read.
 pub fn runs_in(out: &Path) -> anyhow::Result<Vec<String>> {
     let entries = std::fs::read_dir(out).with_context(|| format!("cannot read {}", out.display()))?;
     let mut runs = Vec::new();
@@ -95,7 +95,7 @@ fn page(runs: &[(&str, Analysed)], warnings: Vec<String>) -> Page {
     }
 }
 
-/// A sentence for the papers' claims, and one for our own.
+/// Writes a sentence for the papers' claims, and one for the others.
 fn score(runs: &[(&str, Analysed)]) -> String {
     let sentence = |origin: Origin| {
         let of_it = runs.iter().filter(|(_, analysed)| analysed.origin() == origin);
@@ -120,7 +120,7 @@ fn markdown(page: &Page) -> String {
     out
 }
 
-/// A folder's name as a part of a reference: what would end or split it is written by its number.
+/// Writes a folder's name as a part of a reference. Characters that would end or split it become numbers.
 fn url_path(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     name.bytes()

@@ -1,4 +1,4 @@
-//! What is said of an experiment's records: claims judged, reports written, runs compared.
+//! Tests of an experiment's records: claims judged, reports written, runs compared.
 
 mod experiment {
     mod claims;

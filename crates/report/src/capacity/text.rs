@@ -70,7 +70,7 @@ fn row(name: &str, capacity_per_s: f64, steps: &[&Step]) -> [String; 8] {
     ]
 }
 
-/// What was found, in plain words.
+/// Writes the findings in plain words.
 pub fn paragraph(result: &CapacityResult) -> String {
     let sentences = match result.verdict {
         CapacityVerdict::Unreachable => vec![unreachable(result)],
@@ -98,7 +98,7 @@ fn unreachable(result: &CapacityResult) -> String {
         result.loss.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
     let ends = if ends.is_empty() { "nothing was offered".to_owned() } else { ends.join(", ") };
     let answered = format!("No request was answered correctly, however few were offered: {ends}.");
-    // Why nobody was reached is among them; that the generator was late as well is not why.
+    // The reasons explain why no server answered; a late generator is no such reason.
     let reasons = result.search.iter().flat_map(|step| &step.reasons);
     [&answered].into_iter().chain(reasons).map(String::as_str).collect::<Vec<_>>().join(" ")
 }
@@ -229,7 +229,7 @@ fn losses(result: &CapacityResult) -> String {
     format!("Of the requests offered there {}.", told.join(", "))
 }
 
-/// What an outcome says about where requests are lost.
+/// Describes an outcome, with the place where the request was lost.
 fn ended_as(name: &str) -> String {
     if name == IN_FLIGHT {
         return "were still waiting when the step ended".to_owned();

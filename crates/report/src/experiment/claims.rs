@@ -1,6 +1,6 @@
 //! Claims in words: the expectation, the measurement and the judgement.
 //!
-//! A finding of a paper is reproduced or refuted; a claim of one's own holds or does not hold. `summary.json` has the
+//! A finding of a paper is reproduced or refuted; a user's own claim holds or does not hold. `summary.json` has the
 //! first pair for both.
 
 use analysis::claims::{Expectation, Judged, Judgement, Origin, Scale};
@@ -27,30 +27,30 @@ pub struct ClaimRow {
     pub anchor: String,
     /// The statement.
     pub claim: String,
-    /// What the paper found; empty where it says nothing.
+    /// The paper's finding; empty if it has none.
     pub paper: String,
     /// `at least 1.2×`.
     pub expected: String,
     /// `1.39×`, or a dash.
     pub measured: String,
-    /// `1.31× to 1.45×`; empty where there is none.
+    /// `1.31× to 1.45×`; empty without an interval.
     pub interval: String,
-    /// `95 %`; empty where there is nothing to be sure of.
+    /// `95 %`; empty without an interval.
     pub confidence: String,
-    /// `reproduced`, `refuted` or `undecided`; of one's own claim `holds`, `does not hold` or `undecided`.
+    /// `reproduced`, `refuted` or `undecided`; for a user's own claim `holds`, `does not hold` or `undecided`.
     pub judged: &'static str,
     /// The class of the judgement in the style sheet, which is the same for both.
     pub class: &'static str,
-    /// A mark that goes with it, so that no reader depends on colour.
+    /// A mark beside the judgement, so that no reader depends on colour.
     pub sign: &'static str,
-    /// Why, and on how many measurements.
+    /// The reason, with the number of measurements.
     pub because: String,
 }
 
-/// How many claims came out how.
+/// The score of claims by judgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Score {
-    /// All of them.
+    /// All claims.
     pub claims: usize,
     /// Reproduced.
     pub reproduced: usize,

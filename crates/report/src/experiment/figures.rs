@@ -24,21 +24,21 @@ const PARTS: [&str; 8] = ["part0", "part1", "part2", "part3", "part4", "part5", 
 pub struct FigureView {
     /// Unique on the page.
     pub id: String,
-    /// `Figure 8`, where its id in the experiment file begins with a number; else empty.
+    /// `Figure 8`, if its id in the experiment file begins with a number; otherwise empty.
     pub number: String,
-    /// What it shows.
+    /// The figure's title.
     pub title: String,
-    /// What to see in it.
+    /// A hint for the reader.
     pub caption: String,
-    /// The charts, as `svg` elements: wide and narrow. None where there is nothing to draw.
+    /// The charts, as `svg` elements: wide and narrow. Empty if there is nothing to draw.
     pub forms: Vec<String>,
-    /// The lines, to be shown and hidden; none of bars.
+    /// The lines, which the reader can hide; none for bars.
     pub keys: Vec<LineKey>,
-    /// The parts of bars; none of lines.
+    /// The parts of bars; none for lines.
     pub parts: Vec<Part>,
     /// The picture beside the page, without its ending.
     pub picture: String,
-    /// What the columns of x and y are called.
+    /// The titles of the columns of x and y.
     pub head: [String; 2],
     /// Its points in numbers.
     pub points: Vec<PointRow>,
@@ -49,7 +49,7 @@ pub struct FigureView {
 pub struct LineKey {
     /// Its place in the figure.
     pub index: usize,
-    /// What it is called.
+    /// The line's name.
     pub name: String,
     /// A sample, as an `svg` element.
     pub swatch: String,
@@ -58,15 +58,15 @@ pub struct LineKey {
 /// A point in numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct PointRow {
-    /// Where the chart's marks lead to; unique on the page.
+    /// The target of the chart's marks; unique on the page.
     pub id: String,
     /// The line's name.
     pub line: String,
-    /// Where it lies.
+    /// Its place along x.
     pub x: String,
     /// Its median.
     pub y: String,
-    /// The interval, and how sure it is at most; empty for a published point.
+    /// The interval, with its confidence; empty for a published point.
     pub interval: String,
     /// Its trials.
     pub trials: Vec<TrialLink>,
@@ -79,7 +79,7 @@ pub struct TrialLink {
     pub y: String,
     /// Its record, seen from the page.
     pub record: String,
-    /// Why it does not count; empty if it does.
+    /// The defects for which it does not count; empty if it counts.
     pub flaws: String,
 }
 
@@ -89,8 +89,8 @@ pub struct Picture {
     pub id: String,
     /// As an SVG file.
     pub svg: String,
-    /// As a PNG file, in builds that draw them. Pages refer to the SVG file alone: they are a function of the records and
-    /// not of the build.
+    /// As a PNG file, in builds that draw them. Pages refer to the SVG file alone, because a page depends on the
+    /// records and not on the build.
     pub png: Option<Vec<u8>>,
 }
 
@@ -100,7 +100,7 @@ pub fn views(analysed: &Analysed, base: &str) -> Vec<FigureView> {
     both.map(|(figure, plot)| view(&analysed.run.run.name, figure, plot, base)).collect()
 }
 
-/// The figures as files; those without points have none.
+/// Writes the figures as files; a figure without points has none.
 pub fn pictures(analysed: &Analysed) -> Vec<Picture> {
     let both = analysed.experiment.figures.iter().zip(&analysed.plots);
     let drawn = both.filter(|(_, plot)| !is_empty(plot));
@@ -160,7 +160,7 @@ fn part(quantity: usize) -> &'static str {
     PARTS[quantity % PARTS.len()]
 }
 
-/// A figure of a paper goes by its number; one of our own by its title alone.
+/// A figure of a paper goes by its number; any other by its title.
 fn number(id: &str) -> String {
     if id.starts_with(|letter: char| letter.is_ascii_digit()) {
         format!("Figure {id}")
@@ -169,7 +169,7 @@ fn number(id: &str) -> String {
     }
 }
 
-/// Where a mark leads to.
+/// Returns the target of a mark.
 fn point_id(figure: &str, line: usize, place: usize) -> String {
     format!("{figure}-{line}-{place}")
 }
@@ -200,7 +200,7 @@ fn row(id: String, line: &Line, point: &PlottedPoint, plot: &Plot, base: &str) -
     }
 }
 
-/// Which form of a chart.
+/// The form of a chart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// On a page with room.
@@ -363,10 +363,10 @@ pub fn written(scale: &Scale, value: f64) -> String {
     Shown::of(scale).value(value)
 }
 
-/// How the numbers of an axis are drawn and written.
+/// The drawing and the notation of an axis's numbers.
 struct Shown<'a> {
     unit: Unit,
-    /// What a number is multiplied by to be drawn.
+    /// The factor from a number to its drawn value.
     factor: f64,
     words: &'a [String],
 }

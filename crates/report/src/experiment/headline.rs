@@ -1,7 +1,7 @@
 //! The main finding of an experiment in one sentence, computed from its records.
 //!
-//! It has the values of all lines of a figure at the farthest x that all of them reach. A point whose trials all have a
-//! flaw counts only where no x has better ones; the sentence then says so.
+//! It has the values of all lines of a figure, at the farthest x that all of them reach. A point whose trials all
+//! have a flaw counts only if no x has better ones. The sentence then says so.
 
 use analysis::Analysed;
 use analysis::points::{Line, Plot, PlottedPoint, Scale, Source};
@@ -9,10 +9,10 @@ use analysis::points::{Line, Plot, PlottedPoint, Scale, Source};
 use super::figures::written;
 use crate::format::percent;
 
-/// What stands behind a finding that rests on flawed trials.
+/// A remark behind a finding that rests on flawed trials.
 const DOUBT: &str = " (Trials had flaws: see the warnings before you believe it.)";
 
-/// The place of the leading figure among the experiment's, and its sentence, where the records have one.
+/// Returns the place of the leading figure among the experiment's, with its sentence, if the records have one.
 pub fn leading(analysed: &Analysed) -> Option<(usize, String)> {
     let figures = &analysed.experiment.figures;
     let (place, template) =
@@ -33,15 +33,15 @@ pub fn leading(analysed: &Analysed) -> Option<(usize, String)> {
 /// The values of all measured lines at one x.
 #[derive(Clone, Debug, PartialEq)]
 struct Headline {
-    /// Where they lie, in the units of the figure.
+    /// Their place, in the units of the figure.
     x: f64,
     /// Each line's name and median there, in the order of the figure; at least one.
     values: Vec<(String, f64)>,
-    /// Whether one of the values rests on flawed trials alone.
+    /// True if one of the values rests only on flawed trials.
     is_doubtful: bool,
 }
 
-/// Reads the finding off a figure; none where no x is common to all measured lines.
+/// Reads the finding off a figure; `None` if no x is common to all measured lines.
 fn headline(plot: &Plot) -> Option<Headline> {
     let lines: Vec<&Line> = plot.lines.iter().filter(|line| line.source == Source::Measured).collect();
     let xs: Vec<f64> = lines.first()?.points.iter().rev().map(|point| point.x).collect();

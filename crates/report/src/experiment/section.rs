@@ -19,41 +19,41 @@ pub struct Section {
     pub anchor: String,
     /// Its title.
     pub title: String,
-    /// What is asked, in paragraphs.
+    /// The question, in paragraphs.
     pub about: Vec<String>,
-    /// Which paper it repeats.
+    /// The paper that it repeats.
     pub paper: Option<String>,
-    /// The main finding in one sentence; empty where the experiment has none.
+    /// The main finding in one sentence; empty if the experiment has none.
     pub headline: String,
     /// Servers with a sentence about each.
     pub about_servers: Vec<[String; 2]>,
-    /// How, when and where it was run, in a sentence or two.
+    /// The form, time and place of the run, in a sentence or two.
     pub how: String,
     /// The claims, judged.
     pub claims: Vec<ClaimRow>,
-    /// How many of them came out how.
+    /// The score of the claims.
     pub score_sentence: String,
-    /// What to know first.
+    /// The warnings, which a reader needs first.
     pub warnings: Vec<String>,
     /// The figure of the main finding, shown first.
     pub leading: Option<FigureView>,
     /// The other figures.
     pub figures: Vec<FigureView>,
-    /// How many lines the figure with the most has.
+    /// The most lines of a figure.
     pub lines_most: usize,
-    /// What the servers could take.
+    /// The servers' capacities.
     pub capacities: Table,
     /// Every attempt at every trial.
     pub trials: TrialTable,
     /// The servers' command lines.
     pub servers: Table,
-    /// Where it comes from.
+    /// The origin of the run.
     pub manifest: Table,
     /// The experiment file.
     pub text: String,
     /// The command line that does it again.
     pub again: String,
-    /// Where the run's folder is, seen from the page: empty, or ending in a slash.
+    /// The path from the page to the run's folder: empty, or ending in a slash.
     pub base: String,
 }
 

@@ -25,18 +25,18 @@ pub struct TrialRow {
     pub name: String,
     /// Its record, seen from the page.
     pub record: String,
-    /// Whether it counts.
+    /// True if it counts.
     pub valid: bool,
     /// Its numbers.
     pub cells: Vec<String>,
 }
 
-/// Where an attempt's record lies, seen from the run's folder.
+/// Returns the path from the run's folder to an attempt's record.
 pub fn record_file(order: u32, attempt: u32) -> String {
     format!("trials/{order:04}-{attempt}.json")
 }
 
-/// Every attempt with all that was measured.
+/// Returns every attempt with all its numbers.
 pub fn trials(analysed: &Analysed, base: &str) -> TrialTable {
     let mut all: Vec<&TrialRecord> = analysed.run.trials.iter().chain(&analysed.run.superseded).collect();
     all.sort_by_key(|trial| (trial.order, trial.attempt));
@@ -71,7 +71,7 @@ pub fn trials(analysed: &Analysed, base: &str) -> TrialTable {
     TrialTable { head: head.map(str::to_owned).collect(), rows: all.iter().map(row).collect() }
 }
 
-/// What servers could take.
+/// Returns the servers' capacities.
 pub fn capacities(run: &RunRecord) -> Table {
     let row = |capacity: &record::experiment::CapacityRecord| {
         let [low, high] = capacity.interval_per_s;

@@ -29,7 +29,7 @@ pub fn warnings(analysed: &Analysed) -> Vec<String> {
     warnings
 }
 
-/// How many trials stand with a flaw after all attempts.
+/// Counts the trials that have a flaw after all attempts.
 fn flaws(analysed: &Analysed) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for trial in &analysed.run.trials {

@@ -13,10 +13,10 @@ use crate::table::Table;
 /// The forms of a chart: class, width and height, and how many bars have room.
 const FORMS: [(&str, (f64, f64), usize); 2] = [("wide", (840.0, 330.0), 30), ("narrow", (400.0, 280.0), 10)];
 
-/// Beyond so many points a line is drawn without its marks.
+/// The number of points above which a line is drawn without its marks.
 const MARKS_MOST: usize = 60;
 
-/// A line: its name, and its value at a point, where it has one.
+/// A line: its name, and its value at a point, if it has one.
 type Line = (&'static str, fn(&Point) -> Option<f64>);
 
 const RATES: [Line; 3] = [
@@ -93,7 +93,7 @@ pub fn figures(result: &LoadResult) -> Vec<Figure> {
     figures
 }
 
-/// Nothing where no point has a value.
+/// Returns `None` if no point has a value.
 fn lines(result: &LoadResult, about: &LineFigure, lines: &[Line]) -> Option<Figure> {
     let points = &result.series;
     let series: Vec<Series> =

@@ -10,7 +10,7 @@ fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: Vec<[String; COLUMNS
     Table::new(&head, rows.into_iter().map(Vec::from).collect())
 }
 
-/// What became of what was offered in the measured time; the retries among it apart, where there were some.
+/// Writes the outcomes of the requests offered in the measured time, with the retries apart if there are any.
 pub fn ledger(result: &LoadResult) -> Table {
     let offered = result.offered.max(1) as f64;
     let share = |count: u64| percent(count as f64 / offered);
@@ -31,7 +31,7 @@ pub fn ledger(result: &LoadResult) -> Table {
     table(["what became of it", "requests", "share", "of them retries"], rows)
 }
 
-/// The complete replies to what was offered in the measured time, by status code.
+/// Writes the complete replies to requests offered in the measured time, by status code.
 pub fn statuses(result: &LoadResult) -> Table {
     let all = result.statuses.total().max(1) as f64;
     let row = |(code, count): (u16, u64)| [code.to_string(), count.to_string(), percent(count as f64 / all)];
@@ -57,7 +57,7 @@ pub fn latency(result: &LoadResult) -> Table {
     table(head, kinds.into_iter().map(row).collect())
 }
 
-/// A percentile of all: one that falls among the unanswered is longer than could be seen.
+/// Writes a percentile of all requests. One that falls among the unanswered is longer than the run could see.
 pub fn quantile(of: &Latency, value: Option<u64>) -> String {
     match value {
         Some(ns) => time(ns as f64),
@@ -94,7 +94,7 @@ fn endings(outcomes: &Outcomes) -> String {
     if shown.is_empty() { "–".to_owned() } else { shown.join(", ") }
 }
 
-/// Connections, handshakes, and what the generator itself needed.
+/// Writes connections, handshakes, and the generator's own needs.
 pub fn connections(result: &LoadResult) -> Table {
     let mut rows = vec![
         ["connections attempted".to_owned(), result.connections.attempted.to_string()],

@@ -11,11 +11,11 @@ const LETTER: f64 = 6.6;
 /// One part of a bar.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// What it counts.
+    /// The counted thing.
     pub name: String,
     /// The class that gives it its colour.
     pub class: &'static str,
-    /// How high it is.
+    /// Its height.
     pub height: f64,
     /// Its height in words.
     pub value: String,
@@ -37,7 +37,7 @@ pub struct Bar {
 /// A kind of segment, in a legend.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// What it is called.
+    /// The part's name.
     pub name: String,
     /// The class that gives it its colour.
     pub class: &'static str,
@@ -50,19 +50,19 @@ pub struct BarChart {
     pub id: String,
     /// More classes of the `svg` element.
     pub class: String,
-    /// For readers who cannot see it.
+    /// A description for readers who cannot see the chart.
     pub title: String,
     /// Width and height of the drawing, in pixels.
     pub size: (f64, f64),
     /// Quantity and unit of the bars' height.
     pub y_title: String,
-    /// How numbers beside the axis are written.
+    /// The notation of numbers beside the axis.
     pub unit: Unit,
     /// The height the axis must reach, so that charts beside each other compare.
     pub y_max: f64,
-    /// What stands before a bar's place in words.
+    /// The word before a bar's place.
     pub column: String,
-    /// What the colours mean, where nothing around the chart says so.
+    /// The legend of colours, if nothing around the chart shows it.
     pub legend: Vec<Part>,
     /// The bars, left to right.
     pub bars: Vec<Bar>,
@@ -98,7 +98,7 @@ impl BarChart {
         markup.finish()
     }
 
-    /// Draws the vertical axis and says where the bars may begin.
+    /// Draws the vertical axis, and returns the left edge of the bars.
     fn draw_axis(&self, markup: &mut Markup, y: &Axis) -> f64 {
         let letters = y.ticks.iter().map(|tick| self.unit.show(*tick).chars().count()).max();
         let left = 14.0 + letters.unwrap_or(0) as f64 * LETTER;

@@ -10,18 +10,18 @@ const LETTER_PX: f64 = 6.6;
 const LABEL_STEP_PX: f64 = 15.0;
 const LABEL_MAX_LETTERS: usize = 22;
 
-/// What an axis shows.
+/// The content of an axis.
 #[derive(Clone, Debug)]
 pub struct AxisSpec {
     /// Quantity and unit: `offered load (requests/s)`.
     pub title: String,
-    /// How values are laid out.
+    /// The layout of values.
     pub kind: AxisKind,
-    /// How ticks are written.
+    /// The notation of ticks.
     pub unit: Unit,
-    /// Values the axis must reach beside the chart's own, so that charts beside each other compare.
+    /// Values that the axis must reach besides the chart's own, so that neighbouring charts compare.
     pub also: Vec<f64>,
-    /// What stands at 0, 1, 2.. on an axis of words; else empty.
+    /// The words at 0, 1, 2.. on an axis of words; otherwise empty.
     pub words: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl AxisSpec {
         AxisSpec { title: title.to_owned(), kind, unit, also: Vec::new(), words: Vec::new() }
     }
 
-    /// What a tick says.
+    /// Returns the text of a tick.
     fn tick(&self, value: f64) -> String {
         match self.words.get(value as usize) {
             Some(word) => word.clone(),
@@ -40,7 +40,7 @@ impl AxisSpec {
     }
 }
 
-/// How values are laid out along an axis.
+/// The layout of values along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisKind {
     /// From zero to a round number.
@@ -58,7 +58,7 @@ pub enum AxisKind {
 pub struct Guide {
     /// Its corners, in values.
     pub corners: Vec<(f64, f64)>,
-    /// What it stands for, written along its first stretch.
+    /// Its meaning, written along its first stretch.
     pub label: String,
 }
 
@@ -69,7 +69,7 @@ pub struct LineChart {
     pub id: String,
     /// More classes of the `svg` element.
     pub class: String,
-    /// For readers who cannot see it.
+    /// A description for readers who cannot see the chart.
     pub title: String,
     /// Width and height of the drawing, in pixels.
     pub size: (f64, f64),
@@ -81,9 +81,9 @@ pub struct LineChart {
     pub series: Vec<Series>,
     /// A reference line.
     pub guide: Option<Guide>,
-    /// Whether lines are named at their ends.
+    /// Names the lines at their ends.
     pub direct_labels: bool,
-    /// Where the points of all lines stand at the same places along x: what stands before such a place in words.
+    /// The word before a place along x, if the points of all lines share their places.
     pub columns: Option<String>,
 }
 
@@ -202,7 +202,7 @@ impl LineChart {
         markup.close();
     }
 
-    /// Where each line's name stands: at its last point, pushed apart where they would overlap.
+    /// Returns the height of each line's name: at its last point, pushed apart if names would overlap.
     fn label_heights(&self, axes: &Axes) -> Vec<Option<f64>> {
         let mut heights = vec![None; self.series.len()];
         if !self.direct_labels {

@@ -32,7 +32,7 @@ enum Theme {
     Dark,
 }
 
-/// A chart's `svg` element of so many pixels, as an SVG file.
+/// Makes an SVG file of a chart's `svg` element, whose size is in pixels.
 pub fn standalone(chart: &str, (width, height): (f64, f64)) -> String {
     static STYLE: LazyLock<String> = LazyLock::new(|| {
         let family = format!("text {{ {FONT} }}\n");
@@ -128,8 +128,8 @@ pub(super) mod tests {
         assert!(svg.contains(".c1 .dot { fill: #dd5701; stroke: #14171a;"), "{svg}");
     }
 
-    /// A simulation of a kind of colour vision at its full severity, in linear RGB: Machado, Oliveira and Fernandes, "A
-    /// Physiologically-based Model for Simulation of Color Vision Deficiency", 2009, table 1.
+    /// A simulation of a kind of colour vision at its full severity, in linear RGB. The source is Machado, Oliveira
+    /// and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009, table 1.
     type Vision = [[f64; 3]; 3];
     const VISIONS: [(&str, Vision); 4] = [
         ("full", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),

@@ -6,7 +6,7 @@ use crate::format;
 const SMALLEST: f64 = 1e-300;
 const LARGEST: f64 = 1e300;
 
-/// What an axis counts, and so how its ticks are written.
+/// The quantity of an axis, which decides the notation of its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Something a second: `10k`.
@@ -39,7 +39,7 @@ pub struct Axis {
     from_px: f64,
     to_px: f64,
     logarithmic: bool,
-    /// Where ticks stand, in values, ascending; all within the domain.
+    /// The values of the ticks, ascending; all within the domain.
     pub ticks: Vec<f64>,
 }
 
@@ -52,7 +52,7 @@ impl Axis {
         Axis::linear(steps * step, step, px)
     }
 
-    /// From zero to a little more than `max`: no room is given away.
+    /// From zero to a little more than `max`, so that no room is wasted.
     pub fn to_value(max: f64, count: usize, px: (f64, f64)) -> Axis {
         let max = positive_or_one(max);
         Axis::linear(max * 1.02, nice_at_least(max / count as f64), px)
@@ -64,7 +64,7 @@ impl Axis {
         Axis { low: 0.0, high, from_px, to_px, logarithmic: false, ticks }
     }
 
-    /// So many equal steps, a tick in the middle of each.
+    /// Makes `count` equal steps, with a tick in the middle of each.
     pub fn places(count: usize, (from_px, to_px): (f64, f64)) -> Axis {
         let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
         let ticks = (0..count).map(f64::from).collect();
@@ -92,8 +92,8 @@ impl Axis {
         Axis { low, high, from_px, to_px, logarithmic: true, ticks }
     }
 
-    /// The pixel of a value, or nothing where this axis cannot show it: beyond the domain's end is
-    /// clamped, but zero has no place on a logarithmic axis.
+    /// Returns the pixel of a value. A value beyond the domain's end is clamped. `None` for zero on a logarithmic
+    /// axis, which has no place for it.
     pub fn place(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || (self.logarithmic && value <= 0.0) {
             return None;
@@ -106,7 +106,7 @@ impl Axis {
         Some(self.from_px + along.clamp(0.0, 1.0) * (self.to_px - self.from_px))
     }
 
-    /// Where the axis begins and ends, in pixels.
+    /// Returns the begin and the end of the axis, in pixels.
     pub fn range_px(&self) -> (f64, f64) {
         (self.from_px, self.to_px)
     }

@@ -7,7 +7,7 @@ use super::style::{Look, marker, style};
 /// One line.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What it is called.
+    /// The line's name.
     pub name: String,
     /// Its place in the figure, by which it is shown and hidden, and in the palette.
     pub index: usize,
@@ -20,7 +20,7 @@ pub struct Series {
 /// One point of a line.
 #[derive(Clone, Debug, Default)]
 pub struct Mark {
-    /// Where along the x axis.
+    /// Its place along the x axis.
     pub x: f64,
     /// The median.
     pub y: f64,
@@ -28,15 +28,15 @@ pub struct Mark {
     pub band: (f64, f64),
     /// Drawn hollow: the point bounds the truth only from one side, or no trial of it is valid.
     pub hollow: bool,
-    /// Where it stands, in words.
+    /// Its place in words.
     pub at: String,
-    /// What it says, in words.
+    /// Its value in words.
     pub value: String,
-    /// From where to where the band reaches, in words; empty where it has no width.
+    /// The range of the band in words; empty if it has no width.
     pub range: String,
-    /// The trials that the point is made of, where they are to be seen.
+    /// The trials of the point, if they are shown.
     pub trials: Vec<Dot>,
-    /// Where the records of the point are, as a reference within the page.
+    /// A reference within the page to the records of the point.
     pub records: Option<String>,
 }
 
@@ -49,14 +49,14 @@ pub struct Dot {
     pub valid: bool,
 }
 
-/// Where values lie on the drawing.
+/// The scales of the drawing.
 pub(super) struct Axes {
     pub x: Axis,
     pub y: Axis,
 }
 
 impl Axes {
-    /// Where a mark stands; nothing where an axis cannot show it.
+    /// Returns the place of a mark; `None` if an axis cannot show it.
     pub fn place(&self, mark: &Mark) -> Option<(f64, f64)> {
         Some((self.x.place(mark.x)?, self.y.place(mark.y)?))
     }

@@ -4,10 +4,10 @@ use super::markup::{Markup, Px};
 
 /// Markers differ as well as colours, so that no reader depends on colour.
 const SHAPES: usize = 8;
-/// As many as stay apart for readers with any kind of colour blindness.
+/// The number of colours, all of which readers with any kind of colour blindness can tell apart.
 const COLOURS: usize = 8;
 
-/// Where a series' points come from.
+/// The origin of a series' points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Measured here: a solid line.

@@ -27,7 +27,7 @@ pub fn run() -> RunDirectory {
     run_with(5, Seed(1), |_| 1.0)
 }
 
-/// A run of so many repetitions, in which a server is so much faster.
+/// Makes a run of `repeats` repetitions. `faster` gives the speed-up of each server.
 pub fn run_with(repeats: u32, seed: Seed, faster: fn(&str) -> f64) -> RunDirectory {
     let mut rng = seed.rng();
     let mut trials = Vec::new();

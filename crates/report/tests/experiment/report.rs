@@ -10,7 +10,7 @@ use report::experiment::{html, markdown, text};
 
 use super::fixture::{run, write};
 
-/// Where the links of a page lead.
+/// Returns the targets of a page's links.
 fn links(page: &str) -> Vec<String> {
     let links = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
     links.map(|link| link.replace("&#x2f;", "/")).filter(|link| !link.starts_with("data:")).collect()
