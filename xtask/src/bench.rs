@@ -1,7 +1,7 @@
 //! The benchmarks, one file each, with their common options, results and promises.
 //!
-//! No time decides whether a benchmark succeeds: it prints what it measured. `--check` compares that
-//! with what the project promises, and is for a machine that does nothing else.
+//! No time decides whether a benchmark succeeds: it prints its measurements. `--check` compares them with the
+//! project's promises, and is for a machine that does nothing else.
 
 mod accuracy;
 mod dispatch;
@@ -39,7 +39,7 @@ pub enum Bench {
     Accuracy(accuracy::Options),
     /// Memory of an idle keep-alive connection, beside other servers
     Memory(memory::Options),
-    /// What the event mechanisms cost by themselves: waits and changes of interest
+    /// CPU time of the event mechanisms by themselves: waits and changes of interest
     Dispatch(dispatch::Options),
     /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
     Wan(wan::Options),
@@ -47,7 +47,7 @@ pub enum Bench {
     Usertcp(usertcp::Options),
 }
 
-/// What all benchmarks take.
+/// The options of all benchmarks.
 #[derive(Args)]
 pub struct Common {
     /// Decides the order of the runs
@@ -56,12 +56,12 @@ pub struct Common {
     /// The folder for the results as JSON
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// Fail where a measurement falls short of what the project promises
+    /// Fail if a measurement falls short of a promise
     #[arg(long)]
     check: bool,
 }
 
-/// One of the project's promises, and what was measured.
+/// One of the project's promises, with its measurement.
 #[derive(Clone, Debug, Serialize)]
 struct Promise {
     text: String,
@@ -79,7 +79,7 @@ impl Promise {
     }
 }
 
-/// A result as it is written: where it comes from, the figures, and the promises.
+/// A result in its file: its origin, the figures, and the promises.
 #[derive(Serialize)]
 struct Results<'a, T> {
     schema: &'a str,
@@ -92,7 +92,7 @@ struct Results<'a, T> {
 /// Runs one of the benchmarks. Blocks.
 ///
 /// # Errors
-/// When it cannot run at all, or with `--check` when a promise is not kept.
+/// The benchmark cannot run, or with `--check` a promise is not kept.
 pub fn run(bench: &Bench) -> anyhow::Result<()> {
     let bed = TestBed::prepare()?;
     match bench {

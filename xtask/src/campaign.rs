@@ -5,9 +5,9 @@
 //!
 //! Leaves out rates past saturation and rivals: those are benchmarks and experiments.
 //!
-//! Invariants: the seed decides the order of the trials and every random choice of a fault. A trial holds if
-//! no outcome occurs that the fault does not allow, the server's own books balance, no descriptor stays, and the
-//! server ends with exit code 0 at SIGTERM.
+//! Invariants: the seed decides the order of the trials and every random choice of a fault. A trial holds on four
+//! conditions. The fault allows every outcome, the server's own books balance, no descriptor stays, and the server
+//! ends with exit code 0 at SIGTERM.
 
 mod faults;
 mod peers;

@@ -1,13 +1,13 @@
-//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|idle|adaptive|wan|usertcp|smped`,
+//! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|wan|usertcp`,
 //! `cargo xtask campaign faults|suite`, `cargo xtask check-report` and `cargo xtask docs`.
 //!
-//! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order, and
-//! prints ratios: absolute figures do not travel from one machine to another. Anyone can run one again; a
-//! rival that is not installed is left out and named.
+//! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order. It prints
+//! ratios, because absolute figures do not travel from one machine to another. Anyone can run one again; a rival that
+//! is not installed is left out and named.
 //!
-//! The modules: `bench` has the benchmarks, `rivals` how each rival is started, `test_bed` the place for both, `responder`
-//! the readiness limit; `campaign` tries faults; `report` checks a report and the records beside it. The crate `manual`
-//! writes the reference pages.
+//! The modules: `bench` has the benchmarks, `rivals` the start of each rival, `test_bed` the place for both, and
+//! `responder` the readiness limit. `campaign` tries faults. `report` checks a report and the records beside it. The
+//! crate `manual` writes the reference pages.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -48,11 +48,11 @@ enum Chore {
     },
     /// Write the pages of docs/reference anew: commands, metrics, results
     Docs,
-    /// The readiness limit as a server: answers whatever comes with the same 1 KiB (used by `bench serve`)
+    /// The readiness limit as a server: answers any request with the same 1 KiB (used by `bench serve`)
     Responder {
-        /// Where to listen
+        /// The address to listen on
         listen: SocketAddr,
-        /// What to do with a connection that has its reply
+        /// The fate of a connection that has its reply
         #[arg(long, value_enum, default_value = "keep")]
         after_reply: AfterReply,
     },

@@ -1,7 +1,7 @@
-//! Whether an experiment, or a set of them, left behind what they promise: records that add up, and a
-//! report that needs nothing but itself and them.
+//! Checks of the files that an experiment, or a set of them, left behind. The records must add up, and the report
+//! must need nothing but itself and them.
 //!
-//! Looks at the files; where chromium is installed it also opens the report and looks at what became of it.
+//! Reads the files. If chromium is installed, it also opens the report and examines the page.
 
 mod browser;
 mod experiment;
@@ -11,16 +11,16 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-/// Where a page can name another resource that it loads; what follows must be in the page itself.
+/// The places in which a page can name another resource that it loads. The resource must be in the page itself.
 const LOADED: [&str; 5] = ["src=\"", "action=\"", "data=\"", "url(", "@import "];
 /// A link is only followed by a reader. It may also lead to a record beside the page, which must then be there.
 const LINK: &str = "href=\"";
 const IN_THE_PAGE: [&str; 2] = ["data:", "#"];
 
-/// Checks what is in a folder.
+/// Checks a folder.
 ///
 /// # Errors
-/// The first thing that is not as it should be.
+/// The first defect.
 pub fn check(folder: &Path) -> anyhow::Result<()> {
     if experiment::is_run(folder)? { experiment::check(folder) } else { experiment::check_all(folder) }
 }
@@ -41,7 +41,7 @@ fn check_page(path: &Path) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// What follows each occurrence of a reference, up to its end.
+/// Returns the text after each occurrence of a reference, up to its end.
 fn targets<'a>(page: &'a str, reference: &'a str) -> impl Iterator<Item = String> + 'a {
     page.match_indices(reference).map(move |(at, _)| {
         let target = page[at + reference.len()..].trim_start_matches(['"', '\'']);

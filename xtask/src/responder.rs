@@ -1,8 +1,8 @@
-//! The readiness limit: what a server on epoll could do if serving cost nothing.
+//! The readiness limit: a server on epoll that does no work for its replies.
 //!
-//! One loop on the project's own dispatcher that answers each read with the same bytes: no files, no
-//! parsing, no deadlines, no limits. It bounds from above what any server on readiness events can do on
-//! this machine, and it is good for nothing else: a request that comes in two pieces gets two replies.
+//! One loop on the project's own dispatcher answers each read with the same bytes: no files, no parsing, no
+//! deadlines, no limits. It is an upper bound for any server on readiness events on this machine. It is good for
+//! nothing else, because a request that comes in two pieces gets two replies.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ const BACKLOG: i32 = crate::test_bed::BACKLOG as i32;
 /// Generation 0, which no key of a slab has.
 const LISTENER: Token = Token(0);
 
-/// What becomes of a connection that has its reply.
+/// The fate of a connection that has its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AfterReply {
     /// It stays open for the next request.
@@ -34,7 +34,7 @@ pub enum AfterReply {
 /// Serves for ever.
 ///
 /// # Errors
-/// When the address cannot be listened on or epoll fails.
+/// The address cannot be listened on, or epoll fails.
 pub fn run(listen: SocketAddr, after_reply: AfterReply) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     // Once more, for a longer queue than the standard library's.
@@ -66,7 +66,7 @@ struct Responder {
 }
 
 impl Responder {
-    /// Takes all that wait.
+    /// Takes all waiting connections.
     fn accept(&mut self, listener: &TcpListener) {
         while let Ok(socket) =
             rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)

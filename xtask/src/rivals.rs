@@ -1,4 +1,4 @@
-//! Who is compared: each rival is one small function that says how to start it.
+//! The rivals: each is one small function that returns its command line.
 
 pub mod generators;
 pub mod readers;

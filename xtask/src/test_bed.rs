@@ -11,7 +11,7 @@ use sys::process::{Program, this_program};
 pub const FILE_LENGTH: usize = 1024;
 /// The accept queue of every server.
 pub const BACKLOG: u32 = 4096;
-/// How often a running program is looked after.
+/// The time between two looks at a running program.
 pub const TICK: Nanos = Nanos::from_millis(5);
 
 /// The place where a benchmark runs.
@@ -25,7 +25,7 @@ pub struct TestBed {
 }
 
 impl TestBed {
-    /// Builds inrush and sets up the two sides; moves us to the client's, for what we do ourselves must
+    /// Builds inrush and sets up the two sides. Moves this process to the client's CPUs, because its own work must
     /// not take time from the server.
     pub fn prepare() -> anyhow::Result<TestBed> {
         let inrush = build_inrush()?;
@@ -41,14 +41,14 @@ impl TestBed {
 /// Raises our descriptor limit as far as it goes.
 ///
 /// # Errors
-/// When that is less than what needs so many.
+/// The limit is below `needed`.
 pub fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
     let most = sys::descriptors::raise_limit(u64::MAX).unwrap_or(u64::MAX);
     ensure!(most >= needed as u64, "{what} needs {needed} descriptors, and ulimit -Hn is {most}");
     Ok(())
 }
 
-/// Builds the program that is measured, so that no old one is, and says where it is: beside us.
+/// Builds the measured program, so that it is never an old one. Returns its path, beside this program.
 pub fn build_inrush() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");

@@ -1,13 +1,13 @@
-//! How true `inrush load` is: the latencies it reports of a server that holds each reply for a known time, and the
-//! rate it sends at against the one it was asked for.
+//! The accuracy of `inrush load`: the latencies that it reports of a server with known ones, and its sending rate
+//! beside the wanted one.
 //!
-//! The server is a thread of this process that never sleeps, on the server's CPU: it sees a request as soon as the
-//! kernel has it, and its replies leave when they are due. It notes how long it really held each of them, which is what
-//! the median that is reported has to be near: within 2 % and the 50 us that two trips through the network and the
-//! generator's wake-up may take. Connections are kept, so that nothing but the requests is timed.
+//! The server is a thread of this process that never sleeps, on the server's CPU. It sees a request as soon as the
+//! kernel has it, and its replies leave when they are due. It notes the real hold of each reply, and the reported
+//! median must be near the real one. The tolerance is 2 % and 50 us, for two trips through the network and the
+//! generator's wake-up. Connections are kept, so that only the requests are timed.
 //!
-//! The rate is that of the connections attempted, at inrush itself, which takes at most a tenth of them: each request
-//! costs it ten times as long as there is between two.
+//! The rate is that of the connections attempted, at an inrush server that can serve at most a tenth of them. Each
+//! request costs it ten times the interval between two requests. So the generator must not wait for the server.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,18 +27,18 @@ use crate::rivals::generators::inrush_result;
 use crate::rivals::servers::{self, CONNECTIONS};
 use crate::test_bed::{FILE_LENGTH, TICK, TestBed};
 
-/// What replies are held for.
+/// The times for which replies are held.
 const HOLDS_MS: [u64; 4] = [1, 5, 20, 100];
-/// What sessions a second are asked for, one request each.
+/// The wanted rates of sessions, one request each.
 const RATES: [u32; 3] = [1000, 4000, 16_000];
-/// Of the server's capacity, at least.
+/// The least multiple of the server's capacity that is offered.
 const OVERLOAD: u64 = 10;
-/// Clients that ask the holding server.
+/// Clients of the holding server.
 const CLIENTS: usize = 4;
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const FILE_NAME: &str = "1k.html";
 
-/// How to measure.
+/// The options of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub struct Options {
     seconds: u32,
 }
 
-/// What was reported of a server that held its replies.
+/// The report about a server that held its replies.
 #[derive(Serialize)]
 struct Held {
     asked_ns: u64,
@@ -57,14 +57,14 @@ struct Held {
 }
 
 impl Held {
-    /// How far the report is off, in times of what it may be.
+    /// Returns the error of the report, in multiples of the tolerance.
     fn error(&self) -> f64 {
         let off = self.reported_p50_ns.abs_diff(self.held_p50_ns) as f64;
         off / (0.02 * self.held_p50_ns as f64 + 50_000.0)
     }
 }
 
-/// What was attempted when a rate was asked for, and what came of it.
+/// The attempted connections at a wanted rate.
 #[derive(Serialize)]
 struct Rate {
     asked_per_s: u32,
@@ -73,7 +73,7 @@ struct Rate {
 }
 
 impl Rate {
-    /// How far off it is, as a share.
+    /// Returns the error of the rate, as a share.
     fn error(&self) -> f64 {
         (self.attempted_per_s / f64::from(self.asked_per_s) - 1.0).abs()
     }
@@ -131,7 +131,7 @@ fn held(options: &Options, bed: &TestBed, hold: Nanos) -> anyhow::Result<Held> {
     Ok(Held { asked_ns: hold.0, held_p50_ns: median as u64, reported_p50_ns: reported })
 }
 
-/// Serves until it is over. Returns for how many nanoseconds each reply was held.
+/// Serves until `over`. Returns the hold of each reply, in nanoseconds.
 fn hold_replies(listener: &TcpListener, hold: Nanos, over: &AtomicBool) -> io::Result<Vec<f64>> {
     listener.set_nonblocking(true)?;
     let (mut clients, mut times) = (Vec::new(), Vec::new());
@@ -140,7 +140,7 @@ fn hold_replies(listener: &TcpListener, hold: Nanos, over: &AtomicBool) -> io::R
             stream.set_nonblocking(true)?;
             clients.push(Client { stream, asked: None });
         }
-        // A client that goes away has had what it wanted.
+        // A client that leaves has all its replies.
         clients.retain_mut(|client| client.turn(hold).map(|held| times.extend(held)).is_ok());
     }
     Ok(times)
@@ -149,12 +149,12 @@ fn hold_replies(listener: &TcpListener, hold: Nanos, over: &AtomicBool) -> io::R
 /// A connection to the holding server.
 struct Client {
     stream: TcpStream,
-    /// When the request came that waits for its reply.
+    /// The arrival of the request that waits for its reply.
     asked: Option<Nanos>,
 }
 
 impl Client {
-    /// Replies when it is time, or looks for a request. Returns how many nanoseconds a reply was held for.
+    /// Replies when it is time, or looks for a request. Returns the hold of a reply, in nanoseconds.
     fn turn(&mut self, hold: Nanos) -> io::Result<Option<f64>> {
         if let Some(asked) = self.asked {
             let held = RealClock.now() - asked;
@@ -182,7 +182,7 @@ fn unless_it_would_block<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// What is sent at each rate. Blocks.
+/// Measures the sending at each rate. Blocks.
 fn rates(options: &Options, bed: &TestBed) -> anyhow::Result<Vec<Rate>> {
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     std::fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;

@@ -1,19 +1,19 @@
-//! What the event mechanisms cost by themselves: a wait against the number of descriptors registered and
-//! of those ready, and a change of interest. No server, no network: Unix socket pairs in one process.
+//! The costs of the event mechanisms by themselves: a wait, by the numbers of registered and of ready descriptors,
+//! and a change of interest. No server, no network: Unix socket pairs in one process.
 //!
-//! A *turn* is what a server has to do to hear of everything: as many waits that do not block as it takes
-//! until every ready descriptor is reported, which for most mechanisms is one. Every turn begins with
-//! fresh readiness and ends with all of it drained, so that level and edge do the same. The ready descriptors
-//! are spread evenly over the set and are the same in each turn. With none ready a turn is one wait.
+//! A *turn* is the work of a server that learns of all events: non-blocking waits until every ready descriptor is
+//! reported. Most mechanisms need one wait. Every turn begins with fresh readiness and ends with all of it drained,
+//! so that level and edge do the same. The ready descriptors are spread evenly over the set and are the same in each
+//! turn. With none ready a turn is one wait.
 //!
-//! A change is paid for when the next wait reconciles it: its cost is that of many changes and the wait
-//! after them, less that of a wait without changes. *Modify* turns a wait for reading into one for writing
-//! and back, on sockets that have no room, so that nothing is ever reported.
+//! The next wait pays for a change when it reconciles it. So the cost of a change comes from many changes and the
+//! wait after them, minus a wait without changes. *Modify* turns a wait for reading into one for writing and back, on
+//! sockets without room, so that nothing is ever reported.
 //!
-//! All costs are CPU time of the waiting thread, the kernel's work for it included, means within a run
-//! because some mechanisms look at everything now and then; runs of a round come in random order, and
-//! the median over the rounds is shown. Every run has a thread of its own: a mechanism may keep
-//! something per thread.
+//! All costs are CPU time of the waiting thread, with the kernel's work for it. Within a run they are means, because
+//! some mechanisms examine all descriptors only now and then. The runs of a round come in random order, and the table
+//! shows the median over the rounds. Every run has a thread of its own, because a mechanism may keep state per
+//! thread.
 
 mod show;
 
@@ -33,30 +33,30 @@ use sys::cpu::thread_time;
 use super::{Common, Mechanisms};
 use crate::test_bed::{TestBed, allow_descriptors};
 
-/// How many descriptors are registered.
+/// Numbers of registered descriptors.
 const REGISTERED: [usize; 4] = [10, 100, 1000, 5000];
-/// How many of them are ready.
+/// Numbers of ready descriptors among them.
 const READY: [usize; 4] = [0, 1, 10, 100];
-/// How many descriptors change their interest before a wait.
+/// The number of descriptors that change their interest before a wait.
 const CHANGED: usize = 1000;
-/// What we have open beside the pairs.
+/// Descriptors that this process has open besides the pairs.
 const OTHER_DESCRIPTORS: usize = 64;
 /// CPU time that a point of a run is given.
 const BUDGET: Nanos = Nanos::from_millis(20);
-/// Turns that a point has at least, and at once where none is ready: eight times the nine calls after which
-/// polling sets with their default N = 3 have looked at everything.
+/// The least number of turns of a point, and of waits at once if none is ready. Polling sets with their default N = 3
+/// examine all descriptors within nine calls; this is eight times nine.
 const TURNS: u32 = 72;
 /// Times that each change is made in a run.
 const REPEATS: u32 = 10;
-/// Waits after which a mechanism that still does not report what is ready is broken.
+/// Waits after which a mechanism is broken that still does not report a ready descriptor.
 const WAITS_MAX: u32 = 10_000;
 
-/// How to measure.
+/// The options of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// How often each mechanism is measured
+    /// Rounds, in each of which every mechanism runs once
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Mechanisms, comma-separated
@@ -94,14 +94,14 @@ struct Pair {
     peer: OwnedFd,
 }
 
-/// What is measured of one mechanism, over some pairs: turns by [`READY`], and changes.
+/// The measurement of one mechanism over some pairs: turns by [`READY`], and changes.
 struct Contender {
     name: &'static str,
     turns: fn(&[Pair]) -> io::Result<Vec<f64>>,
     changes: fn(&[Pair]) -> io::Result<[f64; 3]>,
 }
 
-/// What one mechanism cost, by round.
+/// The costs of one mechanism, by round.
 struct Measured {
     /// By [`REGISTERED`] and [`READY`].
     turns: Vec<Vec<Vec<f64>>>,
@@ -215,7 +215,7 @@ fn summarise(sizes: &[usize], contenders: &[Contender], measured: &[Measured]) -
     results
 }
 
-/// A dispatcher over some pairs, and what reading the clock costs, which is taken off every measurement.
+/// A dispatcher over some pairs, with the cost of reading the clock, which every measurement subtracts.
 struct Subject<'a, M> {
     dispatcher: Dispatcher<M>,
     pairs: &'a [Pair],
@@ -237,7 +237,7 @@ fn turns<M: Mechanism>(pairs: &[Pair]) -> io::Result<Vec<f64>> {
 fn changes<M: Mechanism>(pairs: &[Pair]) -> io::Result<[f64; 3]> {
     let mut subject = Subject::<M>::new(pairs)?;
     let mut costs = [0.0; 3];
-    // The first time the tables grow, which no later one pays for.
+    // The first change makes the tables grow, so it does not count.
     subject.change_all()?;
     for _ in 0..REPEATS {
         for (sum, cost) in costs.iter_mut().zip(subject.change_all()?) {
@@ -319,7 +319,7 @@ impl<'a, M: Mechanism> Subject<'a, M> {
         Ok(cost / f64::from(turns))
     }
 
-    /// Waits until so many descriptors have been reported, which are marked with the number of the turn.
+    /// Waits until `ready` descriptors have been reported. Marks them with the number of the turn.
     fn wait_for_all(&mut self, ready: usize, reported: &mut [u32], turn: u32) -> io::Result<()> {
         let mut left = ready;
         for _ in 0..WAITS_MAX {
@@ -336,7 +336,7 @@ impl<'a, M: Mechanism> Subject<'a, M> {
         Err(io::Error::other(format!("{left} of {ready} ready descriptors are not reported")))
     }
 
-    /// What it costs to register, modify and deregister all descriptors; waiting is taken off.
+    /// Returns the costs to register, modify and deregister all descriptors, without waiting.
     fn change_all(&mut self) -> io::Result<[f64; 3]> {
         let register = self.time(Self::register)?;
         let full = self.empty_turn()?;

@@ -1,9 +1,9 @@
-//! Connections offered to a listener that never accepts: what an overloaded server looks like from
-//! outside (Banga 1997, section 2: a client that waits cannot offer them).
+//! Connections offered to a listener that never accepts, like an overloaded server. A client that waits cannot offer
+//! them (Banga 1997, section 2).
 //!
-//! SYNs sent and sent again are the kernel's own counts on the client's side; sockets and memory are
-//! looked at every 5 ms; CPU time is what the kernel charges the program. Then the most that one CPU
-//! can offer, with a time-out short enough for the descriptors of one process.
+//! The kernel's counters on the client's side give SYNs and retransmissions. Sockets and memory are sampled every 5
+//! ms. CPU time is the kernel's account of the program. A last part measures the most that one CPU can offer, with a
+//! timeout short enough for the descriptors of one process.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -22,19 +22,19 @@ use super::{Common, Promise};
 use crate::rivals::generators::{self, Generator, INRUSH, REFERENCE, Task};
 use crate::test_bed::{TICK, TestBed};
 
-/// The connect time-out of `inrush load` unless it is told otherwise.
+/// The connect timeout of `inrush load` by default.
 const CONNECT_TIMEOUT_S: f64 = 0.5;
-/// More than one core can offer.
+/// A rate above the capacity of one core.
 const MOST_RATE_PER_S: u32 = 120_000;
 /// 12,000 connects are pending at that rate: below the hard descriptor limit of small machines.
 const SHORT_CONNECT_TIMEOUT: &str = "100ms";
 
-/// How to measure.
+/// The options of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// How often each generator is measured
+    /// Rounds, in each of which every generator runs once
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// The length of one measurement
@@ -114,7 +114,7 @@ fn task<'a>(options: &Options, bed: &'a TestBed, address: SocketAddr) -> Task<'a
     Task { address, rate_per_s: options.rate, seconds: options.seconds, inrush: &bed.inrush }
 }
 
-/// A listener on the server's side whose queue is full after two connections; nobody ever accepts.
+/// Opens a listener on the server's side whose queue is full after two connections, and which never accepts.
 fn silent_listener(bed: &TestBed) -> anyhow::Result<(OwnedFd, SocketAddr)> {
     let address = bed.topology.server.free_port()?;
     let listener = bed.topology.server.enter(|| {
@@ -152,7 +152,7 @@ fn measure(options: &Options, bed: &TestBed, generator: &Generator) -> anyhow::R
     })
 }
 
-/// The SYNs a second that `inrush load` sends when it is asked for more than it can. Blocks.
+/// Returns the SYNs per second that `inrush load` sends at a rate above its capacity. Blocks.
 fn measure_most(options: &Options, bed: &TestBed) -> anyhow::Result<f64> {
     let (_listener, address) = silent_listener(bed)?;
     let task = Task { address, rate_per_s: MOST_RATE_PER_S, seconds: options.seconds, inrush: &bed.inrush };
@@ -164,7 +164,7 @@ fn measure_most(options: &Options, bed: &TestBed) -> anyhow::Result<f64> {
     let deadline = bed.clock.now() + generators::patience(&task);
     let output = program.start()?.output(TICK, || bed.clock.now() < deadline)?;
     let sent = counters.attempts()?.opened - before.opened;
-    // That it could not offer so much is the point here.
+    // The generator's limit is the point of this measurement.
     let result = generators::inrush_result(&output)?;
     Ok(sent as f64 / result.duration_s)
 }
@@ -194,7 +194,7 @@ fn median(samples: &[Sample], of: fn(&Sample) -> f64) -> Option<f64> {
     Spread::of(samples.iter().map(of)).map(|spread| spread.median)
 }
 
-/// What the project promises of offering load.
+/// The project's promises of offering load.
 fn promises(results: &Results) -> Vec<Promise> {
     let of = |name, figure: fn(&Sample) -> f64| {
         let measured = results.generators.iter().find(|measured| measured.generator == name)?;

@@ -1,4 +1,4 @@
-//! Which event mechanisms a benchmark compares.
+//! The choice of event mechanisms for a benchmark.
 
 use std::str::FromStr;
 
@@ -11,13 +11,13 @@ macro_rules! name_of_each {
 pub struct Mechanisms(Vec<&'static str>);
 
 impl Mechanisms {
-    /// Those among them that there are.
+    /// Selects the existing mechanisms among these names.
     pub fn of(names: &[&str]) -> Mechanisms {
         let all = dispatch::for_each_mechanism!(name_of_each);
         Mechanisms(all.into_iter().filter(|name| names.contains(name)).collect())
     }
 
-    /// Those that this machine has; prints which it has not, and why.
+    /// Returns the mechanisms of this machine; prints the missing ones with the reason.
     pub fn available(&self) -> Vec<&'static str> {
         let table = dispatch::capabilities::table();
         let available = |name: &&str| {

@@ -1,12 +1,12 @@
-//! What an idle keep-alive connection costs a server in user memory.
+//! The user memory of a server for an idle keep-alive connection.
 //!
-//! Connections are opened one after another, each asks for the file once, reads the reply and stays. The
-//! cost is the growth of the server's anonymous memory (RssAnon), that of its worker processes included, divided
-//! by their number; a few connections before the first look have it allocate what it allocates once. Kernel memory
-//! is not in it: that is the same for all.
+//! Connections are opened one after another. Each asks for the file once, reads the reply and stays. The cost is the
+//! growth of the server's anonymous memory (RssAnon) over the number of connections, with its worker processes
+//! included. A few connections before the first look make the server allocate its fixed memory. Kernel memory is left
+//! out, because it is the same for all.
 //!
-//! Beside others, inrush is one event loop; after them come its architectures that hold so many connections, with
-//! room for them. Those with a process a connection do not: 10,000 are not what they are for.
+//! Beside other servers, inrush is one event loop. Its architectures that hold 10,000 connections follow, with room
+//! for them. Architectures with a process for each connection are not made for 10,000, and are left out.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -26,11 +26,11 @@ use crate::test_bed::{FILE_LENGTH, TestBed, allow_descriptors};
 
 /// Connections before the first look.
 const FIRST: u32 = 100;
-/// What we have open beside connections.
+/// Descriptors that this process has open besides connections.
 const OTHER_DESCRIPTORS: u32 = 64;
 const FILE_NAME: &str = "1k.html";
 
-/// The architectures, by the name in the table: what makes room for the connections.
+/// The architectures by their name in the table, with the settings that make room for the connections.
 const ARCHITECTURES: [(&str, &[(&str, &str)]); 8] = [
     ("inrush, per-core", &[("--arch", "per-core")]),
     ("inrush, tux", &[("--arch", "tux")]),
@@ -42,7 +42,7 @@ const ARCHITECTURES: [(&str, &[(&str, &str)]); 8] = [
     ("inrush, mt", &[("--arch", "mt"), ("--threads", "per-connection")]),
 ];
 
-/// How to measure.
+/// The options of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
     let mut measured = Vec::new();
-    // The readiness limit keeps nothing of a connection but its place: there is nothing to compare.
+    // The readiness limit keeps only a connection's place, so a comparison would mean nothing.
     for server in servers::ALL.iter().filter(|server| server.name != LIMIT.name) {
         let cost = match server.start(bed, folder.path(), AfterReply::Keep) {
             Ok(Some(running)) => measure(options, bed, server.name, running),

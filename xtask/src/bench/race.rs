@@ -1,4 +1,4 @@
-//! Contestants that do the same one after another, in rounds of random order: what drifts in the machine falls on all
+//! Contestants with the same task one after another, in rounds of random order. A drift of the machine so affects all
 //! alike, and a ratio is taken within a round.
 
 use anyhow::{Context, Result};
@@ -13,12 +13,12 @@ use crate::responder::AfterReply;
 use crate::rivals::readers::{Reader, Task};
 use crate::test_bed::TestBed;
 
-/// How to measure.
+/// The options of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
     pub common: Common,
-    /// How often each contestant is measured
+    /// Rounds, in each of which every contestant runs once
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// The length of one measurement
@@ -29,14 +29,14 @@ pub struct Options {
     pub connections: u32,
 }
 
-/// What becomes of a connection, in words, that has its reply.
+/// The fates of a connection that has its reply, in words.
 pub const MODES: [(&str, AfterReply); 2] =
     [("keep-alive", AfterReply::Keep), ("a connection per request", AfterReply::Close)];
 
 /// All contestants, with connections kept or one for each request.
 #[derive(Serialize)]
 pub struct Mode {
-    /// Which of them.
+    /// The mode's name.
     pub connections: &'static str,
     /// In the order they are shown.
     pub contestants: Vec<Measured>,
@@ -47,7 +47,7 @@ pub struct Mode {
 pub struct Sample {
     /// Requests answered a second.
     pub requests_per_s: f64,
-    /// Busy time of the CPUs in question over the requests answered; absent where they have other work too.
+    /// Busy time of the observed CPUs over the requests answered; absent if they have other work too.
     pub cpu_us_per_request: Option<f64>,
     /// Replies that were no success, and socket errors.
     pub errors: u64,
@@ -64,7 +64,7 @@ pub struct Measured {
     pub requests_per_s: Option<Spread>,
     /// As in a [`Sample`].
     pub cpu_us_per_request: Option<Spread>,
-    /// Requests a second over the reference's in the same round; absent without that.
+    /// Requests per second over the reference's in the same round; absent without a reference.
     pub ratio: Option<Spread>,
 }
 
@@ -96,7 +96,7 @@ pub fn race(
     Ok(summarise(names, reference, samples))
 }
 
-/// Has a client read for the time of its task, and takes what the CPUs in question had to do for it. Blocks.
+/// Lets a client read for the time of its task, and observes the CPUs. Blocks.
 ///
 /// # Errors
 /// The client is not installed, or fails.
@@ -138,7 +138,7 @@ fn summarise(names: &[&'static str], reference: &str, samples: Vec<Vec<Sample>>)
     summaries.collect()
 }
 
-/// A line for each; `what` they are, and what the ratios are to.
+/// Writes a line for each. `what` names their kind, and `reference` the base of the ratios.
 pub fn table(what: &str, reference: &str, measured: &[Measured]) -> String {
     let head = [what, "requests/s", "CPU us/request", &format!("x {reference}"), "min..max", "errors"];
     let mut rows = vec![head.map(str::to_owned)];

@@ -1,9 +1,9 @@
-//! Requests a second that one client CPU gets through: inrush load, wrk and h2load, each as fast as it is answered,
-//! at the readiness limit, which answers faster than any server.
+//! Requests per second of one client CPU: inrush load, wrk and h2load, each at its full speed. The server is the
+//! readiness limit, which answers faster than any server.
 //!
-//! On one CPU each, the side that needs more time for a request is what holds both back. So the promise is about the
-//! cost of a request as well: the busy time of the client's CPU, packet work included, over the requests answered. It
-//! means nothing where something else runs on that CPU.
+//! With one CPU each, the side that needs more time for a request limits both. So the promise also covers the cost of
+//! a request: the busy time of the client's CPU, packet work included, over the requests answered. The cost means
+//! nothing if another program runs on that CPU.
 
 use anyhow::Context;
 use lab::stage::kernel::Observer;
@@ -16,7 +16,7 @@ use crate::rivals::readers::{self, INRUSH, REFERENCE, Reader, Task};
 use crate::rivals::servers::LIMIT;
 use crate::test_bed::{FILE_LENGTH, TestBed};
 
-/// "Level with wrk": within what two runs of wrk itself differ by.
+/// "Level with wrk": within the difference of two runs of wrk itself.
 const LEVEL: f64 = 0.97;
 
 /// Measures, prints and writes.
@@ -32,7 +32,7 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     bed.conclude(&options.common, "requests", &measured, &promises(&measured))
 }
 
-/// Measures every client that is installed and can do it, in rounds.
+/// Measures every installed client that supports the mode, in rounds.
 fn measure(
     options: &Options,
     bed: &TestBed,
@@ -62,7 +62,7 @@ fn measure(
     Ok(measured)
 }
 
-/// What the project promises of reading; without wrk nothing is judged.
+/// The project's promises of reading; without wrk none is judged.
 fn promises(modes: &[Mode]) -> Vec<Promise> {
     let Some(kept) = modes.first() else { return Vec::new() };
     let of = |name| kept.contestants.iter().find(|client| client.name == name);

@@ -1,7 +1,7 @@
 //! Requests a second from one server CPU: inrush, other servers, and the readiness limit, read by wrk.
 //!
-//! All servers are up at the same time and take turns. The cost of a request is the busy time of the server's CPU,
-//! packet work included, over the requests answered: it means nothing where something else runs on that CPU.
+//! All servers are up at the same time and take turns. The cost of a request is the busy time of the server's CPU
+//! over the requests answered, packet work included. It means nothing if another program runs on that CPU.
 
 use std::fs;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::rivals::servers::{self, INRUSH, LIMIT, REFERENCE};
 use crate::test_bed::{FILE_LENGTH, TestBed};
 
 const FILE_NAME: &str = "1k.html";
-/// "Level with the readiness limit": within what two runs of the limit itself differ by.
+/// "Level with the readiness limit": within the difference of two runs of the limit itself.
 const LEVEL: f64 = 0.97;
 
-/// How to measure, and what.
+/// The options of the measurement.
 #[derive(clap::Args)]
 pub struct ServeOptions {
     #[command(flatten)]
@@ -55,12 +55,12 @@ pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
     bed.conclude(&options.common, contest.name, &measured, &promises(&measured, contest.keep_alive))
 }
 
-/// Who is measured, and how they are spoken to.
+/// The contestants, and the protocol for them.
 struct Contest {
     name: &'static str,
     scheme: &'static str,
     servers: &'static [servers::Server],
-    /// What is promised of requests a second over nginx's, with connections kept.
+    /// The promised requests per second over nginx's, with connections kept.
     keep_alive: f64,
 }
 
@@ -89,7 +89,7 @@ fn measure(
     Ok(measured)
 }
 
-/// Starts what is installed and names what is not.
+/// Starts the installed servers, and names the others.
 fn start_all(
     bed: &TestBed,
     contest: &Contest,
@@ -106,7 +106,7 @@ fn start_all(
     Ok(running)
 }
 
-/// What the project promises of serving; a promise without its rival is not judged.
+/// The project's promises of serving; a promise without its rival is not judged.
 fn promises(modes: &[Mode], keep_alive: f64) -> Vec<Promise> {
     let of = |mode: &Mode, name| mode.contestants.iter().position(|server| server.name == name);
     let rate = |mode: &Mode, name| Some(mode.contestants[of(mode, name)?].requests_per_s?.median);

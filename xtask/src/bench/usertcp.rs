@@ -1,5 +1,4 @@
-//! The TCP client in user space by itself: what a SYN, a connection, a request and an idle connection cost
-//! it.
+//! The costs of the TCP client in user space by itself: a SYN, a connection, a request and an idle connection.
 //!
 //! Over TUN the device is in the server's namespace, over AF_XDP the client's end of the link between both
 //! sides carries the packets. Receive work of the server's kernel is steered to the server's CPUs either way.
@@ -10,8 +9,8 @@
 //!   that stay.
 //! - *Idle* connections, established and then left alone.
 //!
-//! The client looks for packets all the time, as an engine at full speed does. Its cost is the time of the
-//! turns in which there was something to do, so it means nothing where something else runs on that CPU.
+//! The client looks for packets all the time, as an engine at full speed does. Its cost is the time of the turns with
+//! work, so it means nothing if another program runs on that CPU.
 
 mod rush;
 
@@ -196,8 +195,7 @@ fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyho
     sample
 }
 
-/// A listener of the server's side that nobody accepts from, with a queue that is full from the first
-/// connection on where it is short.
+/// Opens a listener on the server's side that never accepts. A short backlog is full from the first connection on.
 fn silent_listener(ground: &TestBed, backlog: i32) -> anyhow::Result<(OwnedFd, SocketAddr)> {
     let address = SocketAddr::from((ground.topology.server.addresses[0], 0));
     let listener = ground.topology.server.enter(|| {

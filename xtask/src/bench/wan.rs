@@ -1,11 +1,11 @@
-//! How many packets a second the router of `inrush wan` forwards without losing one, on one processor.
+//! Packets per second that the router of `inrush wan` forwards without loss, on one processor.
 //!
-//! Small datagrams from the client's side to the server's, over a path with delay and jitter, so that
-//! thousands are on their way: rates rise by steps, in rounds of random order. The router has a processor to
-//! itself; sending, and the receiving kernel's work, are done by the others. The sender hands the kernel several
-//! datagrams a call (UDP_SEGMENT), for it has to be cheaper than the router; they are cut apart before they
-//! reach the link. Nobody reads what arrives: a packet that the server's link has taken in has crossed the
-//! path. Without loss means that every single one did.
+//! Small datagrams go from the client's side to the server's, over a path with delay and jitter that holds thousands
+//! of them. Rates rise by steps, in rounds of random order. The router has a processor to itself; the others do the
+//! sending and the receiving kernel's work. The sender hands the kernel several datagrams per call (UDP_SEGMENT),
+//! because it must be cheaper than the router. They are cut apart before they reach the link. No program reads the
+//! arriving packets: a packet that the server's link has received has crossed the path. Without loss means that every
+//! packet did.
 
 use std::io;
 use std::net::UdpSocket;
@@ -25,7 +25,7 @@ use crate::test_bed::TestBed;
 /// Packets a second, each way of trying.
 const RATES: [u32; 10] =
     [50_000, 100_000, 150_000, 200_000, 225_000, 250_000, 275_000, 300_000, 350_000, 400_000];
-/// What a path in an experiment is like.
+/// A typical path of an experiment.
 const CONDITIONS: &str = "delay=10ms,jitter=1ms";
 /// Of a datagram: 100 bytes as an IP packet.
 const PAYLOAD_LENGTH: usize = 72;
@@ -33,20 +33,20 @@ const PAYLOAD_LENGTH: usize = 72;
 const BURST: usize = 16;
 /// A sender that is further behind than this starts its schedule anew.
 const MOST_BEHIND: Nanos = Nanos::from_micros(200);
-/// How long the last packets are waited for.
+/// The wait for the last packets.
 const PATIENCE: Nanos = Nanos::SECOND;
 /// The promise.
 const PROMISED_PER_S: f64 = 200_000.0;
 
-/// How to measure.
+/// The options of the measurement.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// How often each rate is tried
+    /// Rounds, in each of which every rate is tried once
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long a rate is sent
+    /// The length of an attempt
     #[arg(long, default_value = "1s")]
     duration: Nanos,
 }
@@ -85,7 +85,8 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     bed.conclude(&options.common, "wan", &attempts, &promises)
 }
 
-/// What was really sent at the highest rate at which no attempt, and none at a lower one, lost a packet.
+/// Returns the rate that was really sent at the highest rate without loss, below which no attempt lost a packet
+/// either.
 fn best(attempts: &[Attempt]) -> f64 {
     let clean = |rate: &&u32| attempts.iter().all(|one| one.asked_per_s > **rate || one.lost == 0);
     let Some(highest) = RATES.iter().rfind(clean) else { return 0.0 };
@@ -103,7 +104,7 @@ fn attempt(rate: u32, options: &Options, bed: &TestBed) -> anyhow::Result<Attemp
         router_cpu: bed.topology.sides_have_own_cpus().then(|| bed.topology.server.cpus[0]),
     };
     let mut path = Path::start(config)?;
-    // Bound, so that no packet is answered with an error, and never read.
+    // Bound, so that the kernel answers no packet with an error, and never read.
     let receiver = path.network.server.namespace.enter(|| UdpSocket::bind((SERVER_ADDRESS, 0)))??;
     let sender = path.network.client.namespace.enter(|| UdpSocket::bind("0.0.0.0:0"))??;
     sender.connect(receiver.local_addr()?)?;
@@ -131,7 +132,7 @@ fn attempt(rate: u32, options: &Options, bed: &TestBed) -> anyhow::Result<Attemp
     })
 }
 
-/// Sends at a rate, in bursts. Returns how many, and how long it took.
+/// Sends at a rate, in bursts. Returns the number of packets and the time that it took.
 fn send(socket: &UdpSocket, rate: u32, duration: Nanos, clock: &RealClock) -> anyhow::Result<(u64, Nanos)> {
     let payload = [0; PAYLOAD_LENGTH * BURST];
     let interval = PerSecond(f64::from(rate) / BURST as f64).interval();
@@ -148,8 +149,8 @@ fn send(socket: &UdpSocket, rate: u32, duration: Nanos, clock: &RealClock) -> an
         }
         socket.send(&payload)?;
         sent += BURST as u64;
-        // What the sender missed while others had its processor is not made up for by a flood: the rate that
-        // was reached is the one reported.
+        // A sender that lost its processor does not catch up by a flood, because the reached rate is the reported
+        // one.
         next = (next + interval).max(now.saturating_sub(MOST_BEHIND));
     }
 }

@@ -21,7 +21,7 @@ pub struct Fault {
     architectures: &'static [&'static str],
     /// Settings of the server.
     pub setup: Setup,
-    /// Whether the fault ends the server.
+    /// True if the fault ends the server.
     pub ends_the_server: bool,
     /// Period and act; `None` where the server's flags or limits are the fault.
     every: Option<(Nanos, Act)>,
@@ -119,12 +119,12 @@ pub const FAULTS: [Fault; 14] = [
 ];
 
 impl Fault {
-    /// Whether the fault concerns an architecture.
+    /// Tells whether the fault concerns an architecture.
     pub fn concerns(&self, architecture: &str) -> bool {
         self.architectures.is_empty() || self.architectures.contains(&architecture)
     }
 
-    /// Whether the fault happens during the load. The others exist from the start.
+    /// Tells whether the fault happens during the load.
     pub fn happens(&self) -> bool {
         self.every.is_some()
     }

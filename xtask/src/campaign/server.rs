@@ -37,7 +37,7 @@ pub struct Setup {
     pub flags: &'static [&'static str],
     /// Limit on its descriptors.
     pub descriptors: Option<u32>,
-    /// Whether its root holds the [`MANY`] files.
+    /// True if its root holds the [`MANY`] files.
     pub many_files: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A report in a real browser without a window, narrow and wide, light and dark.
 //!
-//! The browser is given a copy of the page with a probe at its end, a script that looks at what the page has become.
-//! The copy lies in a frame, for a browser's own window cannot be as narrow as a phone.
-//! Owns the browser's command line and what must hold of the probe's findings.
+//! The browser opens a copy of the page with a probe at its end, a script that examines the finished page. The copy
+//! lies in a frame, because a browser's own window cannot be as narrow as a phone. Owns the browser's command line
+//! and the conditions on the probe's findings.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use sys::process::{Program, find_program};
 
 const PROBE: &str = include_str!("probe.js");
-/// The page around the frame, which keeps what the probe says.
+/// The page around the frame, which keeps the probe's message.
 const AROUND: &str = include_str!("around.html");
 const TICK: Nanos = Nanos::from_millis(20);
 /// A phone, and a desk.
@@ -23,7 +23,7 @@ const LETTERS_MIN_PX: f64 = 9.0;
 /// WCAG 2.2, 1.4.6: enhanced contrast of text.
 const CONTRAST_MIN: f64 = 7.0;
 
-/// What the probe found.
+/// The findings of the probe.
 #[derive(Debug, Deserialize)]
 struct Probe {
     width: u32,
@@ -43,12 +43,12 @@ struct Theme {
     contrast: f64,
 }
 
-/// Opens the page at each width: its charts are drawn and can be read, nothing reaches over its edge, it is light and
-/// dark, its script reads values out, and its console stays empty. Blocks. Where chromium is not installed
-/// that is said, and nothing is checked.
+/// Opens the page at each width, and checks the probe's findings. The charts are drawn and legible, and nothing
+/// reaches over the page's edge. The page is light and dark, its script reads values out, and its console stays
+/// empty. Without chromium it prints a skip. Blocks.
 ///
 /// # Errors
-/// The first thing that is not so.
+/// The first condition that does not hold.
 pub fn check(page: &Path, figures: usize) -> anyhow::Result<()> {
     let Some(chromium) = find_program("chromium") else {
         println!("skipped: chromium is not installed, so nobody has looked at the report");

@@ -1,4 +1,4 @@
-//! What an experiment, or several, leave behind.
+//! Checks of the files of an experiment, or of several.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,11 @@ use report::paper::runs_in;
 
 use super::{browser, check_page};
 
-/// Checks the folder of one run: its ledgers balance, its report is a function of its records, each figure's files are
-/// there, and the page can be read.
+/// Checks the folder of one run. Its ledgers balance, its report is a function of its records, its figures have their
+/// files, and the page is valid.
 ///
 /// # Errors
-/// The first thing that is not as it should be.
+/// The first defect.
 pub fn check(folder: &Path) -> anyhow::Result<()> {
     let analysed = Analysed::read(folder)?;
     for trial in analysed.run.trials.iter().chain(&analysed.run.superseded) {
@@ -39,7 +39,7 @@ pub fn check(folder: &Path) -> anyhow::Result<()> {
 /// Checks a folder of several runs, and the document of them all.
 ///
 /// # Errors
-/// The first thing that is not as it should be.
+/// The first defect.
 pub fn check_all(folder: &Path) -> anyhow::Result<()> {
     let runs = runs_in(folder)?;
     ensure!(!runs.is_empty(), "{} holds no experiment", folder.display());
@@ -51,10 +51,10 @@ pub fn check_all(folder: &Path) -> anyhow::Result<()> {
     browser::check(&path, page.matches("<svg class=\"chart wide\"").count())
 }
 
-/// Whether a folder holds a run.
+/// Tells whether a folder holds a run.
 ///
 /// # Errors
-/// When its record is there but cannot be read.
+/// The record exists, but cannot be read.
 pub fn is_run(folder: &Path) -> anyhow::Result<bool> {
     Ok(Directory::new(folder).run()?.is_some())
 }

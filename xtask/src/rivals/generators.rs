@@ -1,4 +1,4 @@
-//! The load generators, each asked for the same connections: so many a second, for so long.
+//! The load generators, each asked for the same rate of connections, for the same time.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,13 +10,13 @@ use sys::process::{Output, find_program};
 
 use super::CommandLine;
 
-/// What a generator is to offer.
+/// The load that a generator is to offer.
 pub struct Task<'a> {
     /// The listener.
     pub address: SocketAddr,
     /// Connections a second.
     pub rate_per_s: u32,
-    /// For so long.
+    /// The length of the run, in seconds.
     pub seconds: u32,
     /// The inrush program.
     pub inrush: &'a Path,
@@ -33,20 +33,20 @@ impl Task<'_> {
     }
 }
 
-/// A generator and how to start it; no command line where it is not installed.
+/// A generator with its start; no command line if it is not installed.
 pub struct Generator {
     /// Short, for a table.
     pub name: &'static str,
-    /// Says how to start it.
+    /// Returns its command line.
     pub prepare: fn(&Task<'_>) -> Option<CommandLine>,
 }
 
-/// Us.
+/// The name of our generator.
 pub const INRUSH: &str = "inrush load";
-/// The generator that we are to need less CPU than.
+/// The generator that ours must undercut in CPU time.
 pub const REFERENCE: &str = "h2load";
 
-/// `inrush load` ends with this where it could not offer what it was asked to.
+/// The exit code of `inrush load` if it could not offer its load.
 const GENERATOR_LIMITED: i32 = 5;
 
 /// All generators, in the order they are shown.
@@ -57,7 +57,7 @@ pub const ALL: [Generator; 4] = [
     Generator { name: "wrk", prepare: wrk },
 ];
 
-/// With everything but rate and length as it is by default.
+/// Leaves everything but rate and length at its default.
 pub fn inrush(task: &Task<'_>) -> CommandLine {
     let (rate, duration) = (task.rate_per_s.to_string(), format!("{}s", task.seconds));
     let url = task.url();
@@ -65,7 +65,7 @@ pub fn inrush(task: &Task<'_>) -> CommandLine {
     CommandLine::new(task.inrush, arguments)
 }
 
-/// What `inrush load --output json` found, whether or not it could offer all that it was asked to.
+/// Reads the result of `inrush load --output json`, even if the generator was the limit.
 ///
 /// # Errors
 /// It failed, or was broken off.
@@ -79,7 +79,7 @@ pub fn inrush_result(output: &Output) -> anyhow::Result<LoadResult> {
     serde_json::from_slice(&output.stdout).with_context(|| format!("{INRUSH} wrote no result"))
 }
 
-/// A connection is given up after a second without activity: otherwise it waits for ever.
+/// A second without activity ends a connection; otherwise h2load waits for ever.
 fn h2load(task: &Task<'_>) -> Option<CommandLine> {
     let (rate, connections) = (format!("-r{}", task.rate_per_s), task.connections());
     let (clients, requests) = (format!("-c{connections}"), format!("-n{connections}"));
@@ -99,14 +99,14 @@ fn httperf(task: &Task<'_>) -> Option<CommandLine> {
     find_program("httperf").map(|program| CommandLine::new(program, arguments))
 }
 
-/// A closed client: it has no rate, so it is given a second's worth of connections.
+/// A closed client has no rate, so it gets the connections of one second.
 fn wrk(task: &Task<'_>) -> Option<CommandLine> {
     let (clients, duration) = (format!("-c{}", task.rate_per_s), format!("-d{}s", task.seconds));
     let arguments = ["-t1", &clients, &duration, "--timeout", "1s", &task.url()];
     find_program("wrk").map(|program| CommandLine::new(program, arguments))
 }
 
-/// How long any of them may take before it is stopped: its time, and as much again to give up.
+/// Returns the time after which a generator is stopped: twice the length of its run.
 pub fn patience(task: &Task<'_>) -> Nanos {
     Nanos::from_secs(u64::from(task.seconds) * 2 + 2)
 }

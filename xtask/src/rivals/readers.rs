@@ -1,4 +1,4 @@
-//! Clients that ask again as soon as they are answered, on so many connections, with one thread.
+//! Closed clients with one thread: each connection sends its next request as soon as it has its reply.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use super::generators::inrush_result;
 use crate::responder::AfterReply;
 use crate::test_bed::{TICK, TestBed};
 
-/// What a client is to read.
+/// The task of a client.
 pub struct Task<'a> {
-    /// What it asks for.
+    /// The requested URL.
     pub url: &'a str,
-    /// So many connections.
+    /// The number of connections.
     pub connections: u32,
-    /// For so long.
+    /// The length of the run, in seconds.
     pub seconds: u32,
-    /// Whether a connection is kept for the next request.
+    /// The fate of a connection that has its reply.
     pub after_reply: AfterReply,
     /// The inrush program.
     pub inrush: &'a Path,
 }
 
-/// What a client has found out.
+/// The figures of a client.
 #[derive(Debug, PartialEq)]
 pub struct Read {
     /// Requests answered.
@@ -36,18 +36,18 @@ pub struct Read {
     pub errors: u64,
 }
 
-/// A client, how to start it, and how to understand it.
+/// A client, with its start and the parser of its output.
 pub struct Reader {
     /// Short, for a table.
     pub name: &'static str,
-    /// Whether it connects again when the server closes.
+    /// True if it connects again when the server closes.
     pub reconnects: bool,
-    /// No command line where it is not installed.
+    /// Returns no command line if it is not installed.
     prepare: fn(&Task<'_>) -> Option<CommandLine>,
     parse: fn(&Output) -> anyhow::Result<Read>,
 }
 
-/// The one that others are compared with, and that reads where servers are.
+/// The base of comparisons between clients, and the reader of servers.
 pub const REFERENCE: Reader = Reader { name: "wrk", reconnects: true, prepare: wrk, parse: parse_wrk };
 
 /// All of them, in the order they are shown.
@@ -57,16 +57,16 @@ pub const ALL: [Reader; 3] = [
     Reader { name: "h2load", reconnects: false, prepare: h2load, parse: parse_h2load },
 ];
 
-/// Us.
+/// The name of our client.
 pub const INRUSH: &str = "inrush load";
-/// More than a measurement takes.
+/// A time longer than any measurement.
 const REQUESTS_KEPT: &str = "1000000";
 
 impl Reader {
-    /// Reads on the client's side, and says what it found; nothing where it is not installed. Blocks.
+    /// Reads on the client's side, and returns the figures; `None` if the client is not installed. Blocks.
     ///
     /// # Errors
-    /// It fails, or says something else than usual.
+    /// The client fails, or prints something unknown.
     pub fn read(&self, bed: &TestBed, task: &Task<'_>) -> anyhow::Result<Option<Read>> {
         let Some(line) = (self.prepare)(task) else { return Ok(None) };
         let program = bed.topology.client.program(line.program).arguments(line.arguments);
@@ -74,7 +74,7 @@ impl Reader {
         (self.parse)(&output).with_context(|| format!("{} at {}", self.name, task.url)).map(Some)
     }
 
-    /// Whether it is installed.
+    /// Tells whether it is installed.
     pub fn is_installed(&self, task: &Task<'_>) -> bool {
         (self.prepare)(task).is_some()
     }
@@ -151,7 +151,7 @@ fn read_h2load(text: &str) -> Option<Read> {
     })
 }
 
-/// What a program has printed.
+/// Returns the output of a program.
 fn said(output: &Output) -> anyhow::Result<String> {
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.exit.status.success(), "{}: {}", output.exit.status, errors.trim());

@@ -15,21 +15,21 @@ use crate::test_bed::{BACKLOG, TestBed};
 /// Connections that every server has room for.
 pub const CONNECTIONS: u32 = 15_000;
 
-/// A server, and how it is set up for clients that keep their connections or do not.
+/// A server, with its set-up for both fates of a connection.
 pub struct Server {
     /// Short, for a table.
     pub name: &'static str,
     prepare: fn(&TestBed, &Settings, AfterReply) -> Result<Recipe, StartError>,
 }
 
-/// Ours in comparisons with others that are one process on one CPU.
+/// Our server, in comparisons with others that are one process on one CPU.
 const ONE_LOOP: [(&str, &str); 2] = [("--arch", "sped"), ("--workers", "1")];
 
-/// The server that ratios are to.
+/// The base of ratios.
 pub const REFERENCE: &str = "nginx";
-/// Us.
+/// The name of our server.
 pub const INRUSH: &str = "inrush";
-/// The server that does nothing but answer.
+/// The server that only answers.
 pub const LIMIT: Server = Server { name: "readiness limit", prepare: readiness_limit };
 
 /// All servers, in the order they are shown.
@@ -85,11 +85,10 @@ fn identity(root: &Path) -> [PathBuf; 2] {
 }
 
 impl Server {
-    /// Starts it on the server's side and waits until it answers; nothing where it is not
-    /// installed. Blocks.
+    /// Starts it on the server's side and waits until it answers; `None` if it is not installed. Blocks.
     ///
     /// # Errors
-    /// When it does not start, with what it said.
+    /// The server does not start; the error holds its output.
     pub fn start(
         &self,
         bed: &TestBed,
@@ -103,11 +102,11 @@ impl Server {
     }
 }
 
-/// Starts our own server as one event loop, with more settings than it has in a comparison: flags and their
-/// values. `connections` is what it has room for. Waits until it answers; blocks.
+/// Starts our server as one event loop, with additional flags and their values. `connections` is its connection
+/// limit. Waits until it answers; blocks.
 ///
 /// # Errors
-/// When it does not start, with what it said.
+/// The server does not start; the error holds its output.
 pub fn start_inrush(
     bed: &TestBed,
     root: &Path,
@@ -120,7 +119,7 @@ pub fn start_inrush(
 /// As [`start_inrush`], on an architecture that is among the settings.
 ///
 /// # Errors
-/// When it does not start, with what it said.
+/// The server does not start; the error holds its output.
 pub fn start_architecture(
     bed: &TestBed,
     root: &Path,

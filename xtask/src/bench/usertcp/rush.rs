@@ -22,9 +22,9 @@ const REQUEST: &[u8] = b"GET /1k.html HTTP/1.1\r\nHost: 10.77.0.1\r\n\r\n";
 pub enum Play {
     /// Begins connections at a rate and abandons each after a while.
     Syns { rate: PerSecond, timeout: Nanos },
-    /// Keeps so many connections under way, each for one request that the server ends.
+    /// Keeps a number of connections under way, each for one request that the server ends.
     Connections { at_a_time: u32 },
-    /// Keeps asking on as many connections; a reply has so many bytes.
+    /// Keeps asking on a number of connections, for replies of a given length in bytes.
     Requests { connections: u32, reply: usize },
     /// Opens connections and then does nothing.
     Idle { connections: u32 },
@@ -34,7 +34,7 @@ pub enum Play {
 pub struct Figures {
     pub done: u64,
     pub failed: u64,
-    /// Time of the turns in which there was something to do; of idle ones the thread's CPU time a second.
+    /// Time of the turns with work; for idle connections, the thread's CPU time per second.
     pub busy: Nanos,
     pub span: Nanos,
     pub late_p99: Nanos,
@@ -60,7 +60,7 @@ struct Rush<'a, L> {
     busy: Nanos,
 }
 
-/// Plays for so long; blocks.
+/// Plays for `duration`; blocks.
 ///
 /// # Errors
 /// The link is gone; a connection fails that should not.
@@ -136,7 +136,7 @@ impl<L: Link> Rush<'_, L> {
         })
     }
 
-    /// Opens idle connections, and measures what they cost while nothing happens.
+    /// Opens idle connections, and measures their cost while nothing happens.
     fn hold(mut self, connections: u32, duration: Nanos) -> anyhow::Result<Figures> {
         let memory = memory::anonymous_memory_of_all(std::process::id())?;
         let start = self.clock.now();
@@ -149,7 +149,7 @@ impl<L: Link> Rush<'_, L> {
                 "the server takes no more"
             );
             while begun < connections && OPENING.times(now - start) as u32 >= begun {
-                // No memory but the stack's is to be counted.
+                // Only the stack's memory counts.
                 keys.push(self.stack.connect(Token(u64::MAX), Window::Open, now).context("no name is free")?);
                 begun += 1;
             }
@@ -190,7 +190,7 @@ impl<L: Link> Rush<'_, L> {
         Ok(())
     }
 
-    /// Sends what there is, and handles what came; says whether anything did.
+    /// Sends and receives all packets; returns true if there were any.
     fn turn(&mut self, now: Nanos) -> io::Result<bool> {
         while let Some((due, name)) = self.timeouts.front().copied()
             && due <= now
