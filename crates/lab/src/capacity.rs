@@ -1,33 +1,32 @@
 //! The search for a server's capacity.
 //!
-//! The *capacity* is the highest offered load that the server keeps up with: of which it answers at
-//! least 95 % correctly and in time, while the load lasts. The method, in requests a second:
+//! The *capacity* is the highest offered load that the server keeps up with. A server keeps up if it answers at least
+//! 95 % of the load correctly and in time, while the load lasts. The method, in requests per second:
 //!
-//! 1. **Doubling.** From a first guess, the offered load doubles until the server does not keep up. The
-//!    last load it kept up with and the first it did not enclose the capacity.
-//! 2. **Narrowing.** A server past its capacity still answers about as much as it can, so its goodput
-//!    there is the best next guess; where the goodput collapsed it is none, and the geometric middle is
-//!    taken. Until the enclosing interval is narrower than 8 %, or the runs are used up.
-//! 3. **Confirming.** The lower end is offered three more times. The capacity is the median of these
-//!    goodputs; the interval is made wide enough to hold all three.
+//! 1. **Doubling.** From a first guess, the offered load doubles until the server does not keep up. The last load
+//!    that it kept up with and the first that it did not enclose the capacity.
+//! 2. **Narrowing.** A server past its capacity still answers about as much as it can, so its goodput there is the
+//!    best next guess. If the goodput collapsed, the geometric middle is next. This phase ends when the interval is
+//!    narrower than 8 %, or the runs are used up.
+//! 3. **Confirming.** The lower end is offered three more times. The capacity is the median of these goodputs; the
+//!    interval is widened to hold all three.
 //!
-//! Owns the search alone: what a run is, and how long, is the caller's, so the search can be tried on a
-//! simulated server. Short runs are noisy, which is why keeping up is judged by what was really offered
-//! and not by what was asked for, why there is a third phase, and why a run that says the server does
-//! not keep up is believed only when a second one agrees: another process that takes the CPU for a
-//! moment makes a run worse, never better. Where the generator gives out before
-//! the server, the result says so and is a lower bound.
+//! Owns only the search: the caller chooses the runs and their length, so that the search can be tested on a
+//! simulated server. Short runs are noisy, so the search takes three precautions. Keeping up is judged by the load
+//! that was really offered, not by the wanted one. The third phase confirms. A failed run counts only if a second one
+//! agrees, because another process on the CPU makes a run worse and never better. If the generator is the limit, the
+//! result is a lower bound and says so.
 
 use analysis::capacity::OfferedLoad;
 
-/// Narrow enough: the noise of a run of a quarter of a second is of this size.
+/// The ratio at which the interval is narrow enough: the noise of a run of a quarter of a second.
 const NARROW: f64 = 1.08;
-/// Runs at the end, an odd number for the median's sake.
+/// Runs at the end; odd, for the median.
 const CONFIRMATIONS: usize = 3;
-/// Enough doublings to get from the first guess to more than any machine serves.
+/// The most doublings; enough to get from the first guess past any machine's capacity.
 const DOUBLINGS: usize = 14;
 
-/// One run, or the better of two where the first one was not clearly good.
+/// Makes one run, or returns the better of two if the first one was not clearly good.
 fn measure_fairly<E>(
     rate: f64,
     measure: &mut impl FnMut(f64) -> Result<OfferedLoad, E>,
@@ -41,27 +40,27 @@ fn measure_fairly<E>(
     Ok(if second.is_clear() || share(&second) > share(&first) { second } else { first })
 }
 
-/// What the search found out, in requests a second.
+/// The result of the search, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// The capacity.
     pub per_s: f64,
-    /// Between which rates it lies.
+    /// Lower and upper bound of the capacity.
     pub interval_per_s: [f64; 2],
-    /// Whether the generator gave out first: then the capacity is at least this.
+    /// True if the generator was the limit: the capacity is then at least `per_s`.
     pub lower_bound_only: bool,
 }
 
-/// Where to begin and when to stop.
+/// The start and the end of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// The first offered load, requests a second; well below the capacity, or a run is wasted.
+    /// The first offered load, in requests per second. It should lie well below the capacity, or a run is wasted.
     pub first_guess_per_s: f64,
-    /// At most so many runs between doubling and confirming.
+    /// The most runs between doubling and confirming.
     pub narrowing_runs: usize,
 }
 
-/// Searches with runs of load: `measure` offers a load, in requests a second, and says what came of it.
+/// Searches with runs of load: `measure` offers a load, in requests per second, and returns the goodput.
 ///
 /// # Errors
 /// The first error of `measure`. A server that never answers has a capacity of 0, which is no error.
@@ -76,7 +75,7 @@ pub fn search<E>(
     confirm(bracket, measure)
 }
 
-/// The first two phases alone: doubling and narrowing.
+/// Runs only the first two phases: doubling and narrowing.
 ///
 /// # Errors
 /// The first error of `measure`.
@@ -108,7 +107,7 @@ pub fn enclose<E>(
     Ok(bracket)
 }
 
-/// The last phase: the median of a few runs at the lower end.
+/// Runs the last phase: the median of a few runs at the lower end.
 fn confirm<E>(
     bracket: Bracket,
     mut measure: impl FnMut(f64) -> Result<OfferedLoad, E>,
@@ -126,16 +125,16 @@ fn confirm<E>(
     })
 }
 
-/// Between which loads the capacity lies, in requests a second.
+/// The loads that enclose the capacity, in requests per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Bracket {
-    /// The highest load the server kept up with; 0 where there is none.
+    /// The highest load that the server kept up with; 0 if there is none.
     pub low: f64,
-    /// The lowest it did not; infinite where there is none.
+    /// The lowest load that the server did not keep up with; infinite if there is none.
     pub high: f64,
     /// The goodput at `high`.
     guess: Option<f64>,
-    /// Whether the generator gave out while the server kept up.
+    /// True if the generator was the limit while the server kept up.
     pub limited: bool,
 }
 
@@ -157,10 +156,10 @@ impl Bracket {
         self.high.is_finite() || self.limited
     }
 
-    /// The load to try next: the goodput past the capacity where that lies well inside, else the middle.
+    /// Returns the load to try next: the goodput past the capacity if that lies well inside, otherwise the middle.
     fn next(&self) -> f64 {
         let middle = (self.low * self.high).sqrt();
-        // Half the wanted width away from either end: nearer, a run could not narrow anything.
+        // The next load keeps half the wanted width from either end, because a nearer run could not narrow anything.
         let margin = NARROW.sqrt();
         match self.guess {
             Some(guess) if guess > self.low => {

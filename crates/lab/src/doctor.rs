@@ -1,7 +1,7 @@
 //! The facilities of this machine, and the limits that an experiment meets first.
 //!
-//! Each finding is read from the machine at the moment of asking; a finding with a consequence is one to
-//! act on. Changes nothing, starts nothing but the namespaces it tries out, which vanish at once.
+//! Each finding is read from the machine at the moment of asking. A finding with a consequence asks for action.
+//! Changes nothing, and starts only the namespaces that it tries out, which vanish at once.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::stage::topology::Topology;
 
-/// How long a port is kept back after its connection: TIME-WAIT on Linux, seconds.
+/// The time for which a port is kept back after its connection: TIME-WAIT on Linux, in seconds.
 const TIME_WAIT_S: u64 = 60;
 
 /// Programs that a comparison can use: servers first, then generators.
@@ -23,11 +23,11 @@ const PEERS: [&str; 9] =
 /// One thing about the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The examined facility.
     pub what: &'static str,
-    /// What was found.
+    /// Its state.
     pub found: String,
-    /// What follows, where it limits anything.
+    /// The consequence, if it limits anything.
     pub consequence: Option<String>,
 }
 
@@ -73,7 +73,7 @@ fn finding(what: &'static str, found: impl Into<String>, consequence: Option<Str
     Finding { what, found: found.into(), consequence }
 }
 
-/// A kernel setting, or nothing where this kernel does not have it.
+/// Returns a kernel setting, or `None` if this kernel does not have it.
 fn setting(name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/sys/{name}")).ok()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))

@@ -1,9 +1,8 @@
-//! The files that are served in experiments: a SPECweb99-like set, or what a given folder holds.
+//! The files that servers offer in experiments: a SPECweb99-like set, or a given folder's files.
 //!
-//! Owns the names, sizes and contents of the generated set (Brecht 2004, section 5; SPECweb99): each
-//! directory holds 36 files, four classes of nine, of about 102.4 x 10^class x 1..9 bytes, together
-//! 5,119,484. As in SPECweb99, names count from 0: `class0_0` is the smallest. Which file is asked for
-//! how often is the workload's affair, in `load`.
+//! Owns the names, sizes and contents of the generated set (Brecht 2004, section 5; SPECweb99). Each directory holds
+//! 36 files, four classes of nine, of about 102.4 x 10^class x 1..9 bytes, together 5,119,484. As in SPECweb99, names
+//! count from 0: `class0_0` is the smallest. The workload in `load` decides the popularity of files.
 //!
 //! Contents are printable and depend on the seed alone; no two files start alike.
 
@@ -26,19 +25,19 @@ pub fn file_size(class: u32, file: u32) -> Bytes {
     Bytes(1024 * 10_u64.pow(class) * u64::from(file + 1) / 10)
 }
 
-/// Where a file is, from the root of the set: `dir00003/class1_7`.
+/// Returns a file's path from the root of the set: `dir00003/class1_7`.
 pub fn file_name(directory: u32, class: u32, file: u32) -> String {
     format!("dir{directory:05}/class{class}_{file}")
 }
 
-/// Writes a set of so many directories under `root` and says how much it wrote.
+/// Writes a set of directories under `root`, and returns the number of bytes written.
 ///
 /// # Errors
-/// Those of creating and writing files there; what was written before stays.
+/// The errors of creating and writing files there; files written before stay.
 pub fn write(root: &Path, directories: u32, seed: Seed) -> io::Result<Bytes> {
     let largest = file_size(CLASSES - 1, FILES_PER_CLASS - 1).0 as usize;
-    // One text for all: each file is a stretch of it from a place of its own, so that 100 MB are
-    // written at the speed of memory, not of the random generator.
+    // All files share one text: each is a stretch of it from a place of its own. So 100 MB are written at the speed
+    // of memory, not of the random generator.
     let mut rng = seed.child("file set").rng();
     let text: Vec<u8> = (0..2 * largest).map(|at| letter(at, rng.random())).collect();
     let mut written = 0;
@@ -64,12 +63,12 @@ fn letter(at: usize, random: u8) -> u8 {
     if at % 64 == 63 { b'\n' } else { b'a' + random % 26 }
 }
 
-/// The paths of the files a folder serves, as URLs name them, from the slash on: `/` first where there
-/// is an `index.html`, then the others in alphabetical order, at most `most`. Hidden files and what is
-/// reached through symbolic links to folders are left out.
+/// Lists the paths of a folder's files, as URLs name them, from the slash on. `/` comes first if there is an
+/// `index.html`, then the others in alphabetical order, at most `most`. Leaves out hidden files, and files behind
+/// symbolic links to folders.
 ///
 /// # Errors
-/// Those of reading the folder itself; unreadable folders within it are passed over.
+/// The errors of reading the folder itself; unreadable folders within it are passed over.
 pub fn url_paths(root: &Path, most: usize) -> io::Result<Vec<String>> {
     fs::read_dir(root)?;
     let mut paths = Vec::new();
@@ -95,7 +94,7 @@ pub fn url_paths(root: &Path, most: usize) -> io::Result<Vec<String>> {
     Ok(paths)
 }
 
-/// A path as it stands in a request line: what RFC 3986 does not allow there is escaped.
+/// Writes a path for a request line: escapes the characters that RFC 3986 does not allow there.
 fn percent_encoded(path: &Path) -> String {
     let mut url = String::from("/");
     for byte in path.as_os_str().as_encoded_bytes() {

@@ -2,7 +2,7 @@
 //!
 //! Owns the way from an experiment file to its records:
 //!
-//! - [`stage`] is where servers run: topology, control groups, servers under test, the kernel's counters.
+//! - [`stage`] is the place of servers: topology, control groups, servers under test, the kernel's counters.
 //! - [`trial`] is one run of load against a server, observed from both sides.
 //! - [`run`] carries out an experiment; [`library`] holds the experiments that come with the program.
 //! - [`capacity`] searches for a server's capacity, [`survey`] goes past it and back.

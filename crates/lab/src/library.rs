@@ -1,9 +1,10 @@
-//! The experiments that come with the program: those of a report on all of them, in its order, and the demonstration.
+//! The experiments that come with the program: the parts of a report on all of them, in its order, and the
+//! demonstration.
 
-/// One of them.
+/// One of these experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// That of its file, without `.toml`.
+    /// The name of its file, without `.toml`.
     pub name: &'static str,
     /// The file.
     pub text: &'static str,
@@ -15,7 +16,7 @@ macro_rules! known {
     };
 }
 
-/// Those of a report on all of them.
+/// The experiments of a report on all of them.
 pub const ALL: &[Known] = known![
     "brecht-userver",
     "brecht-select",
@@ -46,7 +47,7 @@ pub fn each() -> impl Iterator<Item = Known> {
     [DEMO].into_iter().chain(ALL.iter().copied())
 }
 
-/// The experiment of that name.
+/// Returns the experiment of that name.
 pub fn by_name(name: &str) -> Option<Known> {
     each().find(|known| known.name == name)
 }

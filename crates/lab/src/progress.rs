@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use base::Nanos;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Where progress is shown.
+/// The place where progress is shown.
 pub enum Progress {
     /// A bar on a terminal.
     Bar(ProgressBar),
@@ -16,7 +16,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// A bar where standard error is a terminal, else lines.
+    /// Makes a bar if standard error is a terminal, otherwise lines.
     pub fn on_stderr() -> Progress {
         if !std::io::stderr().is_terminal() {
             return Progress::Lines;
@@ -27,16 +27,16 @@ impl Progress {
         Progress::Bar(bar)
     }
 
-    /// Something that stays to be read.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         match self {
             Progress::Bar(bar) => bar.println(line),
-            // Nobody may be reading any more, and that is no reason to end an experiment.
+            // A closed standard error is no reason to end an experiment.
             Progress::Lines => drop(writeln!(std::io::stderr(), "{line}")),
         }
     }
 
-    /// What is done now, how much time all of it takes, and how much is left.
+    /// Shows the present step, the time left, and the time of the whole.
     pub fn step(&self, what: &str, left: Nanos, whole: Nanos) {
         match self {
             Progress::Bar(bar) => {

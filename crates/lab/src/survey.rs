@@ -5,16 +5,17 @@
 //!         -> past (upwards, to the largest load) -> back (the same loads downwards) -> recovery
 //! ```
 //!
-//! The search is that of [`crate::capacity`] with short runs; it only says where to look. The capacity itself is
-//! estimated from longer runs around there. They are repeated in random order, so that a drift of the machine does not
-//! pass for an effect of the load. A reply is good within the [`deadline`]; under an objective, a load is served if the
-//! objective holds. Past the capacity the loads follow one another in one run, first up and then down: a difference at
-//! equal load is the overload's after-effect. Banga 1997, section 4, goes past the capacity; going back is ours.
+//! The search is that of [`crate::capacity`] with short runs, and only finds the region. Longer runs around it give
+//! the estimate of the capacity. They are repeated in random order, so that a drift of the machine does not pass for
+//! an effect of the load. A reply is good within the [`deadline`]; under an objective, a load is served if the
+//! objective holds. Past the capacity the loads follow one another in one run, first up and then down: a difference
+//! at equal load is the overload's after-effect. Banga 1997, section 4, goes past the capacity; this survey adds the
+//! way back.
 //!
-//! Owns the order of the loads, and the record of a survey (`conclusion`). The estimate and the verdict are those of
-//! [`analysis::capacity`], the sentences those of [`report::capacity`]. A [`Target`] offers the load, so the survey is
-//! tested on simulated servers. After an overload the survey offers a trickle until the server answers it: no run pays
-//! for the previous one.
+//! Owns the order of the loads, and the record of a survey (`conclusion`). [`analysis::capacity`] makes the estimate
+//! and the verdict, and [`report::capacity`] the sentences. A [`Target`] offers the load, so that the survey is
+//! tested on simulated servers. After an overload the survey offers a trickle until the server answers it, so that no
+//! run pays for the previous one.
 
 mod conclusion;
 
@@ -33,58 +34,59 @@ use record::{Outcome, Point, Step};
 
 use crate::capacity::{self, Bracket, Search};
 
-/// Requests a second of the probe: no server is overloaded by them.
+/// Requests per second of the probe, which overloads no server.
 pub const PROBE_PER_S: f64 = 10.0;
-/// Of the search; below the capacity of nearly every server, a few doublings from the others'.
+/// The first guess of the search: below the capacity of nearly every server, and a few doublings from it.
 const FIRST_GUESS_PER_S: f64 = 200.0;
-/// The runs around the knee are what counts: the search need not be exact.
+/// The runs around the knee give the estimate, so the search need not be exact.
 const NARROWING_RUNS: usize = 3;
-/// The search's runs are shorter by this.
+/// The factor by which the search's runs are shorter.
 const COARSE: u64 = 4;
-/// Of a step, the part that is not measured: queues fill or empty meanwhile.
+/// The divisor of a step's part that is not measured, while queues fill or empty.
 const WARMUP_PART: u64 = 4;
-/// So many of the usual latencies pass before replies come as fast as requests go out.
+/// The usual latencies that pass before replies come as fast as requests go out.
 const WARMUP_LATENCIES: u64 = 2;
-/// What the warm-up for latency's sake takes at most.
+/// The longest warm-up for the sake of latency.
 const WARMUP_MOST: Nanos = Nanos::from_secs(5);
-/// Of what the search found, the loads that are offered again and again: near enough to one another to
-/// tell 10 % apart, and wide enough for the search's error of about as much, which is upwards: a load of
-/// which 95 % are answered counts as kept up with.
+/// The loads around the knee, as multiples of the search's result. They are near enough to tell 10 % apart, and wide
+/// enough for the search's error of about as much. The search errs upwards, because a load counts as kept up with if
+/// 95 % of it are answered.
 const AROUND: [f64; 4] = [0.8, 0.9, 1.0, 1.12];
-/// The step to a further load where all of them are on one side of the knee, and how many there may be.
+/// The ratio to a further load if all loads are on one side of the knee, and the most such loads.
 const FURTHER: f64 = 1.2;
 const FURTHER_MOST: usize = 5;
 /// Loads past the capacity, in equal ratios.
 const PAST_LOADS: usize = 4;
-/// Without an objective that bounds latency, a reply within this time is good: a user's flow of thought stays
+/// Without an objective that bounds latency, a reply within this time is good. A user's flow of thought stays
 /// uninterrupted for about a second (Nielsen, Usability Engineering, 1993, section 5.5).
 const IN_TIME: Nanos = Nanos::SECOND;
-/// A server that is slow by nature gets this multiple of its latency when it has nothing else to do.
+/// A server that is slow by nature gets this multiple of its idle latency.
 const IN_TIME_LATENCIES: u64 = 2;
-/// Of the highest load that was served, the trickle between runs; more of a small one, or it would tell nothing.
+/// The load of the trickle between runs, as a share of the highest load that was served; larger for a small load, or
+/// it would tell nothing.
 const TRICKLE: f64 = 0.1;
-/// How long a server may take to come to itself between runs.
+/// The longest pause for a server to settle between runs.
 const SETTLE_MOST: Nanos = Nanos::from_secs(5);
 
-/// Which part of the survey a run belongs to.
+/// A part of the survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A few requests: is anybody there?
+    /// A few requests, to find out whether a server answers.
     Probe,
-    /// Where to look.
+    /// The search for the capacity.
     Search,
-    /// Around the capacity.
+    /// The loads around the capacity.
     Knee,
 }
 
 /// One load to be offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
-    /// What for.
+    /// The part of the survey.
     pub phase: Phase,
-    /// Requests a second.
+    /// Requests per second.
     pub per_s: f64,
-    /// What goes before and is not measured.
+    /// The time before the measured time.
     pub warmup: Nanos,
     /// The measured time.
     pub time: Nanos,
@@ -93,56 +95,56 @@ pub struct Offer {
 /// One of several loads in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
-    /// Requests a second.
+    /// Requests per second.
     pub per_s: f64,
-    /// For how long.
+    /// The duration of the load.
     pub time: Nanos,
 }
 
-/// What offers load to a server: the generator, or in a test a simulation of both.
+/// A load generator with its server, or in a test a simulation of both.
 pub trait Target {
-    /// Why there is no result.
+    /// The reason for a missing result.
     type Error;
 
     /// Offers a load for a while.
     ///
     /// # Errors
-    /// What keeps the generator from it; what the server does is in the step.
+    /// The generator's failure. The step holds the server's behaviour.
     fn offer(&mut self, offer: Offer) -> Result<Step, Self::Error>;
 
-    /// Offers loads one after the other in one run, until `enough` says so of the intervals so far, of a tenth
-    /// of a second each, or until the last load's time is over; gives the intervals.
+    /// Offers loads one after the other in one run, and returns its intervals, of a tenth of a second each. Ends when
+    /// `enough` returns true for the intervals so far, or when the last load's time is over.
     ///
     /// # Errors
-    /// As above.
+    /// The same.
     fn watch(
         &mut self,
         levels: &[Level],
         enough: &mut dyn FnMut(&[Point]) -> bool,
     ) -> Result<Vec<Point>, Self::Error>;
 
-    /// Whether the objective held in a step that was cut out of the last run that was watched.
+    /// Tells whether the objective held in a step that was cut out of the last watched run.
     fn slo_held(&self, step: &Step) -> bool;
 }
 
-/// What is wanted.
+/// The settings of a survey.
 #[derive(Clone, Copy, Debug)]
 pub struct Survey {
     /// Runs at each load around the knee, at least one.
     pub trials: usize,
-    /// How long a step is, warm-up included.
+    /// The length of a step, warm-up included.
     pub step: Nanos,
     /// The largest load, as a multiple of the capacity; above 1.
     pub past: f64,
-    /// A later reply is no goodput; what the target was told.
+    /// The deadline of good replies, as the target has it.
     pub deadline: Nanos,
-    /// Where the random order and the intervals come from.
+    /// The seed of the random order and of the intervals.
     pub seed: Seed,
 }
 
 impl Survey {
-    /// About how long the survey takes after a probe: a usual number of runs in the search, one pause for
-    /// every two runs, and a second of recovery.
+    /// Returns the approximate time of the survey after a probe. It covers a usual number of runs in the search, one
+    /// pause for every two runs, and a second of recovery.
     pub fn expected_time(&self, probe: &Step) -> Nanos {
         const SEARCH_RUNS: u64 = 14;
         const PAUSE: Nanos = Nanos::from_millis(300);
@@ -158,32 +160,32 @@ impl Survey {
     }
 }
 
-/// Everything that was measured.
+/// The findings of a survey.
 #[derive(Clone, Debug)]
 pub struct Findings {
-    /// A later reply was no goodput.
+    /// The deadline of good replies.
     pub deadline: Nanos,
     /// The search's runs.
     pub search: Vec<Step>,
-    /// The runs around the knee, in the order they were made in.
+    /// The runs around the knee, in their order.
     pub knee: Vec<Step>,
     /// The capacity and its interval.
     pub estimate: Estimate,
-    /// Whether the generator gave out before the server.
+    /// True if the generator was the limit.
     pub lower_bound_only: bool,
-    /// Upwards; empty where the capacity is a lower bound, or 0.
+    /// The way up; empty if the capacity is a lower bound, or 0.
     pub past: Vec<Step>,
-    /// Downwards.
+    /// The way down.
     pub back: Vec<Step>,
-    /// How long the overload was felt; nothing where it still was at the end, or was not tried.
+    /// The time for which the overload was felt; `None` if it still was at the end, or was not tried.
     pub recovery_s: Option<f64>,
 }
 
-/// A few requests, before anything else: what the server does when it has nothing to do. A second of
-/// them, or as long as `patience` where a second brings no answer at all.
+/// Offers a few requests before anything else, to learn the behaviour of an idle server. Takes a second, or
+/// `patience` if a second brings no answer.
 ///
 /// # Errors
-/// The target's.
+/// The target's errors.
 pub fn probe<T: Target>(target: &mut T, patience: Nanos) -> Result<Step, T::Error> {
     let offer = |time| Offer { phase: Phase::Probe, per_s: PROBE_PER_S, warmup: Nanos::ZERO, time };
     let step = target.offer(offer(Nanos::SECOND))?;
@@ -193,13 +195,13 @@ pub fn probe<T: Target>(target: &mut T, patience: Nanos) -> Result<Step, T::Erro
     target.offer(offer(patience.max(Nanos::SECOND)))
 }
 
-/// The time within which a reply is good: the objective's bound on latency if it has one, else a second, or
-/// twice the latency in the probe if that is longer.
+/// Returns the time within which a reply is good: the objective's bound on latency, if it has one. Otherwise a
+/// second, or twice the latency in the probe if that is longer.
 pub fn deadline(probe: &Step, objective: Option<Nanos>) -> Nanos {
     objective.unwrap_or_else(|| IN_TIME.max(Nanos(probe.latency_intended_ns.p99) * IN_TIME_LATENCIES))
 }
 
-/// The survey, after a [`probe`] that was answered: what was found, and whether it came to its end.
+/// Runs the survey after an answered [`probe`]. Returns the findings, and the error that ended it early.
 pub fn carry_out<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> (Findings, Result<(), T::Error>) {
     let mut findings = Findings {
         deadline: plan.deadline,
@@ -221,7 +223,7 @@ pub fn carry_out<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> (Fin
     (findings, ended)
 }
 
-/// Twice what the slowest of a few replies took when nothing else was to do.
+/// Returns twice the longest latency of a few replies from an idle server.
 fn warmup_for_latency(probe: &Step) -> Nanos {
     (Nanos(probe.latency_intended_ns.p99) * WARMUP_LATENCIES).min(WARMUP_MOST)
 }
@@ -230,7 +232,7 @@ struct Surveyor<'a, T> {
     plan: &'a Survey,
     target: &'a mut T,
     extra_warmup: Nanos,
-    /// The highest load that was served so far.
+    /// The highest load served so far.
     served_per_s: f64,
 }
 
@@ -241,7 +243,7 @@ impl<T: Target> Surveyor<'_, T> {
         self.target.offer(Offer { phase, per_s, warmup: warmup.max(self.extra_warmup), time })
     }
 
-    /// The same, and then a pause where the server could not keep up.
+    /// Offers a load, and then pauses if the server could not keep up.
     fn offer_and_settle(&mut self, phase: Phase, per_s: f64, step: Nanos) -> Result<Step, T::Error> {
         let step = self.offer(phase, per_s, step)?;
         if offered_load(&step).is_clear() {
@@ -252,14 +254,14 @@ impl<T: Target> Surveyor<'_, T> {
         Ok(step)
     }
 
-    /// A trickle until it is answered.
+    /// Offers a trickle until it is answered.
     fn settle(&mut self) -> Result<(), T::Error> {
         let per_s = (self.served_per_s * TRICKLE).max(PROBE_PER_S.min(self.served_per_s) / 2.0);
         let trickle = Level { per_s, time: SETTLE_MOST };
         self.target.watch(&[trickle], &mut recovery::is_answered).map(drop)
     }
 
-    /// All of it. What was found before an error stays in the findings.
+    /// Runs the whole survey. The findings before an error stay.
     fn whole(&mut self, findings: &mut Findings) -> Result<(), T::Error> {
         let bracket = self.search(&mut findings.search)?;
         let ended = self.knee(&bracket, &mut findings.knee);
@@ -274,7 +276,7 @@ impl<T: Target> Surveyor<'_, T> {
     }
 
     fn search(&mut self, steps: &mut Vec<Step>) -> Result<Bracket, T::Error> {
-        // A server that a probe is too much for would need long to get rid of more.
+        // A server that a probe overloads would need long to clear more.
         let overloaded_by_probe = self.served_per_s < PROBE_PER_S * KEEPS_UP;
         let first_guess_per_s = if overloaded_by_probe { self.served_per_s } else { FIRST_GUESS_PER_S };
         let plan = Search { first_guess_per_s, narrowing_runs: NARROWING_RUNS };
@@ -287,8 +289,7 @@ impl<T: Target> Surveyor<'_, T> {
         })
     }
 
-    /// Loads around what the search found, in random order; then further ones while the knee is not
-    /// between them.
+    /// Offers loads around the search's result, in random order; then further ones until the knee lies between them.
     fn knee(&mut self, bracket: &Bracket, steps: &mut Vec<Step>) -> Result<(), T::Error> {
         let trials = self.plan.trials;
         let mut loads: Vec<f64> = match (bracket.limited, bracket.high.is_finite()) {
@@ -311,8 +312,8 @@ impl<T: Target> Surveyor<'_, T> {
         Ok(())
     }
 
-    /// Up, down, and until the server serves as before, in one run: clients that hang up between steps would
-    /// take the queue with them, which is what the overload leaves behind.
+    /// Goes up, down, and until the server serves as before, in one run. Clients that hang up between steps would
+    /// take the queue with them, which is the overload's after-effect.
     fn excursion(&mut self, findings: &mut Findings) -> Result<(), T::Error> {
         let capacity_per_s = findings.estimate.per_s;
         let ratio = self.plan.past.powf(1.0 / PAST_LOADS as f64);

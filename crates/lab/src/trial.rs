@@ -1,11 +1,11 @@
 //! One run of load against one server, observed from both sides.
 //!
-//! Owns running `inrush load`, its exit codes, and the observation of both sides while it
-//! runs: the kernel's counters are read when the warm-up ends and when the measured time does, the
-//! accept queue is looked at every 10 ms in between. Chooses no rates.
+//! Owns running `inrush load`, its exit codes, and the observation of both sides while it runs. The kernel's counters
+//! are read when the warm-up ends and when the measured time does. In between, the accept queue is sampled every 10
+//! ms. Chooses no rates.
 //!
-//! The status page is read before and after the whole run and so covers the warm-up too: reading it in
-//! between would be one more request to a server that has too many.
+//! The status page is read before and after the whole run, so that its differences cover the warm-up too. Reading it
+//! in between would be one more request to an overloaded server.
 
 use std::io;
 
@@ -19,14 +19,14 @@ use crate::stage::kernel::{Elapsed, Observer, QueueSamples, Reading};
 use crate::stage::server_under_test::RunningServer;
 use crate::stage::topology::Topology;
 
-/// How often the accept queue is looked at: some dozens of looks even in a short run, at a cost to the
-/// client's CPU of less than a thousandth.
+/// The time between two samples of the accept queue. Even a short run has some dozens, for less than a thousandth of
+/// the client's CPU.
 const TICK: Nanos = Nanos::from_millis(10);
 
-/// Engine threads of the generator: more would only wait on a server that has one CPU.
+/// The most engine threads of the generator: more would only wait on a server that has one CPU.
 const THREADS_MAX: usize = 4;
 
-/// What a status page of ours counts from the server's start, beside all that stands under `counters`.
+/// Counters of an inrush status page from the server's start, besides those under `counters`.
 const COUNTERS: [&str; 4] = ["accepts", "accept_phases", "requests", "bytes"];
 
 /// Exit codes of `inrush load` with a result on its standard output.
@@ -35,7 +35,7 @@ const EXIT_WITH_RESULT: [i32; 3] = [0, 3, 5];
 /// The lengths of the two parts of a run of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunTime {
-    /// Offered but not measured: queues fill, caches warm.
+    /// Load that is offered but not measured, while queues fill and caches warm.
     pub warmup: Nanos,
     /// Measured.
     pub measured: Nanos,
@@ -72,18 +72,18 @@ pub enum LoadError {
         /// The last line it wrote.
         stderr: String,
     },
-    /// What it printed is no result.
+    /// Its output is no result.
     #[error("the load generator's result cannot be read: {0}")]
     Shape(#[from] serde_json::Error),
     /// Its ledger does not add up.
     #[error(transparent)]
     Unbalanced(#[from] record::load::Unbalanced),
-    /// Somebody asked us to stop.
+    /// The user interrupted the run.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What one run found out, before it is a record.
+/// The observations of one run, before they are a record.
 #[derive(Debug)]
 pub struct Seen {
     /// The client's result.
@@ -96,15 +96,15 @@ pub struct Seen {
     pub status: Option<Value>,
 }
 
-/// What a run needs beside the server: made once, used for all runs.
+/// The equipment of a run besides the server, which is made once and used for all runs.
 pub struct Conductor<'a> {
-    /// Where server and client are.
+    /// The places of server and client.
     pub topology: &'a Topology,
     /// Looks at the server's side.
     pub observer: Observer,
     /// Time.
     pub clock: &'a dyn Clock,
-    /// Whether to stop: asked several times a second.
+    /// Tells whether to stop; asked several times per second.
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -152,11 +152,11 @@ impl Conductor<'_> {
         Ok(Seen { load, elapsed, queue: watch.queue.summary(), status })
     }
 
-    /// Waits until the server has accepted and finished what an earlier run left behind, at most so
-    /// long. TIME-WAIT needs no waiting: the ports of several addresses outlast an experiment.
+    /// Waits until the server has accepted and finished the connections of an earlier run, for `at_most`. TIME-WAIT
+    /// needs no waiting: the ports of several addresses outlast an experiment.
     ///
     /// # Errors
-    /// Those of looking at the server's side.
+    /// The errors of looking at the server's side.
     pub fn settle(&mut self, server: &mut RunningServer, at_most: Nanos) -> io::Result<()> {
         let deadline = self.clock.now() + at_most;
         loop {
@@ -170,8 +170,7 @@ impl Conductor<'_> {
     }
 }
 
-/// What is noted while a run lasts: the counters at both ends of the measured time, and the accept queue
-/// in between.
+/// The notes of a run: the counters at both ends of the measured time, and the accept queue in between.
 struct Watch {
     started: Nanos,
     time: RunTime,
@@ -209,8 +208,8 @@ fn parse(output: &Output) -> Result<LoadResult, LoadError> {
     Ok(load)
 }
 
-/// The later status page with its counters, which count from the server's start, turned into differences,
-/// and without the figures of single loops. Absent where either page is.
+/// Subtracts the earlier status page from the later one, because counters count from the server's start. Leaves out
+/// the figures of single loops. `None` if either page is missing.
 fn difference(before: Option<Value>, after: Option<Value>) -> Option<Value> {
     let (before, mut after) = (before?, after?);
     let page = after.as_object_mut()?;

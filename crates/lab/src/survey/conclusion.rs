@@ -1,4 +1,4 @@
-//! The record of a survey: what was found, the verdict, and the verdict in sentences.
+//! The record of a survey: the findings, the verdict, and the verdict in sentences.
 
 use analysis::capacity::judge;
 use record::capacity::SCHEMA;
@@ -6,7 +6,7 @@ use record::{CapacityResult, CapacityVerdict, Manifest, Step};
 
 use super::Findings;
 
-/// The record of a survey.
+/// Makes the record of a survey.
 pub fn conclude(findings: Findings, slo: Option<String>, manifest: Manifest) -> CapacityResult {
     let lower_bound_only = findings.lower_bound_only;
     let mut result = CapacityResult {
@@ -31,7 +31,7 @@ pub fn conclude(findings: Findings, slo: Option<String>, manifest: Manifest) -> 
     result
 }
 
-/// The record of a survey that was ended by hand.
+/// Makes the record of a survey that the user interrupted.
 pub fn interrupted(findings: Findings, slo: Option<String>, manifest: Manifest) -> CapacityResult {
     let was_found = findings.estimate.enclosed && findings.estimate.per_s > 0.0;
     let mut result = conclude(findings, slo, manifest);
@@ -45,7 +45,7 @@ pub fn interrupted(findings: Findings, slo: Option<String>, manifest: Manifest) 
     result
 }
 
-/// The record of a probe that nobody answered correctly.
+/// Makes the record of a probe without a correct answer.
 pub fn unreachable(probe: &Step, slo: Option<String>, manifest: Manifest) -> CapacityResult {
     let mut result = CapacityResult {
         schema: SCHEMA.to_owned(),

@@ -1,9 +1,9 @@
-//! Simulated servers, with a generator that never gives out unless told to.
+//! Simulated servers, with a generator whose limit a test sets.
 //!
 //! A server answers its load up to its capacity. Past it, the server loses `collapse` of the capacity for every
-//! capacity of excess load. Overload leaves `debt`: seconds of full work before the server serves as before; while in
-//! debt it answers little and slowly. Latency grows towards the capacity as a queue's does, and past it a full
-//! queue adds `full_queue_ns`. The latencies of a load are evenly spread from 0 to twice their median.
+//! capacity of excess load. Overload leaves `debt`: seconds of full work before the server serves as before. While in
+//! debt it answers little and slowly. Latency grows towards the capacity as a queue's does, and past it a full queue
+//! adds `full_queue_ns`. The latencies of a load are evenly spread from 0 to twice their median.
 
 use std::convert::Infallible;
 
@@ -13,11 +13,11 @@ use record::{Distribution, Outcome, Outcomes, Point, Step};
 
 use super::{Level, Offer, Target};
 
-/// Latency of a server that has nothing else to do.
+/// Latency of an idle server.
 const UNLOADED_NS: f64 = 1e6;
 /// Latency that a short full queue adds.
 const FULL_QUEUE_NS: f64 = 20e6;
-/// Of its capacity, what a server in debt answers.
+/// The share of its capacity that a server in debt answers.
 const IN_DEBT: f64 = 0.3;
 
 pub struct Simulated {
@@ -29,7 +29,7 @@ pub struct Simulated {
     pub debt_s: f64,
     pub generator_most: f64,
     pub full_queue_ns: f64,
-    /// How the excess ends.
+    /// The outcome of the excess.
     pub excess: Outcome,
     /// A later reply is no goodput.
     pub deadline: Nanos,
@@ -131,7 +131,7 @@ impl Target for Simulated {
         let loads = levels.iter().flat_map(|level| {
             std::iter::repeat_n(level.per_s, (level.time.as_secs_f64() / INTERVAL_S).round() as usize)
         });
-        // Whole requests a tenth of a second, and what is left over in the next.
+        // Whole requests in a tenth of a second; the remainder goes into the next.
         let mut so_far = [0.0; 4];
         for per_s in loads {
             let sent_per_s = per_s.min(self.generator_most);

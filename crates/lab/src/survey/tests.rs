@@ -294,8 +294,7 @@ fn the_table_has_a_line_for_each_load() {
     assert!(table.ends_with(&format!("\n\n{}\n", result.text)));
 }
 
-/// A server in front of which somebody presses Ctrl-C after so many runs, or intervals of what is watched past its
-/// capacity.
+/// A server with an interrupt after a number of runs, or of intervals past its capacity.
 struct Impatient {
     server: Simulated,
     runs: usize,
