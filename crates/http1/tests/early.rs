@@ -1,5 +1,4 @@
-//! Requests that are refused whatever their content is: answered at the end of the head, with their content
-//! dropped.
+//! Requests that are refused before their content: answered at the end of the head, with their content dropped.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What the reference manual is made of: the definitions of the flags and the metrics themselves.
+//! The sources of the reference manual: the definitions of the flags and the metrics themselves.
 //!
 //! Owns no texts. `xtask` turns them into pages.
 

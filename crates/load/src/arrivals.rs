@@ -1,8 +1,8 @@
 //! Arrival processes: the times at which sessions should begin, independent of the server.
 //!
-//! A process is an endless sequence of times since the run's start that never decreases. It is drawn from a
-//! seed: the same seed gives the same schedule whatever the server does (SYSTEMS.md, section 4). Each thread
-//! has a *lane*; the sequences of all lanes together are the process.
+//! A process is an endless sequence of times since the run's start that never decreases. It is drawn from a seed: the
+//! same seed gives the same schedule for any server. Each thread has a *lane*; the sequences of all lanes together
+//! are the process.
 //!
 //! Ramp, steps and trace have rates or times of their own and ignore the given rate.
 //!

@@ -22,8 +22,7 @@ use crate::workload::{Field, Form, Length, Spec, Think};
 /// an attempt is one SYN (Banga 1997, section 3.1).
 pub const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
 
-/// The default timeout of a request: the client gives up without a complete reply by then (SYSTEMS.md,
-/// section 1).
+/// The default timeout of a request: the client gives up without a complete reply by then.
 pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// The most processes of one generator: more than any machine needs.

@@ -37,8 +37,8 @@ pub enum Announced {
 }
 
 impl Announced {
-    /// The announcement of a fetched signal. Every SIGIO is believed, whoever sent it, because a pending
-    /// SIGIO swallows the kernel's.
+    /// The announcement of a fetched signal. A SIGIO of any sender is believed, because a pending SIGIO swallows the
+    /// kernel's.
     fn by(number: libc::c_int, code: libc::c_int, fd: RawFd, band: i64) -> Announced {
         if number == libc::SIGIO {
             return Announced::Overflow;

@@ -1,8 +1,8 @@
 //! AF_XDP sockets: frames exchanged with a network device through rings in shared memory (the kernel's
 //! Documentation/networking/af_xdp.rst).
 //!
-//! Owns the memory for frames, the four rings, and the system calls that have the kernel look at them. Which
-//! frames a socket receives is decided by the program on its device, which is not this crate's.
+//! Owns the memory for frames, the four rings, and the system calls that have the kernel look at them. The program on
+//! the device, which is not this crate's, chooses the frames that a socket receives.
 //!
 //! ```text
 //!   free ──reserve──> tx ring ──kernel──> completion ring ──> free
@@ -57,7 +57,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and whoever holds a reference into it borrows its owner.
+        // SAFETY: this is the mapping made in `new`, and every reference into it borrows its owner.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
@@ -282,7 +282,7 @@ impl Socket {
         })
     }
 
-    /// Has the kernel send what was reserved. What it does not take now goes out with the next call.
+    /// Has the kernel send what was reserved. The remaining frames go out with the next call.
     ///
     /// # Errors
     /// ENETDOWN and ENXIO when the device is down or gone.

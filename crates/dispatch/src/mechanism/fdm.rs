@@ -45,7 +45,7 @@ impl Mechanism for Fdm {
 
     fn update(&mut self, change: Change) -> io::Result<()> {
         let Some(interest) = change.to.filter(|interest| *interest != Interest::None) else {
-            // A member's hang-ups are reported whatever its interest is.
+            // poll reports a member's hang-ups even without interest.
             self.sets.unregister(change.fd);
             return Ok(());
         };

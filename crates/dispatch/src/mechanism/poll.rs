@@ -84,7 +84,7 @@ impl Mechanism for Poll {
 
     fn update(&mut self, change: Change) -> io::Result<()> {
         match change.to {
-            // A member's hang-ups are reported whatever its interest is.
+            // poll reports a member's hang-ups even without interest.
             Some(Interest::None) | None => self.remove(change.fd),
             Some(interest) => self.put(change.fd, change.token, poll_bits(interest)),
         }

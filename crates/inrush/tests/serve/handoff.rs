@@ -123,7 +123,7 @@ fn a_worker_that_dies_takes_its_connections_and_no_others() {
     assert_eq!((status.count("worker_deaths"), status.count("connections_lost_with_worker")), (1, 1));
     clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
     server.eventually("served", |status| status.count("requests") >= 2 && status.connections() == 1);
-    // What it held of the connection limit is free again: nobody has to go for the next one.
+    // Its slots of the connection limit are free again, so the next connection needs no reclaim.
     let next = served(&server, 1);
     server.eventually("placed with the new one", |status| loads(status) == [1, 1]);
     assert_eq!(server.status().count("reclaimed"), 0);

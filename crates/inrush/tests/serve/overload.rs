@@ -226,7 +226,7 @@ fn start_with(hook: &str, files: &Files, flags: &[&str]) -> Option<Server> {
     }
 }
 
-/// Whether a connection is complete soon; one whose SYN is refused is not before a second has passed.
+/// Returns true if a connection is complete soon. A connection whose SYN is refused takes at least a second.
 fn connects(from: &NetworkNamespace, address: SocketAddr) -> bool {
     from.enter(|| TcpStream::connect_timeout(&address, crate::common::PATIENCE)).unwrap().is_ok()
 }

@@ -56,7 +56,7 @@ fn installed(program: &str) -> bool {
     there
 }
 
-/// What curl gets of a host that it believes by this certificate.
+/// Returns curl's output for a host that it trusts by this certificate.
 fn curl(server: &Server, host: &str, identity: &Identity, path: &str, flags: &[&str]) -> Vec<u8> {
     let port = server.address.port();
     let mut command = Command::new("curl");
@@ -66,7 +66,7 @@ fn curl(server: &Server, host: &str, identity: &Identity, path: &str, flags: &[&
     command.timeout(PATIENCE).assert().success().get_output().stdout.clone()
 }
 
-/// What `openssl s_client` shows of a connection on which it asks for a file.
+/// Returns the output of `openssl s_client` for a connection on which it asks for a file.
 fn s_client(server: &Server, flags: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command

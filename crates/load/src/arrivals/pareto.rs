@@ -1,5 +1,5 @@
 //! Self-similar traffic from [`SOURCES`] on/off sources. Their on-times and off-times have Pareto
-//! distributions of the same shape (Willinger, Taqqu, Sherman, Wilson 1997; SYSTEMS.md, section 4). Their
+//! distributions of the same shape (Willinger, Taqqu, Sherman, Wilson 1997). Their
 //! superposition has the Hurst parameter (3 - shape) / 2 above the scale of [`CYCLE_S`].
 //!
 //! Every source is on for a mean of 0.1 s and off for a mean of 0.9 s. Its arrivals are evenly spaced while

@@ -85,7 +85,7 @@ fn constant_has_no_dispersion() {
     assert!(dispersion(&times, Nanos::MILLISECOND, 1000) < 0.01);
 }
 
-/// The arrivals in bursts and between them, per period, follow the formula (SYSTEMS.md, section 4).
+/// The arrivals in bursts and between them, per period, follow the formula.
 #[test]
 fn bursts_have_their_rate_their_share_of_time_and_their_place() {
     for (text, peak, fraction) in [("on-off:6,5%,10s", 6.0, 0.05), ("on-off:3,0.2,10s", 3.0, 0.2)] {

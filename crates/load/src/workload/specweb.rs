@@ -1,4 +1,4 @@
-//! The SPECweb99-like file set and its popularity (Brecht 2004, section 5; SYSTEMS.md, section 1).
+//! The SPECweb99-like file set and its popularity (Brecht 2004, section 5).
 //!
 //! Each directory has 36 files in four classes of nine. File `n` (from 1) of class `c` has `102.4 x 10^c x n`
 //! bytes, rounded down: 5,119,484 bytes per directory. Class, file and directory are chosen independently.

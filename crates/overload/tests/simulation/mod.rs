@@ -6,10 +6,10 @@
 //!      └──────────────┴── retransmission after 1, 3, 7 s <───────┘
 //! ```
 //!
-//! The network's work runs on the server's processor: before the server's own work while the server is idle.
-//! While the server works, it takes at most as much time again, as ksoftirqd does. Costs were measured on
-//! machines like the one in KERNEL.md. The server handles about 28,000 connections per second with one small
-//! response each. Dropping a SYN costs 0.8 us in a sink or at a full queue, and 0.25 us in tc.
+//! The network's work runs on the server's processor: before the server's own work while the server is idle. While
+//! the server works, it takes at most as much time again, as ksoftirqd does. Costs were measured on a virtual machine
+//! with two CPUs. The server handles about 28,000 connections per second with one small response each. Dropping a SYN
+//! costs 0.8 us in a sink or at a full queue, and 0.25 us in tc.
 //!
 //! Simplifications: one loop on one processor. All clients are equally far away. Packets are lost only at a
 //! full ring or a full queue.
