@@ -1,8 +1,8 @@
 //! Every flag, its default and its help, defined once.
 //!
-//! The modules: `serve`, `load`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
-//! have the flags of one command each. `address` parses addresses, `cpus` parses lists of CPUs, and `habits`
-//! recognises flags of other programs.
+//! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
+//! have the flags of one command each. `address` parses addresses, and `habits` recognises flags of other
+//! programs.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
@@ -12,6 +12,7 @@ mod cpus;
 mod demo;
 mod doctor;
 mod fileset;
+mod fleet;
 mod habits;
 mod herd;
 mod lab;
@@ -26,6 +27,7 @@ pub use capacity::{CapacityFlags, CapacityOutput};
 pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
+pub use fleet::{FleetAgentFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
 pub use habits::habit;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
@@ -53,6 +55,8 @@ pub enum Command {
     Serve(Box<ServeFlags>),
     /// Offer load to an HTTP server at a rate that does not depend on the server
     Load(Box<LoadFlags>),
+    /// Offer one load from many machines, over NATS
+    Fleet(FleetFlags),
     /// Find the capacity of a server, its behaviour past it, and its recovery
     Capacity(CapacityFlags),
     /// Write a set of files like SPECweb99's

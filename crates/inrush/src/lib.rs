@@ -3,7 +3,7 @@
 //! This crate is only the command line. Each command turns flags into a checked configuration, calls the
 //! crate that does the work, and turns the result into output and an exit code.
 //!
-//! The modules: `serve`, `load`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
+//! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
 //! command each, and `manual` is completions and manual pages. `cli` defines the flags and `config_file`
 //! reads them from a file. `output` writes data to stdout, and `exit` ends the program. The program is [`main`].
 //! `reference` holds the sources of the reference manual.
@@ -17,6 +17,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod fileset;
+mod fleet;
 mod herd;
 mod lab;
 mod load;
@@ -42,6 +43,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
     match Cli::try_parse_from(&arguments)?.command {
         Command::Serve(flags) => serve::run(*flags, &arguments),
         Command::Load(flags) => load::run(*flags, &arguments),
+        Command::Fleet(flags) => fleet::run(flags),
         Command::Capacity(flags) => capacity::run(flags),
         Command::Fileset(flags) => fileset::run(flags),
         Command::Demo(flags) => demo::run(flags),

@@ -29,9 +29,10 @@ use record::{LoadResult, Verdict};
 use sys::process::Program;
 use sys::say;
 
-use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output, Stack};
+use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output, Stack, WatchFlags};
 use crate::exit::Exit;
 use crate::output;
+pub use calibrate::state_folder;
 use watch::{Line, Watcher};
 
 /// Default number of clients of a closed loop, as wrk users expect.
@@ -75,27 +76,95 @@ fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
 
 /// Offers load, prints the result, and judges it.
 fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
-    let (output, thresholds) = (flags.output, flags.fail_if.clone());
-    let watching = flags.watching.clone();
-    let (title, populations) = (title(&flags), flags.population.len());
+    let outputs = Outputs::of(&flags);
     let plan = prepare(flags)?;
-    let too_early = ::load::round_trip_warning(&plan, &RealClock::new());
-    for warning in plan.warnings().iter().chain(&too_early) {
-        say!("inrush: {warning}");
+    outputs.watch(&plan, |observer, stop| carry_out(&plan, arguments, observer, stop))
+}
+
+/// Offers load from the agents of a fleet, which `carry_out` leads.
+pub fn offer_from_fleet(
+    flags: LoadFlags,
+    agents: NonZeroU32,
+    carry_out: impl FnOnce(&Config, &Plan, &mut dyn Observer, &Stop) -> Result<LoadResult, Exit>,
+) -> Result<(), Exit> {
+    check_fleet(&flags)?;
+    check_rate(&flags)?;
+    let outputs = Outputs::of(&flags);
+    let config = Config { processes: Processes::Agents(agents), ..configuration(flags) };
+    let plan = ::load::prepare(config.clone()).map_err(exit)?;
+    outputs.watch(&plan, |observer, stop| carry_out(&config, &plan, observer, stop))
+}
+
+/// The outputs that the flags ask for.
+struct Outputs {
+    output: Output,
+    thresholds: Vec<::load::Threshold>,
+    watching: WatchFlags,
+    title: String,
+    populations: usize,
+}
+
+impl Outputs {
+    fn of(flags: &LoadFlags) -> Outputs {
+        Outputs {
+            output: flags.output,
+            thresholds: flags.fail_if.clone(),
+            watching: flags.watching.clone(),
+            title: title(flags),
+            populations: flags.population.len(),
+        }
     }
-    if let Some((shown, expected)) = plan.hurst() {
-        say!("inrush: {}", hurst_line(shown, expected));
+
+    /// Watches a run, prints the result, and judges it.
+    fn watch(
+        self,
+        plan: &Plan,
+        carry_out: impl FnOnce(&mut dyn Observer, &Stop) -> Result<LoadResult, Exit>,
+    ) -> Result<(), Exit> {
+        let too_early = ::load::round_trip_warning(plan, &RealClock::new());
+        for warning in plan.warnings().iter().chain(&too_early) {
+            say!("inrush: {warning}");
+        }
+        if let Some((shown, expected)) = plan.hurst() {
+            say!("inrush: {}", hurst_line(shown, expected));
+        }
+        // This comes before any thread starts: a signal that a thread does not block would kill the process.
+        let stop = stop_at_signal()?;
+        let Outputs { output, thresholds, watching, title, populations } = self;
+        let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), &stop, watching)?;
+        let mut result = carry_out(&mut watcher, &stop)?;
+        let watched = watcher.end();
+        result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
+        ::load::fail_if::judge_all(&thresholds, &mut result);
+        print(&result, output)?;
+        watched?;
+        judge(&result)
     }
-    // This comes before any thread starts: a signal that a thread does not block would kill the process.
-    let stop = stop_at_signal()?;
-    let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), &stop, watching)?;
-    let mut result = carry_out(&plan, arguments, &mut watcher, &stop)?;
-    let watched = watcher.end();
-    result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
-    ::load::fail_if::judge_all(&thresholds, &mut result);
-    print(&result, output)?;
-    watched?;
-    judge(&result)
+}
+
+/// Refuses settings that belong to one machine.
+fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
+    let settings = [
+        ("compare", flags.command.is_some()),
+        ("--calibrate", flags.calibrate),
+        ("--dry-run", flags.dry_run),
+        ("--part", flags.part.is_some()),
+        ("--client s-client-pair", flags.client == Client::Pair),
+        ("--processes", flags.processes != Processes::Auto),
+        ("--stack user", flags.stack == Stack::User || flags.link.is_some() || flags.source_net.is_some()),
+        ("--source-ip", flags.source_ip.is_some()),
+    ];
+    match settings.into_iter().find(|(_, is_given)| *is_given) {
+        Some((setting, _)) => {
+            Err(Exit::Usage(format!("{setting} is for one machine; leave it out of a fleet's run")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The clean rate of this machine with a number of threads, if it has been measured.
+pub fn clean_rate(threads: u32) -> Option<f64> {
+    calibrate::kept(threads).map(|kept| kept.clean_per_s)
 }
 
 /// Runs one of the processes of a run.
@@ -296,7 +365,8 @@ fn judge(result: &LoadResult) -> Result<(), Exit> {
     }
 }
 
-fn exit(error: LoadError) -> Exit {
+/// The exit for an error of the generator.
+pub fn exit(error: LoadError) -> Exit {
     match error {
         LoadError::Resolve { .. } | LoadError::Link(LinkError::NoNeighbour { .. }) => {
             Exit::Unreachable(error.to_string())

@@ -19,8 +19,8 @@ use crate::verdict;
 /// The figures of a run in progress.
 pub(crate) struct Assembly {
     window: Window,
-    /// The number of intervals that each thread has delivered.
-    told: Vec<usize>,
+    /// The number of intervals that each thread has delivered; `None` for a thread that delivers no more.
+    told: Vec<Option<usize>>,
     /// The intervals that some thread has not delivered yet, oldest first.
     open: VecDeque<Interval>,
     /// The number of complete intervals.
@@ -41,7 +41,7 @@ impl Assembly {
             |population: &Population| Standing { name: population.to_string(), ..Standing::default() };
         Assembly {
             window,
-            told: vec![0; threads as usize],
+            told: vec![Some(0); threads as usize],
             open: VecDeque::new(),
             complete: 0,
             series: Series::default(),
@@ -66,13 +66,24 @@ impl Assembly {
 
     /// Takes the next interval of a thread and shows the observer each interval that is now complete.
     pub(crate) fn add(&mut self, thread: u32, interval: Interval, observer: &mut dyn Observer) {
-        let number = self.told[thread as usize];
-        self.told[thread as usize] += 1;
+        let Some(number) = self.told[thread as usize] else { return };
+        self.told[thread as usize] = Some(number + 1);
         match self.open.get_mut(number - self.complete) {
             Some(open) => open.merge_thread(&interval),
             None => self.open.push_back(interval),
         }
-        while self.told.iter().all(|told| *told > self.complete) {
+        self.close_intervals(observer);
+    }
+
+    /// Waits no longer for the intervals of a thread. What it has delivered stays in the figures.
+    pub(crate) fn lose(&mut self, thread: u32, observer: &mut dyn Observer) {
+        self.told[thread as usize] = None;
+        self.close_intervals(observer);
+    }
+
+    /// Shows the observer each interval that every thread has delivered.
+    fn close_intervals(&mut self, observer: &mut dyn Observer) {
+        while self.told.iter().flatten().all(|told| *told > self.complete) {
             let Some(interval) = self.open.pop_front() else { break };
             self.complete += 1;
             self.count(&interval);
@@ -139,6 +150,19 @@ mod tests {
         interval.until = Nanos::SECOND * (number + 1);
         interval.outcomes[Outcome::Refused as usize] = refused;
         interval
+    }
+
+    #[test]
+    fn a_lost_thread_holds_nobody_up() {
+        let mut assembly = Assembly::new(2, 1, WINDOW, &[]);
+        let mut seen = 0;
+        let mut observer = |_: &Snapshot<'_>| seen += 1;
+        assembly.add(0, interval(0, 1), &mut observer);
+        assembly.add(0, interval(1, 1), &mut observer);
+        assembly.lose(1, &mut observer);
+        assembly.add(1, interval(0, 1), &mut observer);
+        assembly.add(0, interval(2, 1), &mut observer);
+        assert_eq!((seen, assembly.totals().0.get(Outcome::Refused)), (3, 3), "a lost thread is not heard");
     }
 
     #[test]

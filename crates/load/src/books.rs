@@ -11,7 +11,7 @@ use crate::ledger::{Account, Ledger, Window};
 use crate::recorder::{Interval, Recorder, Totals};
 
 /// The figures of one engine after its run, or the sum of several.
-#[derive(Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Report {
     pub ledger: Ledger,
     pub totals: Totals,
@@ -20,6 +20,8 @@ pub(crate) struct Report {
     pub given_up: u64,
     /// Established connections when the measured window began, and when the run ended.
     pub open: [u64; 2],
+    /// The time at which the last engine began; 0 for engines that were ready at the run's start.
+    pub began: Nanos,
     /// The time at which the engine ended its schedule.
     pub ended: Nanos,
     /// CPU time of the thread in the measured window.
@@ -36,6 +38,7 @@ impl Report {
         self.connections.sockets_peak += other.connections.sockets_peak;
         self.given_up += other.given_up;
         self.open.iter_mut().zip(other.open).for_each(|(sum, open)| *sum += open);
+        self.began = self.began.max(other.began);
         self.ended = self.ended.max(other.ended);
         self.cpu += other.cpu;
     }
@@ -56,6 +59,7 @@ pub(crate) struct Books {
     pub ledger: Ledger,
     pub recorder: Recorder,
     pub connections: Connections,
+    began: Nanos,
     /// The thread's CPU time and its open connections at the beginning of the measured window.
     at_window: Option<(Nanos, u64)>,
 }
@@ -68,8 +72,14 @@ impl Books {
             ledger: Ledger::default(),
             recorder: Recorder::new(measured, interval),
             connections: Connections::default(),
+            began: Nanos::ZERO,
             at_window: None,
         }
+    }
+
+    /// Notes the time at which the engine began.
+    pub fn began(&mut self, at: Nanos) {
+        self.began = at;
     }
 
     /// Ends a session: its unfinished requests all get this outcome.
@@ -126,6 +136,7 @@ impl Books {
             totals: self.recorder.into_totals(),
             connections: self.connections,
             given_up: 0,
+            began: self.began,
             open: [open_at_start, held.established],
             ended: end,
             cpu: sys::cpu::thread_time().saturating_sub(cpu_before),

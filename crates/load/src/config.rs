@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use base::{Nanos, PerSecond, Seed};
+use serde::{Deserialize, Serialize};
 use usertcp::SourceNet;
 
 use crate::arrivals::Process;
@@ -28,6 +29,9 @@ pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// The most processes of one generator: more than any machine needs.
 pub const PROCESSES_MAX: u32 = 64;
 
+/// The most agents of one fleet: their presence and intervals still pass through one coordinator with ease.
+pub const AGENTS_MAX: u32 = 256;
+
 /// The most connects pending at once: D of Banga 1997, section 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Sockets {
@@ -39,7 +43,8 @@ pub enum Sockets {
 }
 
 /// The way the client ends a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Close {
     /// Orderly close (FIN); the side that closes first keeps the port for a minute.
     #[default]
@@ -115,13 +120,16 @@ pub enum Processes {
     Auto,
     /// A fixed number.
     Count(NonZeroU32),
+    /// The agents of a fleet, at most [`AGENTS_MAX`]. Each has [`Config::threads`] threads on its own machine.
+    Agents(NonZeroU32),
     /// The paper's pair: an establisher and a handler with one thread each (Banga 1997, section 3). Requires
     /// the S-client, plain HTTP, one request per connection and no retries.
     Pair,
 }
 
 /// The rule that begins sessions.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Client {
     /// The S-client (open loop): the arrival process begins sessions, whatever the server does.
     SClient {
@@ -160,16 +168,18 @@ impl Client {
 }
 
 /// The configuration of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
     /// The URLs to request: at least one, all of one server ([`crate::prepare`] checks both).
     pub urls: Vec<Url>,
     /// The rule that begins sessions.
     pub client: Client,
-    /// Engine threads; each has an equal share of the rate or of the clients.
+    /// Engine threads, of each agent in a fleet; each has an equal share of the rate or of the clients.
     pub threads: NonZeroU32,
     /// Processes that share the threads, at least one thread each; only [`crate::run_in_processes`] reads
     /// this.
+    #[serde(skip)]
     pub processes: Processes,
     /// The measured time. A run takes `warmup` plus `duration`.
     pub duration: Nanos,
@@ -200,8 +210,10 @@ pub struct Config {
     /// The seed of every random draw in the run.
     pub seed: Seed,
     /// The addresses to connect from; `None` selects the kernel's choice, or enough addresses of 127.0.0.0/8.
+    #[serde(skip)]
     pub source: Option<SourceRange>,
     /// The TCP that carries the connections.
+    #[serde(skip)]
     pub stack: Stack,
     /// The way the client ends connections.
     pub close: Close,
@@ -209,6 +221,7 @@ pub struct Config {
     pub interval: Nanos,
     /// The measured clean rate of this machine with this many threads. A run that asks for more sessions per
     /// second is generator-limited.
+    #[serde(skip)]
     pub clean_rate: Option<PerSecond>,
     /// The user's statement that the target server is theirs. Loads above
     /// [`RATE_UNASKED`](crate::preflight::RATE_UNASKED) on a public address require it.
@@ -243,6 +256,14 @@ impl Config {
             interval: Nanos::SECOND,
             clean_rate: None,
             own_this_server: false,
+        }
+    }
+
+    /// The threads of all agents, or of this machine's processes.
+    pub(crate) fn threads_in_all(&self) -> u32 {
+        match self.processes {
+            Processes::Agents(agents) => self.threads.get().saturating_mul(agents.get()),
+            Processes::Auto | Processes::Count(_) | Processes::Pair => self.threads.get(),
         }
     }
 
@@ -361,6 +382,7 @@ impl fmt::Display for Processes {
         match self {
             Processes::Auto => f.write_str("auto"),
             Processes::Count(count) => count.fmt(f),
+            Processes::Agents(agents) => write!(f, "{agents} agents"),
             Processes::Pair => f.write_str("2"),
         }
     }

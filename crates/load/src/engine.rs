@@ -184,6 +184,8 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         should_stop: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(Interval),
     ) -> Result<Report, LoadError> {
+        self.await_start(should_stop)?;
+        self.books.began(self.now());
         loop {
             let now = self.now();
             match self.ending {
@@ -203,6 +205,19 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             let (now, held) = (self.now(), self.held());
             self.books.turn_page(now, held, tell);
         }
+    }
+
+    /// Waits for the run's start. The halves of a pair do not wait, because they have events before it.
+    fn await_start(&mut self, should_stop: &dyn Fn() -> bool) -> Result<(), LoadError> {
+        while matches!(self.role, Role::Whole) && !should_stop() {
+            let left = self.origin.saturating_sub(self.clock.now());
+            if left == Nanos::ZERO {
+                break;
+            }
+            let waited = self.transport.wait(Nanos::ZERO, left.min(SLEEP_MAX));
+            waited.map_err(LoadError::system("waiting for the start"))?;
+        }
+        Ok(())
     }
 
     /// Returns true when the schedule ends. A handler has no schedule: it goes on until its establisher has

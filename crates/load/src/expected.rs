@@ -11,7 +11,8 @@ use record::Outcome;
 use crate::content::{Digest, Hasher};
 
 /// The properties that a reply must have.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Expected {
     /// The accepted statuses.
     pub status: Statuses,

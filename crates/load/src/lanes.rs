@@ -55,7 +55,7 @@ pub(crate) fn run_lane(
             (Schedule::closed(share, Nanos::ZERO), None)
         }
     };
-    let settings = Settings { rate_peak, ..settings(plan) };
+    let settings = Settings { rate_peak, pending_max: plan.pending_max_of(lane.index), ..settings(plan) };
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
     sleep_precisely()?;
     let work = Engines { start, settings, schedule, seeds, handler, should_stop, tell };
@@ -160,7 +160,8 @@ pub(crate) fn settings(plan: &Plan) -> Settings<'_> {
         request_timeout: config.request_timeout,
         expected: &config.expected,
         retry: config.retry,
-        pending_max: plan.pending_max_per_lane,
+        // Other lanes may have one less, see `run_lane`.
+        pending_max: plan.pending_max_of(0),
         pending_follows_rate: matches!(config.client, Client::SClient { sockets: Sockets::Auto, .. }),
         rate_peak: None,
         window: config.window(),

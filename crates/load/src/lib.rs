@@ -20,12 +20,12 @@
 //! The modules, in four groups:
 //!
 //! - The request: `config`, `target`, `workload` and `draws`, `arrivals`, `population`, `retry`, `expected`
-//!   with `content`, `tls`, `fail_if`. `sources` chooses client addresses, `outline` sums up a plan, and
-//!   `preflight` checks the whole.
+//!   with `content`, `tls`, `fail_if`. `sources` chooses client addresses, `settings` takes a configuration to
+//!   another machine, `outline` sums up a plan, and `preflight` checks the whole.
 //! - One thread's engine: `engine`, `schedule` with `tempo`, `deadlines`, `transport`, `wire`, `receive`,
 //!   `round_trip`.
 //! - The figures: `ledger`, `recorder`, `books`, `buckets`, `series`, `verdict`, `conclusion`, `result`.
-//! - Threads and processes: `run`, `lanes`, `parts`, `pair`, `handover`, `assembly`, `observer`, `stop`.
+//! - Threads, processes and machines: `run`, `lanes`, `parts`, `pair`, `handover`, `agents`, `assembly`, `observer`, `stop`.
 //!
 //! `calibrate` searches the clean rate, and `error` defines the errors.
 //!
@@ -41,6 +41,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod agents;
 mod arrivals;
 mod assembly;
 mod books;
@@ -72,6 +73,7 @@ mod round_trip;
 mod run;
 mod schedule;
 mod series;
+mod settings;
 mod sources;
 mod stop;
 mod target;
@@ -82,10 +84,11 @@ pub mod verdict;
 mod wire;
 pub mod workload;
 
+pub use agents::{AgentEnd, run_agent};
 pub use arrivals::Process;
 pub use config::{
-    CONNECT_TIMEOUT, Client, Close, Config, Link, Processes, REQUEST_TIMEOUT, SOURCE_NET, SOURCE_NET_V6,
-    Sockets, Stack,
+    AGENTS_MAX, CONNECT_TIMEOUT, Client, Close, Config, Link, Processes, REQUEST_TIMEOUT, SOURCE_NET,
+    SOURCE_NET_V6, Sockets, Stack,
 };
 pub use content::Digest;
 pub use engine::TOO_LATE;
@@ -101,7 +104,7 @@ pub use preflight::{Plan, prepare};
 pub use recorder::LONGEST;
 pub use retry::Retry;
 pub use round_trip::round_trip_warning;
-pub use run::run;
+pub use run::{Gathering, Reports, Told, run};
 pub use sources::SourceRange;
 pub use stop::Stop;
 pub use target::Url;

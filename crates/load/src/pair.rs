@@ -57,7 +57,7 @@ pub(crate) fn run(
     let mut handler = started.map_err(LoadError::system("starting the handler of the pair"))?;
     // The handler has inherited its end of the socket, so only the handler keeps it open now.
     drop(theirs);
-    let mut gathering = Gathering::new(plan, Share::ALL, observer);
+    let mut gathering = Gathering::new(plan, observer);
     let (given_up, handler_ended) = (gathering.given_up.clone(), Stop::new());
     let should_stop = || stop.is_requested() || given_up.is_requested() || handler_ended.is_requested();
     let reports = thread::scope(|scope| -> Result<_, LoadError> {
@@ -134,7 +134,7 @@ fn report(
     hear: &mut dyn FnMut(Told),
 ) -> Result<Reports, LoadError> {
     let lane = Member::Lane(plan.lanes());
-    let lanes = run_handler(plan, start, establisher, &mut |interval| hear((lane, interval)))?;
+    let lanes = run_handler(plan, start, establisher, &mut |interval| hear(Told(lane, interval)))?;
     Ok(Reports { lanes, ..Reports::of(plan) })
 }
 
@@ -187,7 +187,7 @@ mod tests {
         rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
         let origin = RealClock.now();
         let mut ignore = |_: &Snapshot<'_>| {};
-        let mut gathering = Gathering::new(plan, Share::ALL, &mut ignore);
+        let mut gathering = Gathering::new(plan, &mut ignore);
         let (sender, receiver) = channel();
         let reports = thread::scope(|scope| {
             let to_gather = sender.clone();

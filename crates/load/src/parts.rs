@@ -62,6 +62,11 @@ impl Share {
         things / self.count + u32::from(self.index < things % self.count)
     }
 
+    /// The fraction of `things` in this share.
+    pub fn fraction(self, things: u32) -> f64 {
+        f64::from(self.of(things)) / f64::from(things)
+    }
+
     /// The numbers of this share's things, counted in order.
     pub fn range(self, things: u32) -> Range<u32> {
         let before = (0..self.index).map(|index| Share { index, ..self }.of(things)).sum();
@@ -186,7 +191,7 @@ pub fn run_in_processes(
     }
     let count = plan.processes();
     let origin = RealClock.now() + HEAD_START + HEAD_START_EACH * u64::from(count);
-    let mut gathering = Gathering::new(plan, Share { index: 0, count }, observer);
+    let mut gathering = Gathering::new(plan, observer);
     let start = |index| {
         let part = Part { role: Role::Share(Share { index, count }), origin };
         program(part).start().map_err(LoadError::system("starting a part of the generator"))

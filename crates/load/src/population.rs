@@ -60,10 +60,10 @@ impl Population {
         }
     }
 
-    /// A warning for connections that were missing when the measured time began, for whatever reason. Hot and
+    /// A warning for connections of `clients` clients that were missing when the measured time began, for whatever reason. Hot and
     /// cold clients have no connection between two sessions.
-    pub(crate) fn missing(&self, open_at_start: u64) -> Option<String> {
-        let clients = u64::from(self.clients());
+    pub(crate) fn missing(&self, clients: u32, open_at_start: u64) -> Option<String> {
+        let clients = u64::from(clients);
         let is_missing = self.sessions().is_none() && open_at_start < clients - clients / 10;
         is_missing.then(|| {
             format!(

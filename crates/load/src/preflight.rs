@@ -53,7 +53,8 @@ pub struct Plan {
     /// TLS state for an https URL.
     pub(crate) tls: Option<Tls>,
     pub(crate) sources: Option<SourceRange>,
-    pub(crate) pending_max_per_lane: u32,
+    /// The most connects pending at once, all threads together.
+    pending_max: u64,
     processes: u32,
     lanes: u32,
     /// The descriptors that one process may open; `None` for no limit.
@@ -74,14 +75,25 @@ impl Plan {
 
     /// The most connects pending at once, all threads together.
     pub fn pending_max(&self) -> u64 {
-        u64::from(self.pending_max_per_lane) * u64::from(self.lanes)
+        self.pending_max
+    }
+
+    /// The most connects pending at once in one lane; the shares of all lanes add up to the whole.
+    pub(crate) fn pending_max_of(&self, lane: u32) -> u32 {
+        let all = u32::try_from(self.pending_max).unwrap_or(u32::MAX);
+        Share { index: lane, count: self.lanes }.of(all)
     }
 
     /// A handle that changes the rate during the run. `None` for a closed loop, which has no rate, and for a
-    /// run in several processes, which the handle does not reach.
+    /// run in several processes, which the handle does not reach. An agent of a fleet is told of each change.
     pub fn tempo(&self) -> Option<Tempo> {
         let has_rate = matches!(self.config.client, Client::SClient { .. });
-        (has_rate && self.processes == 1 && !self.is_pair()).then(|| self.tempo.clone())
+        let is_reached = match self.config.processes {
+            Processes::Agents(_) => true,
+            Processes::Pair => false,
+            Processes::Auto | Processes::Count(_) => self.processes == 1,
+        };
+        (has_rate && is_reached).then(|| self.tempo.clone())
     }
 
     /// The number of processes that share the threads; 1 for a pair, whose establisher has one thread.
@@ -231,7 +243,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let pending = pending_max(&config, workload.mean_session_length());
     let descriptors = if config.stack == Stack::Kernel { pending + clients } else { 0 };
     let processes = processes(config.processes, descriptors, limit);
-    let lanes = config.threads.get().max(processes);
+    let lanes = config.threads_in_all().max(processes);
     let mut plan = Plan {
         tls,
         config,
@@ -239,7 +251,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
         population_workloads,
         target,
         sources,
-        pending_max_per_lane: u32::try_from(pending.div_ceil(u64::from(lanes))).unwrap_or(u32::MAX),
+        pending_max: pending.max(u64::from(lanes)),
         processes,
         lanes,
         descriptor_limit: limit,
@@ -282,7 +294,7 @@ fn pending_max(config: &Config, session_length: f64) -> u64 {
     match &config.client {
         Client::SClient { sockets: Sockets::AtMost(most), .. } => u64::from(most.get()),
         Client::SClient { rate, arrivals, sockets: Sockets::Auto } => {
-            let threads = f64::from(config.threads.get());
+            let threads = f64::from(config.threads_in_all());
             let peak = arrivals.peak(*rate, config.window().until, config.connect_timeout);
             let attempts = config.retry.attempts_max(config.window().until, config.connect_timeout);
             let mean = peak.times(config.connect_timeout) * session_length * attempts / threads;
@@ -296,7 +308,7 @@ fn pending_max(config: &Config, session_length: f64) -> u64 {
 /// The number of processes for `descriptors` descriptors, if each process may open `limit`.
 fn processes(asked: Processes, descriptors: u64, limit: Option<u64>) -> u32 {
     match (asked, limit) {
-        (Processes::Count(count), _) => count.get(),
+        (Processes::Count(count) | Processes::Agents(count), _) => count.get(),
         (Processes::Pair, _) | (Processes::Auto, None) => 1,
         (Processes::Auto, Some(limit)) => {
             let each = limit.saturating_sub(DESCRIPTORS_ASIDE).max(1);
@@ -362,7 +374,12 @@ fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> O
     if matches!(plan.config.client, Client::Closed { .. }) {
         return None;
     }
-    let addresses = plan.sources.map_or(1, SourceRange::count);
+    // Agents of a fleet connect from machines of their own, unless the target is on each of them.
+    let machines = match plan.config.processes {
+        Processes::Agents(agents) if !plan.target.ip().is_loopback() => agents.get(),
+        _ => 1,
+    };
+    let addresses = plan.sources.map_or(1, SourceRange::count).saturating_mul(machines);
     let available = ports.len() as f64 * f64::from(addresses);
     (connections > available).then(|| {
         format!(

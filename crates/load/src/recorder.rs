@@ -33,7 +33,7 @@ pub(crate) fn compact() -> Histogram<u32> {
 }
 
 /// The distributions and rates of the measured window.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Totals {
     /// From the intended time to the complete reply.
     #[serde(with = "crate::buckets::exact")]

@@ -10,6 +10,7 @@ use crate::assembly::Assembly;
 use crate::books::Report;
 use crate::conclusion;
 use crate::expected::Statuses;
+use crate::parts::Share;
 use crate::population::Population;
 use crate::preflight::Plan;
 use crate::retry::Retry;
@@ -17,7 +18,13 @@ use crate::run::Reports;
 use crate::verdict::{self, Evidence, LATENESS_P99_MAX};
 
 /// Assembles the result of a run and judges it.
-pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest: Manifest) -> LoadResult {
+pub(crate) fn result(
+    plan: &Plan,
+    share: Share,
+    reports: Reports,
+    assembly: Assembly,
+    manifest: Manifest,
+) -> LoadResult {
     let times = Times::of(plan, &reports.lanes);
     let Report { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
     let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
@@ -33,7 +40,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
     };
     let lateness = Distribution::from(&totals.lateness);
     let (outcomes_of_run, established) = assembly.totals();
-    let populations = populations(plan, &reports.populations, ended, duration_s);
+    let populations = populations(plan, share, &reports.populations, ended, duration_s);
     let beside = plan.config.populations.iter().zip(&reports.populations);
     let changes = plan.tempo.changes();
     let (verdict, mut reasons) = verdict::judge(&Evidence {
@@ -47,7 +54,11 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         outcomes_of_run: &outcomes_of_run,
         established,
         populations: &populations,
-        missing: beside.filter_map(|(population, report)| population.missing(report.open[0])).collect(),
+        missing: beside
+            .filter_map(|(population, report)| {
+                population.missing(share.of(population.clients()), report.open[0])
+            })
+            .collect(),
         given_up: retries.given_up,
         rate_changes: changes,
         above_clean_rate: plan.above_clean_rate(),
@@ -73,7 +84,10 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
             full_per_s: rate(totals.handshakes_full),
             resumed_per_s: rate(totals.handshakes_resumed),
         }),
-        target_per_s: plan.requests_per_s().filter(|_| changes == 0),
+        target_per_s: plan
+            .requests_per_s()
+            .filter(|_| changes == 0)
+            .map(|all| all * share.fraction(plan.lanes())),
         offered_per_s: rate(all.offered()),
         sent_per_s: rate(totals.sent),
         replies_per_s: rate(totals.replies),
@@ -89,6 +103,7 @@ pub(crate) fn result(plan: &Plan, reports: Reports, assembly: Assembly, manifest
         thresholds: Vec::new(),
         verdict,
         reasons,
+        agents: Vec::new(),
         manifest,
     };
     // If most requests failed, the conclusion already names the status.
@@ -130,6 +145,7 @@ fn observable(plan: &Plan, measured: Nanos) -> Nanos {
 /// The records of the populations, by name.
 fn populations(
     plan: &Plan,
+    share: Share,
     reports: &[Report],
     ended: Nanos,
     duration_s: f64,
@@ -137,7 +153,7 @@ fn populations(
     let record = |(population, report): (&Population, &Report)| {
         let replies = report.totals.replies as f64;
         let record = record::Population {
-            clients: u64::from(population.clients()),
+            clients: u64::from(share.of(population.clients())),
             offered: report.ledger.all().offered(),
             in_flight_at_end: report.ledger.all().in_flight_at_end(),
             outcomes: report.ledger.all().outcomes(),

@@ -45,7 +45,7 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<Load
     let links = Links::open(plan, Share::ALL)?;
     let clock = RealClock::new();
     let start = Start { clock, origin: clock.now() + HEAD_START };
-    let mut gathering = Gathering::new(plan, Share::ALL, observer);
+    let mut gathering = Gathering::new(plan, observer);
     let given_up = gathering.given_up.clone();
     let stopped = || stop.is_requested() || given_up.is_requested();
     let reports =
@@ -62,15 +62,17 @@ pub(crate) enum Member {
     Population(usize),
 }
 
-/// A thread and the interval it delivers.
-pub(crate) type Told = (Member, Interval);
+/// A thread and the interval it delivers, to be sent to the process that gathers the run.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+pub struct Told(pub(crate) Member, pub(crate) Interval);
 
-/// The reports of all threads: the lanes together, each population, and the first TLS failure.
-#[derive(Default, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Reports {
-    pub lanes: Report,
-    pub populations: Vec<Report>,
-    pub tls_failure: Option<String>,
+/// The reports of all threads: the lanes together, each population, and the first TLS failure. Reports of
+/// several processes add up.
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct Reports {
+    pub(crate) lanes: Report,
+    pub(crate) populations: Vec<Report>,
+    pub(crate) tls_failure: Option<String>,
 }
 
 impl Reports {
@@ -113,7 +115,7 @@ pub(crate) fn carry_out(
             let (member, sender) = (*member, sender.clone());
             let handler = if matches!(member, Member::Lane(_)) { handler.take() } else { None };
             // The receiver outlives the engines unless the gathering thread panicked.
-            let mut tell = move |interval: Interval| drop(sender.send((member, interval)));
+            let mut tell = move |interval: Interval| drop(sender.send(Told(member, interval)));
             let link = links.take(match member {
                 Member::Lane(index) => index,
                 Member::Population(number) => plan.population_thread(number, share),
@@ -145,8 +147,10 @@ pub(crate) fn carry_out(
 }
 
 /// Gathers what the threads of a run deliver, in any process, and builds the result.
-pub(crate) struct Gathering<'a> {
+pub struct Gathering<'a> {
     plan: &'a Plan,
+    /// The part of the run that is gathered.
+    share: Share,
     assembly: Assembly,
     observer: &'a mut dyn Observer,
     manifest: Manifest,
@@ -155,12 +159,13 @@ pub(crate) struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    /// Gathers for a plan that runs in `share.count` processes.
-    pub fn new(plan: &'a Plan, share: Share, observer: &'a mut dyn Observer) -> Gathering<'a> {
+    /// Gathers the whole of a run, in all its processes.
+    pub fn new(plan: &'a Plan, observer: &'a mut dyn Observer) -> Gathering<'a> {
         let config = &plan.config;
         Gathering {
             plan,
-            assembly: Assembly::new(plan.tellers(), share.count, config.window(), &config.populations),
+            share: Share::ALL,
+            assembly: Assembly::new(plan.tellers(), plan.processes(), config.window(), &config.populations),
             observer,
             manifest: Manifest::of_this_machine(
                 RealClock::new().wall(),
@@ -171,8 +176,21 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Takes an interval of a thread in this process.
-    pub fn hear(&mut self, process: u32, (member, interval): Told) {
+    /// Gathers one share of a run.
+    pub(crate) fn of_share(plan: &'a Plan, share: Share, observer: &'a mut dyn Observer) -> Gathering<'a> {
+        let mut gathering = Gathering { share, ..Gathering::new(plan, observer) };
+        (0..share.count).filter(|other| *other != share.index).for_each(|other| gathering.lose(other));
+        gathering
+    }
+
+    /// Waits no longer for the intervals of a process.
+    pub fn lose(&mut self, process: u32) {
+        let share = Share { index: process, count: self.plan.processes() };
+        share.range(self.plan.lanes()).for_each(|lane| self.assembly.lose(lane, self.observer));
+    }
+
+    /// Takes an interval of a thread in a process.
+    pub fn hear(&mut self, process: u32, Told(member, interval): Told) {
         match member {
             Member::Lane(lane) => self.assembly.add(lane, interval, self.observer),
             Member::Population(number) => self.assembly.add_population(number, process, &interval),
@@ -184,6 +202,6 @@ impl<'a> Gathering<'a> {
 
     /// The result; call it when every thread has reported.
     pub fn result(self, reports: Reports) -> LoadResult {
-        result(self.plan, reports, self.assembly, self.manifest)
+        result(self.plan, self.share, reports, self.assembly, self.manifest)
     }
 }

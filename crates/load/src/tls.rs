@@ -45,7 +45,8 @@ pub enum Trust {
 }
 
 /// TLS settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TlsOptions {
     /// The trusted certificates.
     pub trust: Trust,

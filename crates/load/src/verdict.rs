@@ -252,6 +252,7 @@ pub(crate) mod tests {
             thresholds: Vec::new(),
             verdict: Verdict::Valid,
             reasons: Vec::new(),
+            agents: Vec::new(),
             manifest: Manifest::default(),
         }
     }

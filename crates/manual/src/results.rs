@@ -214,7 +214,7 @@ impl Schema {
             ("String", []) => "string".to_owned(),
             ("bool", []) => "true or false".to_owned(),
             ("f64", []) => "number".to_owned(),
-            ("u16" | "u32" | "u64" | "usize" | "Seed", []) => "integer".to_owned(),
+            ("i64" | "u16" | "u32" | "u64" | "usize" | "Seed", []) => "integer".to_owned(),
             ("Value", []) if path.segments.len() > 1 => "any value".to_owned(),
             ("Option", [some]) => format!("{some} or null"),
             ("Vec", [element]) => format!("array of {element}"),

@@ -7,6 +7,7 @@
 //! A request *failed* if it was due and had no correct reply when the run ended: it ended otherwise, or not at all
 //! ([`LoadResult::failed`]). Failed requests are in the percentiles of latency, above every answer ([`Latency`]).
 
+mod agent;
 mod latency;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::Manifest;
+pub use agent::{Agent, AgentPart, AgentState};
 pub use latency::{Distribution, Latency};
 
 /// The schema this version writes. Version 1 had only the percentiles of the correct replies.
@@ -385,7 +387,10 @@ pub struct LoadResult {
     pub verdict: Verdict,
     /// The reasons for the verdict, one sentence each.
     pub reasons: Vec<String>,
-    /// The conditions of the run: enough to repeat it.
+    /// The agents of a run by a fleet, in the order of their shares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<Agent>,
+    /// What was run, where, and how to run it again.
     pub manifest: Manifest,
 }
 
@@ -423,7 +428,8 @@ impl LoadResult {
         self.due().saturating_sub(self.outcomes.get(Outcome::Ok))
     }
 
-    /// Checks that every offered request ended in exactly one way, in the populations too.
+    /// Checks that every offered request ended in exactly one way, in the populations too, and that the agents of a
+    /// fleet offered the whole.
     ///
     /// # Errors
     /// [`Unbalanced`], with the three numbers.
@@ -431,6 +437,13 @@ impl LoadResult {
         balance("the run", self.offered, &self.outcomes, self.in_flight_at_end)?;
         let retries = &self.retries;
         balance("the retries", retries.offered, &retries.outcomes, retries.in_flight_at_end)?;
+        let parts = || self.agents.iter().filter_map(|agent| agent.part.as_ref());
+        if parts().next().is_some() {
+            let mut ended = Outcomes::default();
+            parts().for_each(|part| ended.merge(&part.outcomes));
+            let in_flight = parts().map(|part| part.in_flight_at_end).sum();
+            balance("the agents", self.offered, &ended, in_flight)?;
+        }
         self.populations.iter().try_for_each(|(name, population)| {
             balance(name, population.offered, &population.outcomes, population.in_flight_at_end)
         })

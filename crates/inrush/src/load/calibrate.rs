@@ -151,9 +151,14 @@ fn text(found: &CleanRate) -> String {
 
 /// The file of the stored result, with the user's other state (XDG base directories).
 fn path() -> Option<PathBuf> {
+    Some(state_folder()?.join("clean-rate.json"))
+}
+
+/// The folder of this program's state.
+pub fn state_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
-    Some(state.join("inrush/clean-rate.json"))
+    Some(state.join("inrush"))
 }
 
 fn keep(found: &CleanRate) -> Result<(), Exit> {

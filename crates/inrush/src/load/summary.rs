@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use base::Nanos;
-use record::load::Judged;
+use record::load::{Agent, Judged};
 use record::{Latency, LoadResult, Outcomes, Population, Statuses, Verdict};
 
 /// A percentile of all requests: `8.65 ms`, `> 4 s` if it falls among the unanswered, `-` if there are no
@@ -99,6 +99,7 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         connections.sockets_peak,
         result.generator_cpu * 100.0
     )?;
+    agents(out, &result.agents)?;
     if let Some(handshakes) = &result.handshakes {
         writeln!(
             out,
@@ -110,6 +111,37 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         )?;
     }
     verdict(out, result)
+}
+
+/// The agents of a fleet, a line each, and how well they started together.
+fn agents(out: &mut String, agents: &[Agent]) -> std::fmt::Result {
+    if agents.is_empty() {
+        return Ok(());
+    }
+    let head = ["offered", "replies", "p99", "late p99", "start late", "clock +-"];
+    write!(out, "\n{:<16}", "agent")?;
+    head.iter().try_for_each(|name| write!(out, " {name:>10}"))?;
+    writeln!(out, "  verdict")?;
+    for agent in agents {
+        let Some(part) = &agent.part else {
+            writeln!(out, "{:<16} lost: {}", agent.name, agent.lost.as_deref().unwrap_or_default())?;
+            continue;
+        };
+        let (latency, late) = (&part.latency_intended_ns, Latency::from(part.lateness_ns));
+        let figures = [
+            rate(part.offered_per_s),
+            rate(part.replies_per_s),
+            quantile(latency, latency.p99),
+            quantile(&late, late.p99),
+            Nanos(part.start_late_ns).approximate(),
+            Nanos(agent.clock_round_trip_ns / 2).approximate(),
+        ];
+        write!(out, "{:<16}", agent.name)?;
+        figures.iter().try_for_each(|figure| write!(out, " {figure:>10}"))?;
+        writeln!(out, "  {}", part.verdict.name())?;
+    }
+    let late = agents.iter().filter_map(|agent| Some(agent.part.as_ref()?.start_late_ns));
+    writeln!(out, "start skew {} at most", Nanos(late.max().unwrap_or(0)).approximate())
 }
 
 /// The verdict with its reasons; a valid result may have remarks too.

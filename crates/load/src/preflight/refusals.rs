@@ -47,7 +47,9 @@ pub(super) fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
 /// Refuses settings that a pair does not support.
 pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), LoadError> {
     let why = match config {
-        Config { processes: Processes::Auto | Processes::Count(_), .. } => return Ok(()),
+        Config { processes: Processes::Auto | Processes::Count(_) | Processes::Agents(_), .. } => {
+            return Ok(());
+        }
         Config { client: Client::Closed { .. }, .. } => {
             "a closed loop has no pair; accepted is an open loop".to_owned()
         }

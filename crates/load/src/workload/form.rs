@@ -10,7 +10,8 @@ use super::WorkloadError;
 const OWN_FIELDS: [&str; 4] = ["Connection", "Content-Length", "Host", "Transfer-Encoding"];
 
 /// The form of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Form {
     /// The method; `None` selects POST with content and GET without.
     pub method: Option<Method>,
@@ -107,6 +108,12 @@ impl FromStr for Body {
             })?,
         };
         Ok(Body { given: text.to_owned(), content: content.into() })
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

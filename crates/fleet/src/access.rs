@@ -1,0 +1,131 @@
+//! Access to NATS: the connection and the two buckets of a fleet.
+//!
+//! Both buckets are in memory. `inrush-agents` forgets an agent that stays silent for [`PRESENCE_AGE`], and
+//! `inrush-runs` forgets a run after [`RUN_AGE`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::{Client, ConnectOptions, ServerAddr};
+use serde::Serialize;
+
+use crate::error::FleetError;
+
+/// An agent that has not renewed its presence for this time is no member any more.
+pub(crate) const PRESENCE_AGE: Duration = Duration::from_secs(5);
+
+/// The longest run, with time to deliver its parts.
+const RUN_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The largest payload that is sent as one message: half of the limit that NATS servers have by default.
+pub(crate) const PIECE_BYTES: usize = 512 * 1024;
+
+/// The server and the credentials, as other clients of NATS have them.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Addresses such as `nats://USER:PASSWORD@HOST:4222` or `tls://HOST`, separated by commas.
+    pub url: String,
+    /// A file of credentials: a JWT and the seed of its key.
+    pub creds: Option<PathBuf>,
+    /// A PEM file of trusted certificates.
+    pub tls_ca: Option<PathBuf>,
+    /// PEM files of the client's certificate and key.
+    pub tls_identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// A connection with the buckets of a fleet.
+#[derive(Clone)]
+pub(crate) struct Nats {
+    pub client: Client,
+    pub agents: Store,
+    pub runs: Store,
+}
+
+impl Access {
+    /// Connects, and creates the buckets unless they exist.
+    pub(crate) async fn connect(&self, name: &str) -> Result<Nats, FleetError> {
+        let client = self.client(name).await?;
+        let context = jetstream::new(client.clone());
+        let open = async |bucket: &str, max_age| {
+            let failed = "opening a bucket (JetStream)";
+            let created = context.create_stream(bucket_stream(bucket, max_age)).await;
+            created.map_err(FleetError::nats(failed))?;
+            context.get_key_value(bucket).await.map_err(FleetError::nats(failed))
+        };
+        let agents = open("inrush-agents", PRESENCE_AGE).await?;
+        let runs = open("inrush-runs", RUN_AGE).await?;
+        Ok(Nats { client, agents, runs })
+    }
+
+    async fn client(&self, name: &str) -> Result<Client, FleetError> {
+        let parse = |address: &str| address.trim().parse::<ServerAddr>();
+        let addresses: Result<Vec<ServerAddr>, _> = self.url.split(',').map(parse).collect();
+        let addresses = addresses.map_err(FleetError::nats("reading the address"))?;
+        let mut options = ConnectOptions::new().name(format!("inrush fleet {name}"));
+        // The client leaves the user, the password and the token in an address to its caller.
+        if let Some(address) = addresses.first() {
+            options = match (address.username(), address.password()) {
+                (Some(user), Some(password)) => {
+                    options.user_and_password(user.to_owned(), password.to_owned())
+                }
+                (Some(token), None) => options.token(token.to_owned()),
+                (None, _) => options,
+            };
+        }
+        if let Some(creds) = &self.creds {
+            let given = options.credentials_file(creds).await;
+            options = given.map_err(FleetError::nats("reading the credentials"))?;
+        }
+        if let Some(ca) = &self.tls_ca {
+            options = options.add_root_certificates(ca.clone()).require_tls(true);
+        }
+        if let Some((certificate, key)) = &self.tls_identity {
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        options.connect(addresses).await.map_err(FleetError::nats("connecting"))
+    }
+}
+
+impl Nats {
+    /// Puts a value into the bucket of runs.
+    pub async fn put(&self, key: &str, value: &impl Serialize) -> Result<(), FleetError> {
+        self.put_bytes(key, encode(value)?).await
+    }
+
+    /// Puts bytes into the bucket of runs.
+    pub async fn put_bytes(&self, key: &str, bytes: Vec<u8>) -> Result<(), FleetError> {
+        let put = self.runs.put(key, bytes.into()).await;
+        put.map(drop).map_err(FleetError::nats("writing to the bucket of runs"))
+    }
+
+    /// Sends a message to all listeners; it is in the client's buffer afterwards.
+    pub async fn publish(&self, subject: String, message: &impl Serialize) -> Result<(), FleetError> {
+        let sent = self.client.publish(subject, encode(message)?.into()).await;
+        sent.map_err(FleetError::nats("sending"))
+    }
+}
+
+/// The stream behind a bucket, with the form that clients of NATS give it (ADR-8). The client's own call asks for the
+/// account first, and does not understand the answer of servers before 2.10.
+fn bucket_stream(bucket: &str, max_age: Duration) -> Config {
+    Config {
+        name: format!("KV_{bucket}"),
+        subjects: vec![format!("$KV.{bucket}.>")],
+        max_messages_per_subject: 1,
+        discard: DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        num_replicas: 1,
+        storage: StorageType::Memory,
+        max_age,
+        ..Config::default()
+    }
+}
+
+fn encode(value: &impl Serialize) -> Result<Vec<u8>, FleetError> {
+    serde_json::to_vec(value).map_err(|error| FleetError::Settings(error.to_string()))
+}

@@ -1,0 +1,258 @@
+//! Leads a run: finds the agents, orders, starts them together, sends beats, and notices losses.
+//!
+//! Runs in a thread of its own with the runtime of NATS. [`Event`]s go to the thread that gathers the result.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use base::{Clock, Nanos, RealClock};
+use futures_util::StreamExt;
+use load::{Stop, Tempo, Told};
+use tokio::time::{interval, sleep};
+
+use crate::access::{Access, Nats};
+use crate::error::FleetError;
+use crate::messages::{Answer, Beat, ClockReading, Delivery, FromAgent, Order, Presence, Run, VERSION};
+
+/// The time between two beats.
+const BEAT: Duration = Duration::from_millis(250);
+
+/// Maximum wait for the agents to be there, and then for their answers.
+const GATHERING_MAX: Nanos = Nanos::from_secs(30);
+
+/// From the last answer to the start, so that every agent has its threads ready.
+const HEAD_START: Nanos = Nanos::from_millis(500);
+
+/// An agent is lost after this silence. Its dead man's switch has ended its load by then.
+const SILENCE_MAX: Nanos = Nanos::from_secs(3);
+
+/// Maximum time for the deliveries after the last reply was due.
+const DELIVERY_MAX: Nanos = Nanos::from_secs(30);
+
+/// A change that the gathering thread is told of. Agents are numbered by their shares.
+pub(crate) enum Event {
+    /// All agents have accepted their orders.
+    Ready(Vec<(String, ClockReading)>),
+    Told(u32, Box<Told>),
+    Delivered(u32, Box<Delivery>),
+    Lost(u32, String),
+}
+
+/// The leader of one run.
+pub(crate) struct Conductor {
+    pub settings: serde_json::Value,
+    pub agents: u32,
+    /// The end of the schedule, since the run's start.
+    pub until: Nanos,
+    /// The longest wait for a reply after it.
+    pub patience: Nanos,
+    pub tempo: Option<Tempo>,
+    pub stop: Stop,
+    /// The target has refused everything.
+    pub given_up: Stop,
+    /// The shares that the run still counts on.
+    pub left: RefCell<Vec<u32>>,
+    pub sender: Sender<Event>,
+}
+
+/// An agent that has not ended yet.
+struct Member {
+    index: u32,
+    heard: Nanos,
+    told: u64,
+    /// The delivery, until all intervals told before it have arrived too.
+    delivery: Option<Box<Delivery>>,
+}
+
+impl Conductor {
+    /// Leads the run in this thread; blocks until every agent has delivered or is lost.
+    pub fn run(self, access: &Access) -> Result<(), FleetError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(FleetError::system("starting the runtime"))?.block_on(async {
+            let nats = access.connect("coordinator").await?;
+            let names = self.find(&nats).await?;
+            let id = nats.client.new_inbox();
+            let run = Run(id.rsplit('.').next().unwrap_or(&id).to_owned());
+            tokio::select! {
+                error = answer_clock(&nats, &run) => error,
+                error = self.send_beats(&nats, &run) => error,
+                done = self.lead(&nats, &run, &names) => done,
+            }
+        })
+    }
+
+    /// Waits for enough free agents; takes the first by name.
+    async fn find(&self, nats: &Nats) -> Result<Vec<String>, FleetError> {
+        let (clock, wanted) = (RealClock::new(), self.agents as usize);
+        let until = clock.now() + GATHERING_MAX;
+        loop {
+            let mut found = free_agents(nats).await?;
+            if found.len() >= wanted {
+                found.truncate(wanted);
+                return Ok(found);
+            }
+            if self.stop.is_requested() {
+                return Err(FleetError::EndedEarly);
+            }
+            if clock.now() > until {
+                let names = if found.is_empty() { String::new() } else { format!(" ({})", found.join(", ")) };
+                return Err(FleetError::TooFew { found: found.len(), wanted: self.agents, names });
+            }
+            sleep(BEAT).await;
+        }
+    }
+
+    /// Orders, starts and follows the run.
+    async fn lead(&self, nats: &Nats, run: &Run, names: &[String]) -> Result<(), FleetError> {
+        let failed = FleetError::nats("listening to the agents");
+        let mut messages = nats.client.subscribe(run.messages_of("*")).await.map_err(failed)?;
+        let watched = nats.runs.watch(format!("{}.>", run.0)).await;
+        let mut entries = watched.map_err(FleetError::nats("waiting for the agents"))?;
+        for (index, name) in names.iter().enumerate() {
+            let settings = self.settings.clone();
+            let order =
+                Order { version: VERSION.to_owned(), index: index as u32, agents: self.agents, settings };
+            nats.put(&run.order(name), &order).await?;
+        }
+        let clock = RealClock::new();
+        let (mut answers, until) = (BTreeMap::new(), clock.now() + GATHERING_MAX);
+        while answers.len() < names.len() {
+            let entry = tokio::select! {
+                Some(Ok(entry)) = entries.next() => entry,
+                () = sleep(BEAT), if clock.now() <= until && !self.stop.is_requested() => continue,
+                else => return Err(FleetError::EndedEarly),
+            };
+            let Some(name) = names.iter().find(|name| run.answer(name) == entry.key) else { continue };
+            match serde_json::from_slice(&entry.value).map_err(FleetError::nats("reading an answer"))? {
+                Answer::Ready(reading) => drop(answers.insert(name.clone(), reading)),
+                Answer::Refused(why) => return Err(FleetError::Refused { name: name.clone(), why }),
+            }
+        }
+        let ready = names.iter().map(|name| (name.clone(), answers[name])).collect();
+        self.tell(Event::Ready(ready));
+        let start = clock.now() + HEAD_START;
+        nats.put(&run.start(), &start.0).await?;
+        let member = |index| Member { index, heard: start, told: 0, delivery: None };
+        let mut left: BTreeMap<&str, Member> =
+            names.iter().zip(0..).map(|(name, index)| (name.as_str(), member(index))).collect();
+        let end = start + self.until + self.patience + DELIVERY_MAX;
+        let mut ticks = interval(BEAT);
+        while !left.is_empty() {
+            tokio::select! {
+                Some(message) = messages.next() => self.hear(&mut left, &message, clock.now()),
+                Some(Ok(entry)) = entries.next() => {
+                    let Some(name) = left.keys().find(|name| run.delivered(name) == entry.key) else { continue };
+                    let delivery = fetch(nats, run, name, &entry.value).await;
+                    if let Some(member) = left.get_mut(entry.key.rsplit('.').next().unwrap_or_default()) {
+                        member.heard = clock.now();
+                        member.delivery = delivery.ok();
+                    }
+                }
+                _ = ticks.tick() => self.sort_out(&mut left, clock.now(), end),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a message of an agent that is still counted on.
+    fn hear(&self, left: &mut BTreeMap<&str, Member>, message: &async_nats::Message, now: Nanos) {
+        let name = message.subject.rsplit('.').next().unwrap_or_default();
+        let Some(member) = left.get_mut(name) else { return };
+        member.heard = member.heard.max(now);
+        match serde_json::from_slice(&message.payload) {
+            Ok(FromAgent::Told(told)) => {
+                member.told += 1;
+                self.tell(Event::Told(member.index, told));
+            }
+            Ok(FromAgent::Failed(why)) => {
+                self.tell(Event::Lost(member.index, why));
+                left.remove(name);
+            }
+            Ok(FromAgent::Alive) | Err(_) => {}
+        }
+    }
+
+    /// Takes the complete deliveries, and gives up silent agents.
+    fn sort_out(&self, left: &mut BTreeMap<&str, Member>, now: Nanos, end: Nanos) {
+        left.retain(|_, member| {
+            let silent = now.saturating_sub(member.heard) > SILENCE_MAX;
+            // Intervals that were lost on the way are missing only in the series.
+            if let Some(delivery) = member.delivery.take_if(|delivery| delivery.told <= member.told || silent)
+            {
+                self.tell(Event::Delivered(member.index, delivery));
+                return false;
+            }
+            let why = match (silent, now > end) {
+                (true, _) => format!("silent for {}: killed, stopped or cut off", SILENCE_MAX.approximate()),
+                (false, true) => "it delivered nothing in time".to_owned(),
+                (false, false) => return true,
+            };
+            self.tell(Event::Lost(member.index, why));
+            false
+        });
+        self.left.replace(left.values().map(|member| member.index).collect());
+    }
+
+    /// Sends beats until NATS fails.
+    async fn send_beats(&self, nats: &Nats, run: &Run) -> Result<(), FleetError> {
+        let mut ticks = interval(BEAT);
+        loop {
+            ticks.tick().await;
+            let beat = Beat {
+                sent_ns: RealClock::new().now().0,
+                rate_share: self.tempo.as_ref().map_or(1.0, Tempo::share),
+                ends: self.stop.is_requested() || self.given_up.is_requested(),
+                members: self.left.borrow().clone(),
+            };
+            nats.publish(run.beats(), &beat).await?;
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        // The receiver is gone only if gathering has failed; the run then ends with the receiver's error.
+        let _ = self.sender.send(event);
+    }
+}
+
+/// The names of the agents that are free, in order.
+async fn free_agents(nats: &Nats) -> Result<Vec<String>, FleetError> {
+    let failed = "listing the agents";
+    let mut keys = nats.agents.keys().await.map_err(FleetError::nats(failed))?;
+    let mut found = Vec::new();
+    while let Some(key) = keys.next().await {
+        let key = key.map_err(FleetError::nats(failed))?;
+        let entry = nats.agents.get(&key).await.map_err(FleetError::nats(failed))?;
+        let presence = entry.and_then(|entry| serde_json::from_slice::<Presence>(&entry).ok());
+        if presence.is_some_and(|presence| !presence.busy && presence.version == VERSION) {
+            found.push(key);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Answers requests for this machine's time until NATS fails.
+async fn answer_clock(nats: &Nats, run: &Run) -> Result<(), FleetError> {
+    let subscribed = nats.client.subscribe(run.clock()).await;
+    let mut requests = subscribed.map_err(FleetError::nats("listening for clock requests"))?;
+    while let Some(request) = requests.next().await {
+        if let Some(reply) = request.reply {
+            nats.publish(reply.to_string(), &RealClock::new().now().0).await?;
+        }
+    }
+    Err(FleetError::nats("listening for clock requests")("the subscription has ended"))
+}
+
+/// Reads the pieces of a delivery.
+async fn fetch(nats: &Nats, run: &Run, name: &str, pieces: &[u8]) -> Result<Box<Delivery>, FleetError> {
+    let failed = "reading a part";
+    let pieces: usize = serde_json::from_slice(pieces).map_err(FleetError::nats(failed))?;
+    let mut bytes = Vec::new();
+    for number in 0..pieces {
+        let piece = nats.runs.get(run.piece(name, number)).await.map_err(FleetError::nats(failed))?;
+        bytes.extend_from_slice(&piece.ok_or_else(|| FleetError::nats(failed)("a piece is missing"))?);
+    }
+    serde_json::from_slice(&bytes).map_err(FleetError::nats(failed))
+}

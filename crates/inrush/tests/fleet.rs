@@ -1,0 +1,123 @@
+//! `inrush fleet` with the real program and a real nats-server.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use serde_json::Value;
+
+const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Prints a skip unless nats-server can be run.
+#[allow(clippy::disallowed_methods, reason = "a test may start processes")]
+fn has_nats() -> bool {
+    let found = Command::new("nats-server").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        println!("skipped: nats-server is not on PATH");
+    }
+    found
+}
+
+/// The URL of a server that answers every request with `ok`.
+fn server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                while matches!(stream.read(&mut [0; 1024]), Ok(1..)) {
+                    let _ = stream.write_all(REPLY);
+                }
+            });
+        }
+    });
+    url
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test may start processes")]
+fn fleet(url: &str, agents: u32, flags: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
+    command.args(["fleet", "run", "--local", &agents.to_string(), "--", "load", url, "--output", "json"]);
+    command.args(flags.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The result on a child's standard output.
+fn result(child: Child) -> (Option<i32>, Value, String) {
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let result = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no result: {said}"));
+    (output.status.code(), result, said)
+}
+
+fn sum(result: &Value, field: &str) -> u64 {
+    result["agents"].as_array().unwrap().iter().filter_map(|agent| agent["part"][field].as_u64()).sum()
+}
+
+#[test]
+fn the_shares_of_all_agents_are_the_whole_load() {
+    if !has_nats() {
+        return;
+    }
+    let flags = "--rate 300 --warmup 200ms --duration 2s --population idle:7";
+    let (_, result, said) = result(fleet(&server(), 3, flags).spawn().unwrap());
+    assert_eq!(result["offered"], 600, "evenly spaced arrivals are exact: {said}");
+    assert_eq!(sum(&result, "offered"), 600);
+    assert_eq!(result["populations"]["idle:7"]["clients"], 7);
+    assert_eq!(result["agents"].as_array().unwrap().len(), 3);
+    let counts = |of: &Value| of["latency_intended_ns"]["count"].as_u64().unwrap();
+    let agents: u64 = result["agents"].as_array().unwrap().iter().map(|agent| counts(&agent["part"])).sum();
+    assert_eq!(counts(&result), agents, "every sample is in the merged histogram");
+}
+
+#[test]
+fn a_killed_agent_leaves_a_partial_result() {
+    if !has_nats() {
+        return;
+    }
+    let mut child = fleet(&server(), 3, "--rate 300 --warmup 0s --duration 6s").spawn().unwrap();
+    let parent = child.id();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("local-2: offering share") {
+        line.clear();
+        assert!(stderr.read_line(&mut line).unwrap() > 0, "the run ended");
+    }
+    let victim = children(parent).into_iter().find(|(_, words)| words.contains("--name=local-2")).unwrap().0;
+    let victim = rustix::process::Pid::from_raw(victim).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    let (code, result, _) = result(child);
+    assert_eq!((code, result["verdict"].as_str()), (Some(5), Some("generator-limited")));
+    assert!(
+        result["conclusion"].as_str().unwrap().starts_with("Partial, 2 of 3 agents"),
+        "{}",
+        result["conclusion"]
+    );
+    assert_eq!(result["agents"][1]["state"], "lost");
+    assert_eq!(result["offered"].as_u64(), Some(sum(&result, "offered")));
+}
+
+/// The process ids and command lines of a process's children.
+fn children(parent: u32) -> Vec<(i32, String)> {
+    let read =
+        |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let ids = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.filter(|pid| read(*pid, "status").contains(&format!("PPid:\t{parent}\n")))
+        .map(|pid| (pid, read(pid, "cmdline").replace('\0', " ")))
+        .collect()
+}
+
+#[test]
+fn settings_of_one_machine_are_refused() {
+    let refused = |flags: &str, expected: &str| {
+        let output = fleet("http://127.0.0.1:9/", 2, flags).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(expected), "{said}");
+    };
+    refused("--source-ip 127.0.0.9", "--source-ip is for one machine");
+    refused("--processes 2", "--processes is for one machine");
+    refused("--client s-client-pair", "--client s-client-pair is for one machine");
+}
