@@ -18,13 +18,12 @@ pub(crate) fn combine(result: &mut LoadResult, agents: Vec<Agent>) {
         (true, false) => Verdict::Degraded,
         (true, true) => Verdict::Valid,
     };
-    if result.verdict.is_valid() && verdict == Verdict::GeneratorLimited {
-        let complete = agents.iter().filter(|agent| agent.state == AgentState::Complete).count();
-        let how = match complete == agents.len() {
-            true => "Not valid, an agent was the limit".to_owned(),
-            false => format!("Partial, {complete} of {} agents delivered their part", agents.len()),
-        };
+    let complete = agents.iter().filter(|agent| agent.state == AgentState::Complete).count();
+    if complete < agents.len() {
+        let how = format!("Partial, {complete} of {} agents delivered their part", agents.len());
         result.conclusion = format!("{how}: {}", result.conclusion);
+    } else if result.verdict.is_valid() && verdict == Verdict::GeneratorLimited {
+        result.conclusion = format!("Not valid, an agent was the limit: {}", result.conclusion);
     }
     result.verdict = worse(result.verdict, verdict);
     result.reasons = [limited, std::mem::take(&mut result.reasons), degraded].concat();
@@ -33,12 +32,12 @@ pub(crate) fn combine(result: &mut LoadResult, agents: Vec<Agent>) {
 
 /// The reasons against the figures, and the reservations.
 fn reasons(agents: &[Agent]) -> (Vec<String>, Vec<String>) {
-    let (mut limited, mut degraded) = (Vec::new(), Vec::new());
+    let (mut lost, mut limited, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
     for agent in agents {
         let Some(part) = &agent.part else {
             let why = agent.lost.as_deref().unwrap_or("no part came");
             let share = 100.0 * agent.share;
-            limited.push(format!(
+            lost.push(format!(
                 "Agent {} was lost ({why}): its {share:.0} % of the load are missing in the figures.",
                 agent.name
             ));
@@ -56,7 +55,8 @@ fn reasons(agents: &[Agent]) -> (Vec<String>, Vec<String>) {
             ));
         }
     }
-    (limited, degraded)
+    lost.append(&mut limited);
+    (lost, degraded)
 }
 
 /// The worse of two verdicts.
