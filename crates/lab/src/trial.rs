@@ -58,7 +58,7 @@ pub struct LoadRun {
     pub time: RunTime,
 }
 
-/// Why a run of load has no result.
+/// A reason for which a run of load has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// It could not be started or waited for.

@@ -390,7 +390,7 @@ pub struct LoadResult {
     /// The agents of a run by a fleet, in the order of their shares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<Agent>,
-    /// What was run, where, and how to run it again.
+    /// The conditions of the run: enough to repeat it.
     pub manifest: Manifest,
 }
 
