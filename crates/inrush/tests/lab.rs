@@ -226,6 +226,35 @@ fn in_namespaces_a_trial_has_a_network_of_its_own() {
 }
 
 #[test]
+fn a_load_has_tcp_in_user_space_where_there_are_namespaces() {
+    let user = TINY.replace("[[load]]", "[[load]]\nstack = \"user\"");
+    let folder = with(&user);
+    assert_eq!(lab(folder.path(), &["run", "tiny.toml"]).status.code(), Some(0));
+    let record = read(&folder.path().join("inrush-lab/tiny/experiment.json"));
+    let warned = record["topology"]["warnings"].to_string();
+    assert!(warned.contains("the client uses kernel sockets"), "{warned}");
+    assert_eq!(stacks(folder.path()), vec![None; 4]);
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: network namespaces need root");
+    }
+    let folder = with(&user.replace("kind = \"loopback\"", ""));
+    let run = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let record = read(&folder.path().join("inrush-lab/tiny/experiment.json"));
+    if record["topology"]["kind"] != "namespaces" {
+        return println!("skipped: {}", record["topology"]["warnings"]);
+    }
+    assert_eq!(stacks(folder.path()), vec![Some("user".to_owned()); 4]);
+}
+
+/// The client's TCP in each trial that was answered; `None` for kernel sockets.
+fn stacks(folder: &Path) -> Vec<Option<String>> {
+    let answered =
+        trials(folder).into_iter().filter(|trial| trial["client"]["outcomes"]["ok"].as_u64() > Some(0));
+    answered.map(|trial| trial["client"]["manifest"]["config"]["stack"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
 fn a_herd_is_a_trial_too() {
     let folder = with(
         "title = 'herd'\nplan = { trials = 1, duration = '1s' }\n[[axis]]\nname = 'n'\nvalues = [2, 5]\n\
