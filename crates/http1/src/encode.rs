@@ -61,7 +61,7 @@ fn status_line(into: &mut Vec<u8>, status: Status) {
 }
 
 /// Appends a number in decimal digits.
-pub(crate) fn decimal(into: &mut Vec<u8>, mut number: u64) {
+pub fn decimal(into: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
@@ -79,7 +79,7 @@ const BOUNDARY_BYTES: usize = 16;
 
 /// A `multipart/byteranges` body while it is sent (RFC 9110, 14.6; RFC 2046, 5.1).
 #[derive(Debug)]
-pub(crate) struct Multipart<F> {
+pub struct Multipart<F> {
     boundary: [u8; BOUNDARY_BYTES],
     parts: IntoIter<Part<F>>,
     /// The bytes before the next delimiter's dashes; empty for the first delimiter.
@@ -91,7 +91,7 @@ pub(crate) struct Multipart<F> {
 impl<F> Multipart<F> {
     /// A body with these parts. The boundary comes from the time and the response's number, so that a run can
     /// be repeated.
-    pub(crate) fn new(parts: Vec<Part<F>>, now: Nanos, number: u64) -> Multipart<F> {
+    pub fn new(parts: Vec<Part<F>>, now: Nanos, number: u64) -> Multipart<F> {
         // Each delimiter has CRLF, two dashes, the boundary and CRLF. The first has no CRLF before it; the
         // last has two more dashes.
         let delimiters = (parts.len() as u64 + 1) * (2 + 2 + BOUNDARY_BYTES as u64 + 2);
@@ -105,14 +105,19 @@ impl<F> Multipart<F> {
         }
     }
 
+    /// The delimiter, for the parameter `boundary` of the content type.
+    pub fn boundary(&self) -> &[u8] {
+        &self.boundary
+    }
+
     /// Bytes of the delimiters and parts that are not taken yet.
-    pub(crate) fn pending(&self) -> u64 {
+    pub fn pending(&self) -> u64 {
         self.pending
     }
 
     /// Renders the delimiter and the fields of the next part, and returns the part's content, to be sent
     /// next. After the last part it renders the closing delimiter, once, and returns `None`.
-    pub(crate) fn next(&mut self, into: &mut Vec<u8>) -> Option<Body<F>> {
+    pub fn next(&mut self, into: &mut Vec<u8>) -> Option<Body<F>> {
         if self.closed {
             return None;
         }

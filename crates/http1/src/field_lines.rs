@@ -50,7 +50,7 @@ impl FieldLines {
 }
 
 /// True if the byte may occur in a token (RFC 9110, 5.6.2).
-pub(crate) fn is_token_byte(byte: u8) -> bool {
+pub fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn parse<'a>(
     Ok(Head {
         framing: known.framing(line.version)?,
         persistent: match line.version {
-            Version::Http11 => !known.close,
+            Version::Http11 | Version::Http2 => !known.close,
             Version::Http10 => known.keep_alive && !known.close,
         },
         // A 1.0 client cannot be waiting for an interim response (RFC 9110, 10.1.1).

@@ -29,10 +29,13 @@ mod status;
 mod target;
 
 pub use date::HttpDate;
+pub use encode::{Multipart, decimal};
+pub use field_lines::is_token_byte;
 pub use httparse::Header;
 pub use request::{Method, Request, Version};
 pub use response::{Body, FileRange, Part, Response};
 pub use status::Status;
+pub use target::{is_authority, origin_form};
 
 /// Answers requests: a site, an admin interface, a test.
 pub trait Service {

@@ -54,6 +54,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2: framed by its own crate; this one never makes such a request.
+    Http2,
 }
 
 /// A complete, unambiguous request. A service never sees errors in `Content-Length`, `Transfer-Encoding`,

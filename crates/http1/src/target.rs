@@ -28,6 +28,13 @@ pub(crate) fn parse<'a>(text: &'a [u8], options: bool, spare: &'a mut String) ->
     }
 }
 
+/// Parses a target in origin form, or `*` where `options` allows it. Returns `None` for every other text.
+pub fn origin_form(text: &[u8], options: bool) -> Option<&str> {
+    let mut spare = String::new();
+    parse(text, options, &mut spare).filter(|target| target.authority.is_none())?;
+    std::str::from_utf8(text).ok()
+}
+
 fn absolute<'a>(text: &'a str, options: bool, spare: &'a mut String) -> Option<Target<'a>> {
     let (scheme, rest) = text.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("http") && !scheme.eq_ignore_ascii_case("https") {
@@ -52,7 +59,7 @@ fn absolute<'a>(text: &'a str, options: bool, spare: &'a mut String) -> Option<T
 }
 
 /// True if the text is `uri-host [ ":" port ]`, a valid value of `Host`. The empty host is valid.
-pub(crate) fn is_authority(text: &[u8]) -> bool {
+pub fn is_authority(text: &[u8]) -> bool {
     let (host_is_valid, rest) = match text {
         [b'[', inner @ ..] => {
             let Some(end) = inner.iter().position(|byte| *byte == b']') else { return false };

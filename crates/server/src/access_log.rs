@@ -217,6 +217,7 @@ fn version(entry: &Entry<'_>) -> &'static str {
     match entry.version {
         Some(Version::Http10) => "HTTP/1.0",
         Some(Version::Http11) => "HTTP/1.1",
+        Some(Version::Http2) => "HTTP/2.0",
         None => "-",
     }
 }

@@ -14,14 +14,21 @@ const LEAST_LINGER: Nanos = Nanos::from_millis(100);
 /// moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaiting {
+    /// The first byte of a connection.
     FirstByte,
+    /// The next request of a persistent connection.
     Request,
+    /// The rest of a head.
     Head,
+    /// The rest of a request's content.
     Body,
+    /// Room for output.
     Write,
+    /// The peer's end, after ours.
     PeersEnd,
     /// The responder is at work. The peer is not at fault, so there is no deadline.
     Responder,
+    /// Nothing: the connection has ended.
     Nothing,
 }
 

@@ -66,7 +66,8 @@ impl Counts {
         self.responses_2xx + self.responses_3xx + self.responses_4xx + self.responses_5xx
     }
 
-    pub(super) fn response(&mut self, status: Status) {
+    /// Counts a response that begins.
+    pub fn response(&mut self, status: Status) {
         match status.0 {
             200..=299 => self.responses_2xx += 1,
             300..=399 => self.responses_3xx += 1,
@@ -75,7 +76,8 @@ impl Counts {
         }
     }
 
-    pub(super) fn refusal(&mut self, status: Status) {
+    /// Counts a request refused by the protocol machine.
+    pub fn refusal(&mut self, status: Status) {
         match status {
             Status::CONTENT_TOO_LARGE => self.refused_content_too_large += 1,
             Status::URI_TOO_LONG => self.refused_target_too_long += 1,

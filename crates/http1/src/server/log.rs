@@ -46,24 +46,26 @@ pub struct Entry<'a> {
 
 /// An entry that waits for its response to be sent. One allocation holds its texts.
 #[derive(Debug)]
-pub(super) struct Record {
+pub struct Record {
     text: Vec<u8>,
     method: u32,
     target: u32,
     host: u32,
     referer: u32,
     version: Option<Version>,
-    pub(super) status: Status,
-    pub(super) started: Nanos,
-    /// Length of the response, and the part of it that is the head, in bytes.
-    pub(super) length: u64,
-    pub(super) head: u64,
+    status: Status,
+    started: Nanos,
+    /// Length of the response in bytes.
+    pub length: u64,
+    /// Length of the head, which is a part of the response, in bytes.
+    pub head: u64,
     /// End of the response in the connection's output.
     end: u64,
 }
 
 impl Record {
-    pub(super) fn new(request: Option<&Request<'_>>, status: Status, started: Nanos) -> Record {
+    /// The entry of a response with `status`; `None` stands for a request that could not be read.
+    pub fn new(request: Option<&Request<'_>>, status: Status, started: Nanos) -> Record {
         let mut record = Record {
             text: Vec::new(),
             method: 0,
@@ -93,6 +95,13 @@ impl Record {
         self.text.len() as u32
     }
 
+    /// Reports a response that ends early: `queued` bytes of it became output, and `left` bytes did not.
+    pub fn report_cut(mut self, queued: u64, left: u64, now: Nanos, log: &mut dyn Log) {
+        self.end = left.max(1);
+        self.length = queued + self.end;
+        self.report(0, now, log);
+    }
+
     fn report(&self, sent: u64, now: Nanos, log: &mut dyn Log) {
         let text = |from: u32, to: u32| &self.text[from as usize..to as usize];
         let ascii = |from, to| std::str::from_utf8(text(from, to)).unwrap_or_default();
@@ -117,7 +126,7 @@ impl Record {
 /// The queued responses that are not sent yet, in order. Exists only while a log is kept and output is
 /// pending.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
+pub struct Unsent {
     /// Output that the transport took since this value was made.
     sent: u64,
     records: VecDeque<Record>,
@@ -125,13 +134,13 @@ pub(super) struct Unsent {
 
 impl Unsent {
     /// Adds the response just queued. `pending` is all pending output, including this response.
-    pub(super) fn push(&mut self, mut record: Record, pending: u64) {
+    pub fn push(&mut self, mut record: Record, pending: u64) {
         record.end = self.sent + pending;
         self.records.push_back(record);
     }
 
     /// Records that the transport took `bytes` bytes, and reports the responses that are complete.
-    pub(super) fn advance(&mut self, bytes: u64, now: Nanos, log: &mut dyn Log) {
+    pub fn advance(&mut self, bytes: u64, now: Nanos, log: &mut dyn Log) {
         self.sent += bytes;
         while self.records.front().is_some_and(|record| record.end <= self.sent) {
             let record = self.records.pop_front().expect("there is a first record");
@@ -140,13 +149,14 @@ impl Unsent {
     }
 
     /// Reports the remaining responses because the connection has ended.
-    pub(super) fn end(&mut self, now: Nanos, log: &mut dyn Log) {
+    pub fn end(&mut self, now: Nanos, log: &mut dyn Log) {
         for record in self.records.drain(..) {
             record.report(self.sent, now, log);
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// True if no response is pending.
+    pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 }

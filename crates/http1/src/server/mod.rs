@@ -39,10 +39,11 @@ use base::Nanos;
 use crate::date::HttpDate;
 use crate::{Request, Response, Service};
 
+pub use awaiting::Awaiting;
 pub use buffers::Buffers;
 pub use connection::{Connection, Wants};
 pub use counts::Counts;
-pub use log::{Entry, Log};
+pub use log::{Entry, Log, Record, Unsent};
 pub use outbox::{COPIED_BODY_BYTES, Transmit};
 pub use settings::{Limits, MOST_FIELDS, Settings, Timeouts};
 

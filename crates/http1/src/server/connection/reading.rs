@@ -241,7 +241,7 @@ impl<F> Connection<F> {
         let persistence = match request.version {
             _ if !client_persists || !we_persist => Persistence::Close,
             Version::Http10 => Persistence::KeepAlive,
-            Version::Http11 => Persistence::Implied,
+            Version::Http11 | Version::Http2 => Persistence::Implied,
         };
         if persistence == Persistence::Close {
             // A client that asked for the end of the connection sends nothing after its request.

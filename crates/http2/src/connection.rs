@@ -1,0 +1,352 @@
+//! One connection: its streams, its windows, and its end.
+//!
+//! A driver uses it as it uses HTTP/1.1's, with two differences. It may receive while output waits, as long as
+//! [`Connection::may_receive`] says so, because other streams go on. And it reads parts of files: while
+//! [`Connection::file_part`] names one, the driver reads it and hands it over by [`Connection::supply`].
+//!
+//! ```text
+//!          GOAWAY                  no streams left           all sent               shut_down()
+//!   Open ----------> (going away) -----------------> Last -------------> ShutDown -------------> Lingering
+//!    |   mistake: GOAWAY and no streams ---------------^ | made way                                  |
+//!    +----------------------------------------> Closed <-+-------------------------------------------+
+//! ```
+//!
+//! Invariants:
+//!
+//! - Output in memory is bounded: content is queued only while less than its limit waits, and nothing is received
+//!   while twice as much waits.
+//! - The content and the status of each stream depend on the received bytes, not on the pieces they came in.
+//! - A decoded header list, the table of fields, the streams and every list of streams have limits.
+
+mod answering;
+mod frames;
+mod reading;
+mod sending;
+
+use std::collections::VecDeque;
+
+use base::Nanos;
+use http1::FileRange;
+use http1::server::{Awaiting, Responder, Settings, Unsent, Wants};
+
+use crate::counts::Counts;
+use crate::floods::Floods;
+use crate::frame::{self, Code, PREFACE, kind};
+use crate::hpack::{Decoder, Encoder, Fields};
+use crate::limits::{STREAMS, WINDOW_BYTES};
+use crate::priority::Priority;
+use crate::stream::Stream;
+use reading::Block;
+
+/// The state that the connections of a loop share, lent for one call.
+pub struct Context<'c, 'a, S: Responder> {
+    /// What HTTP/1.1 works with, too.
+    pub http: &'c mut http1::server::Context<'a, S>,
+    /// Counters of HTTP/2 alone.
+    pub counts: &'c mut Counts,
+}
+
+/// The next output.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Transmit<'a> {
+    /// Nothing, unless [`Connection::file_part`] names a part of a file.
+    Nothing,
+    /// Bytes to send; never empty.
+    Bytes(&'a [u8]),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    Last,
+    ShutDown,
+    Lingering,
+    Closed,
+}
+
+/// The server's side of one connection; `F` is the handle of an open file.
+#[derive(Debug)]
+pub struct Connection<F> {
+    stage: Stage,
+    /// Bytes of the preface that have come.
+    preface: usize,
+    /// An incomplete frame.
+    inbox: Vec<u8>,
+    block: Option<Box<Block>>,
+    decoder: Decoder,
+    encoder: Encoder,
+    fields: Fields,
+    out: Vec<u8>,
+    sent: usize,
+    streams: Vec<Stream<F>>,
+    /// Streams that ended lately, and if we ended them.
+    ended: VecDeque<(u32, bool)>,
+    early_priorities: VecDeque<(u32, Priority)>,
+    /// The greatest stream of the client's.
+    last: u32,
+    /// Bytes of content that the client takes, and its value for a new stream.
+    window: i64,
+    initial_window: i64,
+    /// Bytes that the client may send before it gets more credit.
+    credit: u32,
+    turn: u64,
+    /// The stream whose file is to be read.
+    file_turn: Option<u32>,
+    floods: Floods,
+    requests: u32,
+    going_away: bool,
+    makes_way: bool,
+    peer_ended: bool,
+    awaiting: Awaiting,
+    /// End of the last request, or the beginning.
+    started: Nanos,
+    deadline: Nanos,
+    unsent: Option<Box<Unsent>>,
+}
+
+impl<F> Connection<F> {
+    /// A connection whose client is going to send the preface. Our SETTINGS frame waits to be sent.
+    pub fn new<S: Responder<File = F>>(cx: &mut Context<'_, '_, S>) -> Connection<F> {
+        cx.counts.http2_connections += 1;
+        let mut out = cx.http.buffers.take();
+        let streams = [&[0, 3][..], &STREAMS.to_be_bytes()].concat();
+        let list = cx.http.settings.limits.head_bytes as u32;
+        let settings = [streams, [&[0, 6][..], &list.to_be_bytes()].concat()].concat();
+        frame::frame(&mut out, kind::SETTINGS, 0, 0, &settings);
+        Connection {
+            stage: Stage::Open,
+            preface: 0,
+            inbox: Vec::new(),
+            block: None,
+            decoder: Decoder::default(),
+            encoder: Encoder::default(),
+            fields: Fields::default(),
+            out,
+            sent: 0,
+            streams: Vec::new(),
+            ended: VecDeque::new(),
+            early_priorities: VecDeque::new(),
+            last: 0,
+            window: i64::from(WINDOW_BYTES),
+            initial_window: i64::from(WINDOW_BYTES),
+            credit: WINDOW_BYTES,
+            turn: 0,
+            file_turn: None,
+            floods: Floods::default(),
+            requests: 0,
+            going_away: false,
+            makes_way: false,
+            peer_ended: false,
+            awaiting: Awaiting::Write,
+            started: cx.http.now,
+            deadline: cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall),
+            unsent: None,
+        }
+    }
+
+    /// The peer has shut down its sending side. Complete requests are answered as far as its windows allow.
+    pub fn receive_end<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        self.peer_ended = true;
+        self.settle(cx);
+    }
+
+    /// The action that this connection wants from its driver. Never [`Wants::Resume`]: it goes on receiving.
+    pub fn wants(&self) -> Wants {
+        match self.stage {
+            Stage::Closed => Wants::Close,
+            Stage::ShutDown => Wants::ShutdownThenReceive,
+            Stage::Lingering => Wants::Receive,
+            Stage::Open | Stage::Last if self.has_output() => Wants::Transmit,
+            Stage::Open | Stage::Last => Wants::Receive,
+        }
+    }
+
+    /// True if bytes may be received now, even while output waits.
+    pub fn may_receive(&self, settings: &Settings) -> bool {
+        self.stage != Stage::Closed && self.out.len() - self.sent < 2 * settings.limits.outbox_bytes
+    }
+
+    /// True if an answer is pending, so that [`Connection::resume`] is to be called.
+    pub fn is_deferred(&self) -> bool {
+        self.streams.iter().any(|stream| stream.deferred)
+    }
+
+    /// Records that the driver has shut down the sending side.
+    pub fn shut_down(&mut self) {
+        if self.stage == Stage::ShutDown {
+            self.stage = Stage::Lingering;
+        }
+    }
+
+    /// The time at which [`Connection::expire`] is due.
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+
+    /// The time from which the connection counts as idle if nothing arrives.
+    pub fn idle_from(&self) -> Nanos {
+        let idle_at = |after| self.started.saturating_add(after).min(self.deadline);
+        self.awaiting.idle_after().map_or(Nanos::MAX, idle_at)
+    }
+
+    /// Ends the wait whose deadline has passed: 408 for late content, GOAWAY for a late head or an idle connection.
+    pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        if cx.http.now < self.deadline {
+            return;
+        }
+        let counts = &mut *cx.http.counts;
+        match self.awaiting {
+            Awaiting::FirstByte | Awaiting::Head => counts.timeouts_header += 1,
+            Awaiting::Request => counts.timeouts_idle += 1,
+            Awaiting::Body => return self.expire_contents(cx),
+            Awaiting::Write => {
+                counts.timeouts_write_stall += 1;
+                return self.close(cx);
+            }
+            Awaiting::PeersEnd => {
+                counts.timeouts_linger += 1;
+                return self.close(cx);
+            }
+            Awaiting::Responder | Awaiting::Nothing => return,
+        }
+        self.makes_way = true;
+        self.end_with(Code::NoError, cx);
+        self.settle(cx);
+    }
+
+    /// Ends the connection after the requests under way: GOAWAY, and then no further request.
+    pub fn drain<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        if self.stage == Stage::Open {
+            self.go_away(Code::NoError, cx);
+        }
+        self.settle(cx);
+    }
+
+    /// Makes room for another connection: acts as [`drain`](Self::drain), but an idle connection ends as soon as its
+    /// GOAWAY is sent, and a lingering one at once.
+    pub fn give_way<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        let is_idle = self.idle_from() <= cx.http.now;
+        match self.stage {
+            Stage::Open => self.makes_way |= is_idle,
+            _ if is_idle => self.close(cx),
+            _ => {}
+        }
+        self.drain(cx);
+    }
+
+    /// The transport has failed in a way that the peer is told of: drops what was under way, shuts down, and lingers.
+    pub fn transport_refused<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        self.close(cx);
+        self.stage = Stage::ShutDown;
+        self.settle(cx);
+    }
+
+    /// Ends the connection at once. Frees its memory and logs cut responses. Harmless at any time.
+    pub fn abort<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        self.close(cx);
+    }
+
+    /// The part of a file to be read next.
+    pub fn file_part(&self) -> Option<FileRange<F>>
+    where
+        F: Clone,
+    {
+        self.part_to_read()
+    }
+
+    fn has_output(&self) -> bool {
+        self.sent < self.out.len() || self.file_turn.is_some()
+    }
+
+    /// Tells the client once that no further stream is served.
+    fn go_away<S: Responder<File = F>>(&mut self, code: Code, cx: &mut Context<'_, '_, S>) {
+        if !std::mem::replace(&mut self.going_away, true) || code != Code::NoError {
+            let payload = [self.last.to_be_bytes(), (code as u32).to_be_bytes()].concat();
+            frame::frame(self.output(cx), kind::GOAWAY, 0, 0, &payload);
+        }
+    }
+
+    /// Ends the connection with a reason: drops all streams, and sends what is queued.
+    fn end_with<S: Responder<File = F>>(&mut self, code: Code, cx: &mut Context<'_, '_, S>) {
+        self.go_away(code, cx);
+        self.drop_streams(cx);
+        self.stage = Stage::Last;
+    }
+
+    fn output<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) -> &mut Vec<u8> {
+        if self.out.capacity() == 0 {
+            self.out = cx.http.buffers.take();
+        }
+        &mut self.out
+    }
+
+    /// Queues what the windows allow, moves on to the next stage if the current one is over, and sets the deadline.
+    fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        self.queue_output(cx);
+        if self.stage == Stage::Open && self.going_away && self.streams.is_empty() && self.block.is_none() {
+            self.stage = Stage::Last;
+        }
+        if !self.has_output() {
+            match self.stage {
+                _ if self.peer_ended && !self.is_deferred() => self.close(cx),
+                Stage::Last if self.makes_way => self.close(cx),
+                Stage::Last => self.stage = Stage::ShutDown,
+                _ => {}
+            }
+        }
+        let timeouts = &cx.http.settings.timeouts;
+        let awaiting = match self.stage {
+            Stage::Closed => return,
+            Stage::ShutDown | Stage::Lingering => Awaiting::PeersEnd,
+            Stage::Open | Stage::Last if self.has_output() => Awaiting::Write,
+            Stage::Open if self.streams.iter().any(|stream| stream.left() > 0) => Awaiting::Write,
+            Stage::Open if self.block.is_some() => Awaiting::Head,
+            Stage::Open if self.streams.iter().any(|stream| !stream.ended) => Awaiting::Body,
+            Stage::Open if !self.inbox.is_empty() => Awaiting::Head,
+            Stage::Open if self.is_deferred() => Awaiting::Responder,
+            Stage::Open if self.preface < PREFACE.len() || self.requests == 0 => Awaiting::FirstByte,
+            Stage::Open | Stage::Last => Awaiting::Request,
+        };
+        if awaiting == Awaiting::PeersEnd && self.awaiting != awaiting {
+            self.started = cx.http.now;
+        }
+        match awaiting {
+            // Neither other frames nor other streams give a request more time.
+            Awaiting::Body => {
+                let begun = self.streams.iter().filter(|stream| !stream.ended).map(|stream| stream.started);
+                self.deadline = begun.min().unwrap_or(self.started).saturating_add(timeouts.body);
+            }
+            Awaiting::FirstByte | Awaiting::Request => {
+                self.deadline = self.started.saturating_add(awaiting.timeout(timeouts));
+            }
+            _ if awaiting != self.awaiting => {
+                self.deadline = cx.http.now.saturating_add(awaiting.timeout(timeouts));
+            }
+            _ => {}
+        }
+        self.awaiting = awaiting;
+    }
+
+    /// Ends the connection and frees its memory.
+    fn close<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        if self.stage == Stage::Closed {
+            return;
+        }
+        if self.has_output() || self.streams.iter().any(|stream| stream.left() > 0) {
+            cx.http.counts.incomplete_responses += 1;
+        }
+        if self.block.is_some() || self.streams.iter().any(|stream| !stream.ended) {
+            cx.http.counts.incomplete_requests += 1;
+        }
+        self.drop_streams(cx);
+        if let (Some(mut unsent), Some(log)) = (self.unsent.take(), &mut cx.http.log) {
+            unsent.end(cx.http.now, *log);
+        }
+        cx.http.buffers.give(std::mem::take(&mut self.out));
+        cx.http.buffers.give(std::mem::take(&mut self.inbox));
+        self.sent = 0;
+        self.stage = Stage::Closed;
+        self.awaiting = Awaiting::Nothing;
+        self.deadline = Nanos::MAX;
+    }
+}

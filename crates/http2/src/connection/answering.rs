@@ -1,0 +1,248 @@
+//! Turns header lists and content into requests, and asks the service.
+
+use http1::server::{MOST_FIELDS, Record, Responder};
+use http1::{Method, Request, Response, Status};
+
+use super::frames::Past;
+use super::{Connection, Context};
+use crate::floods::Flood;
+use crate::frame::{self, Code, Fault, flag, kind};
+use crate::head::{self, Refusal};
+use crate::hpack::Fields;
+use crate::limits::STREAMS;
+use crate::stream::{Answer, Kept, Stream};
+
+impl<F> Connection<F> {
+    /// Handles a decoded header list: a request, or trailers.
+    pub(super) fn handle_fields<S: Responder<File = F>>(
+        &mut self,
+        id: u32,
+        ends_stream: bool,
+        fields: &Fields,
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        if let Some(index) = self.streams.iter().position(|stream| stream.id == id) {
+            if self.streams[index].ended {
+                return Err(Fault::Stream(id, Code::StreamClosed));
+            }
+            return match ends_stream && head::are_trailers(fields) {
+                true => self.content(index, &[], true, cx),
+                false => Err(Fault::Stream(id, Code::Protocol)),
+            };
+        }
+        match self.past(id) {
+            Past::Idle => {}
+            Past::Reset => return Ok(()),
+            Past::Ended => return Err(Fault::Connection(Code::StreamClosed)),
+            Past::Forgotten => return Err(Fault::Connection(Code::Protocol)),
+        }
+        // The client may repeat a request that came after our GOAWAY on another connection.
+        if self.going_away {
+            return Ok(());
+        }
+        self.last = id;
+        if self.streams.len() >= STREAMS as usize {
+            cx.counts.http2_limit_streams += 1;
+            self.reset(id, Code::RefusedStream, cx);
+            return self.bound(Flood::Resets, cx);
+        }
+        self.begin(id, ends_stream, fields, cx)
+    }
+
+    fn begin<S: Responder<File = F>>(
+        &mut self,
+        id: u32,
+        ends_stream: bool,
+        fields: &Fields,
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        let mut slots = [http1::Header { name: "", value: &[] }; MOST_FIELDS];
+        let limits = &cx.http.settings.limits;
+        let mut stream = Stream::new(id, self.initial_window, cx.http.now);
+        (stream.ended, stream.turn) = (ends_stream, self.turn);
+        if let Some(place) = self.early_priorities.iter().position(|(early, _)| *early == id) {
+            stream.priority = self.early_priorities.remove(place).unwrap_or_default().1;
+        }
+        let head = match head::parse(fields, &mut slots, limits) {
+            Ok(head) => head,
+            Err(Refusal::Malformed) => return Err(Fault::Stream(id, Code::Protocol)),
+            Err(Refusal::Status(status)) => {
+                self.refuse(stream, status, cx);
+                return Ok(());
+            }
+        };
+        stream.priority = head.priority.unwrap_or(stream.priority);
+        stream.promised = head.content_length;
+        if ends_stream {
+            if head.content_length.is_some_and(|length| length > 0) {
+                return Err(Fault::Stream(id, Code::Protocol));
+            }
+            self.ask(stream, &head.request, Some(fields), cx);
+            return Ok(());
+        }
+        if head.content_length.is_some_and(|length| length > limits.body_bytes) {
+            self.refuse(stream, Status::CONTENT_TOO_LARGE, cx);
+        } else if let Some(response) = cx.http.service.refuse_early(&head.request) {
+            self.respond(stream, response, &head.request, cx);
+        } else {
+            if head.expects_continue {
+                cx.http.counts.responses_100_continue += 1;
+                let mut block = Vec::new();
+                self.encoder.status(100, &mut block);
+                frame::frame(self.output(cx), kind::HEADERS, flag::END_HEADERS, id, &block);
+            }
+            stream.kept = Some(Box::new(Kept { fields: fields.clone(), content: Vec::new() }));
+            self.streams.push(stream);
+        }
+        Ok(())
+    }
+
+    /// Takes content of a request, and answers a request that is complete.
+    pub(super) fn content<S: Responder<File = F>>(
+        &mut self,
+        index: usize,
+        bytes: &[u8],
+        ends_stream: bool,
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        let limits = &cx.http.settings.limits;
+        let stream = &mut self.streams[index];
+        stream.received += bytes.len() as u64;
+        stream.ended = ends_stream;
+        let has_too_much = stream.promised.is_some_and(|promised| stream.received > promised);
+        let has_too_little =
+            ends_stream && stream.promised.is_some_and(|promised| stream.received < promised);
+        if has_too_much || has_too_little {
+            return Err(Fault::Stream(stream.id, Code::Protocol));
+        }
+        if stream.received > limits.body_bytes {
+            stream.unwanted = true;
+            if matches!(stream.answer, Answer::Awaited) {
+                let stream = self.streams.swap_remove(index);
+                self.refuse(stream, Status::CONTENT_TOO_LARGE, cx);
+            } else {
+                self.end_if_complete(index, cx);
+            }
+            return Ok(());
+        }
+        if let Some(kept) = stream.kept.as_mut().filter(|_| limits.keep_body) {
+            kept.content.extend_from_slice(bytes);
+        }
+        match ends_stream && stream.kept.is_some() {
+            true => {
+                let stream = self.streams.swap_remove(index);
+                self.ask_kept(stream, cx);
+            }
+            false => self.end_if_complete(index, cx),
+        }
+        Ok(())
+    }
+
+    /// Asks the responder again for its pending answers.
+    pub fn resume<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        let deferred: Vec<u32> = self.streams.iter().filter(|s| s.deferred).map(|s| s.id).collect();
+        for id in deferred {
+            if let Some(index) = self.streams.iter().position(|stream| stream.id == id) {
+                let stream = self.streams.swap_remove(index);
+                self.ask_kept(stream, cx);
+            }
+        }
+        self.settle(cx);
+    }
+
+    /// Ends requests whose content is late: 408, or the rest is not waited for.
+    pub(super) fn expire_contents<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        let due = cx.http.now.saturating_sub(cx.http.settings.timeouts.body);
+        let is_late = |stream: &Stream<F>| !stream.ended && stream.started <= due;
+        while let Some(index) = self.streams.iter().position(|s| is_late(s) && !s.unwanted) {
+            cx.http.counts.timeouts_body += 1;
+            self.streams[index].unwanted = true;
+            if matches!(self.streams[index].answer, Answer::Awaited) {
+                let stream = self.streams.swap_remove(index);
+                self.refuse(stream, Status::REQUEST_TIMEOUT, cx);
+            } else {
+                self.end_if_complete(index, cx);
+            }
+        }
+        self.settle(cx);
+    }
+
+    fn ask_kept<S: Responder<File = F>>(&mut self, mut stream: Stream<F>, cx: &mut Context<'_, '_, S>) {
+        let Some(kept) = stream.kept.take() else { return };
+        let mut slots = [http1::Header { name: "", value: &[] }; MOST_FIELDS];
+        if let Ok(mut head) = head::parse(&kept.fields, &mut slots, &cx.http.settings.limits) {
+            head.request.body = &kept.content;
+            self.ask(stream, &head.request, None, cx);
+        }
+        if let Some(stream) = self.streams.last_mut().filter(|stream| stream.deferred) {
+            stream.kept.get_or_insert(kept);
+        }
+    }
+
+    /// Asks the service. A request that must wait keeps a copy of `fields`.
+    fn ask<S: Responder<File = F>>(
+        &mut self,
+        mut stream: Stream<F>,
+        request: &Request<'_>,
+        fields: Option<&Fields>,
+        cx: &mut Context<'_, '_, S>,
+    ) {
+        match cx.http.service.respond_or_wait(request, cx.http.now) {
+            Some(response) => self.respond(stream, response, request, cx),
+            None => {
+                stream.deferred = true;
+                let keep = |fields: &Fields| Box::new(Kept { fields: fields.clone(), content: Vec::new() });
+                stream.kept = fields.map(keep);
+                self.streams.push(stream);
+            }
+        }
+    }
+
+    fn respond<S: Responder<File = F>>(
+        &mut self,
+        mut stream: Stream<F>,
+        response: Response<F>,
+        request: &Request<'_>,
+        cx: &mut Context<'_, '_, S>,
+    ) {
+        cx.http.counts.requests += 1;
+        self.requests += 1;
+        let limit = cx.http.settings.limits.requests_per_connection;
+        let is_last = !limit.allows(u64::from(self.requests) + 1);
+        cx.http.counts.limit_requests_per_connection += u64::from(is_last);
+        if is_last || response.close {
+            self.go_away(Code::NoError, cx);
+        }
+        let record = || Box::new(Record::new(Some(request), response.status, stream.started));
+        stream.record = cx.http.log.is_some().then(record);
+        self.answer(stream, response, request.method == Method::Head, cx);
+    }
+
+    /// Refuses a request before the service sees it.
+    fn refuse<S: Responder<File = F>>(
+        &mut self,
+        mut stream: Stream<F>,
+        status: Status,
+        cx: &mut Context<'_, '_, S>,
+    ) {
+        cx.http.counts.refusal(status);
+        // Its content could not be kept within its limits.
+        stream.unwanted = true;
+        let record = || Box::new(Record::new(None, status, stream.started));
+        stream.record = cx.http.log.is_some().then(record);
+        self.answer(stream, Response::error(status), false, cx);
+    }
+
+    fn answer<S: Responder<File = F>>(
+        &mut self,
+        mut stream: Stream<F>,
+        response: Response<F>,
+        without_body: bool,
+        cx: &mut Context<'_, '_, S>,
+    ) {
+        cx.http.counts.response(response.status);
+        (stream.kept, stream.deferred) = (None, false);
+        stream.answer = Answer::Whole(response, without_body);
+        self.streams.push(stream);
+    }
+}

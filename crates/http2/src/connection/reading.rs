@@ -1,0 +1,199 @@
+//! Turns bytes into frames, and puts header blocks together.
+
+use http1::server::Responder;
+
+use super::{Connection, Context, Stage};
+use crate::floods::Flood;
+use crate::frame::{self, Code, Fault, HEAD_BYTES, Head, PREFACE, flag, kind, unpadded};
+use crate::limits::{CONTINUATIONS, FRAME_BYTES};
+
+/// A header block that is not complete.
+#[derive(Debug)]
+pub(super) struct Block {
+    stream: u32,
+    ends_stream: bool,
+    bytes: Vec<u8>,
+    frames: u32,
+}
+
+impl<F> Connection<F> {
+    /// Takes all bytes from the peer.
+    pub fn receive<S: Responder<File = F>>(&mut self, bytes: &[u8], cx: &mut Context<'_, '_, S>) {
+        cx.http.counts.received_bytes += bytes.len() as u64;
+        let bytes = self.read_preface(bytes, cx);
+        self.read_frames(bytes, cx);
+        self.settle(cx);
+    }
+
+    /// Compares the preface, and returns the bytes behind it.
+    fn read_preface<'a, S: Responder<File = F>>(
+        &mut self,
+        bytes: &'a [u8],
+        cx: &mut Context<'_, '_, S>,
+    ) -> &'a [u8] {
+        let (first, rest) = bytes.split_at(bytes.len().min(PREFACE.len() - self.preface));
+        if self.stage == Stage::Open && !PREFACE[self.preface..].starts_with(first) {
+            self.fail(Code::Protocol, cx);
+        }
+        self.preface += first.len();
+        rest
+    }
+
+    fn read_frames<S: Responder<File = F>>(&mut self, mut bytes: &[u8], cx: &mut Context<'_, '_, S>) {
+        while self.stage == Stage::Open && !bytes.is_empty() {
+            if self.inbox.is_empty() {
+                match self.read_frame(bytes, cx) {
+                    Some(used) => bytes = &bytes[used..],
+                    None if self.stage == Stage::Open => {
+                        self.inbox = cx.http.buffers.take();
+                        self.inbox.extend_from_slice(bytes);
+                        return;
+                    }
+                    None => return,
+                }
+                continue;
+            }
+            let mut inbox = std::mem::take(&mut self.inbox);
+            let length = Head::parse(&inbox).map_or(0, |head| head.length);
+            let missing = (HEAD_BYTES + length - inbox.len()).min(bytes.len());
+            let (next, rest) = bytes.split_at(missing);
+            inbox.extend_from_slice(next);
+            bytes = rest;
+            match self.read_frame(&inbox, cx) {
+                None if self.stage == Stage::Open => self.inbox = inbox,
+                _ => cx.http.buffers.give(inbox),
+            }
+        }
+    }
+
+    /// Handles the frame at the beginning of `bytes`, and returns its length; `None` if it is incomplete.
+    fn read_frame<S: Responder<File = F>>(
+        &mut self,
+        bytes: &[u8],
+        cx: &mut Context<'_, '_, S>,
+    ) -> Option<usize> {
+        let head = Head::parse(bytes)?;
+        if head.length > FRAME_BYTES {
+            self.fail(Code::FrameSize, cx);
+            return None;
+        }
+        let payload = bytes.get(HEAD_BYTES..HEAD_BYTES + head.length)?;
+        match self.read_payload(&head, payload, cx) {
+            Ok(()) => {}
+            Err(Fault::Connection(code)) => self.fail(code, cx),
+            Err(Fault::Stream(id, code)) => self.fail_stream(id, code, cx),
+        }
+        Some(HEAD_BYTES + head.length)
+    }
+
+    fn read_payload<S: Responder<File = F>>(
+        &mut self,
+        head: &Head,
+        payload: &[u8],
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        match (&self.block, head.kind) {
+            (Some(block), kind::CONTINUATION) if block.stream == head.stream => {
+                self.continue_block(head, payload, cx)
+            }
+            (Some(_), _) | (None, kind::CONTINUATION) => Err(Fault::Connection(Code::Protocol)),
+            (None, kind::HEADERS) => self.begin_block(head, payload, cx),
+            (None, _) => self.handle(head, payload, cx),
+        }
+    }
+
+    fn begin_block<S: Responder<File = F>>(
+        &mut self,
+        head: &Head,
+        payload: &[u8],
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        if head.stream.is_multiple_of(2) {
+            return Err(Fault::Connection(Code::Protocol));
+        }
+        let mut bytes = unpadded(head, payload).ok_or(Fault::Connection(Code::Protocol))?;
+        let mut depends_on_itself = false;
+        if head.has(flag::PRIORITY) {
+            let dependency = frame::number(bytes).ok_or(Fault::Connection(Code::FrameSize))?;
+            depends_on_itself = dependency & (u32::MAX >> 1) == head.stream;
+            bytes = bytes.get(5..).ok_or(Fault::Connection(Code::FrameSize))?;
+        }
+        let ends_stream = head.has(flag::END_STREAM);
+        if head.has(flag::END_HEADERS) {
+            self.complete_block(head.stream, ends_stream, bytes, cx)?;
+        } else {
+            let bytes = bytes.to_vec();
+            self.block = Some(Box::new(Block { stream: head.stream, ends_stream, bytes, frames: 0 }));
+        }
+        match depends_on_itself {
+            true => Err(Fault::Stream(head.stream, Code::Protocol)),
+            false => Ok(()),
+        }
+    }
+
+    fn continue_block<S: Responder<File = F>>(
+        &mut self,
+        head: &Head,
+        payload: &[u8],
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        let Some(mut block) = self.block.take() else { return Ok(()) };
+        block.frames += 1;
+        // One frame more than the list's limit, so that a list slightly too long is answered 431.
+        let most = cx.http.settings.limits.head_bytes + FRAME_BYTES;
+        if block.frames > CONTINUATIONS || block.bytes.len() + payload.len() > most {
+            cx.counts.http2_limit_header_block += 1;
+            return Err(Fault::Connection(Code::EnhanceYourCalm));
+        }
+        block.bytes.extend_from_slice(payload);
+        if head.has(flag::END_HEADERS) {
+            return self.complete_block(block.stream, block.ends_stream, &block.bytes, cx);
+        }
+        self.block = Some(block);
+        if payload.is_empty() { self.bound(Flood::EmptyFrames, cx) } else { Ok(()) }
+    }
+
+    fn complete_block<S: Responder<File = F>>(
+        &mut self,
+        id: u32,
+        ends_stream: bool,
+        bytes: &[u8],
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.reset(cx.http.settings.limits.head_bytes);
+        let outcome = match self.decoder.decode(bytes, &mut fields) {
+            Ok(()) => self.handle_fields(id, ends_stream, &fields, cx),
+            Err(_) => Err(Fault::Connection(Code::Compression)),
+        };
+        self.fields = fields;
+        outcome
+    }
+
+    /// Takes a cheap frame into account.
+    pub(super) fn bound<S: Responder<File = F>>(
+        &mut self,
+        flood: Flood,
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        match self.floods.admit(flood, cx.http.now, cx.counts) {
+            true => Ok(()),
+            false => Err(Fault::Connection(Code::EnhanceYourCalm)),
+        }
+    }
+
+    /// Ends the connection for a mistake of the client's.
+    pub(super) fn fail<S: Responder<File = F>>(&mut self, code: Code, cx: &mut Context<'_, '_, S>) {
+        cx.counts.http2_connection_errors += 1;
+        self.end_with(code, cx);
+    }
+
+    /// Ends a stream for a mistake of the client's, or the connection if it makes too many.
+    fn fail_stream<S: Responder<File = F>>(&mut self, id: u32, code: Code, cx: &mut Context<'_, '_, S>) {
+        cx.counts.http2_stream_errors += 1;
+        self.reset(id, code, cx);
+        if self.bound(Flood::Resets, cx).is_err() {
+            self.fail(Code::EnhanceYourCalm, cx);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Frames (RFC 9113, sections 4 and 6): their heads, their writing, and the error codes.
+
+/// The first bytes of every client (RFC 9113, 3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes of a frame's head.
+pub(crate) const HEAD_BYTES: usize = 9;
+
+/// Types of frames.
+pub(crate) mod kind {
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
+    pub(crate) const PRIORITY: u8 = 2;
+    pub(crate) const RST_STREAM: u8 = 3;
+    pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PUSH_PROMISE: u8 = 5;
+    pub(crate) const PING: u8 = 6;
+    pub(crate) const GOAWAY: u8 = 7;
+    pub(crate) const WINDOW_UPDATE: u8 = 8;
+    pub(crate) const CONTINUATION: u8 = 9;
+    /// RFC 9218, 7.1.
+    pub(crate) const PRIORITY_UPDATE: u8 = 16;
+}
+
+/// Flags of frames.
+pub(crate) mod flag {
+    pub(crate) const END_STREAM: u8 = 1;
+    pub(crate) const ACK: u8 = 1;
+    pub(crate) const END_HEADERS: u8 = 4;
+    pub(crate) const PADDED: u8 = 8;
+    pub(crate) const PRIORITY: u8 = 32;
+}
+
+/// An error code (RFC 9113, 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Code {
+    NoError = 0,
+    Protocol = 1,
+    Internal = 2,
+    FlowControl = 3,
+    StreamClosed = 5,
+    FrameSize = 6,
+    RefusedStream = 7,
+    Compression = 9,
+    EnhanceYourCalm = 11,
+}
+
+/// A client's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It ends the connection.
+    Connection(Code),
+    /// It ends this stream.
+    Stream(u32, Code),
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) length: usize,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    /// 0 for the connection.
+    pub(crate) stream: u32,
+}
+
+impl Head {
+    /// Reads the head at the beginning of `bytes`; `None` if it is incomplete.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Head> {
+        let [a, b, c, kind, flags, stream @ ..] = *bytes.first_chunk::<HEAD_BYTES>()?;
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        Some(Head { length, kind, flags, stream: u32::from_be_bytes(stream) & (u32::MAX >> 1) })
+    }
+
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Appends a frame's head. A payload of `length` bytes, less than 2^24, follows.
+pub(crate) fn head(into: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
+    into.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
+    into.extend_from_slice(&[kind, flags]);
+    into.extend_from_slice(&stream.to_be_bytes());
+}
+
+/// Appends a frame.
+pub(crate) fn frame(into: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    head(into, payload.len(), kind, flags, stream);
+    into.extend_from_slice(payload);
+}
+
+/// The payload without padding; `None` if the padding is longer than the payload.
+pub(crate) fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Option<&'a [u8]> {
+    if !head.has(flag::PADDED) {
+        return Some(payload);
+    }
+    let (&padding, rest) = payload.split_first()?;
+    rest.get(..rest.len().checked_sub(usize::from(padding))?)
+}
+
+/// The 32-bit number at the beginning of a payload.
+pub(crate) fn number(payload: &[u8]) -> Option<u32> {
+    payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}

@@ -1,0 +1,18 @@
+//! Limits that HTTP/2 has beside those of HTTP/1.1, with their reasons.
+
+/// Requests of one connection that may be under way; a further one is refused with REFUSED_STREAM. RFC 9113, 6.5.2,
+/// advises at least 100; nginx allows 128.
+pub const STREAMS: u32 = 128;
+/// Bytes of a frame's payload: the least that a peer must be allowed (RFC 9113, 4.2).
+pub const FRAME_BYTES: usize = 16 * 1024;
+/// Bytes of the table that the client's fields are compressed with: the initial value (RFC 9113, 6.5.2).
+pub const TABLE_BYTES: usize = 4096;
+/// Bytes that a client may send on a connection, or on one stream, before it gets more credit: the initial value
+/// (RFC 9113, 6.9.2). Content is dropped as it arrives, so nothing is gained by more.
+pub const WINDOW_BYTES: u32 = 65_535;
+/// CONTINUATION frames of one header block. A block within its limit of bytes needs two.
+pub const CONTINUATIONS: u32 = 8;
+/// Ended streams that are remembered, so that late frames are told from mistakes.
+pub const REMEMBERED_STREAMS: usize = 64;
+/// Priorities that are kept for requests that have not arrived.
+pub const EARLY_PRIORITIES: usize = 16;

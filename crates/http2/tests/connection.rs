@@ -1,0 +1,221 @@
+//! Requests, windows, priorities and ends, by section of RFC 9113.
+
+mod support;
+
+use http1::server::Wants;
+use http2::PREFACE;
+use proptest::prelude::*;
+use support::{Peer, block, fields, frame, get};
+
+#[test]
+fn a_request_is_answered() {
+    let mut peer = Peer::new();
+    peer.receive(&get(1, "/a?b"));
+    let frames = peer.frames();
+    assert_eq!(frames[0].0, 1);
+    assert_eq!(Peer::content(&frames, 1), (b"GET /a?b test 0".to_vec(), true));
+    assert_eq!((peer.http.requests, peer.http.responses_2xx), (1, 1));
+    assert_eq!(peer.connection.wants(), Wants::Receive);
+}
+
+#[test]
+fn head_has_no_content() {
+    let mut peer = Peer::new();
+    peer.receive(&frame(1, 5, 1, &block(&fields("HEAD", "/file/100000"))));
+    assert_eq!(Peer::content(&peer.frames(), 1), (Vec::new(), true));
+}
+
+#[test]
+fn rfc9113_5_2_content_stays_within_the_windows() {
+    let mut peer = Peer::new();
+    peer.receive(&get(1, "/file/100000"));
+    let (content, ended) = Peer::content(&peer.frames(), 1);
+    assert_eq!((content.len(), ended), (65_535, false));
+    peer.receive(&frame(8, 0, 0, &50_000_u32.to_be_bytes()));
+    assert!(peer.frames().is_empty(), "the stream's window is closed");
+    peer.receive(&frame(8, 0, 1, &50_000_u32.to_be_bytes()));
+    let (content, ended) = Peer::content(&peer.frames(), 1);
+    assert_eq!((content.len(), ended), (100_000 - 65_535, true));
+}
+
+#[test]
+fn output_in_memory_is_bounded() {
+    let mut peer = Peer::new();
+    let most = (1_u32 << 31) - 1 - 65_535;
+    peer.receive(&frame(8, 0, 0, &most.to_be_bytes()));
+    peer.receive(&frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+    peer.receive(&[get(1, "/file/1000000"), get(3, "/bytes/1000000")].concat());
+    let frames = peer.frames();
+    assert_eq!(Peer::content(&frames, 1).0.len(), 1_000_000);
+    assert_eq!(Peer::content(&frames, 3).0.len(), 1_000_000);
+    assert!(peer.most_pending < 96 * 1024, "{}", peer.most_pending);
+}
+
+#[test]
+fn rfc9218_10_urgent_responses_come_first_and_incremental_ones_share() {
+    let mut peer = Peer::new();
+    let request = |stream, priority| {
+        let fields = [&fields("GET", "/bytes/40000")[..], &[("priority", priority)]].concat();
+        frame(1, 5, stream, &block(&fields))
+    };
+    let update = frame(16, 0, 0, &[&7_u32.to_be_bytes()[..], b"u=1"].concat());
+    let requests =
+        [request(1, "u=5, i"), request(3, "u=5, i"), request(5, "u=0"), get(7, "/bytes/9"), update];
+    peer.receive(&requests.concat());
+    peer.receive(&frame(8, 0, 0, &100_000_u32.to_be_bytes()));
+    let data: Vec<u32> = peer.frames().iter().filter(|frame| frame.0 == 0).map(|frame| frame.2).collect();
+    assert_eq!(data[..4], [5, 5, 5, 7]);
+    assert_eq!(data[4..8], [1, 3, 1, 3]);
+}
+
+#[test]
+fn rfc9113_8_1_content_is_read_and_refused() {
+    let mut peer = Peer::new();
+    let post = |stream, length| {
+        let fields = [&fields("POST", "/")[..], &[("content-length", length)]].concat();
+        frame(1, 4, stream, &block(&fields))
+    };
+    peer.receive(&[post(1, "3"), frame(0, 1, 1, b"abc")].concat());
+    assert!(Peer::content(&peer.frames(), 1).1);
+    peer.receive(&[post(3, "3"), frame(0, 1, 3, b"ab")].concat());
+    assert_eq!(Peer::reset(&peer.frames(), 3), Some(1));
+    peer.receive(&post(5, "99999999"));
+    let frames = peer.frames();
+    assert!(Peer::content(&frames, 5).1);
+    assert_eq!(Peer::reset(&frames, 5), Some(0));
+    assert_eq!(peer.http.refused_content_too_large, 1);
+    // The client has not heard of it.
+    peer.receive(&frame(0, 0, 5, b"late"));
+    assert!(peer.frames().is_empty());
+}
+
+#[test]
+fn a_head_above_its_limit_is_answered_431_and_the_connection_goes_on() {
+    let mut peer = Peer::new();
+    let value = "x".repeat(120);
+    let long: Vec<_> = (0..110).map(|_| ("a", value.as_str())).collect();
+    let bytes = block(&[&fields("GET", "/")[..], &long].concat());
+    peer.receive(&frame(1, 5, 1, &bytes[..bytes.len().min(16_384)]));
+    assert!(Peer::content(&peer.frames(), 1).1);
+    assert_eq!(peer.http.refused_head_too_large, 1);
+    peer.receive(&get(3, "/"));
+    assert!(Peer::content(&peer.frames(), 3).1);
+}
+
+#[test]
+fn rfc9113_8_1_1_malformed_requests_reset_their_streams() {
+    let plain = fields("GET", "/");
+    let bad: [&[(&str, &str)]; 9] = [
+        &[("Name", "capital")],
+        &[("connection", "close")],
+        &[("te", "gzip")],
+        &[("a", " blank")],
+        &[("a", "line\nend")],
+        &[(":path", "/twice")],
+        &[(":unknown", "x")],
+        &[("host", "other")],
+        &[("content-length", "1")],
+    ];
+    for extra in bad {
+        let mut peer = Peer::new();
+        peer.receive(&frame(1, 5, 1, &block(&[&plain[..], extra].concat())));
+        assert_eq!(Peer::reset(&peer.frames(), 1), Some(1), "{extra:?}");
+        assert_eq!(peer.counts.http2_stream_errors, 1);
+        peer.receive(&get(3, "/"));
+        assert!(Peer::content(&peer.frames(), 3).1);
+    }
+}
+
+#[test]
+fn drain_ends_an_idle_connection_and_waits_for_a_busy_one() {
+    let mut peer = Peer::new();
+    peer.drain();
+    assert_eq!(Peer::goaway(&peer.frames()), Some(0));
+    assert_eq!(peer.connection.wants(), Wants::Receive, "it lingers");
+    peer.expire();
+    assert_eq!(peer.connection.wants(), Wants::Close);
+
+    let mut peer = Peer::new();
+    peer.service.waits = true;
+    peer.receive(&get(1, "/"));
+    assert!(peer.connection.is_deferred());
+    peer.drain();
+    assert_eq!(Peer::goaway(&peer.frames()), Some(0));
+    peer.receive(&get(3, "/too-late"));
+    peer.service.waits = false;
+    peer.resume();
+    let frames = peer.frames();
+    assert!(Peer::content(&frames, 1).1);
+    assert!(!Peer::content(&frames, 3).1, "the client repeats it elsewhere");
+}
+
+#[test]
+fn an_idle_connection_gives_way_and_expires() {
+    let mut peer = Peer::new();
+    peer.receive(&get(1, "/"));
+    peer.give_way();
+    assert_eq!(peer.connection.wants(), Wants::Close);
+
+    let mut peer = Peer::new();
+    peer.receive(&get(1, "/"));
+    peer.output.clear();
+    peer.expire();
+    assert_eq!(Peer::goaway(&peer.frames()), Some(0));
+    assert_eq!((peer.connection.wants(), peer.http.timeouts_idle), (Wants::Close, 1));
+}
+
+#[test]
+fn a_response_that_closes_sends_goaway() {
+    let mut peer = Peer::new();
+    peer.receive(&get(1, "/close"));
+    let frames = peer.frames();
+    assert!(Peer::content(&frames, 1).1);
+    assert_eq!(Peer::goaway(&frames), Some(0));
+}
+
+#[test]
+fn late_content_is_answered_408() {
+    let mut peer = Peer::new();
+    peer.receive(&frame(1, 4, 1, &block(&fields("POST", "/"))));
+    peer.expire();
+    let frames = peer.frames();
+    assert!(Peer::content(&frames, 1).1);
+    assert_eq!((Peer::reset(&frames, 1), peer.http.timeouts_body), (Some(0), 1));
+}
+
+proptest! {
+    #[test]
+    fn any_split_of_the_input_gives_the_same_streams(cuts in prop::collection::vec(1..200_usize, 0..40)) {
+        let post = frame(1, 4, 5, &block(&fields("POST", "/post")));
+        let input = [
+            PREFACE.to_vec(), frame(4, 0, 0, &[]), get(1, "/file/30000"), get(3, "/bytes/500"), post,
+            frame(0, 0, 5, b"abc"), frame(6, 0, 0, b"pingping"), frame(0, 1, 5, b"def"), frame(99, 0, 9, &[0; 4]),
+        ].concat();
+        let run = |cuts: &[usize]| {
+            let mut peer = Peer::silent();
+            let mut rest = &input[..];
+            for cut in cuts {
+                let (first, last) = rest.split_at((*cut).min(rest.len()));
+                peer.receive(first);
+                rest = last;
+            }
+            peer.receive(rest);
+            let frames = peer.frames();
+            let streams = [1, 3, 5].map(|stream| Peer::content(&frames, stream));
+            let ended = streams.each_ref().map(|(content, ended)| (content.len(), *ended));
+            (ended, Peer::goaway(&frames), peer.counts, peer.http)
+        };
+        prop_assert_eq!(run(&cuts), run(&[]));
+    }
+
+    #[test]
+    fn no_input_makes_it_panic(input in prop::collection::vec(any::<u8>(), 0..400), kinds in prop::collection::vec((0..17_u8, any::<u8>(), 0..8_u32), 0..12)) {
+        let mut peer = Peer::new();
+        for (place, (kind, flags, stream)) in kinds.into_iter().enumerate() {
+            let start = (place * 31).min(input.len());
+            let end = (start + place * 3).min(input.len());
+            peer.receive(&frame(kind, flags, stream, &input[start..end]));
+        }
+        peer.receive(&input);
+    }
+}

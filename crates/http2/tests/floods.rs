@@ -1,0 +1,108 @@
+//! Floods named by CVE end the connection with ENHANCE_YOUR_CALM, and are counted.
+
+mod support;
+
+use http1::server::Wants;
+use support::{Peer, block, fields, frame, get};
+
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// Sends frames until the connection ends; fails if more than `most` are needed.
+#[track_caller]
+fn flood(most: u32, mut next: impl FnMut(u32) -> Vec<u8>) -> http2::Counts {
+    let mut peer = Peer::new();
+    for number in 0..=most {
+        peer.receive(&next(number));
+        if let Some(code) = Peer::goaway(&peer.frames()) {
+            assert_eq!(code, ENHANCE_YOUR_CALM);
+            return peer.counts;
+        }
+    }
+    panic!("{most} frames were taken");
+}
+
+#[test]
+fn cve_2023_44487_rapid_reset() {
+    let reset = |stream| [get(stream, "/file/100000"), frame(3, 0, stream, &8_u32.to_be_bytes())].concat();
+    assert_eq!(flood(256, |number| reset(2 * number + 1)).http2_limit_resets, 1);
+}
+
+#[test]
+fn cve_2025_8671_resets_that_the_server_is_made_to_send() {
+    let mistake = |stream| [get(stream, "/file/100000"), frame(8, 0, stream, &[0; 4])].concat();
+    assert_eq!(flood(256, |number| mistake(2 * number + 1)).http2_limit_resets, 1);
+}
+
+#[test]
+fn cve_2024_27316_continuation() {
+    let first = frame(1, 0, 1, &block(&fields("GET", "/")));
+    let counts = flood(9, |number| if number == 0 { first.clone() } else { frame(9, 0, 1, b"") });
+    assert_eq!(counts.http2_limit_header_block, 1);
+    let long = flood(3, |number| frame(if number == 0 { 1 } else { 9 }, 0, 1, &[0; 16_384]));
+    assert_eq!(long.http2_limit_header_block, 1);
+}
+
+#[test]
+fn cve_2019_9512_pings() {
+    assert_eq!(flood(100, |_| frame(6, 0, 0, &[0; 8])).http2_limit_pings, 1);
+}
+
+#[test]
+fn cve_2019_9515_settings() {
+    assert_eq!(flood(32, |_| frame(4, 0, 0, &[])).http2_limit_settings, 1);
+}
+
+#[test]
+fn cve_2019_9518_empty_frames() {
+    let post = frame(1, 4, 1, &block(&fields("POST", "/")));
+    let counts = flood(101, |number| if number == 0 { post.clone() } else { frame(0, 0, 1, b"") });
+    assert_eq!(counts.http2_limit_empty_frames, 1);
+}
+
+#[test]
+fn cve_2019_9511_small_windows() {
+    let small = [frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]), get(1, "/bytes/100000")].concat();
+    let more = frame(8, 0, 1, &1_u32.to_be_bytes());
+    let counts = flood(1100, |number| if number == 0 { small.clone() } else { more.clone() });
+    assert_eq!(counts.http2_limit_window_updates, 1);
+}
+
+#[test]
+fn cve_2019_9513_priorities() {
+    assert_eq!(flood(500, |_| frame(2, 0, 1, &[0, 0, 0, 3, 0])).http2_limit_priorities, 1);
+}
+
+#[test]
+fn cve_2019_9517_a_client_that_does_not_read_is_not_read_from() {
+    let mut peer = Peer::new();
+    let requests: Vec<u8> = (0..100).flat_map(|n| get(2 * n + 1, "/bytes/60000")).collect();
+    peer.only_receive(&frame(8, 0, 0, &(1_u32 << 30).to_be_bytes()));
+    peer.only_receive(&requests);
+    assert_eq!(peer.connection.wants(), Wants::Transmit);
+    let http2::Transmit::Bytes(bytes) = peer.connection.transmit() else { panic!("output waits") };
+    assert!(bytes.len() < 96 * 1024, "{}", bytes.len());
+    assert!(peer.connection.may_receive(&peer.settings));
+    peer.settings.limits.outbox_bytes = bytes.len() / 2;
+    assert!(!peer.connection.may_receive(&peer.settings));
+}
+
+#[test]
+fn streams_beyond_the_limit_are_refused() {
+    let mut peer = Peer::new();
+    peer.service.waits = true;
+    peer.receive(&(0..129).flat_map(|number| get(2 * number + 1, "/")).collect::<Vec<u8>>());
+    assert_eq!(Peer::reset(&peer.frames(), 257), Some(7));
+    assert_eq!(peer.counts.http2_limit_streams, 1);
+}
+
+#[test]
+fn cve_2016_6581_a_small_block_that_names_a_large_field_often_is_answered_431() {
+    let mut peer = Peer::new();
+    let mut bytes = block(&fields("GET", "/"));
+    bytes.extend([0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
+    bytes.extend([b'x'; 4000]);
+    bytes.extend([0xbe; 12_000]);
+    peer.receive(&frame(1, 5, 1, &bytes));
+    assert!(Peer::content(&peer.frames(), 1).1);
+    assert_eq!(peer.http.refused_head_too_large, 1);
+}
