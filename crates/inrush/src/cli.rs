@@ -51,7 +51,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve a directory over HTTP/1.1
+    /// Serve a directory over HTTP/1.1 and HTTP/2
     Serve(Box<ServeFlags>),
     /// Offer load to an HTTP server at a rate that does not depend on the server
     Load(Box<LoadFlags>),

@@ -190,6 +190,8 @@ pub struct Counters {
     pub loops: LoopCounts,
     /// Totals of the protocol.
     pub http: http1::server::Counts,
+    /// Totals of HTTP/2 alone.
+    pub http2: http2::Counts,
     /// Totals of the service, by name.
     pub service: Vec<(&'static str, u64)>,
     /// Connections open now.
@@ -215,6 +217,7 @@ impl Counters {
     pub fn add(&mut self, other: &Counters) {
         self.loops.add(&other.loops);
         self.http.add(&other.http);
+        self.http2.add(&other.http2);
         self.connections += other.connections;
         self.queue.depth += other.queue.depth;
         self.queue.limit += other.queue.limit;
@@ -246,7 +249,7 @@ impl Counters {
         let kernel_cache = self.kernel_cache.iter().flat_map(KernelCacheCounts::named);
         let steering = self.steering.iter().flat_map(SteeringCounts::named);
         let service = self.service.iter().copied();
-        let of_loops = self.loops.named().chain(self.http.named()).chain(service);
+        let of_loops = self.loops.named().chain(self.http.named()).chain(self.http2.named()).chain(service);
         of_loops.chain(decisions).chain(steering).chain(kernel_cache)
     }
 
@@ -262,6 +265,7 @@ pub fn meaning(name: &str) -> Option<&'static str> {
     let tables = [
         LoopCounts::MEANINGS,
         http1::server::Counts::MEANINGS,
+        http2::Counts::MEANINGS,
         site::Counts::MEANINGS,
         HelperCounts::MEANINGS,
         Decisions::MEANINGS,

@@ -2,6 +2,7 @@
 
 pub mod blocking;
 pub mod full_pool;
+mod http;
 pub mod idle_threads;
 pub mod kernel_threads;
 pub mod machine;

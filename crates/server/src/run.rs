@@ -188,7 +188,9 @@ impl Server {
         for running in &self.loops {
             total.add(&running.board.read());
         }
-        total.http.add(&self.refusals.board.read().http);
+        let refused = self.refusals.board.read();
+        total.http.add(&refused.http);
+        total.http2.add(&refused.http2);
         total
     }
 

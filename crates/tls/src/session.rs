@@ -15,6 +15,8 @@ pub enum Event<'a> {
     Established {
         /// A ticket of an earlier session shortened the handshake.
         resumed: bool,
+        /// The client and the server agreed on HTTP/2 (RFC 9113, 3.2).
+        speaks_http2: bool,
     },
     /// Plain bytes from the peer; never empty.
     Bytes(&'a [u8]),
@@ -62,7 +64,8 @@ impl Session {
             self.tls.process_new_packets()?;
             if was_handshaking && !self.tls.is_handshaking() {
                 let resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
-                tell(Event::Established { resumed });
+                let speaks_http2 = self.tls.alpn_protocol() == Some(b"h2");
+                tell(Event::Established { resumed, speaks_http2 });
             }
             self.pass_on(&mut tell);
         }

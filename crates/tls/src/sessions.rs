@@ -48,7 +48,7 @@ impl Sessions {
             .expect("the provider has suites for TLS 1.2 and 1.3")
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&names) as _);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         config.ticketer = Arc::clone(&tickets) as _;
         // Tickets only: one process does not know the sessions that another has stored.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -57,7 +57,7 @@ pub struct Record {
     started: Nanos,
     /// Length of the response in bytes.
     pub length: u64,
-    /// Length of the head, which is a part of the response, in bytes.
+    /// Bytes of the response that are not content: its head, and the heads of HTTP/2's frames.
     pub head: u64,
     /// End of the response in the connection's output.
     end: u64,

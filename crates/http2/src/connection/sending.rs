@@ -209,6 +209,9 @@ impl<F> Connection<F> {
         }
         stream.window -= count as i64;
         stream.queued += frame::HEAD_BYTES as u64 + count;
+        if let Some(record) = &mut stream.record {
+            record.head += frame::HEAD_BYTES as u64;
+        }
         self.window -= count as i64;
         self.floods.sent(count);
         let (id, flags) = (stream.id, if is_last { flag::END_STREAM } else { 0 });

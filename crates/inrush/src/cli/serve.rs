@@ -102,7 +102,7 @@ const EXAMPLES: &str = "Examples:
   inrush serve site --listen :443 --tls-cert fullchain.pem --tls-key privkey.pem
   inrush serve site --arch sped --dispatch poll --accept-limit inf";
 
-/// Serve a directory over HTTP/1.1.
+/// Serve a directory over HTTP/1.1 and HTTP/2.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeFlags {

@@ -10,6 +10,7 @@ mod architectures;
 mod descriptors;
 mod faults;
 mod handoff;
+mod http2;
 mod kernel_cache;
 mod logging;
 mod mistakes;

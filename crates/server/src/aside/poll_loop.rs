@@ -238,7 +238,12 @@ impl<S: SmallService> PollLoop<S> {
             log: None,
             now: self.clock.now(),
         };
-        let mut lent = Lent { context, scratch: &mut self.scratch, counts: &mut self.loops };
+        let mut lent = Lent {
+            context,
+            scratch: &mut self.scratch,
+            counts: &mut self.loops,
+            http2: &mut http2::Counts::default(),
+        };
         let moved = work(socket.as_fd(), machine, &mut lent);
         if moved == Moved::Broken {
             end(socket.as_fd(), machine, &mut lent);

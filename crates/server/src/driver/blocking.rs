@@ -87,6 +87,8 @@ pub struct Common<S> {
     pub counts: LoopCounts,
     /// Totals of the protocol that have not been published.
     pub http: http1::server::Counts,
+    /// Totals of HTTP/2 alone that have not been published.
+    pub http2: http2::Counts,
     /// The access log, if it is kept.
     pub log: Option<LoopLog>,
     settings: LiveSettings,
@@ -113,6 +115,7 @@ impl<S: SocketService> Common<S> {
             clock,
             counts: LoopCounts::default(),
             http: http1::server::Counts::default(),
+            http2: http2::Counts::default(),
             log,
             settings,
             buffers: Buffers::new(side_by_side.clamp(2, 64), 128 * 1024),
@@ -146,6 +149,7 @@ impl<S: SocketService> Common<S> {
         Counters {
             loops: std::mem::take(&mut self.counts),
             http: std::mem::take(&mut self.http),
+            http2: std::mem::take(&mut self.http2),
             ..Counters::default()
         }
     }
@@ -176,7 +180,7 @@ impl<S: SocketService> Common<S> {
             log,
             now: self.now,
         };
-        Lent { context, scratch: &mut self.scratch, counts: &mut self.counts }
+        Lent { context, scratch: &mut self.scratch, counts: &mut self.counts, http2: &mut self.http2 }
     }
 }
 

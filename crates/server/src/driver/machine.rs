@@ -5,7 +5,7 @@
 //!   Awaited ──first byte of TLS──> Layer  (handshake, records, closing alert)
 //!      └─────first byte of HTTP──> Plain, answered 400 │
 //!                                                      v
-//!                                      http1::server::Connection
+//!                                                     Http  (HTTP/1.1, or HTTP/2 by preface or ALPN)
 //! ```
 //!
 //! A driver looks at a machine as at HTTP's alone: what it wants, and until when. While records wait for room in the
@@ -19,9 +19,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
-use http1::server::{Connection, Context, Responder, Wants};
+use http1::server::{Connection, Context, Responder, Settings, Wants};
 use tls::{Event, Session, Sessions, is_a_request};
 
+use super::http::{Http, Version};
 use crate::counters::LoopCounts;
 use crate::settings::LiveSettings;
 
@@ -39,12 +40,17 @@ pub struct Lent<'a, S: Responder<File = Handle>> {
     pub scratch: &'a mut [u8],
     /// Where handshakes are counted.
     pub counts: &'a mut LoopCounts,
+    /// Where HTTP/2 counts.
+    pub http2: &'a mut http2::Counts,
 }
 
 /// One connection's protocols.
 pub struct Machine {
-    pub(super) http: Connection<Handle>,
+    pub(super) http: Http,
     pub(super) tls: Tls,
+    version: Version,
+    /// It was told to end, which a version that begins later is to know.
+    drains: bool,
 }
 
 /// What lies between HTTP and the socket.
@@ -89,12 +95,18 @@ impl Machine {
     /// A connection accepted at `now`, under TLS where the settings have it.
     pub fn new(now: Nanos, settings: &LiveSettings) -> Machine {
         let tls = settings.tls().map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
-        Machine { http: Connection::new(now, settings), tls }
+        Machine {
+            http: Http::One(Connection::new(now, settings)),
+            tls,
+            version: Version::Open(0),
+            drains: false,
+        }
     }
 
-    /// A connection without TLS.
+    /// A connection without TLS and HTTP/2.
     pub fn plain(now: Nanos, settings: &http1::server::Settings) -> Machine {
-        Machine { http: Connection::new(now, settings), tls: Tls::Plain }
+        let http = Http::One(Connection::new(now, settings));
+        Machine { http, tls: Tls::Plain, version: Version::Known, drains: false }
     }
 
     /// What the connection waits for; as [`Connection::wants`].
@@ -134,19 +146,30 @@ impl Machine {
         self.http.answered_elsewhere(at, settings);
     }
 
+    /// True if bytes may be received now; under HTTP/2 even while output waits.
+    pub fn may_receive(&self, settings: &Settings) -> bool {
+        match &self.http {
+            // Its records in turn: a client that takes none is to cause no further ones.
+            Http::One(_) => self.wants() == Wants::Receive,
+            Http::Two(two) => two.may_receive(settings),
+        }
+    }
+
     /// As [`Connection::resume`].
     pub fn resume<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
-        self.http.resume(&mut lent.context);
+        self.http.resume(&mut lent.context, lent.http2);
     }
 
     /// As [`Connection::drain`].
     pub fn drain<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
-        self.http.drain(&mut lent.context);
+        self.drains = true;
+        self.http.drain(&mut lent.context, lent.http2);
     }
 
     /// As [`Connection::give_way`].
     pub fn give_way<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
-        self.http.give_way(&mut lent.context);
+        self.drains = true;
+        self.http.give_way(&mut lent.context, lent.http2);
     }
 
     /// As [`Connection::expire`]; ends a handshake that took too long.
@@ -157,9 +180,9 @@ impl Machine {
         {
             layer.handshake = Handshake::Failed;
             lent.counts.tls_handshakes_timed_out += 1;
-            return self.http.abort(&mut lent.context);
+            return self.http.abort(&mut lent.context, lent.http2);
         }
-        self.http.expire(&mut lent.context);
+        self.http.expire(&mut lent.context, lent.http2);
     }
 
     /// Takes bytes that the peer sent.
@@ -168,12 +191,32 @@ impl Machine {
         bytes: &[u8],
         context: &mut Context<'_, S>,
         counts: &mut LoopCounts,
+        http2: &mut http2::Counts,
     ) {
         match &mut self.tls {
-            Tls::Plain => self.http.receive(bytes, context),
-            Tls::Awaited(_) => self.receive_first(bytes, context, counts),
-            Tls::Layer(layer) => layer.receive(bytes, &mut self.http, context, counts),
+            Tls::Plain if self.version == Version::Known => self.http.receive(bytes, context, http2),
+            Tls::Plain => self.receive_plain(bytes, context, http2),
+            Tls::Awaited(_) => self.receive_first(bytes, context, counts, http2),
+            Tls::Layer(layer) => layer.receive(bytes, (&mut self.http, self.drains), context, counts, http2),
         }
+    }
+
+    /// Takes the first bytes of a connection without TLS, which tell the version (RFC 9113, 3.3).
+    fn receive_plain<S: Responder<File = Handle>>(
+        &mut self,
+        bytes: &[u8],
+        context: &mut Context<'_, S>,
+        http2: &mut http2::Counts,
+    ) {
+        let Version::Open(held) = self.version else { return };
+        let Some(is_http2) = self.version.read(bytes) else { return };
+        if is_http2 {
+            self.http.begin_http2(self.drains, context, http2);
+        }
+        if held > 0 {
+            self.http.receive(&http2::PREFACE[..held], context, http2);
+        }
+        self.http.receive(bytes, context, http2);
     }
 
     /// Takes the first bytes of a connection that is to speak TLS.
@@ -183,6 +226,7 @@ impl Machine {
         bytes: &[u8],
         context: &mut Context<'_, S>,
         counts: &mut LoopCounts,
+        http2: &mut http2::Counts,
     ) {
         let Tls::Awaited(sessions) = &self.tls else { return };
         match bytes.first() {
@@ -190,13 +234,17 @@ impl Machine {
             _ => {
                 counts.tls_plain_http += 1;
                 self.tls = Tls::Plain;
-                return self.http.refuse_transport(bytes, PLAIN_PAGE, context);
+                self.version = Version::Known;
+                if let Http::One(one) = &mut self.http {
+                    one.refuse_transport(bytes, PLAIN_PAGE, context);
+                }
+                return;
             }
         }
         counts.tls_handshakes_begun += 1;
         let Some(session) = sessions.begin() else {
             counts.tls_handshakes_failed += 1;
-            return self.http.abort(context);
+            return self.http.abort(context, http2);
         };
         let mut layer = Box::new(Layer {
             session,
@@ -205,7 +253,7 @@ impl Machine {
             alert: Alert::Due,
             handshake: Handshake::UnderWay,
         });
-        layer.receive(bytes, &mut self.http, context, counts);
+        layer.receive(bytes, (&mut self.http, self.drains), context, counts, http2);
         self.tls = Tls::Layer(layer);
     }
 
@@ -214,6 +262,7 @@ impl Machine {
         &mut self,
         context: &mut Context<'_, S>,
         counts: &mut LoopCounts,
+        http2: &mut http2::Counts,
     ) {
         if let Tls::Layer(layer) = &self.tls
             && layer.handshake == Handshake::Complete
@@ -222,7 +271,7 @@ impl Machine {
         {
             counts.tls_truncated += 1;
         }
-        self.http.receive_end(context);
+        self.http.receive_end(context, http2);
     }
 
     /// Has the closing alert wait to be sent, where HTTP has ended and nothing else waits. Returns whether it does.
@@ -243,7 +292,9 @@ impl Machine {
         if let Tls::Layer(layer) = &mut self.tls {
             layer.alert = Alert::Settled;
         }
-        self.http.truncated(context);
+        if let Http::One(one) = &mut self.http {
+            one.truncated(context);
+        }
     }
 
     /// The connection is about to be closed. Gives back what HTTP holds, and counts a handshake that came to nothing.
@@ -258,7 +309,7 @@ impl Machine {
                 layer.alert = Alert::Settled;
             }
         }
-        self.http.abort(&mut lent.context);
+        self.http.abort(&mut lent.context, lent.http2);
     }
 }
 
@@ -266,9 +317,10 @@ impl Layer {
     fn receive<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
-        http: &mut Connection<Handle>,
+        (http, drains): (&mut Http, bool),
         context: &mut Context<'_, S>,
         counts: &mut LoopCounts,
+        http2: &mut http2::Counts,
     ) {
         // After our own end nothing matters but the peer's.
         if self.alert == Alert::Settled {
@@ -276,14 +328,18 @@ impl Layer {
         }
         let handshake = &mut self.handshake;
         let outcome = self.session.receive(bytes, |event| match event {
-            Event::Established { resumed } => {
+            Event::Established { resumed, speaks_http2 } => {
                 *handshake = Handshake::Complete;
                 counts.tls_handshakes_resumed += u64::from(resumed);
                 counts.tls_handshakes_full += u64::from(!resumed);
-                http.transport_ready(context.now, context.settings);
+                match http {
+                    Http::One(_) if speaks_http2 => http.begin_http2(drains, context, http2),
+                    Http::One(one) => one.transport_ready(context.now, context.settings),
+                    Http::Two(_) => {}
+                }
             }
-            Event::Bytes(plain) => http.receive(plain, context),
-            Event::Ended => http.receive_end(context),
+            Event::Bytes(plain) => http.receive(plain, context, http2),
+            Event::Ended => http.receive_end(context, http2),
         });
         if outcome.is_ok() {
             return;
@@ -295,7 +351,7 @@ impl Layer {
             Handshake::UnderWay | Handshake::Failed => counts.tls_handshakes_failed += 1,
         }
         self.owed = 0;
-        http.transport_refused(context);
+        http.transport_refused(context, http2);
     }
 
     fn may_say_goodbye(&self) -> bool {

@@ -169,6 +169,7 @@ pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
     dated: Nanos,
     counts: LoopCounts,
     http: http1::server::Counts,
+    http2: http2::Counts,
     published: Nanos,
     unpublished: bool,
     /// While paused, no connections are taken.
@@ -236,6 +237,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             dated: now,
             counts: LoopCounts::default(),
             http: http1::server::Counts::default(),
+            http2: http2::Counts::default(),
             published: Nanos::ZERO,
             unpublished: true,
             paused_until: None,
@@ -501,6 +503,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.parts.board.publish(Counters {
             loops: self.counts.clone(),
             http: self.http.clone(),
+            http2: self.http2.clone(),
             service: self.parts.service.counts(),
             connections: self.peers.len() as u64,
             queue: self.parts.arrivals.queue(),

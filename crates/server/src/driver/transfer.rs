@@ -6,11 +6,10 @@
 
 mod enciphered;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 
 use dispatch::Trigger;
-use http1::server::{Connection, Context, Transmit, Wants};
+use http1::server::{Transmit, Wants};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sys::errno::{Failure, classify};
@@ -51,24 +50,26 @@ pub fn move_bytes<S: SocketService>(
 ) -> Moved {
     // Nothing is received while output waits, so an edge that came then has been used up; some mechanisms
     // report the room to send, and not once more what is there to read.
-    let unread = trigger == Trigger::Edge && matches!(machine.wants(), Wants::Transmit);
+    let sends = matches!(machine.wants(), Wants::Transmit);
+    let unread = sends && (trigger == Trigger::Edge || machine.may_receive(lent.context.settings));
     let mut moved = send(socket, machine, lent);
-    if !(readable || unread) || !matches!(moved, Moved::AsFarAsPossible) {
+    if !(readable || unread) || !may_go_on(moved, machine, lent) {
         return moved;
     }
     for _ in 0..RECEIVES_PER_TURN {
-        if !matches!(machine.wants(), Wants::Receive) {
+        if !machine.may_receive(lent.context.settings) {
             return moved;
         }
         let received = match receive(socket, lent.scratch) {
             Ok(0) => {
-                machine.receive_end(&mut lent.context, lent.counts);
+                machine.receive_end(&mut lent.context, lent.counts, lent.http2);
                 return send(socket, machine, lent);
             }
             Ok(count) => count,
+            Err(Moved::AsFarAsPossible) => return moved,
             Err(ended) => return ended,
         };
-        machine.receive(&lent.scratch[..received], &mut lent.context, lent.counts);
+        machine.receive(&lent.scratch[..received], &mut lent.context, lent.counts, lent.http2);
         moved = send(socket, machine, lent);
         // Under level triggering what is left will be reported again. Under edges only a read that would
         // block shows that nothing is left: the end of the stream may have come in the same event.
@@ -77,6 +78,15 @@ pub fn move_bytes<S: SocketService>(
         }
     }
     Moved::TurnOver
+}
+
+/// Returns true if receiving follows: no more output can leave now, or HTTP/2 receives while output waits.
+fn may_go_on<S: SocketService>(moved: Moved, machine: &Machine, lent: &Lent<'_, S>) -> bool {
+    match moved {
+        Moved::AsFarAsPossible => true,
+        Moved::TurnOver => machine.may_receive(lent.context.settings),
+        Moved::NoMemory | Moved::Broken => false,
+    }
 }
 
 /// How many bytes came, 0 at the end of the stream; or how moving bytes ends for want of them.
@@ -106,7 +116,7 @@ pub fn send<S: SocketService>(
     lent: &mut Lent<'_, S>,
 ) -> Moved {
     match machine.tls {
-        Tls::Plain | Tls::Awaited(_) => send_plain(socket, &mut machine.http, &mut lent.context),
+        Tls::Plain | Tls::Awaited(_) => send_plain(socket, machine, lent),
         Tls::Layer(_) => enciphered::send(socket, machine, lent),
     }
 }
@@ -128,18 +138,33 @@ pub fn end<S: SocketService>(socket: BorrowedFd<'_>, machine: &mut Machine, lent
     }
 }
 
+/// Reads parts of files into HTTP/2's output, as far as it has room and `sendable` says that no disk is waited for.
+fn fill<S: SocketService>(machine: &mut Machine, lent: &mut Lent<'_, S>) {
+    while let Some(range) = machine.http.file_part() {
+        let most = range.length.min(lent.scratch.len() as u64);
+        let count = lent.context.service.sendable(&range, most) as usize;
+        if count == 0 {
+            return;
+        }
+        // A file that cannot be read is as good as one that has become shorter.
+        let count = rustix::io::pread(&*range.file, &mut lent.scratch[..count], range.offset).unwrap_or(0);
+        machine.http.supply(&lent.scratch[..count], &mut lent.context, lent.http2);
+    }
+}
+
 /// Sends the output of HTTP as it is.
 fn send_plain<S: SocketService>(
     socket: BorrowedFd<'_>,
-    http: &mut Connection<Arc<OwnedFd>>,
-    context: &mut Context<'_, S>,
+    machine: &mut Machine,
+    lent: &mut Lent<'_, S>,
 ) -> Moved {
     let mut left = TURN_BYTES;
-    let requests = context.counts.requests;
+    let requests = lent.context.counts.requests;
     loop {
-        let sent = match http.transmit() {
+        fill(machine, lent);
+        let sent = match machine.http.transmit() {
             Transmit::Nothing => return Moved::AsFarAsPossible,
-            _ if left == 0 || context.counts.requests - requests >= REQUESTS_PER_TURN => {
+            _ if left == 0 || lent.context.counts.requests - requests >= REQUESTS_PER_TURN => {
                 return Moved::TurnOver;
             }
             Transmit::Bytes { bytes, more } => {
@@ -148,13 +173,13 @@ fn send_plain<S: SocketService>(
             }
             Transmit::File { range, .. } => {
                 let mut offset = range.offset;
-                let count = context.service.sendable(range, range.length.min(left)) as usize;
+                let count = lent.context.service.sendable(range, range.length.min(left)) as usize;
                 if count == 0 {
                     return Moved::AsFarAsPossible;
                 }
                 match rustix::fs::sendfile(socket, &*range.file, Some(&mut offset), count) {
                     Ok(0) => {
-                        http.truncated(context);
+                        machine.cut_short(&mut lent.context);
                         return Moved::AsFarAsPossible;
                     }
                     result => result,
@@ -164,7 +189,7 @@ fn send_plain<S: SocketService>(
         match sent {
             Ok(count) => {
                 left = left.saturating_sub(count as u64);
-                http.transmitted(count as u64, context);
+                machine.http.transmitted(count as u64, &mut lent.context, lent.http2);
             }
             Err(errno) => {
                 if let Some(ended) = ended_by(errno) {
@@ -178,11 +203,12 @@ fn send_plain<S: SocketService>(
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
 
     use base::{Nanos, WallTime};
-    use http1::server::{Buffers, Counts, Settings};
+    use http1::server::{Buffers, Context, Counts, Settings};
     use http1::{Body, HttpDate, Request, Response, Service, Status};
 
     use super::*;
@@ -237,7 +263,8 @@ mod tests {
                 log: None,
                 now: Nanos::ZERO,
             };
-            let mut lent = Lent { context, scratch: &mut scratch, counts: &mut LoopCounts::default() };
+            let (counts, http2) = (&mut LoopCounts::default(), &mut http2::Counts::default());
+            let mut lent = Lent { context, scratch: &mut scratch, counts, http2 };
             move_bytes(server.as_fd(), &mut machine, &mut lent, readable, Trigger::Edge)
         };
         client.write_all(REQUEST).unwrap();

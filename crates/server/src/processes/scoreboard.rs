@@ -107,7 +107,8 @@ impl Scoreboard {
         };
         let mut totals = totals.iter().copied();
         let (loops, http) = (counters.loops.values_mut(), counters.http.values_mut());
-        for (value, total) in loops.into_iter().chain(http).zip(&mut totals) {
+        let values = loops.into_iter().chain(http).chain(counters.http2.values_mut());
+        for (value, total) in values.zip(&mut totals) {
             *value = total;
         }
         counters.service = self.service.iter().copied().zip(totals).collect();

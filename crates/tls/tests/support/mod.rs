@@ -87,7 +87,7 @@ impl Pair {
             for piece in up.chunks(self.piece.min(up.len().max(1))) {
                 let told = &mut self.told;
                 let taken = self.server.receive(piece, |event| match event {
-                    Event::Established { resumed } => {
+                    Event::Established { resumed, .. } => {
                         assert_eq!(told.established.replace(resumed), None, "told once");
                         assert!(told.bytes.is_empty());
                     }

@@ -31,7 +31,10 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             log,
             now: self.now,
         };
-        Some((peer, Lent { context, scratch: &mut self.scratch, counts: &mut self.counts }))
+        Some((
+            peer,
+            Lent { context, scratch: &mut self.scratch, counts: &mut self.counts, http2: &mut self.http2 },
+        ))
     }
 
     /// Works on a connection that may be ready.

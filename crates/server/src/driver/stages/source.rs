@@ -18,7 +18,6 @@ use std::os::fd::AsFd;
 
 use base::{Clock, Key, Nanos, Slab};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
-use http1::server::Wants;
 
 use super::mail::Mail;
 use super::work::Gate;
@@ -210,7 +209,7 @@ where
         self.idle.leave(peer.key);
         self.dispatcher.modify(peer.arrived.socket.as_fd(), Interest::None);
         (peer.ready_at, peer.drained) = (self.now, false);
-        let first = if peer.machine.wants() == Wants::Transmit { Step::Write } else { Step::Read };
+        let first = if peer.machine.may_receive(&self.settings) { Step::Read } else { Step::Write };
         self.crew.send(first, peer);
     }
 

@@ -156,9 +156,9 @@ where
     fn read(&mut self, mut peer: Box<Peer>) -> Next {
         let mut next = Step::Write;
         let mut lent = self.common.turn(peer.arrived.peer);
-        if peer.machine.wants() == Wants::Receive {
+        if peer.machine.may_receive(lent.context.settings) {
             match receive(peer.arrived.socket.as_fd(), lent.scratch) {
-                Ok(0) => peer.machine.receive_end(&mut lent.context, lent.counts),
+                Ok(0) => peer.machine.receive_end(&mut lent.context, lent.counts, lent.http2),
                 Ok(count) => {
                     peer.received.extend_from_slice(&lent.scratch[..count]);
                     next = Step::Parse;
@@ -176,7 +176,7 @@ where
         // An idle connection is not to keep the memory.
         let received = std::mem::take(&mut peer.received);
         let mut lent = self.common.turn(peer.arrived.peer);
-        peer.machine.receive(&received, &mut lent.context, lent.counts);
+        peer.machine.receive(&received, &mut lent.context, lent.counts, lent.http2);
         Next::Stage(if peer.machine.is_deferred() { Step::File } else { Step::Write }, peer)
     }
 

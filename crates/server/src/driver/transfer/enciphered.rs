@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use http1::FileRange;
-use http1::server::{Context, Transmit};
+use http1::server::Transmit;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
@@ -51,9 +51,10 @@ pub fn send<S: SocketService>(
     let mut left = TURN_BYTES;
     let requests = lent.context.counts.requests;
     loop {
-        if let Err(ended) = flush(socket, machine, &mut lent.context) {
+        if let Err(ended) = flush(socket, machine, lent) {
             return ended;
         }
+        super::fill(machine, lent);
         if !matches!(machine.http.transmit(), Transmit::Nothing)
             && (left == 0 || lent.context.counts.requests - requests >= REQUESTS_PER_TURN)
         {
@@ -77,7 +78,7 @@ pub fn send<S: SocketService>(
 fn flush<S: SocketService>(
     socket: BorrowedFd<'_>,
     machine: &mut Machine,
-    context: &mut Context<'_, S>,
+    lent: &mut Lent<'_, S>,
 ) -> Result<(), Moved> {
     let Tls::Layer(layer) = &mut machine.tls else { return Ok(()) };
     while layer.session.wants_write() {
@@ -86,7 +87,7 @@ fn flush<S: SocketService>(
         match layer.session.write_to(&mut outlet) {
             Ok(count) => {
                 let count = layer.told(count as u64);
-                machine.http.transmitted(count, context);
+                machine.http.transmitted(count, &mut lent.context, lent.http2);
             }
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);

@@ -57,6 +57,7 @@ pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let (log, refused) = (worker.plan.log(), answers.board.clone());
     let board = worker.board(move |counters| {
         counters.http.add(&refused.read().http);
+        counters.http2.add(&refused.read().http2);
         counters.loops.log_lines_dropped = log.as_ref().map_or(0, LogSender::dropped);
     });
     let config = worker.plan.config();

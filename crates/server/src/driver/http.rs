@@ -1,0 +1,219 @@
+//! A connection's HTTP, of either version, as the drivers see it.
+//!
+//! Owns the choice of the version: by the first bytes, or by the protocol that TLS has agreed on. Leaves out TLS and sockets.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use base::Nanos;
+use http1::server::{Context, Responder, Settings, Transmit, Wants};
+use http1::{FileRange, server};
+
+type Handle = Arc<OwnedFd>;
+
+/// Bytes of the preface that no request of HTTP/1.1 begins with.
+const TELLING: &[u8] = b"PRI ";
+
+/// HTTP/1.1 or HTTP/2.
+pub(super) enum Http {
+    /// HTTP/1.1, or nothing yet.
+    One(server::Connection<Handle>),
+    /// HTTP/2.
+    Two(Box<http2::Connection<Handle>>),
+}
+
+/// Calls the method of either version; HTTP/2 takes its counters beside the context.
+macro_rules! tell {
+    ($http:ident, $context:expr, $counts:expr, $method:ident $(, $argument:expr)*) => {
+        match $http {
+            Http::One(one) => one.$method($($argument,)* $context),
+            Http::Two(two) => two.$method($($argument,)* &mut http2::Context { http: $context, counts: $counts }),
+        }
+    };
+}
+
+/// Asks either version.
+macro_rules! ask {
+    ($http:ident, $method:ident) => {
+        match $http {
+            Http::One(one) => one.$method(),
+            Http::Two(two) => two.$method(),
+        }
+    };
+}
+
+impl Http {
+    pub(super) fn wants(&self) -> Wants {
+        ask!(self, wants)
+    }
+
+    pub(super) fn deadline(&self) -> Nanos {
+        ask!(self, deadline)
+    }
+
+    pub(super) fn idle_from(&self) -> Nanos {
+        ask!(self, idle_from)
+    }
+
+    pub(super) fn is_deferred(&self) -> bool {
+        ask!(self, is_deferred)
+    }
+
+    pub(super) fn shut_down(&mut self) {
+        ask!(self, shut_down);
+    }
+
+    /// True if an idle HTTP/1.1 connection waits for a request. Nobody else answers HTTP/2.
+    pub(super) fn awaits_request(&self) -> bool {
+        matches!(self, Http::One(one) if one.awaits_request())
+    }
+
+    pub(super) fn answered_elsewhere(&mut self, at: Nanos, settings: &Settings) {
+        if let Http::One(one) = self {
+            one.answered_elsewhere(at, settings);
+        }
+    }
+
+    pub(super) fn transmit(&self) -> Transmit<'_, Handle> {
+        match self {
+            Http::One(one) => one.transmit(),
+            Http::Two(two) => match two.transmit() {
+                http2::Transmit::Nothing => Transmit::Nothing,
+                http2::Transmit::Bytes(bytes) => Transmit::Bytes { bytes, more: false },
+            },
+        }
+    }
+
+    /// The part of a file that HTTP/2 needs before it can send more.
+    pub(super) fn file_part(&self) -> Option<FileRange<Handle>> {
+        match self {
+            Http::One(_) => None,
+            Http::Two(two) => two.file_part(),
+        }
+    }
+
+    pub(super) fn supply<S: Responder<File = Handle>>(
+        &mut self,
+        bytes: &[u8],
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        if let Http::Two(two) = self {
+            two.supply(bytes, &mut http2::Context { http: context, counts });
+        }
+    }
+
+    /// Begins HTTP/2. What HTTP/1.1 was told before goes on to hold.
+    pub(super) fn begin_http2<S: Responder<File = Handle>>(
+        &mut self,
+        drains: bool,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        let mut cx = http2::Context { http: context, counts };
+        let mut two = Box::new(http2::Connection::new(&mut cx));
+        if drains {
+            two.drain(&mut cx);
+        }
+        *self = Http::Two(two);
+    }
+
+    pub(super) fn receive<S: Responder<File = Handle>>(
+        &mut self,
+        bytes: &[u8],
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, receive, bytes);
+    }
+
+    pub(super) fn receive_end<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, receive_end);
+    }
+
+    pub(super) fn transmitted<S: Responder<File = Handle>>(
+        &mut self,
+        count: u64,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, transmitted, count);
+    }
+
+    pub(super) fn resume<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, resume);
+    }
+
+    pub(super) fn drain<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, drain);
+    }
+
+    pub(super) fn give_way<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, give_way);
+    }
+
+    pub(super) fn expire<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, expire);
+    }
+
+    pub(super) fn abort<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, abort);
+    }
+
+    pub(super) fn transport_refused<S: Responder<File = Handle>>(
+        &mut self,
+        context: &mut Context<'_, S>,
+        counts: &mut http2::Counts,
+    ) {
+        tell!(self, context, counts, transport_refused);
+    }
+}
+
+/// The first bytes of a connection without TLS, as far as they tell the version.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    /// The connection has sent this number of the preface's bytes, and no others.
+    Open(usize),
+    /// The bytes have told the version.
+    Known,
+}
+
+impl Version {
+    /// Compares further bytes with the preface. Returns true for HTTP/2, false for HTTP/1.1, and `None` until the bytes tell.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Option<bool> {
+        let Version::Open(matched) = self else { return Some(false) };
+        let missing = &TELLING[*matched..];
+        let count = missing.len().min(bytes.len());
+        let is_prefix = missing.starts_with(&bytes[..count]);
+        if is_prefix && count < missing.len() {
+            *matched += count;
+            return None;
+        }
+        *self = Version::Known;
+        Some(is_prefix)
+    }
+}
