@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::conduct::{Conductor, Event};
 use crate::error::FleetError;
 use crate::messages::ClockReading;
+use crate::turn::confirm_target;
 use crate::verdict;
 
 /// Carries out a run with `plan.processes()` agents of a fleet. `config` is the plan's configuration. Blocks until the
@@ -29,9 +30,7 @@ pub fn run(
     stop: &Stop,
 ) -> Result<LoadResult, FleetError> {
     let settings = serde_json::to_value(config).map_err(|error| FleetError::Settings(error.to_string()))?;
-    if !config.own_this_server && !plan.target().ip().is_loopback() {
-        return Err(FleetError::NotYours(plan.target().to_string()));
-    }
+    confirm_target(config.own_this_server, plan)?;
     let given_up = Stop::new();
     let (sender, events) = channel();
     let conductor = Conductor {

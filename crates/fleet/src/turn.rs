@@ -94,10 +94,17 @@ fn accept(settings: &AgentSettings, order: Order) -> Result<Plan, String> {
     };
     let owned = config.own_this_server;
     let plan = load::prepare(config).map_err(|error| error.to_string())?;
-    if !owned && !plan.target().ip().is_loopback() {
-        return Err(FleetError::NotYours(plan.target().to_string()).to_string());
-    }
+    confirm_target(owned, &plan).map_err(|error| error.to_string())?;
     Ok(plan)
+}
+
+/// Checks that the target is on this machine or that its owner has said so. Both the coordinator and each agent ask.
+///
+/// # Errors
+/// [`FleetError::NotYours`].
+pub fn confirm_target(owned: bool, plan: &Plan) -> Result<(), FleetError> {
+    let target = plan.target();
+    if owned || target.ip().is_loopback() { Ok(()) } else { Err(FleetError::NotYours(target.to_string())) }
 }
 
 /// One order that is carried out.

@@ -26,7 +26,6 @@ mod sending;
 use std::collections::VecDeque;
 
 use base::Nanos;
-use http1::FileRange;
 use http1::server::{Awaiting, Responder, Settings, Unsent, Wants};
 
 use crate::counts::Counts;
@@ -40,7 +39,7 @@ use reading::Block;
 
 /// The state that the connections of a loop share, lent for one call.
 pub struct Context<'c, 'a, S: Responder> {
-    /// What HTTP/1.1 works with, too.
+    /// The state that HTTP/1.1 uses, too.
     pub http: &'c mut http1::server::Context<'a, S>,
     /// Counters of HTTP/2 alone.
     pub counts: &'c mut Counts,
@@ -244,14 +243,6 @@ impl<F> Connection<F> {
     /// Ends the connection at once. Frees its memory and logs cut responses. Harmless at any time.
     pub fn abort<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.close(cx);
-    }
-
-    /// The part of a file to be read next.
-    pub fn file_part(&self) -> Option<FileRange<F>>
-    where
-        F: Clone,
-    {
-        self.part_to_read()
     }
 
     fn has_output(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Every flag, its default and its help, defined once.
 //!
 //! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
-//! have the flags of one command each. `address` parses addresses, and `habits` recognises flags of other
-//! programs.
+//! have the flags of one command each. `address` parses addresses, `cpus` parses lists of CPUs, and `habits`
+//! recognises flags of other programs.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 

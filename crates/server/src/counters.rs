@@ -40,7 +40,7 @@ base::counts! {
         aborted_in_queue,
         /// Accepts that found no descriptor: EMFILE, ENFILE.
         no_descriptor,
-        /// Connections answered 503 for want of a free connection slot or descriptor, with no idle connection to
+        /// Connections answered 503: the server had no free connection slot or descriptor, and no idle connection to
         /// reclaim.
         turned_away,
         /// Idle connections closed to make room for new ones.

@@ -1,4 +1,4 @@
-//! What each frame does, but for HEADERS and CONTINUATION (RFC 9113, section 6; RFC 9218, section 7).
+//! Every frame's effect, except that of HEADERS and CONTINUATION (RFC 9113, section 6; RFC 9218, section 7).
 
 use http1::server::Responder;
 
@@ -11,7 +11,7 @@ use crate::priority::Priority;
 /// The greatest window (RFC 9113, 6.9.1).
 const MOST_WINDOW: i64 = (1 << 31) - 1;
 
-/// What is known of a stream without an entry.
+/// A stream without an entry: never opened, ended, or reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Past {
     /// It has not begun.
@@ -60,7 +60,7 @@ impl<F> Connection<F> {
         }
     }
 
-    /// What is known of a stream that has no entry.
+    /// The past of a stream that has no entry.
     pub(super) fn past(&self, id: u32) -> Past {
         if id > self.last || id.is_multiple_of(2) {
             return Past::Idle;

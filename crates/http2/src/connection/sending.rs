@@ -46,7 +46,8 @@ impl<F> Connection<F> {
         }
     }
 
-    pub(super) fn part_to_read(&self) -> Option<FileRange<F>>
+    /// The part of a file to be read next.
+    pub fn file_part(&self) -> Option<FileRange<F>>
     where
         F: Clone,
     {

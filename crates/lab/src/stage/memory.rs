@@ -21,7 +21,7 @@ pub fn anonymous_memory(pid: u32) -> anyhow::Result<Bytes> {
 /// There is no such process.
 pub fn anonymous_memory_of_all(pid: u32) -> anyhow::Result<Bytes> {
     let mut sum = anonymous_memory(pid)?;
-    // Children that end meanwhile have no memory.
+    // A child that has ended since the list was read has no memory.
     for child in proc::children(pid).with_context(|| format!("cannot read the children of process {pid}"))? {
         sum.0 += anonymous_memory_of_all(child).map_or(0, |memory| memory.0);
     }

@@ -32,7 +32,7 @@ impl ProcFile {
     }
 }
 
-/// The processes that a process has started and not yet reaped. Threads and children may end meanwhile.
+/// The living and unreaped children of a process. Some may have ended when the list is used.
 ///
 /// # Errors
 /// There is no such process.

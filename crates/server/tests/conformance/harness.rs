@@ -228,7 +228,7 @@ impl Running {
 fn held() -> (usize, usize) {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
-    // A thread that ends meanwhile has lost its name.
+    // A thread that has ended since the folder was read has no name.
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     let threads = names.filter(|name| !name.starts_with("cases::") && !name.starts_with("conformance"));
     (descriptors, threads.count())
