@@ -24,6 +24,15 @@ fn rush(costs: Costs, times: f64) -> Scenario {
     Scenario::new(costs, &[(ms(500), 0.5), (ms(5500), times)])
 }
 
+/// A rush whose clients pause for 6 ms in every 100 ms, and then send twice as much for as long.
+fn pauses(costs: Costs, times: f64) -> Scenario {
+    let parts = (0..50).flat_map(|part| {
+        let at = 500 + part * 100;
+        [(ms(at + 88), times), (ms(at + 94), 0.0), (ms(at + 100), 2.0 * times)]
+    });
+    Scenario::new(costs, &std::iter::once((ms(500), 0.5)).chain(parts).collect::<Vec<_>>())
+}
+
 /// A load of 0.7 times the capacity for 20 s.
 fn calm(costs: Costs) -> Scenario {
     Scenario::new(costs, &[(ms(20_000), 0.7)])
@@ -76,6 +85,7 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
         ("sink 1.1 x", with(rush(Costs::FAST, 1.1))),
         ("sink 10 x", with(rush(Costs::FAST, 10.0))),
         ("bucket 10 x", with(bucket(rush(Costs::FAST, 10.0)))),
+        ("pauses 10 x", with(pauses(Costs::FAST, 10.0))),
         ("work 10 x", with(rush(Costs::WORK, 10.0))),
         ("tls 2 x", with(rush(Costs::TLS, 2.0))),
         ("far 2 x", with(far(rush(Costs::FAST, 2.0)))),
@@ -95,7 +105,7 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
 type Set = fn(&mut Constants, f64);
 
 /// Every constant, with values around the chosen one.
-const SWEEP: [(&str, Set, &[f64]); 21] = [
+const SWEEP: [(&str, Set, &[f64]); 22] = [
     ("enter_wait", |c, v| c.enter_wait = v, &[1.5, 5.0]),
     ("enter_queue", |c, v| c.enter_queue = v, &[0.0, 16.0, 128.0]),
     ("enter_horizon", |c, v| c.enter_horizon = v, &[0.0, 0.5]),
@@ -108,6 +118,7 @@ const SWEEP: [(&str, Set, &[f64]); 21] = [
     ("most_probe", |c, v| c.most_probe = v, &[0.2, 4.0]),
     ("drains_below", |c, v| c.drains_below = v, &[0.0, 0.8, 0.97]),
     ("drains_connections", |c, v| c.drains_connections = v, &[0.0, 64.0]),
+    ("drain_ticks", |c, v| c.drain_ticks = v as u32, &[1.0, 3.0, 4.0]),
     ("refuse_ticks", |c, v| c.refuse_ticks = v as u32, &[1.0, 2.0, 8.0]),
     ("leave_after", |c, v| c.leave_after = v, &[5.0, 100.0]),
     ("backlog", |c, v| c.backlog = v, &[2.5, 10.0]),

@@ -23,8 +23,9 @@
 //!
 //! p is 0.2. It doubles each tick, up to 1, while the server takes more than its estimated rate.
 //!
-//! In a tick with fewer arrivals than nine tenths of mu the queue drains by itself, and the hook admits
-//! everything. The hook refuses again after four ticks with more arrivals, or at once if the wait is long
+//! After two ticks with fewer arrivals than nine tenths of mu the queue drains by itself, and the hook admits
+//! everything. One tick is not enough: at ten times the capacity a pause of a few milliseconds would admit the next
+//! thousands, whose handshakes keep the loop from its next tick. The hook refuses again after four ticks with more arrivals, or at once if the wait is long
 //! enough to begin shedding. The end of a burst is thus admitted, and the echo of a rush as far as there is
 //! room for it.
 //!
@@ -186,7 +187,9 @@ pub struct Controller {
     grown: u32,
     /// The offered load of the recent ticks, in connections per second.
     recent: f64,
-    /// Consecutive ticks with too many arrivals for the queue to drain.
+    /// Consecutive ticks with few enough arrivals for the queue to drain.
+    drained: u32,
+    /// Ticks with too many, since then.
     exceeded: u32,
     /// Seconds since the last refusal.
     calm: f64,
@@ -234,6 +237,7 @@ impl Controller {
             admitted: 0.0,
             probe: constants.probe,
             grown: 0,
+            drained: 0,
             exceeded: 0,
             recent: 0.0,
             calm: 0.0,
@@ -370,6 +374,7 @@ impl Controller {
         if self.grown >= constants.enter_ticks {
             self.decision.state = State::Shedding;
             self.grown = 0;
+            self.drained = 0;
             self.exceeded = constants.refuse_ticks;
             self.recent = self.offered;
             self.far = 1.0;
@@ -383,8 +388,10 @@ impl Controller {
         let constants = &self.constants;
         let weight = (rate * elapsed.seconds / constants.drains_connections).min(1.0);
         self.recent += weight * (elapsed.offered / elapsed.seconds - self.recent);
-        let drains = self.recent < constants.drains_below * rate;
-        self.exceeded = if drains { 0 } else { self.exceeded.saturating_add(1) };
+        let few = self.recent < constants.drains_below * rate;
+        self.drained = if few { self.drained + 1 } else { 0 };
+        let drains = self.drained >= constants.drain_ticks;
+        self.exceeded = if drains { 0 } else { self.exceeded.saturating_add(u32::from(!few)) };
         let long = !drains && wait > constants.enter_wait * self.target;
         // A queue above its bound triggers refusals without further arrivals.
         let full = wait > constants.backlog * self.target;

@@ -39,6 +39,9 @@ pub struct Constants {
     pub drains_below: f64,
     /// The number of connections over which that load is measured: a tick of a slow server holds too few.
     pub drains_connections: f64,
+    /// The consecutive ticks of such a load before nothing is refused. Clients of a rush may pause for one tick, and
+    /// come back all at once.
+    pub drain_ticks: u32,
     /// The consecutive ticks of a higher load before refusals begin again. A burst is shorter than that.
     pub refuse_ticks: u32,
     /// The time without refusals after which shedding ends, in target delays.
@@ -83,6 +86,7 @@ impl Constants {
         most_probe: 1.0,
         drains_below: 0.9,
         drains_connections: 8.0,
+        drain_ticks: 2,
         refuse_ticks: 4,
         leave_after: 25.0,
         backlog: 5.0,

@@ -119,6 +119,19 @@ fn shedding_ends_when_nothing_was_refused_for_half_a_second() {
 }
 
 #[test]
+fn a_rush_that_pauses_for_a_tick_is_still_refused() {
+    let (mut bench, _) = Bench::shedding();
+    for _ in 0..20 {
+        bench.signals.refused += 1300;
+        bench.tick(140, 100);
+    }
+    bench.tick(140, 20);
+    assert!(bench.decision().admission.share < 0.5, "{:?}", bench.decision());
+    bench.tick(60, 20);
+    assert!(bench.decision().admission.is_all(), "two ticks are the end of a rush: {:?}", bench.decision());
+}
+
+#[test]
 fn the_backlog_is_five_target_delays_of_work_while_shedding() {
     assert_eq!(Bench::measured().decision().backlog, 4096, "the configured one before");
     let (mut bench, _) = Bench::shedding();
