@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
+use confine::Facility;
 use record::TopologyKind;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -51,6 +52,7 @@ impl Findings {
             signals(),
             io_uring(),
             kernel_programs(),
+            confinement(),
             clock(),
             peers(),
         ])
@@ -186,6 +188,19 @@ fn kernel_programs() -> Finding {
     let found = if usable.is_empty() { "none".to_owned() } else { usable.join(", ") };
     let missing = facilities.into_iter().find_map(|facility| facility.missing);
     finding("kernel programs", found, missing)
+}
+
+/// The ways in which a server here can give up its rights.
+fn confinement() -> Finding {
+    let [files, calls] = confine::probe().map(|facility| match facility {
+        Facility::Here => "yes",
+        Facility::Partly => "an older version",
+        Facility::Missing => "no",
+    });
+    let consequence = [files, calls].contains(&"no").then(|| {
+        "The server serves with more rights than it needs: see CONFIG_SECURITY_LANDLOCK, CONFIG_SECCOMP_FILTER.".to_owned()
+    });
+    finding("confinement", format!("Landlock: {files}; seccomp: {calls}"), consequence)
 }
 
 fn clock() -> Finding {
