@@ -3,9 +3,11 @@
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use server::{AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Spares, Switch, Token};
+use server::{
+    Account, AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Spares, Switch, Token,
+};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
@@ -28,7 +30,9 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let text = config_file::effective(arguments)?;
     let file = ConfigFile::named_in(&std::env::args_os().collect::<Vec<_>>())?;
     let token = flags.admin_token_file.as_deref().map(read_token).transpose()?;
-    let mut config = configuration(flags);
+    let account = flags.user.as_deref().map(find_account).transpose()?;
+    let reads_again = flags.config.iter().map(PathBuf::from).collect();
+    let mut config = ServeConfig { account, reads_again, ..configuration(flags) };
     if let Some(admin) = &mut config.admin {
         admin.token = token;
     }
@@ -48,6 +52,11 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         say!("inrush: {count} connections had not finished within the drain timeout");
     }
     Ok(())
+}
+
+/// Looks up the account of --user. Worker processes are started as it.
+fn find_account(text: &str) -> Result<Account, Exit> {
+    Account::find(text).map_err(|error| Exit::Usage(format!("--user {text}: {error}")))
 }
 
 /// Reads the token that clients of the admin interface must send. Worker processes do not need it.
@@ -86,6 +95,12 @@ fn announce(server: &Server, root: &Path, index: &str) {
         );
         for failure in overload.failures() {
             say!("inrush: {failure}");
+        }
+    }
+    if let Some(confined) = server.confined() {
+        say!("confined: {confined}");
+        for warning in confined.warnings() {
+            say!("inrush: {warning}");
         }
     }
     if let Some(address) = server.admin_address() {
@@ -318,6 +333,9 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
             .map(|(certificate, key)| server::CertificateFiles { certificate, key })
             .collect(),
         access_log: target.map(|target| (target, format)),
+        account: None,
+        confine: flags.confine,
+        reads_again: Vec::new(),
         drain_timeout: flags.drain_timeout,
     }
 }

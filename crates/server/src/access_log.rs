@@ -13,12 +13,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Clock, Nanos, RealClock, WallTime};
+use confine::Account;
 use http1::Version;
 use http1::server::{Entry, Log};
 use rustix::fs::OFlags;
 
 use crate::config::{LogFormat, LogTarget, ServeConfig};
 use crate::error::ServeError;
+use crate::privileges::wait_until_confined;
 
 /// The size at which a batch is handed over.
 const BATCH_BYTES: usize = 32 * 1024;
@@ -76,13 +78,15 @@ impl LogEnd {
 ///
 /// # Errors
 /// The file cannot be opened for appending, or no thread can be started.
-fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, LogEnd)> {
-    let sink: Box<dyn Write + Send> = open(&target)?;
+fn start(target: LogTarget, format: LogFormat, account: Option<&Account>) -> io::Result<(LogSender, LogEnd)> {
+    let sink: Box<dyn Write + Send> = open(&target, account)?;
     let (batches, incoming) = sync_channel(BATCHES);
     let dropped = Arc::new(AtomicU64::new(0));
     let writer = Writer { target, sink, torn: false, dropped: dropped.clone(), complained: None };
     let (alive, ended) = sync_channel(0);
     let body = move || {
+        // A thread that kept a capability would only write this log with it.
+        let _ = wait_until_confined();
         writer.run(incoming);
         drop(alive);
     };
@@ -96,7 +100,7 @@ fn start(target: LogTarget, format: LogFormat) -> io::Result<(LogSender, LogEnd)
 /// [`ServeError`], as [`start`].
 pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeError> {
     let Some((target, format)) = &config.access_log else { return Ok(None) };
-    let started = start(target.clone(), *format).map_err(|cause| match target {
+    let started = start(target.clone(), *format, config.account.as_ref()).map_err(|cause| match target {
         LogTarget::File(path) => ServeError::Log { path: path.clone(), cause },
         LogTarget::Stdout => ServeError::System { what: "start the access log", cause },
     });
@@ -113,13 +117,16 @@ pub fn close(sender: LogSender, end: &LogEnd) {
     }
 }
 
-fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
+/// Opens a target. A file that root has made becomes the account's, which will open it again.
+fn open(target: &LogTarget, account: Option<&Account>) -> io::Result<Box<dyn Write + Send>> {
     Ok(match target {
         LogTarget::Stdout => Box::new(io::stdout()),
         LogTarget::File(path) => {
             // Without this flag, opening a FIFO would wait for a reader.
             let flags = OFlags::NONBLOCK.bits() as i32;
-            Box::new(OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?)
+            let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
+            account.map_or(Ok(()), |account| account.own(&file))?;
+            Box::new(file)
         }
     })
 }
@@ -139,7 +146,7 @@ impl Writer {
         for message in incoming {
             let (result, count) = match message {
                 Message::Lines { text, count } => (self.write(&text), count),
-                Message::Reopen => (open(&self.target).map(|sink| self.sink = sink), 0),
+                Message::Reopen => (open(&self.target, None).map(|sink| self.sink = sink), 0),
                 Message::End => return,
             };
             if let Err(error) = result {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use base::{Limit, Nanos};
+use confine::{Account, Calls};
 
 use crate::aside::{AdminAddress, Token};
 use crate::choices::{
@@ -103,6 +104,28 @@ pub struct ServeConfig {
     pub tls: Vec<tls::Files>,
     /// The access log, if any.
     pub access_log: Option<(LogTarget, LogFormat)>,
+    /// The user that a server started by root changes to; `None` selects the user who started it.
+    pub account: Option<Account>,
+    /// Restrict files and system calls, for the whole process and for good, as far as the kernel can.
+    pub confine: Switch,
+    /// Files that are read again while the server runs, beside certificates and keys.
+    pub reads_again: Vec<PathBuf>,
     /// How long a shutdown waits for connections to finish.
     pub drain_timeout: Nanos,
+}
+
+impl ServeConfig {
+    /// Returns the system calls to keep beside those that every server makes.
+    pub(crate) fn kept_calls(&self, starts_processes: bool) -> Calls {
+        Calls {
+            processes: starts_processes,
+            kernel_programs: self.loads_programs(),
+            rings: self.dispatch.is_some_and(|name| name.contains("uring")),
+        }
+    }
+
+    /// Tells whether a setting asks for a program in the kernel.
+    pub(crate) fn loads_programs(&self) -> bool {
+        self.kernel_cache || self.overload_hook.is_some() || self.handoff == Some(Handoff::Kernel)
+    }
 }

@@ -15,7 +15,7 @@
 //! The other modules:
 //!
 //! - settings: `config` and `choices`, already checked; `settings`, which may be replaced while the server runs;
-//! - start and end: `run`, `plan`, `processes`, `error`;
+//! - start and end: `run`, `plan`, `processes`, `error`; `confinement` and `privileges`, what is given up at the start;
 //! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `overload_control`;
 //! - answers: `service`, `kernel_cache`, `certificates`, `access_log`;
 //! - observation: `counters`, `admin`, and `aside`, the small servers beside the main one.
@@ -32,6 +32,7 @@ mod aside;
 mod certificates;
 mod choices;
 mod config;
+mod confinement;
 mod counters;
 mod driver;
 mod error;
@@ -40,6 +41,7 @@ mod kernel_cache;
 mod listener;
 mod overload_control;
 mod plan;
+mod privileges;
 pub mod processes;
 mod refusals;
 mod run;
@@ -56,6 +58,8 @@ pub use choices::{
     queue_target,
 };
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
+pub use confine::{Account, AccountError};
+pub use confinement::Confined;
 pub use counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
 pub use error::ServeError;
 pub use overload_control::{Overload, QueueFigures};

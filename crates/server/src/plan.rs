@@ -24,6 +24,7 @@ use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
 use crate::listener::{Listener, bind_group, listen};
 use crate::overload_control::{AcceptControl, Overload};
+use crate::privileges::wait_until_confined;
 use crate::processes::ConfigText;
 use crate::refusals::Refusals;
 use crate::service::Costly;
@@ -393,6 +394,7 @@ pub fn start_thread(
     let (cpus, guard) = (cpus.to_vec(), EndsTheServer(stop.clone()));
     let body = move || {
         let _guard = guard;
+        wait_until_confined()?;
         if !cpus.is_empty() {
             sys::cpu::pin(&cpus)?;
         }

@@ -17,6 +17,7 @@ use crate::aside::{self, AdminAddress, Aside, Guard, Totals};
 use crate::certificates::{Certificates, LOOK_EVERY};
 use crate::choices::Choice;
 use crate::config::{AdminSettings, ServeConfig};
+use crate::confinement::{Confined, Confinement};
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
@@ -44,6 +45,7 @@ pub struct Server {
     kernel_cache: Option<(SharedCache, LoopHandle)>,
     overload: Option<Overload>,
     certificates: Option<Certificates>,
+    confined: Option<Confined>,
     live: Live,
 }
 
@@ -81,6 +83,7 @@ impl Server {
     ) -> Result<Server, ServeError> {
         architecture.check(&config)?;
         signal::block().map_err(system("block signals"))?;
+        let confinement = Confinement::begin(&config, architecture.has_workers());
         let log = access_log::of(&config)?;
         let certificates = Certificates::of(&config)?;
         let tls = certificates.as_ref().map(Certificates::sessions);
@@ -116,7 +119,8 @@ impl Server {
         };
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
         let overload = plan.overload();
-        Ok(Server { overload, loops, refusals, admin, log, kernel_cache, certificates, live })
+        let confined = confinement.finish(&plan.config)?;
+        Ok(Server { confined, overload, loops, refusals, admin, log, kernel_cache, certificates, live })
     }
 
     /// Returns the addresses that the server listens on.
@@ -127,6 +131,11 @@ impl Server {
     /// Returns the overload control; `None` if it is off, or if the architecture has controllers of its own.
     pub fn overload(&self) -> Option<&Overload> {
         self.overload.as_ref()
+    }
+
+    /// Returns the rights that the server has left; `None` if nothing confines it.
+    pub fn confined(&self) -> Option<&Confined> {
+        self.confined.as_ref()
     }
 
     /// Returns the names of the certificates; `None` without TLS.

@@ -199,6 +199,18 @@ pub struct ServeFlags {
     #[arg(long, help_heading = OPERATION)]
     pub print_config: bool,
 
+    /// User to change to once everything is open: NAME or NAME:GROUP, by name or number
+    ///
+    /// Only root can change to another user. Without a group, the user has the groups of the user database.
+    #[arg(long, value_name = "NAME[:GROUP]", help_heading = OPERATION)]
+    pub user: Option<String>,
+
+    /// Give up the files, system calls and capabilities that serving does not need
+    ///
+    /// Uses Landlock and seccomp where the kernel has them. off is for debugging.
+    #[arg(long, value_name = "on|off", default_value = "on", help_heading = OPERATION, hide_short_help = true)]
+    pub confine: Switch,
+
     /// Longest wait for open connections at shutdown
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = OPERATION, hide_short_help = true)]
     pub drain_timeout: Nanos,

@@ -88,6 +88,10 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
         (&["--admin=0", "--admin-token-file=/no/such"], &["--admin-token-file /no/such", "No such file"]),
         (&["--admin=0", "--admin-token-file=/dev/null"], &["/dev/null: accepted is one line"]),
         (&["--access-log=/no/such/folder/log"], &["--access-log", "/no/such/folder/log", "No such file"]),
+        (&["--user=nobodyhere"], &["--user nobodyhere", "no such user", "NAME or NAME:GROUP"]),
+        (&["--user=root:nogroup"], &["--user root", "users other than root"]),
+        (&["--user=12345"], &["--user 12345", "no such group", "NAME:GROUP"]),
+        (&["--confine=some"], &["--confine", "'some'", "on, off"]),
         (&["--acept-limit=1"], &["--acept-limit", "--accept-limit"]),
         (&["second"], &["second"]),
     ] {
@@ -97,6 +101,26 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
     check(&["serve", "/dev/null"], 2, &["ROOT", "/dev/null", "as a directory"]);
     check(&[], 2, &["a command is missing"]);
     check(&["sevre"], 2, &["'sevre'", "serve"]);
+}
+
+#[test]
+fn who_may_not_change_the_user_is_told_so() {
+    let files = Files::new();
+    let root = files.root();
+    let arguments = ["serve", "--listen=127.0.0.1:0", "--user=12345:12345", root.to_str().unwrap()];
+    if !confine::is_root() {
+        return check(
+            &arguments,
+            2,
+            &["--user 12345:12345", "only root can change", "start the server as root"],
+        );
+    }
+    // The superuser of a container may lack the capabilities for it.
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_inrush")]).args(arguments);
+    let assert = command.timeout(PATIENCE).assert().code(1);
+    let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    assert_eq!(said, "inrush: cannot change to the user of --user: Operation not permitted (os error 1)\n");
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Identity {
     }
 
     /// Writes another one into the same files, the certificate first, as an ACME client does.
-    fn renew(&self, names: &[&str]) {
+    pub fn renew(&self, names: &[&str]) {
         let pair = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = CertificateParams::new(names).unwrap().self_signed(&pair).unwrap();
@@ -37,7 +37,7 @@ impl Identity {
         fs::write(&self.key, pair.serialize_pem()).unwrap();
     }
 
-    fn flags(&self) -> [String; 2] {
+    pub fn flags(&self) -> [String; 2] {
         [format!("--tls-cert={}", self.certificate.display()), format!("--tls-key={}", self.key.display())]
     }
 }

@@ -14,6 +14,7 @@ use super::scoreboard::{Layout, Slot};
 use crate::accept::LiveLimit;
 use crate::access_log;
 use crate::architecture::Architecture;
+use crate::choices::Switch;
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters};
 use crate::error::{ServeError, system};
@@ -131,6 +132,10 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     let sessions = |bytes: &Vec<u8>| Sessions::from_bytes(bytes).ok_or_else(garbled);
     let tls = start.secrets.as_ref().map(sessions).transpose().map_err(system("read the certificates"))?;
     let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None, None, tls)?;
+    if plan.config().confine == Switch::On {
+        // If this fails, it has failed in the parent, which has said so. The parent's own filter holds in any case.
+        let _ = plan.config().kept_calls(false).restrict();
+    }
     let (place, slot, inherited) = (start.place, Arc::new(slot), start.inherited);
     work(Worker { place, plan, slot, inherited, parse }, control)?;
     if let Some((sender, end)) = log {

@@ -83,6 +83,9 @@ impl Variant {
             kernel_cache: false,
             tls: Vec::new(),
             access_log: None,
+            account: None,
+            confine: server::Switch::Off,
+            reads_again: Vec::new(),
             drain_timeout: Nanos::from_secs(20),
         }
     }

@@ -1,0 +1,200 @@
+//! What the server gives up between its start and its first connection: the superuser, capabilities, files, system calls.
+//!
+//! ```text
+//!   main      begin: files ──> opens everything, starts threads ──> finish: user, capabilities, calls
+//!                                     │                                  │
+//!   threads                           └─ wait_until_confined ············┴──> capabilities ──> serve
+//!   workers                                                                   started by a thread: inherit all
+//! ```
+//!
+//! [`Confinement::begin`] restricts files before any other thread exists, because Landlock holds for the threads that
+//! follow. [`Confinement::finish`] changes the user and restricts the system calls of all threads, once everything is
+//! open. The threads that serve wait for it (`privileges`), so no client meets a privileged thread. A thread that has
+//! waited starts the worker processes. They inherit all of it, and refuse themselves some more calls (`processes`).
+//!
+//! Leaves out how it is done, which is `confine`'s.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use confine::{Account, Calls, Facility, Files, Kept};
+use site::Root;
+
+use crate::aside::AdminAddress;
+use crate::choices::Switch;
+use crate::config::{LogTarget, ServeConfig};
+use crate::error::{ServeError, system};
+use crate::privileges::Opening;
+
+/// The files that loading a program into the kernel reads: the kernel's types, its processors, and Ubuntu's version.
+const FOR_PROGRAMS: [&str; 3] = ["/sys/kernel/btf", "/sys/devices/system/cpu", "/proc/version_signature"];
+
+/// A confinement that has begun.
+pub struct Confinement {
+    opening: Option<Opening>,
+    files: Option<io::Result<Facility>>,
+    calls: Option<Calls>,
+}
+
+/// The confinement in force, as one line.
+#[derive(Clone, Debug)]
+pub struct Confined {
+    line: String,
+    warnings: Vec<String>,
+}
+
+impl Confined {
+    /// Returns the files that the server cannot open again as its new user, in a line each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+impl fmt::Display for Confined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl Confinement {
+    /// Restricts this thread, and those that it starts, to the files of the configuration. Call it before the first
+    /// thread, and from the thread that calls [`Confinement::finish`].
+    pub fn begin(config: &ServeConfig, starts_processes: bool) -> Confinement {
+        let confines = config.confine == Switch::On;
+        let opening = (confines || config.account.is_some()).then(Opening::begin);
+        Confinement {
+            opening,
+            files: confines.then(|| files(config, starts_processes).restrict()),
+            calls: confines.then(|| config.kept_calls(starts_processes)),
+        }
+    }
+
+    /// Changes the user, restricts the system calls, and lets the threads go that wait. `None` if nothing is confined.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: the user cannot be changed. [`ServeError::Root`]: the new user cannot open the
+    /// directory. Facilities that the kernel lacks are no error.
+    pub fn finish(self, config: &ServeConfig) -> Result<Option<Confined>, ServeError> {
+        let Confinement { opening, files, calls } = self;
+        let Some(opening) = opening else { return Ok(None) };
+        let mut warnings = Vec::new();
+        if let Some(account) = &config.account {
+            account.become_it().map_err(system("change to the user of --user"))?;
+            Root::open(&config.root)?;
+            warnings = unusable(config, account);
+        }
+        let without_capabilities = !confine::is_root();
+        let calls = calls.map(|calls| (calls, calls.restrict()));
+        let line = describe(config.account.as_ref(), without_capabilities, files, calls);
+        opening.end(without_capabilities).map_err(system("drop capabilities"))?;
+        Ok(Some(Confined { line, warnings }))
+    }
+}
+
+fn describe(
+    account: Option<&Account>,
+    no_capabilities: bool,
+    files: Option<io::Result<Facility>>,
+    calls: Option<(Calls, io::Result<()>)>,
+) -> String {
+    let mut parts = vec![match account {
+        Some(account) => format!("user {}", account.name()),
+        None if confine::is_root() => "still root (--user NAME changes to a user)".to_owned(),
+        None => "user unchanged".to_owned(),
+    }];
+    parts.extend(no_capabilities.then(|| "no capabilities".to_owned()));
+    parts.extend(files.map(|files| match files {
+        Ok(Facility::Here) => "files by Landlock".to_owned(),
+        Ok(Facility::Partly) => "files by an older Landlock".to_owned(),
+        Ok(Facility::Missing) => "all files, because this kernel has no Landlock".to_owned(),
+        Err(error) => format!("all files, because Landlock failed: {error}"),
+    }));
+    parts.extend(calls.map(|(kept, calls)| match calls {
+        Ok(()) => format!("system calls by seccomp{}", exceptions(kept)),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            "all system calls, because this kernel has no seccomp filters".to_owned()
+        }
+        Err(error) => format!("all system calls, because seccomp failed: {error}"),
+    }));
+    parts.join(", ")
+}
+
+/// The calls that settings need, beside those of every server.
+fn exceptions(kept: Calls) -> String {
+    let all = [
+        (kept.processes, "execve for workers"),
+        (kept.kernel_programs, "bpf for programs in the kernel"),
+        (kept.rings, "io_uring, which the filter does not see into"),
+    ];
+    let named: Vec<&str> = all.into_iter().filter(|(kept, _)| *kept).map(|(_, name)| name).collect();
+    if named.is_empty() { String::new() } else { format!(" (with {})", named.join("; ")) }
+}
+
+/// Tries the files that the server opens again while it runs. Returns a line for each that its user may not open.
+fn unusable(config: &ServeConfig, account: &Account) -> Vec<String> {
+    let denied = |tried: io::Result<File>| {
+        tried.err().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let name = account.name();
+    let unreadable = read_again(config).filter(|file| denied(File::open(file))).map(|file| {
+        let file = file.display();
+        format!(
+            "user {name} may not read {file}, so that a changed file needs a restart; give it read permission"
+        )
+    });
+    let log = match &config.access_log {
+        Some((LogTarget::File(path), _)) => Some(path),
+        _ => None,
+    };
+    let unwritable = log.filter(|path| denied(OpenOptions::new().append(true).open(path))).map(|path| {
+        let path = path.display();
+        format!("user {name} may not append to {path}, so that a rotated log needs a restart; give it write permission")
+    });
+    unreadable.chain(unwritable).collect()
+}
+
+/// Certificates, keys, and the other files that are read again while the server runs.
+fn read_again(config: &ServeConfig) -> impl Iterator<Item = &Path> {
+    let certificates = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
+    certificates.chain(&config.reads_again).map(AsRef::as_ref)
+}
+
+fn files(config: &ServeConfig, starts_processes: bool) -> Files {
+    let mut files = Files::default();
+    files.keep_deployed(&config.root, Kept::Read);
+    files.keep("/dev/null", Kept::Device);
+    if starts_processes {
+        files.keep_this_program();
+    }
+    if config.loads_programs() {
+        for source in FOR_PROGRAMS {
+            files.keep(source, Kept::Read);
+        }
+    }
+    for file in read_again(config) {
+        files.keep_replaceable(file, Kept::Read);
+    }
+    if let Some((LogTarget::File(path), _)) = &config.access_log {
+        keep_log(&mut files, path);
+    }
+    if let Some(AdminAddress::File(path)) = config.admin.as_ref().map(|admin| &admin.address) {
+        files.keep(
+            path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")),
+            Kept::Sockets,
+        );
+    }
+    files
+}
+
+/// Keeps a log for its later openings: a regular file may be rotated, a device or a FIFO stays where it is.
+fn keep_log(files: &mut Files, path: &Path) {
+    // A rule needs the file itself where its folder is not kept. A failure is reported when the log is opened.
+    let _ = path.exists() || OpenOptions::new().append(true).create(true).open(path).is_ok();
+    if path.is_file() {
+        files.keep_replaceable(path, Kept::Write);
+    } else {
+        files.keep(path, Kept::Write);
+    }
+}
