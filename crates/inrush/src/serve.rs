@@ -278,6 +278,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         root: flags.root,
         listen: flags.listen,
         dispatch: flags.dispatch.map(|given| named(given).expect("the parser accepts only these names")),
+        driver: flags.driver,
         wake: flags.wake,
         batch: flags.batch,
         threads: flags.threads,

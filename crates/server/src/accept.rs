@@ -169,6 +169,18 @@ impl Acceptor {
         }
     }
 
+    /// Takes a connection into the acceptor's hand that the kernel has accepted by itself; the next accept finds it there.
+    pub fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>, counts: &mut LoopCounts) {
+        self.pause = FIRST_PAUSE;
+        self.newcomer = Some((socket, peer));
+        counts.limit_connections += u64::from(self.share.is_full());
+    }
+
+    /// Whether a connection waits for room in the acceptor's hand.
+    pub fn has_newcomer(&self) -> bool {
+        self.newcomer.is_some()
+    }
+
     fn arrived(&mut self, now: Nanos, slot: Slot) -> Option<Arrived> {
         let (socket, peer) = self.newcomer.take()?;
         Some(Arrived { socket, peer, at: now, slot })

@@ -16,7 +16,7 @@ pub(crate) use amped::HelperCounts;
 
 use base::Limit;
 
-use crate::choices::{Choice, SmpedSettings, Switch};
+use crate::choices::{Choice, Driver, SmpedSettings, Switch};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
@@ -76,6 +76,7 @@ impl Architecture {
     pub(crate) fn check(&self, config: &ServeConfig) -> Result<(), ServeError> {
         let given = [
             (Choice::Dispatch, config.dispatch.map(str::to_owned)),
+            (Choice::Driver, config.driver.map(|driver| driver.to_string())),
             (Choice::ReadAfterAccept, config.read_after_accept.then(|| "true".to_owned())),
             (Choice::Wake, config.wake.map(|wake| wake.to_string())),
             (Choice::Batch, config.batch.map(|batch| batch.to_string())),
@@ -97,6 +98,7 @@ impl Architecture {
                         .to_owned(),
             });
         }
+        check_driver(config)?;
         let given = given.into_iter().map(|(choice, value)| (choice, choice.flag(), value));
         let control =
             asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));
@@ -109,6 +111,27 @@ impl Architecture {
             });
         }
         Ok(())
+    }
+}
+
+/// Refuses what the completion driver has no use for.
+fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
+    let refused = |setting, given, accepted: &str| {
+        Err(ServeError::Setting { setting, given, accepted: accepted.to_owned() })
+    };
+    match config.dispatch {
+        _ if config.driver != Some(Driver::Completion) => Ok(()),
+        Some(mechanism) => refused(
+            "--dispatch",
+            mechanism.to_owned(),
+            "--driver completion waits by its io_uring; leave out --dispatch, or use --driver readiness",
+        ),
+        None if config.read_after_accept => refused(
+            "--read-after-accept",
+            "true".to_owned(),
+            "--driver completion receives from an accepted connection at once in any case",
+        ),
+        None => Ok(()),
     }
 }
 

@@ -56,6 +56,16 @@ named! {
 }
 
 named! {
+    /// What moves the bytes of an event loop.
+    Driver {
+        /// The loop asks which sockets are ready, and moves bytes by system calls.
+        Readiness = "readiness",
+        /// The kernel carries out operations that the loop submits to an io_uring.
+        Completion = "completion",
+    }
+}
+
+named! {
     /// How a thread serves the connections that it has taken in one accept phase.
     Batch {
         /// One after another (Brecht 2004).
@@ -205,6 +215,8 @@ impl fmt::Display for SedaSettings {
 pub enum Choice {
     /// `--dispatch`
     Dispatch,
+    /// `--driver`
+    Driver,
     /// `--read-after-accept`
     ReadAfterAccept,
     /// `--wake`
@@ -236,6 +248,7 @@ impl Choice {
     pub fn flag(self) -> &'static str {
         match self {
             Choice::Dispatch => "--dispatch",
+            Choice::Driver => "--driver",
             Choice::ReadAfterAccept => "--read-after-accept",
             Choice::Wake => "--wake",
             Choice::Batch => "--batch",
@@ -255,6 +268,7 @@ impl Choice {
     pub fn without(self) -> &'static str {
         match self {
             Choice::Dispatch => "waits for one descriptor at a time and dispatches no events",
+            Choice::Driver => "has one driver",
             Choice::ReadAfterAccept => "works on an accepted connection at once in any case",
             Choice::Wake => "has nobody to choose from who could be woken for a connection",
             Choice::Batch => "does not serve batches",

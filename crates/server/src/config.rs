@@ -8,7 +8,8 @@ use confine::{Account, Calls};
 
 use crate::aside::{AdminAddress, Token};
 use crate::choices::{
-    Batch, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake,
+    Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads,
+    Wake,
 };
 
 /// Where the access log goes.
@@ -50,6 +51,8 @@ pub struct ServeConfig {
     /// The event mechanism's name: one of [`dispatch::for_each_mechanism`]. The best where absent, here and
     /// below where an architecture has a use for it; refused where it has none.
     pub dispatch: Option<&'static str>,
+    /// What moves the bytes of event loops; `None` selects [`Driver::Readiness`].
+    pub driver: Option<Driver>,
     /// Settings of the event mechanisms that have any.
     pub mechanism: dispatch::Settings,
     /// How threads that wait for the same listener are woken.

@@ -58,6 +58,8 @@ base::counts! {
         /// Times that the kernel had no memory for a connection's bytes (ENOBUFS, ENOMEM). The bytes waited for the
         /// next turn.
         no_memory,
+        /// Receives that ended because no receive buffer was free, and began again: ENOBUFS of an io_uring.
+        no_receive_buffer,
         /// Times that the event mechanism's queue overflowed, after which the server looked at every descriptor.
         event_queue_overflows,
         /// Changes of interest handed to the event mechanism.

@@ -1,6 +1,7 @@
 //! Drivers move bytes between sockets and the protocol machine; nothing else does.
 
 pub mod blocking;
+pub mod completion;
 pub mod full_pool;
 mod http;
 pub mod idle_threads;

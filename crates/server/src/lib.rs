@@ -54,8 +54,8 @@ pub use admin::metrics::samples as sample_metrics;
 pub use architecture::Architecture;
 pub use aside::{AdminAddress, Page, Token};
 pub use choices::{
-    Batch, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads, Wake,
-    queue_target,
+    Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads,
+    Wake, queue_target,
 };
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};

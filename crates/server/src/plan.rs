@@ -10,16 +10,17 @@ use base::{Nanos, RealClock};
 use overload::hook::Routing;
 use rustix::process::{Signal, getpid, kill_process};
 use site::{Root, Site};
+use sys::completion::CompletionRing;
 use sys::socket::steer_by_cpu;
 use tls::Sessions;
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Switch, Wake};
+use crate::choices::{Driver, Switch, Wake};
 use crate::config::ServeConfig;
 use crate::counters::Board;
-use crate::driver::Stop;
 use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, SocketService};
+use crate::driver::{Stop, completion};
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
 use crate::listener::{Listener, bind_group, listen};
@@ -135,6 +136,23 @@ impl Plan {
     /// Returns the event mechanism: the configured one, or the default.
     pub fn dispatch(&self) -> &'static str {
         self.config.dispatch.unwrap_or(DEFAULT_DISPATCH)
+    }
+
+    /// The driver of event loops: the one asked for, where the kernel has what it needs.
+    fn driver(&self) -> Driver {
+        let driver = self.config.driver.unwrap_or(Driver::Readiness);
+        match driver {
+            Driver::Completion => match has_completions() {
+                Ok(()) => Driver::Completion,
+                Err(error) => {
+                    sys::say!(
+                        "inrush: --driver completion: io_uring: {error}; using --driver readiness instead"
+                    );
+                    Driver::Readiness
+                }
+            },
+            Driver::Readiness => driver,
+        }
     }
 
     /// Returns the accept-limit, which may change during use.
@@ -288,10 +306,15 @@ impl Plan {
         let stops = queues.iter().map(|_| stop()).collect::<Result<Vec<_>, _>>()?;
         let shares = Share::among(self.config.max_connections, stops.clone());
         let loops = queues.into_iter().zip(shares.into_iter().zip(stops)).enumerate();
+        let driver = self.driver();
         let start = |(index, (queue, (share, stop))): (usize, (Queue, (Share, Stop)))| {
             let parts = Parts { stop, ..self.parts(queue, share)? };
             let cpu = self.cpus[index % self.cpus.len()];
-            start_readiness::<_, D>(format!("loop-{index}"), self.dispatch(), &[cpu], parts)
+            let name = format!("loop-{index}");
+            match driver {
+                Driver::Readiness => start_readiness::<_, D>(name, self.dispatch(), &[cpu], parts),
+                Driver::Completion => start_completion(name, &[cpu], parts),
+            }
         };
         loops.map(start).collect()
     }
@@ -372,6 +395,25 @@ pub fn start_readiness<S: SocketService + Send + 'static, D: Discipline>(
     let (stop, board) = (parts.stop.clone(), parts.board.clone());
     let addresses = addresses(&parts.arrivals.listeners);
     start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D, _>(dispatch, parts))
+}
+
+/// Looks whether the kernel has what a completion loop needs. The end of a ring interrupts a blocking call of the thread
+/// that made it, so that one is made in a thread that ends.
+fn has_completions() -> io::Result<()> {
+    let tried = std::thread::spawn(|| CompletionRing::new().map(drop)).join();
+    tried.unwrap_or_else(|_| Err(io::Error::other("the attempt to make a ring failed")))
+}
+
+/// Starts a thread that runs a completion loop, on these processors only if any are named.
+fn start_completion<S: SocketService + Send + 'static>(
+    name: String,
+    cpus: &[usize],
+    parts: Parts<S>,
+) -> Result<LoopHandle, ServeError> {
+    let (stop, board) = (parts.stop.clone(), parts.board.clone());
+    let addresses = addresses(&parts.arrivals.listeners);
+    // The ring belongs to the thread that makes it.
+    start_thread(name, cpus, stop, board, addresses, move || completion::run(parts, CompletionRing::new()?))
 }
 
 /// Returns the addresses of these listeners.

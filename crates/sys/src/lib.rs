@@ -7,12 +7,13 @@
 //! interest set outlives the borrow of its members. Naming a closed descriptor is an error that the kernel
 //! reports, never a memory fault. Descriptors that are read, written or configured are borrowed.
 //!
-//! The modules, by subject: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; sockets in
-//! `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`; processes and threads in
+//! The modules, by subject: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; operations
+//! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`; processes and threads in
 //! `process`, `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`;
 //! BPF programs in `bpf`; standard error in `message`.
 
 pub mod bpf;
+pub mod completion;
 pub mod cpu;
 pub mod descriptors;
 pub mod epoll;

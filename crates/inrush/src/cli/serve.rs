@@ -7,7 +7,8 @@ use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
 use server::{
-    AdminAddress, Batch, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Switch, Threads, Wake,
+    AdminAddress, Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Switch,
+    Threads, Wake,
 };
 
 use super::address::{admin_address, host_name, listen_address};
@@ -252,6 +253,12 @@ pub struct ServeFlags {
     /// Event mechanism [default: epoll]
     #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS), hide_possible_values = false, help_heading = EXPERIMENTS)]
     pub dispatch: Option<String>,
+
+    /// sped, per-core: what moves the bytes: readiness (default) or completion
+    ///
+    /// completion: the kernel carries out operations from an io_uring (Linux 6.1). It accepts no --dispatch.
+    #[arg(long, value_name = "DRIVER", help_heading = EXPERIMENTS)]
+    pub driver: Option<Driver>,
 
     /// CPUs for the event loops, such as 0,2 or 0-3 [default: all allowed CPUs]
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = EXPERIMENTS, hide_short_help = true)]

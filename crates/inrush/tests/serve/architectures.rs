@@ -7,9 +7,11 @@ use server::architecture::ALL;
 use super::serving::many_at_once;
 use crate::common::{Client, Files, Server, Status, has_ended, pattern, sockets};
 
-/// Runs a test on every architecture, and on smped with each hand-off. The output names the one that failed.
+/// Runs a test on every architecture, with the completion driver, and on smped with each hand-off. The output names the one that failed.
 pub fn on_every_architecture(test: impl Fn(&[&str])) {
     on_every_plain_architecture(&test);
+    println!("--driver completion");
+    test(&["--arch=sped", "--driver=completion"]);
     let flags = ["--arch=smped", "--smped=initial=3,p-min=3,p-max=3", "--handoff=kernel"];
     let files = Files::new();
     let server = Server::start(&files.root(), &flags);

@@ -28,7 +28,14 @@ pub const PER_CORE: Architecture = Architecture {
     summary: "one event loop per processor, pinned, each with its own queue",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Wake, Choice::KernelCache, Choice::Overload],
+    uses: &[
+        Choice::Dispatch,
+        Choice::Driver,
+        Choice::ReadAfterAccept,
+        Choice::Wake,
+        Choice::KernelCache,
+        Choice::Overload,
+    ],
     start,
     work: None,
 };

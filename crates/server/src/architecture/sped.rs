@@ -24,7 +24,7 @@ pub const SPED: Architecture = Architecture {
     summary: "one event loop on one processor",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::KernelCache, Choice::Overload],
+    uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::KernelCache, Choice::Overload],
     start,
     work: None,
 };

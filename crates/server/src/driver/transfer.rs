@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sys::errno::{Failure, classify};
 
+use super::http::Http;
 use super::machine::{Lent, Machine, Tls};
 use super::readiness::SocketService;
 
@@ -24,6 +25,9 @@ const TURN_BYTES: u64 = 512 * 1024;
 const REQUESTS_PER_TURN: u64 = 64;
 /// Reads from one connection a turn, where the mechanism wants it drained.
 const RECEIVES_PER_TURN: usize = 4;
+
+/// The most output that is copied for an operation: several pipelined responses.
+const COPIED_BYTES: usize = 32 * 1024;
 
 /// How moving bytes ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +123,28 @@ pub fn send<S: SocketService>(
         Tls::Plain | Tls::Awaited(_) => send_plain(socket, machine, lent),
         Tls::Layer(_) => enciphered::send(socket, machine, lent),
     }
+}
+
+/// The first output that leaves by one send: plain bytes, few enough to be copied. HTTP/2 reads parts of files for it.
+pub fn plain_output<'a, S: SocketService>(
+    machine: &'a mut Machine,
+    lent: &mut Lent<'_, S>,
+) -> Option<&'a [u8]> {
+    if !matches!(machine.tls, Tls::Plain) {
+        return None;
+    }
+    fill(machine, lent);
+    let http = &machine.http;
+    match http.transmit() {
+        Transmit::Bytes { bytes, more: false } if bytes.len() <= COPIED_BYTES => Some(bytes),
+        Transmit::Bytes { bytes, .. } if matches!(http, Http::Two(_)) => Some(&bytes[..COPIED_BYTES]),
+        _ => None,
+    }
+}
+
+/// The first `count` bytes of [`plain_output`] have been sent.
+pub fn sent<S: SocketService>(machine: &mut Machine, count: u64, lent: &mut Lent<'_, S>) {
+    machine.http.transmitted(count, &mut lent.context, lent.http2);
 }
 
 /// Shuts down the sending side of a connection that wants [`Wants::ShutdownThenReceive`].

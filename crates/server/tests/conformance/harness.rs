@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{Clock, Limit, Nanos, RealClock};
-use server::{Architecture, Batch, Drained, ServeConfig, ServeError, Server, Threads, Wake, architecture};
+use server::{
+    Architecture, Batch, Drained, Driver, ServeConfig, ServeError, Server, Threads, Wake, architecture,
+};
 use tempfile::TempDir;
 
 use super::client::Client;
@@ -23,6 +25,7 @@ const PATIENCE: Nanos = Nanos::from_secs(30);
 pub struct Variant {
     pub architecture: &'static Architecture,
     dispatch: Option<&'static str>,
+    driver: Option<Driver>,
     pub wake: Option<Wake>,
     batch: Option<Batch>,
     threads: Option<Threads>,
@@ -33,12 +36,21 @@ pub struct Variant {
 impl Variant {
     /// An architecture with nothing else chosen.
     pub fn plain(architecture: &'static Architecture) -> Variant {
-        Variant { architecture, dispatch: None, wake: None, batch: None, threads: None, workers: None }
+        Variant {
+            architecture,
+            dispatch: None,
+            driver: None,
+            wake: None,
+            batch: None,
+            threads: None,
+            workers: None,
+        }
     }
 
     pub fn name(&self) -> String {
         let mut words = vec![self.architecture.name.to_owned()];
         words.extend(self.dispatch.map(str::to_owned));
+        words.extend(self.driver.map(|driver| driver.to_string()));
         words.extend(self.wake.map(|wake| wake.to_string()));
         words.extend(self.batch.map(|batch| batch.to_string()));
         words.extend(self.threads.map(|threads| threads.to_string()));
@@ -57,6 +69,7 @@ impl Variant {
             root: root.folder.path().to_owned(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dispatch: self.dispatch,
+            driver: self.driver,
             wake: self.wake,
             batch: self.batch,
             threads: self.threads,
@@ -101,6 +114,7 @@ fn variants() -> Vec<Variant> {
         let plain = Variant::plain(architecture);
         all.push(plain);
         all.extend(MECHANISMS.iter().map(|name| Variant { dispatch: Some(name), ..plain }));
+        all.push(Variant { driver: Some(Driver::Completion), ..plain });
         let wakes = [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Steered];
         all.extend(wakes.map(|wake| Variant { wake: Some(wake), ..plain }));
         let batches = [Batch::Serial, Batch::Interleaved];

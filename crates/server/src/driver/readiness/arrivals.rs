@@ -104,6 +104,12 @@ impl Listeners {
         self.control.as_ref().and_then(AcceptControl::wakes_at)
     }
 
+    /// Withdraws the control and closes the listeners.
+    pub fn shut(&mut self) {
+        self.control.take().into_iter().for_each(|control| control.withdraw());
+        self.listeners.drain(..).for_each(|listener| listener.hand_over());
+    }
+
     /// Takes them apart.
     pub fn into_parts(self) -> (Queue, Acceptor) {
         let Listeners { listeners, acceptor, control } = self;
