@@ -138,20 +138,20 @@ impl Plan {
         self.config.dispatch.unwrap_or(DEFAULT_DISPATCH)
     }
 
-    /// The driver of event loops: the one asked for, where the kernel has what it needs.
-    fn driver(&self) -> Driver {
-        let driver = self.config.driver.unwrap_or(Driver::Readiness);
-        match driver {
-            Driver::Completion => match has_completions() {
-                Ok(()) => Driver::Completion,
-                Err(error) => {
-                    sys::say!(
-                        "inrush: --driver completion: io_uring: {error}; using --driver readiness instead"
-                    );
-                    Driver::Readiness
-                }
-            },
-            Driver::Readiness => driver,
+    /// Returns the driver of event loops: the configured one, or readiness, with a line that says why, if the kernel refuses
+    /// what completion needs.
+    pub fn driver(&self) -> Driver {
+        if self.config.driver != Some(Driver::Completion) {
+            return Driver::Readiness;
+        }
+        match try_completions() {
+            Ok(()) => Driver::Completion,
+            Err(error) => {
+                sys::say!(
+                    "inrush: --driver completion needs io_uring of Linux 6.1 ({error}); using --driver readiness"
+                );
+                Driver::Readiness
+            }
         }
     }
 
@@ -397,14 +397,14 @@ pub fn start_readiness<S: SocketService + Send + 'static, D: Discipline>(
     start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D, _>(dispatch, parts))
 }
 
-/// Looks whether the kernel has what a completion loop needs. The end of a ring interrupts a blocking call of the thread
-/// that made it, so that one is made in a thread that ends.
-fn has_completions() -> io::Result<()> {
+/// Makes a ring, as a completion loop does. The end of a ring interrupts a blocking call of the thread that made it, so
+/// this one is made in a thread that ends.
+fn try_completions() -> io::Result<()> {
     let tried = std::thread::spawn(|| CompletionRing::new().map(drop)).join();
     tried.unwrap_or_else(|_| Err(io::Error::other("the attempt to make a ring failed")))
 }
 
-/// Starts a thread that runs a completion loop, on these processors only if any are named.
+/// Starts a thread that runs a completion loop. An empty `cpus` means any processor.
 fn start_completion<S: SocketService + Send + 'static>(
     name: String,
     cpus: &[usize],

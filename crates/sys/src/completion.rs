@@ -96,7 +96,13 @@ impl<K: Kernel> CompletionRing<K> {
     /// EINVAL (before Linux 5.19), ENOMEM.
     pub fn over(mut kernel: K) -> io::Result<CompletionRing<K>> {
         let buffers = Buffers::register(&mut kernel)?;
-        Ok(CompletionRing { kernel, buffers, operations: Slab::new(), backlog: VecDeque::new(), overflows: 0 })
+        Ok(CompletionRing {
+            kernel,
+            buffers,
+            operations: Slab::new(),
+            backlog: VecDeque::new(),
+            overflows: 0,
+        })
     }
 
     /// Accepts one connection, or with `each` every connection until the operation is cancelled.

@@ -10,33 +10,40 @@
 //!
 //! With accept-limit n, n accepts are in flight: those that completed, and were not admitted yet, count. With `inf` one
 //! accept takes every connection. What an accept in the kernel cannot do - no descriptor is left, the listener is shut
-//! down - is left to an accept by hand, as on the readiness loop.
+//! down - is left to an accept by hand, as on the readiness loop. A source of connections that is no listener of the
+//! loop's own is polled, and accepted from by hand alone.
 //!
 //! Files leave by sendfile(2), records of TLS by sendmsg(2), each with a poll operation for room: a splice in a ring is
 //! always left to a thread of the kernel's, one for each slow reader.
+//!
+//! The kernel and the clock are type parameters: `simulation` runs the loop on a kernel whose order, delays and faults a
+//! seed decides.
 //!
 //! Invariants: time is read once per phase; memory lent to the kernel is the ring's until its operation completes
 //! ([`sys::completion`]); completions appear only in get-events.
 
 mod peer;
+#[cfg(test)]
+mod simulation;
 mod turn;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use base::{Clock, Key, Limit, Nanos, RealClock, Slab};
 use dispatch::{Timers, Token};
 use http1::HttpDate;
 use http1::server::Buffers;
 use rustix::io::Errno;
-use sys::completion::{Completion, CompletionRing, Done};
+use sys::completion::{Completion, CompletionRing, Done, Kernel, Uring};
 use sys::errno::{Failure, classify};
 use sys::poll::bits;
 
 use super::machine::Machine;
 use super::readiness::{
-    Arrivals, DATE_EVERY, News, Parts, RECEIVE_BYTES, STOP, SocketService, TIMER_SLOT, listener_token,
+    Arrivals, DATE_EVERY, Listeners, News, Parts, RECEIVE_BYTES, STOP, SocketService, TIMER_SLOT,
+    listener_token,
 };
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
@@ -49,21 +56,30 @@ const MOST_ACCEPTS: usize = 4096;
 /// Memory of completed sends that is kept for the next ones.
 const MOST_SPARE: usize = 64;
 
-/// The accepts of one listener.
+/// The operations on one source of connections, and what they have brought.
 #[derive(Default)]
 struct Source {
-    in_flight: Vec<Key>,
+    /// Accepts, or one poll.
+    in_flight: Vec<Flight>,
     /// Connections that the kernel has accepted and that are not admitted yet.
     taken: VecDeque<OwnedFd>,
-    /// An accept has failed: the next ones are made by hand until the queue is empty.
+    /// An accept has failed, or the source is readable: accepts are made by hand until it is empty.
     by_hand: bool,
 }
 
+/// An operation in flight.
+struct Flight {
+    operation: Key,
+    /// It is an accept that goes on.
+    each: bool,
+    is_cancelled: bool,
+}
+
 /// The state of a loop.
-pub struct CompletionLoop<S: SocketService> {
-    parts: Parts<S>,
-    ring: CompletionRing,
-    clock: RealClock,
+pub struct CompletionLoop<S: SocketService, A = Listeners, K: Kernel = Uring, C = RealClock> {
+    parts: Parts<S, A>,
+    ring: CompletionRing<K>,
+    clock: C,
     now: Nanos,
     completions: Vec<Completion>,
     sources: Vec<Source>,
@@ -94,26 +110,21 @@ pub struct CompletionLoop<S: SocketService> {
 ///
 /// # Errors
 /// The ring fails in a way that is our mistake.
-pub fn run<S: SocketService>(parts: Parts<S>, ring: CompletionRing) -> io::Result<()> {
-    let mut this = CompletionLoop::new(parts, ring);
+pub fn run<S: SocketService, A: Arrivals>(parts: Parts<S, A>, ring: CompletionRing) -> io::Result<()> {
+    let mut this = CompletionLoop::new(parts, ring, RealClock::new());
     while !this.ended() {
-        this.get_events()?;
-        this.accept();
-        this.give_way();
-        this.work_phase();
-        this.expire();
-        this.go_down();
+        this.turn()?;
     }
     this.finish();
     Ok(())
 }
 
-impl<S: SocketService> CompletionLoop<S> {
-    fn new(parts: Parts<S>, mut ring: CompletionRing) -> Self {
-        let clock = RealClock::new();
+impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K, C> {
+    fn new(parts: Parts<S, A>, mut ring: CompletionRing<K>, clock: C) -> Self {
         let now = clock.now();
         ring.poll(parts.stop.descriptor(), bits::IN, STOP.0);
         let sources = parts.arrivals.sources().map(|_| Source::default()).collect();
+        let date = HttpDate::new(clock.wall());
         let mut this = CompletionLoop {
             ring,
             clock,
@@ -127,7 +138,7 @@ impl<S: SocketService> CompletionLoop<S> {
             spare: Vec::new(),
             scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             buffers: Buffers::default(),
-            date: HttpDate::new(clock.wall()),
+            date,
             dated: now,
             counts: LoopCounts::default(),
             http: http1::server::Counts::default(),
@@ -142,8 +153,19 @@ impl<S: SocketService> CompletionLoop<S> {
             phase_from: now,
             parts,
         };
-        this.begin_accepts();
+        this.watch_sources();
         this
+    }
+
+    /// All phases, once.
+    fn turn(&mut self) -> io::Result<()> {
+        self.get_events()?;
+        self.accept();
+        self.give_way();
+        self.work_phase();
+        self.expire();
+        self.go_down();
+        Ok(())
     }
 
     /// The first phase: submits, waits, and sorts accepts from the completions of connections.
@@ -179,7 +201,7 @@ impl<S: SocketService> CompletionLoop<S> {
                 let index = Key::from(Token(name)).index as usize;
                 let source = &mut self.sources[index];
                 if !more {
-                    source.in_flight.retain(|known| *known != operation);
+                    source.in_flight.retain(|flight| flight.operation != operation);
                 }
                 match result {
                     Ok(socket) => source.taken.push_back(socket),
@@ -199,6 +221,15 @@ impl<S: SocketService> CompletionLoop<S> {
                     self.seal();
                 }
             }
+            Done::Ready(result) if Key::from(Token(name)).generation == 0 => {
+                let index = Key::from(Token(name)).index as usize;
+                let source = &mut self.sources[index];
+                source.in_flight.clear();
+                if result != Err(Errno::CANCELED) {
+                    source.by_hand = true;
+                    self.ready.report(index);
+                }
+            }
             done => {
                 // With a request that has arrived it is not idle.
                 self.idle.leave(Key::from(Token(name)));
@@ -214,7 +245,7 @@ impl<S: SocketService> CompletionLoop<S> {
             idle_from: self.idle.idle_from(),
         };
         let heard = self.parts.arrivals.hear(news, self.now);
-        if self.paused_until.is_none() && !self.ready.is_empty() {
+        if self.accepting() && !self.ready.is_empty() {
             return Some(Nanos::ZERO);
         }
         let publish = self.unpublished.then(|| self.published + PUBLISH_EVERY);
@@ -237,7 +268,7 @@ impl<S: SocketService> CompletionLoop<S> {
     /// The second phase: admits the connections that the kernel has accepted, at most accept-limit in all.
     fn accept(&mut self) {
         self.parts.arrivals.tick(self.now);
-        if self.paused_until.is_some() || self.sealing {
+        if !self.accepting() {
             return;
         }
         if self.ready.is_empty() {
@@ -246,8 +277,13 @@ impl<S: SocketService> CompletionLoop<S> {
             self.accept_phase(self.parts.arrivals.limit());
         }
         if self.drain_until.is_none() {
-            self.begin_accepts();
+            self.watch_sources();
         }
+    }
+
+    /// True unless a pause or the end keeps it from accepting.
+    fn accepting(&self) -> bool {
+        self.paused_until.is_none() && !self.sealing
     }
 
     fn accept_phase(&mut self, limit: Limit) -> PhaseEnd {
@@ -256,7 +292,11 @@ impl<S: SocketService> CompletionLoop<S> {
         let mut phase = ready.phase(limit, |index| self.look(index));
         self.ready = ready;
         // With every accept completed there may be more in the queue.
-        if phase.end == PhaseEnd::Empty && self.sources.iter().any(|source| source.in_flight.is_empty()) {
+        let accepts = self.parts.arrivals.accepts().is_some();
+        if accepts
+            && phase.end == PhaseEnd::Empty
+            && self.sources.iter().any(|source| source.in_flight.is_empty())
+        {
             phase.end = PhaseEnd::AtLimit;
         }
         let took = self.lap();
@@ -276,13 +316,12 @@ impl<S: SocketService> CompletionLoop<S> {
     /// turned away.
     fn look(&mut self, index: usize) -> Look {
         let source = &mut self.sources[index];
-        let acceptor = &mut self.parts.arrivals.acceptor;
-        if !acceptor.has_newcomer() {
+        if !self.parts.arrivals.has_newcomer() {
             match source.taken.pop_front() {
                 Some(socket) => {
                     let known = self.parts.log.is_some().then(|| rustix::net::getpeername(&socket));
                     let peer = known.and_then(Result::ok).flatten().and_then(|peer| peer.try_into().ok());
-                    acceptor.offer(socket, peer, &mut self.counts);
+                    self.parts.arrivals.offer(socket, peer, &mut self.counts);
                 }
                 None if !source.by_hand => return Look::Empty,
                 None => {}
@@ -336,25 +375,42 @@ impl<S: SocketService> CompletionLoop<S> {
         self.advance(Token::from(key));
     }
 
-    /// Keeps as many accepts in flight as the accept-limit says.
-    fn begin_accepts(&mut self) {
-        let operators = self.parts.arrivals.acceptor.limit.get();
-        let share = |limit: Limit| match limit {
+    /// Keeps as many accepts in flight on each source as the accept-limit says, or a poll.
+    fn watch_sources(&mut self) {
+        let Some(operators) = self.parts.arrivals.accepts() else { return self.poll_sources() };
+        let each = operators == Limit::Infinite;
+        let most = match self.parts.arrivals.limit() {
+            _ if each => 1,
+            Limit::Infinite => MOST_ACCEPTS,
             Limit::AtMost(most) => (most as usize).div_ceil(self.sources.len().max(1)).min(MOST_ACCEPTS),
-            Limit::Infinite => 1,
         };
-        let (each, most, now) =
-            (operators == Limit::Infinite, share(operators), share(self.parts.arrivals.limit()));
-        let wanted = if each { 1 } else { now };
-        for (index, source) in self.sources.iter_mut().enumerate() {
-            let paused = self.paused_until.is_some() || source.by_hand;
-            let held = if each { 0 } else { source.taken.len() };
-            while source.in_flight.len() + held < wanted && !paused {
-                let listener = self.parts.arrivals.listeners[index].socket.as_fd();
-                source.in_flight.push(self.ring.accept(listener, each, listener_token(index).0));
+        let paused = self.paused_until.is_some();
+        for (index, (source, fd)) in self.sources.iter_mut().zip(self.parts.arrivals.sources()).enumerate() {
+            let wanted = if source.by_hand || paused { 0 } else { most };
+            // Single accepts may stay in flight during a pause: they take no more than what they are.
+            let kept = if each { wanted } else { most };
+            let mut staying = 0;
+            for flight in source.in_flight.iter_mut().filter(|flight| !flight.is_cancelled) {
+                if flight.each == each && staying < kept {
+                    staying += 1;
+                } else {
+                    flight.is_cancelled = true;
+                    self.ring.cancel(flight.operation);
+                }
             }
-            for excess in source.in_flight.iter().skip(if paused && each { 0 } else { most }) {
-                self.ring.cancel(*excess);
+            let held = if each { 0 } else { source.taken.len() };
+            for _ in source.in_flight.len() + held..wanted {
+                let operation = self.ring.accept(fd, each, listener_token(index).0);
+                source.in_flight.push(Flight { operation, each, is_cancelled: false });
+            }
+        }
+    }
+
+    fn poll_sources(&mut self) {
+        for (index, (source, fd)) in self.sources.iter_mut().zip(self.parts.arrivals.sources()).enumerate() {
+            if source.in_flight.is_empty() && !source.by_hand {
+                let operation = self.ring.poll(fd, bits::IN, listener_token(index).0);
+                source.in_flight.push(Flight { operation, each: false, is_cancelled: false });
             }
         }
     }
@@ -441,8 +497,10 @@ impl<S: SocketService> CompletionLoop<S> {
         self.drain_until = Some(self.now.saturating_add(self.parts.drain_timeout));
         self.parts.arrivals.seal();
         self.sealing = true;
-        for source in &self.sources {
-            source.in_flight.iter().for_each(|accept| self.ring.cancel(*accept));
+        for flight in self.sources.iter_mut().flat_map(|source| &mut source.in_flight) {
+            if !std::mem::replace(&mut flight.is_cancelled, true) {
+                self.ring.cancel(flight.operation);
+            }
         }
     }
 

@@ -24,7 +24,7 @@ use crate::poll::{self, PollFd};
 /// Operations that the submission queue holds.
 const SUBMISSIONS: usize = 8;
 /// Reports that the completion queue holds.
-const REPORTS: usize = 6;
+const REPORTS: usize = 3;
 /// Attempts of a call that sleeps until there is a report.
 const PATIENCE: usize = 64;
 
@@ -49,6 +49,38 @@ pub struct Faults {
     pub failed_accepts: u64,
     /// Operations that completed after their descriptor had been closed.
     pub after_close: u64,
+}
+
+impl Faults {
+    /// All numbers.
+    pub fn all(&self) -> [u64; 9] {
+        let Faults { short_sends, no_buffers, cancelled, overflows, busy, .. } = *self;
+        let Faults { interrupted, ended_early, failed_accepts, after_close, .. } = *self;
+        [
+            short_sends,
+            no_buffers,
+            cancelled,
+            overflows,
+            busy,
+            interrupted,
+            ended_early,
+            failed_accepts,
+            after_close,
+        ]
+    }
+
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Faults) {
+        self.short_sends += other.short_sends;
+        self.no_buffers += other.no_buffers;
+        self.cancelled += other.cancelled;
+        self.overflows += other.overflows;
+        self.busy += other.busy;
+        self.interrupted += other.interrupted;
+        self.ended_early += other.ended_early;
+        self.failed_accepts += other.failed_accepts;
+        self.after_close += other.after_close;
+    }
 }
 
 /// An operation in flight.
@@ -123,7 +155,8 @@ impl SimulatedKernel {
             Submission::Close(fd) => return self.close(fd),
         };
         // SAFETY: the program names a descriptor that it has open.
-        let file = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().expect("a descriptor is left");
+        let file =
+            unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().expect("a descriptor is left");
         let lent = match submission {
             // SAFETY: the program keeps this memory until the operation completes.
             Submission::Send { address, length, .. } => unsafe { bytes(address, length) }.to_vec(),
@@ -145,12 +178,14 @@ impl SimulatedKernel {
         let mut found = false;
         for pending in std::mem::take(&mut self.pending) {
             found |= is_meant(&pending);
-            // An operation that is being carried out cannot be cancelled.
-            if is_meant(&pending) && !self.one_in(4) {
+            if !is_meant(&pending) {
+                kept.push(pending);
+                continue;
+            }
+            // What can be carried out may overtake the cancellation.
+            if !self.one_in(2) || self.attempt(&pending) {
                 self.faults.borrow_mut().cancelled += 1;
                 self.report(&pending, Err(Errno::CANCELED), false, None);
-            } else {
-                kept.push(pending);
             }
         }
         self.pending = kept;
@@ -329,9 +364,27 @@ impl SimulatedKernel {
                 Err(io::Error::from_raw_os_error(libc::ETIME))
             }
             Sleep::UntilReport => {
-                (0..PATIENCE).for_each(|_| if self.reports.is_empty() { self.work() });
+                (0..PATIENCE).for_each(|_| {
+                    if self.reports.is_empty() {
+                        self.work()
+                    }
+                });
                 Ok(())
             }
+        }
+    }
+}
+
+impl Drop for SimulatedKernel {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.take_buffers();
+            let lent = self.buffers.as_ref().map_or(0, |buffers| buffers.lent.len());
+            assert_eq!(
+                (self.pending.len(), lent),
+                (0, 0),
+                "operations in flight, and buffers not given back"
+            );
         }
     }
 }

@@ -13,17 +13,17 @@
 
 use std::os::fd::AsFd;
 
-use base::{Key, Nanos};
+use base::{Clock, Key, Nanos};
 use dispatch::Token;
 use http1::server::{Context, Wants};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
-use sys::completion::Received;
+use sys::completion::{Kernel, Received};
 use sys::errno::{Failure, classify};
 use sys::poll::bits;
 
 use super::peer::Peer;
-use super::{CompletionLoop, SocketService};
+use super::{Arrivals, CompletionLoop, SocketService};
 use crate::driver::machine::{Lent, Machine};
 use crate::driver::transfer::{Moved, end, plain_output, receive, send, sent, shut_down};
 
@@ -33,7 +33,7 @@ const EARLY_BYTES: usize = 16 * 1024;
 /// [`Machine::drain`] or [`Machine::give_way`].
 type Tell<S> = fn(&mut Machine, &mut Lent<'_, S>);
 
-impl<S: SocketService> CompletionLoop<S> {
+impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K, C> {
     /// Splits the loop into one connection and the context its machine works in.
     fn connection(&mut self, token: Token) -> Option<(&mut Peer, Lent<'_, S>)> {
         let peer = self.peers.get_mut(Key::from(token))?;

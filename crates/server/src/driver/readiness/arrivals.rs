@@ -2,7 +2,8 @@
 //!
 //! The loop is generic over it. What listeners do not need costs a loop with listeners nothing.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::{Limit, Nanos};
 use dispatch::{Dispatcher, Mechanism};
@@ -69,6 +70,22 @@ pub trait Arrivals {
     /// The loop is going down and takes no more: forgets the descriptors.
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>);
 
+    /// The most accepts that a completion loop keeps in flight, if its sources are listeners that it accepts from by itself.
+    fn accepts(&self) -> Option<Limit> {
+        None
+    }
+
+    /// True if a connection waits for room.
+    fn has_newcomer(&self) -> bool {
+        false
+    }
+
+    /// Takes a connection that the kernel has accepted by itself; the next accept finds it.
+    fn offer(&mut self, _socket: OwnedFd, _peer: Option<SocketAddr>, _counts: &mut LoopCounts) {}
+
+    /// The same as [`Arrivals::close`] for a loop without a dispatcher.
+    fn shut(&mut self) {}
+
     /// The control of the accept queue; none where the loop has no queue of its own, or overload control is off.
     fn control(&mut self) -> Option<&mut AcceptControl> {
         None
@@ -102,12 +119,6 @@ impl Listeners {
     /// When the loop must wake up for the control although nothing happens.
     pub fn control_due(&self) -> Option<Nanos> {
         self.control.as_ref().and_then(AcceptControl::wakes_at)
-    }
-
-    /// Withdraws the control and closes the listeners.
-    pub fn shut(&mut self) {
-        self.control.take().into_iter().for_each(|control| control.withdraw());
-        self.listeners.drain(..).for_each(|listener| listener.hand_over());
     }
 
     /// Takes them apart.
@@ -153,6 +164,23 @@ impl Arrivals for Listeners {
 
     fn seal(&self) {
         self.listeners.iter().for_each(Listener::seal);
+    }
+
+    fn accepts(&self) -> Option<Limit> {
+        Some(self.acceptor.limit.get())
+    }
+
+    fn has_newcomer(&self) -> bool {
+        self.acceptor.has_newcomer()
+    }
+
+    fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>, counts: &mut LoopCounts) {
+        self.acceptor.offer(socket, peer, counts);
+    }
+
+    fn shut(&mut self) {
+        self.control.take().into_iter().for_each(|control| control.withdraw());
+        self.listeners.drain(..).for_each(|listener| listener.hand_over());
     }
 
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {

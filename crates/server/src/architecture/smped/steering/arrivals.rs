@@ -227,6 +227,10 @@ impl Arrivals for OwnQueue {
         self.listeners.close(dispatcher);
     }
 
+    fn shut(&mut self) {
+        self.listeners.shut();
+    }
+
     fn control(&mut self) -> Option<&mut AcceptControl> {
         self.listeners.control()
     }
