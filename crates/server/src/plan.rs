@@ -19,7 +19,7 @@ use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Driver, Switch, Wake};
 use crate::config::ServeConfig;
 use crate::counters::Board;
-use crate::driver::readiness::{self, Arrivals, Discipline, Listeners, Parts, SocketService};
+use crate::driver::readiness::{self, Arrivals, ByPhases, Discipline, Listeners, Parts, SocketService};
 use crate::driver::{Stop, completion};
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
@@ -153,6 +153,20 @@ impl Plan {
                 Driver::Readiness
             }
         }
+    }
+
+    /// Runs the event loop of a worker process on the configured driver. Without io_uring the loop uses readiness; the
+    /// parent process has said so.
+    ///
+    /// # Errors
+    /// The loop fails by a mistake of ours.
+    pub fn run_worker<S: SocketService, A: Arrivals>(&self, parts: Parts<S, A>) -> io::Result<()> {
+        if self.config.driver == Some(Driver::Completion)
+            && let Ok(ring) = CompletionRing::new()
+        {
+            return completion::run(parts, ring);
+        }
+        run_on::<S, ByPhases, A>(self.dispatch(), parts)
     }
 
     /// Returns the accept-limit, which may change during use.

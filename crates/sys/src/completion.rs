@@ -10,7 +10,9 @@
 
 mod buffers;
 mod kernel;
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(feature = "simulation")]
+mod refused;
+#[cfg(feature = "simulation")]
 mod simulated;
 
 use std::collections::VecDeque;
@@ -24,7 +26,9 @@ use buffers::Buffers;
 pub use buffers::{BUFFER_BYTES, Received};
 pub use kernel::{Kernel, Uring};
 use kernel::{QUIET, Report, Sleep, Submission};
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(feature = "simulation")]
+pub use refused::refuse_rings;
+#[cfg(feature = "simulation")]
 pub use simulated::{Faults, SimulatedKernel};
 
 /// A ring for operations on sockets, used by the thread that made it.

@@ -7,11 +7,11 @@ use server::architecture::ALL;
 use super::serving::many_at_once;
 use crate::common::{Client, Files, Server, Status, has_ended, pattern, sockets};
 
-/// Runs a test on every architecture, with the completion driver, and on smped with each hand-off. The output names the one that failed.
+/// Runs a test on every architecture, with the completion driver, and on smped with each hand-off. The output names the
+/// one that failed.
 pub fn on_every_architecture(test: impl Fn(&[&str])) {
     on_every_plain_architecture(&test);
-    println!("--driver completion");
-    test(&["--arch=sped", "--driver=completion"]);
+    on_the_completion_driver(&test);
     let flags = ["--arch=smped", "--smped=initial=3,p-min=3,p-max=3", "--handoff=kernel"];
     let files = Files::new();
     let server = Server::start(&files.root(), &flags);
@@ -21,6 +21,22 @@ pub fn on_every_architecture(test: impl Fn(&[&str])) {
     drop(server);
     println!("--arch smped --handoff kernel");
     test(&flags);
+}
+
+/// Runs a test on every architecture that has the completion driver.
+fn on_the_completion_driver(test: impl Fn(&[&str])) {
+    let smped = ["--arch=smped", "--smped=initial=3,p-min=3,p-max=3"];
+    for flags in [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &smped] {
+        let flags = [flags, &["--driver=completion"]].concat();
+        let files = Files::new();
+        let server = Server::start(&files.root(), &flags);
+        if let Some(reason) = server.said.lines().find(|line| line.contains("--driver completion ")) {
+            return println!("skipped: {reason}");
+        }
+        drop(server);
+        println!("{}", flags.join(" "));
+        test(&flags);
+    }
 }
 
 fn on_every_plain_architecture(test: impl Fn(&[&str])) {

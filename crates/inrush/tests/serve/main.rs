@@ -7,6 +7,7 @@ mod accepting;
 mod admin;
 mod amped;
 mod architectures;
+mod completion;
 mod confinement;
 mod descriptors;
 mod faults;

@@ -79,6 +79,7 @@ pub const SMPED: Architecture = Architecture {
     },
     uses: &[
         Choice::Dispatch,
+        Choice::Driver,
         Choice::ReadAfterAccept,
         Choice::Smped,
         Choice::Schedule,
@@ -123,6 +124,8 @@ fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
     plan.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
+    // Once for all workers.
+    plan.driver();
     if by_kernel(config) {
         if let Some(hook) = config.overload_hook {
             return Err(ServeError::Setting {

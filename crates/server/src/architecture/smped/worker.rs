@@ -21,9 +21,8 @@ use crate::accept::{Accepted, Arrived, Phase};
 use crate::access_log::LogSender;
 use crate::counters::LoopCounts;
 use crate::driver::Stop;
-use crate::driver::readiness::{Arrivals, ByPhases, News, Parts};
+use crate::driver::readiness::{Arrivals, News, Parts};
 use crate::error::{ServeError, system};
-use crate::plan::run_on;
 use crate::processes::{Changed, Control, Heard, Message, Sent, Slot, Worker, orphaned};
 use crate::slots::Share;
 
@@ -44,7 +43,7 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     let settings = plan.config().smped.clone().unwrap_or_default();
     let arrivals = Passed::new(control, slot, settings.period, stop.clone(), reconfigure);
     let parts = Parts { board, stop, ..plan.parts_for(arrivals)? };
-    run_on::<_, ByPhases, _>(plan.dispatch(), parts).map_err(system("run the event loop of a worker"))
+    plan.run_worker(parts).map_err(system("run the event loop of a worker"))
 }
 
 /// The connections that a dispatcher passes to this worker.

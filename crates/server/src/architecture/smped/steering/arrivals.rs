@@ -35,11 +35,11 @@ use crate::access_log::LogSender;
 use crate::counters::LoopCounts;
 use crate::driver::Stop;
 use crate::driver::full_pool::STILL;
-use crate::driver::readiness::{Arrivals, ByPhases, Listeners, News, Parts};
+use crate::driver::readiness::{Arrivals, Listeners, News, Parts};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::plan::{LoopHandle, Queue, run_on};
+use crate::plan::{LoopHandle, Queue};
 use crate::processes::{Changed, Control, Heard, Sent, Slot, Worker, orphaned};
 use crate::refusals::{self, Refusals};
 use crate::slots::Share;
@@ -83,7 +83,7 @@ pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
         reconfigure: Box::new(worker.reconfigurer()),
     };
     let parts = Parts { board, stop, ..worker.plan.parts_for(arrivals)? };
-    let ran = run_on::<_, ByPhases, _>(worker.plan.dispatch(), parts);
+    let ran = worker.plan.run_worker(parts);
     let LoopHandle { thread, stop, .. } = answers;
     stop.ask();
     // Its end changes nothing any more.
