@@ -43,7 +43,7 @@ fn measure(
     let server = LIMIT.start(bed, folder.path(), after_reply)?.context("the readiness limit has gone")?;
     let url: &str = &format!("http://{}/", server.address);
     let (connections, inrush) = (options.connections, &bed.inrush);
-    let task = |seconds| Task { url, connections, seconds, after_reply, inrush };
+    let task = |seconds| Task { url, connections, seconds, after_reply, script: None, inrush };
     let mut clients: Vec<&Reader> = Vec::new();
     for client in &readers::ALL {
         match client.is_installed(&task(1)) {

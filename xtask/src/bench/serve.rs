@@ -1,10 +1,12 @@
 //! Requests a second from one server CPU: inrush, other servers, and the readiness limit, read by wrk.
 //!
+//! A large file and pipelined requests are for both drivers of inrush and nginx alone.
+//!
 //! All servers are up at the same time and take turns. The cost of a request is the busy time of the server's CPU
 //! over the requests answered, packet work included. It means nothing if another program runs on that CPU.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lab::stage::kernel::Observer;
@@ -12,13 +14,47 @@ use lab::stage::owner::temporary_folder;
 use lab::stage::server_under_test::RunningServer;
 
 use super::Promise;
-use super::race::{MODES, Measured, Mode, Options, race, sample, table};
+use super::race::{Measured, Mode, Options, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, Task};
-use crate::rivals::servers::{self, INRUSH, LIMIT, REFERENCE};
+use crate::rivals::servers::{self, COMPLETION, INRUSH, LIMIT, REFERENCE};
 use crate::test_bed::{FILE_LENGTH, TestBed};
 
-const FILE_NAME: &str = "1k.html";
+/// Requests that a connection sends at once.
+const PIPELINED: usize = 16;
+/// The size of a large file.
+const LARGE: usize = 100 * 1024;
+
+/// A load.
+struct Shape {
+    title: &'static str,
+    file_name: &'static str,
+    file_length: usize,
+    after_reply: AfterReply,
+    is_pipelined: bool,
+}
+
+impl Shape {
+    const KEEP_ALIVE: Shape = Shape {
+        title: "keep-alive",
+        file_name: "1k.html",
+        file_length: FILE_LENGTH,
+        after_reply: AfterReply::Keep,
+        is_pipelined: false,
+    };
+    const CLOSE: Shape =
+        Shape { title: "a connection per request", after_reply: AfterReply::Close, ..Shape::KEEP_ALIVE };
+}
+
+/// The loads that every server takes.
+const FOR_ALL: [Shape; 2] = [Shape::KEEP_ALIVE, Shape::CLOSE];
+/// The loads that the drivers take, and nginx.
+const FOR_DRIVERS: [Shape; 2] = [
+    Shape { title: "keep-alive, 100 KiB", file_name: "100k.html", file_length: LARGE, ..Shape::KEEP_ALIVE },
+    Shape { title: "16 requests pipelined", is_pipelined: true, ..Shape::KEEP_ALIVE },
+];
+const DRIVERS: [&str; 3] = [INRUSH, COMPLETION, REFERENCE];
+
 /// "Level with the readiness limit": within the difference of two runs of the limit itself.
 const LEVEL: f64 = 0.97;
 
@@ -36,7 +72,9 @@ pub struct ServeOptions {
 pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
     let ServeOptions { race: options, tls } = options;
     let folder = temporary_folder().context("cannot make a folder to serve")?;
-    fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
+    for shape in FOR_ALL.iter().chain(&FOR_DRIVERS) {
+        fs::write(folder.path().join(shape.file_name), vec![b'x'; shape.file_length])?;
+    }
     let contest = match tls {
         true => {
             servers::make_identity(folder.path()).context("cannot make a certificate")?;
@@ -45,11 +83,12 @@ pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
         false => Contest { name: "serve", scheme: "http", servers: &servers::ALL, keep_alive: 1.25 },
     };
     let mut measured = Vec::new();
-    for (connections, after_reply) in MODES {
-        let servers = measure(options, bed, &contest, folder.path(), connections, after_reply)?;
-        println!("\n{connections}, {FILE_LENGTH} bytes, wrk -t1 -c{}:", options.connections);
+    for shape in FOR_ALL.iter().chain(FOR_DRIVERS.iter().filter(|_| !tls)) {
+        let servers = measure(options, bed, &contest, folder.path(), shape)?;
+        let Shape { title, file_length, .. } = shape;
+        println!("\n{title}, {file_length} bytes, wrk -t1 -c{}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
-        measured.push(Mode { connections, contestants: servers });
+        measured.push(Mode { connections: title, contestants: servers });
     }
     println!();
     bed.conclude(&options.common, contest.name, &measured, &promises(&measured, contest.keep_alive))
@@ -70,23 +109,35 @@ fn measure(
     bed: &TestBed,
     contest: &Contest,
     root: &Path,
-    title: &str,
-    after_reply: AfterReply,
+    shape: &Shape,
 ) -> anyhow::Result<Vec<Measured>> {
-    let running = start_all(bed, contest, root, after_reply)?;
+    let running = start_all(bed, contest, root, shape)?;
+    let script = shape.is_pipelined.then(|| pipelining(root)).transpose()?;
     let mut observer = Observer::of(&bed.topology).context("cannot look at the server's side")?;
     let run = |index: usize, seconds| {
-        let url: &str = &format!("{}://{}/{FILE_NAME}", contest.scheme, running[index].1.address);
-        let (connections, inrush) = (options.connections, &bed.inrush);
-        let task = Task { url, connections, seconds, after_reply, inrush };
+        let (address, file_name) = (running[index].1.address, shape.file_name);
+        let url: &str = &format!("{}://{address}/{file_name}", contest.scheme);
+        let (connections, inrush, after_reply) = (options.connections, &bed.inrush, shape.after_reply);
+        let task = Task { url, connections, seconds, after_reply, script: script.as_deref(), inrush };
         sample(bed, &mut observer, &readers::REFERENCE, &task, |elapsed| elapsed.server_cpu)
     };
     let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
-    let measured = race(options, title, &names, REFERENCE, run)?;
+    let measured = race(options, shape.title, &names, REFERENCE, run)?;
     for (_, server) in running {
         server.stop()?;
     }
     Ok(measured)
+}
+
+/// Writes the script by which wrk sends requests together.
+fn pipelining(root: &Path) -> anyhow::Result<PathBuf> {
+    let path = root.join(".pipelining.lua");
+    let script = format!(
+        "init = function(args)\n  together = string.rep(wrk.format(), {PIPELINED})\nend\n\
+         request = function() return together end\n"
+    );
+    fs::write(&path, script)?;
+    Ok(path)
 }
 
 /// Starts the installed servers, and names the others.
@@ -94,11 +145,12 @@ fn start_all(
     bed: &TestBed,
     contest: &Contest,
     root: &Path,
-    after_reply: AfterReply,
+    shape: &Shape,
 ) -> anyhow::Result<Vec<(&'static str, RunningServer)>> {
+    let is_for_all = FOR_ALL.iter().any(|other| other.title == shape.title);
     let mut running = Vec::new();
-    for server in contest.servers {
-        match server.start(bed, root, after_reply)? {
+    for server in contest.servers.iter().filter(|server| is_for_all || DRIVERS.contains(&server.name)) {
+        match server.start(bed, root, shape.after_reply)? {
             Some(ready) => running.push((server.name, ready)),
             None => println!("skipped: {} is not installed", server.name),
         }
@@ -111,7 +163,7 @@ fn promises(modes: &[Mode], keep_alive: f64) -> Vec<Promise> {
     let of = |mode: &Mode, name| mode.contestants.iter().position(|server| server.name == name);
     let rate = |mode: &Mode, name| Some(mode.contestants[of(mode, name)?].requests_per_s?.median);
     let ratio = |mode: &Mode| Some(mode.contestants[of(mode, INRUSH)?].ratio?.median);
-    let [kept, closed] = modes else { return Vec::new() };
+    let [kept, closed, ..] = modes else { return Vec::new() };
     let level = rate(kept, INRUSH).zip(rate(kept, LIMIT.name)).map(|(own, limit)| own / limit);
     let promises = [
         ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", keep_alive, ratio)),

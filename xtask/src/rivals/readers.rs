@@ -21,6 +21,8 @@ pub struct Task<'a> {
     pub seconds: u32,
     /// The fate of a connection that has its reply.
     pub after_reply: AfterReply,
+    /// A script for wrk.
+    pub script: Option<&'a Path>,
     /// The inrush program.
     pub inrush: &'a Path,
 }
@@ -105,7 +107,9 @@ fn wrk(task: &Task<'_>) -> Option<CommandLine> {
         AfterReply::Keep => &[],
         AfterReply::Close => &["-H", "Connection: close"],
     };
-    find_program("wrk").map(|program| CommandLine::new(program, [&arguments[..], close].concat()))
+    let script = task.script.map(|path| ["-s".to_owned(), path.display().to_string()]);
+    let script: Vec<&str> = script.iter().flatten().map(String::as_str).collect();
+    find_program("wrk").map(|program| CommandLine::new(program, [&arguments[..], close, &script].concat()))
 }
 
 fn parse_wrk(output: &Output) -> anyhow::Result<Read> {

@@ -29,12 +29,20 @@ const ONE_LOOP: [(&str, &str); 2] = [("--arch", "sped"), ("--workers", "1")];
 pub const REFERENCE: &str = "nginx";
 /// The name of our server.
 pub const INRUSH: &str = "inrush";
+/// The same on the completion driver.
+pub const COMPLETION: &str = "inrush, completion";
 /// The server that only answers.
 pub const LIMIT: Server = Server { name: "readiness limit", prepare: readiness_limit };
 
 /// All servers, in the order they are shown.
-pub const ALL: [Server; 7] = [
+pub const ALL: [Server; 8] = [
     Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
+    Server {
+        name: COMPLETION,
+        prepare: |bed, settings, _| {
+            inrush(bed, settings, &[&ONE_LOOP[..], &[("--driver", "completion")]].concat())
+        },
+    },
     Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx(&bed.topology, settings) },
     Server {
         name: "nginx, no sendfile",
