@@ -1,39 +1,36 @@
-//! `--driver completion`: where it cannot run, and how it accepts.
+//! `--driver completion`: where it cannot run, and behind the kernel's hand-off.
 
 use rustix::io::Errno;
 use sys::completion::refuse_rings;
 
 use crate::common::{Files, Server, pattern};
 
-/// A server that the kernel refuses rings to.
-fn start_without_rings(errno: Errno, files: &Files, flags: &[&str]) -> Server {
-    std::thread::scope(|scope| {
-        // The filter holds for the thread and for what it starts.
-        let start = || {
-            refuse_rings(errno).unwrap();
-            Server::start(&files.root(), flags)
-        };
-        scope.spawn(start).join().unwrap()
-    })
+/// Runs a test in a thread to which, and to whose servers, the kernel refuses rings.
+fn without_rings(errno: Errno, test: impl FnOnce() + Send) {
+    let body = || {
+        refuse_rings(errno).unwrap();
+        test();
+    };
+    std::thread::scope(|scope| scope.spawn(body).join().unwrap());
 }
 
 #[test]
 fn without_io_uring_one_line_says_so_and_the_readiness_loop_serves() {
-    let files = Files::new();
     let smped = ["--arch=smped", "--smped=initial=2,p-min=2,p-max=2"];
+    let architectures = [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &smped];
+    let serves = |errno: Errno, flags: &[&str]| {
+        let files = Files::new();
+        let server = Server::start(&files.root(), &[flags, &["--driver=completion"]].concat());
+        let lines: Vec<&str> = server.said.lines().filter(|line| line.contains("--driver")).collect();
+        let [line] = lines[..] else { panic!("{flags:?}: {}", server.said) };
+        let reason = std::io::Error::from(errno).to_string();
+        assert!(line.contains(&reason) && line.ends_with("using --driver readiness"), "{line}");
+        assert_eq!(server.client().get(Files::SMALL.0).body, pattern(Files::SMALL.1));
+        server.stop_well();
+    };
     // A kernel without it, and one whose administrator has disabled it.
     for errno in [Errno::NOSYS, Errno::PERM] {
-        for flags in [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &smped] {
-            let flags = [flags, &["--driver=completion"]].concat();
-            let server = start_without_rings(errno, &files, &flags);
-            let lines: Vec<&str> = server.said.lines().filter(|line| line.contains("--driver")).collect();
-            let [line] = lines[..] else { panic!("{flags:?}: {}", server.said) };
-            let reason = std::io::Error::from(errno).to_string();
-            assert!(line.contains(&reason) && line.ends_with("using --driver readiness"), "{line}");
-            let response = server.client().get(Files::SMALL.0);
-            assert_eq!(response.body, pattern(Files::SMALL.1));
-            server.stop_well();
-        }
+        without_rings(errno, || architectures.iter().for_each(|flags| serves(errno, flags)));
     }
 }
 
