@@ -16,7 +16,7 @@ pub(crate) use amped::HelperCounts;
 
 use base::Limit;
 
-use crate::choices::{Choice, Driver, SmpedSettings, Switch};
+use crate::choices::{Choice, Driver, SmpedSettings, Switch, URING};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
@@ -74,9 +74,10 @@ impl Architecture {
     /// # Errors
     /// [`ServeError::Setting`], with the reason and the architectures where it means something.
     pub(crate) fn check(&self, config: &ServeConfig) -> Result<(), ServeError> {
+        let asks_for_a_driver = config.driver.is_some() || config.dispatch == Some(URING);
         let given = [
             (Choice::Dispatch, config.dispatch.map(str::to_owned)),
-            (Choice::Driver, config.driver.map(|driver| driver.to_string())),
+            (Choice::Driver, asks_for_a_driver.then(|| config.driver().to_string())),
             (Choice::ReadAfterAccept, config.read_after_accept.then(|| "true".to_owned())),
             (Choice::Wake, config.wake.map(|wake| wake.to_string())),
             (Choice::Batch, config.batch.map(|batch| batch.to_string())),
@@ -119,19 +120,21 @@ fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
     let refused = |setting, given, accepted: &str| {
         Err(ServeError::Setting { setting, given, accepted: accepted.to_owned() })
     };
-    match config.dispatch {
-        _ if config.driver != Some(Driver::Completion) => Ok(()),
-        Some(mechanism) => refused(
+    match (config.driver(), config.dispatch) {
+        (Driver::Readiness, Some(URING)) => {
+            refused("--dispatch", URING.to_owned(), "it names --driver completion; leave one of the two out")
+        }
+        (Driver::Completion, Some(mechanism)) if mechanism != URING => refused(
             "--dispatch",
             mechanism.to_owned(),
             "--driver completion waits by its io_uring; leave out --dispatch, or use --driver readiness",
         ),
-        None if config.read_after_accept => refused(
+        (Driver::Completion, _) if config.read_after_accept => refused(
             "--read-after-accept",
             "true".to_owned(),
             "--driver completion receives from an accepted connection at once in any case",
         ),
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -65,6 +65,9 @@ named! {
     }
 }
 
+/// The name of the completion driver among the mechanisms of `--dispatch`.
+pub const URING: &str = "uring";
+
 named! {
     /// How a thread serves the connections that it has taken in one accept phase.
     Batch {

@@ -9,7 +9,7 @@ use confine::{Account, Calls};
 use crate::aside::{AdminAddress, Token};
 use crate::choices::{
     Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads,
-    Wake,
+    URING, Wake,
 };
 
 /// Where the access log goes.
@@ -48,10 +48,10 @@ pub struct ServeConfig {
     pub root: PathBuf,
     /// Addresses to listen on; port 0 lets the kernel choose.
     pub listen: Vec<SocketAddr>,
-    /// The event mechanism's name: one of [`dispatch::for_each_mechanism`]. The best where absent, here and
+    /// The event mechanism's name: one of [`dispatch::for_each_mechanism`], or [`URING`]. The best where absent, here and
     /// below where an architecture has a use for it; refused where it has none.
     pub dispatch: Option<&'static str>,
-    /// What moves the bytes of event loops; `None` selects [`Driver::Readiness`].
+    /// What moves the bytes of event loops, unless `dispatch` names it; [`ServeConfig::driver`] has the choice.
     pub driver: Option<Driver>,
     /// Settings of the event mechanisms that have any.
     pub mechanism: dispatch::Settings,
@@ -118,12 +118,19 @@ pub struct ServeConfig {
 }
 
 impl ServeConfig {
+    /// Returns the driver that the flags ask for.
+    pub fn driver(&self) -> Driver {
+        let is_uring = self.dispatch == Some(URING);
+        self.driver.unwrap_or(if is_uring { Driver::Completion } else { Driver::Readiness })
+    }
+
     /// Returns the system calls to keep beside those that every server makes.
     pub(crate) fn kept_calls(&self, starts_processes: bool) -> Calls {
         Calls {
             processes: starts_processes,
             kernel_programs: self.loads_programs(),
-            rings: self.dispatch.is_some_and(|name| name.contains("uring")),
+            rings: self.driver() == Driver::Completion
+                || self.dispatch.is_some_and(|name| name.contains("uring")),
         }
     }
 

@@ -55,7 +55,7 @@ pub use architecture::Architecture;
 pub use aside::{AdminAddress, Page, Token};
 pub use choices::{
     Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads,
-    Wake, queue_target,
+    URING, Wake, queue_target,
 };
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};

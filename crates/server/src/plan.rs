@@ -16,7 +16,7 @@ use tls::Sessions;
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Driver, Switch, Wake};
+use crate::choices::{Driver, Switch, URING, Wake};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::readiness::{self, Arrivals, ByPhases, Discipline, Listeners, Parts, SocketService};
@@ -67,6 +67,7 @@ pub struct Plan {
     text: Option<ConfigText>,
     kernel_cache: OnceLock<SharedCache>,
     overload: OnceLock<Overload>,
+    driver: OnceLock<Driver>,
 }
 
 impl Plan {
@@ -94,6 +95,7 @@ impl Plan {
             text,
             kernel_cache: OnceLock::new(),
             overload: OnceLock::new(),
+            driver: OnceLock::new(),
             config,
         })
     }
@@ -133,26 +135,31 @@ impl Plan {
         Acceptor::new(self.limit(), share, self.refusals.clone())
     }
 
-    /// Returns the event mechanism: the configured one, or the default.
+    /// Returns the event mechanism of readiness loops: the configured one, or the default.
     pub fn dispatch(&self) -> &'static str {
-        self.config.dispatch.unwrap_or(DEFAULT_DISPATCH)
+        self.config.dispatch.filter(|name| *name != URING).unwrap_or(DEFAULT_DISPATCH)
+    }
+
+    /// Returns the name of what event loops wait by.
+    pub fn waits_by(&self) -> &'static str {
+        if self.driver() == Driver::Completion { URING } else { self.dispatch() }
     }
 
     /// Returns the driver of event loops: the configured one, or readiness, with a line that says why, if the kernel refuses
     /// what completion needs.
     pub fn driver(&self) -> Driver {
-        if self.config.driver != Some(Driver::Completion) {
-            return Driver::Readiness;
-        }
-        match try_completions() {
-            Ok(()) => Driver::Completion,
-            Err(error) => {
-                sys::say!(
-                    "inrush: --driver completion needs io_uring of Linux 6.1 ({error}); using --driver readiness"
-                );
-                Driver::Readiness
-            }
-        }
+        *self.driver.get_or_init(|| match self.config.driver() {
+            Driver::Readiness => Driver::Readiness,
+            Driver::Completion => match try_completions() {
+                Ok(()) => Driver::Completion,
+                Err(error) => {
+                    sys::say!(
+                        "inrush: --driver completion needs io_uring of Linux 6.1 ({error}); using --driver readiness"
+                    );
+                    Driver::Readiness
+                }
+            },
+        })
     }
 
     /// Runs the event loop of a worker process on the configured driver. Without io_uring the loop uses readiness; the
@@ -161,7 +168,7 @@ impl Plan {
     /// # Errors
     /// The loop fails by a mistake of ours.
     pub fn run_worker<S: SocketService, A: Arrivals>(&self, parts: Parts<S, A>) -> io::Result<()> {
-        if self.config.driver == Some(Driver::Completion)
+        if self.config.driver() == Driver::Completion
             && let Ok(ring) = CompletionRing::new()
         {
             return completion::run(parts, ring);

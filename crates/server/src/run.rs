@@ -271,7 +271,7 @@ fn start_admin(
     let totals = Arc::new(Totals::default());
     let admin = Admin {
         architecture: architecture.name,
-        dispatch: if dispatches { plan.dispatch() } else { "none" },
+        dispatch: if dispatches { plan.waits_by() } else { "none" },
         limit: plan.limit.clone(),
         boards: loops.iter().map(|running| running.board.clone()).collect(),
         refusals: refusals.board.clone(),

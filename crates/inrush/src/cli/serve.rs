@@ -8,17 +8,17 @@ use clap::{Args, ValueEnum};
 use dispatch::mechanism::RtFetch;
 use server::{
     AdminAddress, Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Switch,
-    Threads, Wake,
+    Threads, URING, Wake,
 };
 
 use super::address::{admin_address, host_name, listen_address};
 use super::cpus::{CpuList, cpu_list};
 
 macro_rules! mechanism_names {
-    ($($name:literal => $mechanism:ty,)*) => { &[$($name),*] };
+    ($($name:literal => $mechanism:ty,)*) => { &[$($name,)* URING] };
 }
 
-/// All event mechanisms, by name.
+/// All event mechanisms, by name, and the completion driver.
 pub const MECHANISMS: &[&str] = dispatch::for_each_mechanism!(mechanism_names);
 
 fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
@@ -250,7 +250,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ARCHITECTURE", default_value = "per-core", value_parser = architecture, help = "Architecture: its processes and threads, and which of them accept", long_help = architecture_help(), help_heading = EXPERIMENTS)]
     pub arch: &'static server::Architecture,
 
-    /// Event mechanism [default: epoll]
+    /// Event mechanism [default: epoll]; uring names --driver completion
     #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS), hide_possible_values = false, help_heading = EXPERIMENTS)]
     pub dispatch: Option<String>,
 

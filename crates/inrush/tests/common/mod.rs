@@ -26,8 +26,15 @@ macro_rules! names {
     ($($name:literal => $mechanism:ty,)*) => { [$($name),*] };
 }
 
-/// Runs a test on every event mechanism. The output names the one that failed.
+/// Runs a test on every event mechanism, and on the completion driver. The output names the one that failed.
 pub fn on_every_mechanism(test: impl Fn(&str)) {
+    on_every_readiness_mechanism(&test);
+    println!("--dispatch {}", ::server::URING);
+    test(::server::URING);
+}
+
+/// Runs a test on every event mechanism of the readiness loop.
+pub fn on_every_readiness_mechanism(test: impl Fn(&str)) {
     for name in dispatch::for_each_mechanism!(names) {
         println!("--dispatch {name}");
         test(name);

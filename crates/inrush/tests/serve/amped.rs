@@ -6,7 +6,7 @@ use rustix::fs::{Advice, fadvise, fsync};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
+use crate::common::{Client, Files, Server, Status, has_ended, on_every_readiness_mechanism, pattern};
 
 fn amped(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=amped"], flags].concat())
@@ -61,7 +61,7 @@ fn what_is_in_memory_is_answered_without_helpers() {
 #[test]
 fn cold_files_are_fetched_by_helpers_and_the_main_process_waits_for_none() {
     let all = [Files::SMALL, Files::MEDIUM, Files::LARGE];
-    on_every_mechanism(|mechanism| {
+    on_every_readiness_mechanism(|mechanism| {
         // The files are new, so the kernel does not know yet which siblings are absent.
         let files = Files::new();
         let dispatch = format!("--dispatch={mechanism}");

@@ -103,6 +103,7 @@ fn a_flood_is_refused_by_the_sink_and_those_admitted_are_answered() {
         &["--arch=sped"][..],
         &["--arch=sped", "--dispatch=epoll-et"],
         &["--arch=sped", "--listen=[::1]:0", "--accept-limit=inf"],
+        &["--arch=sped", "--driver=completion", "--accept-limit=inf"],
         &["--arch=per-core", "--workers=2"],
         &["--arch=tux"],
         &["--arch=amped", "--helpers=1"],

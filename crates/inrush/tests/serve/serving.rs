@@ -1,6 +1,8 @@
 //! The right bytes, to many clients at once and in every form of request.
 
-use crate::common::{Client, Files, Server, Status, on_every_mechanism, pattern};
+use crate::common::{
+    Client, Files, Server, Status, on_every_mechanism, on_every_readiness_mechanism, pattern,
+};
 
 const ALL: [(&str, usize); 3] = [Files::SMALL, Files::MEDIUM, Files::LARGE];
 const CLIENTS: usize = 8;
@@ -56,7 +58,7 @@ fn many_clients_at_once_get_the_right_bytes() {
 #[test]
 fn several_loops_serve_like_one() {
     let files = Files::new();
-    on_every_mechanism(|mechanism| {
+    on_every_readiness_mechanism(|mechanism| {
         let flags = ["--arch=per-core", "--workers=3", "--dispatch", mechanism, "--read-after-accept"];
         let mut server = Server::start(&files.root(), &flags);
         many_at_once(&mut server);

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! With accept-limit n, n accepts are in flight: those that completed, and were not admitted yet, count. With `inf` one
-//! accept takes every connection. What an accept in the kernel cannot do - no descriptor is left, the listener is shut
-//! down - is left to an accept by hand, as on the readiness loop. A source of connections that is no listener of the
-//! loop's own is polled, and accepted from by hand alone.
+//! accept takes every connection, unless overload control bounds the accepts: an accept queue that is always empty tells it
+//! nothing. What an accept in the kernel cannot do - no descriptor is left, the listener is shut down - is left to an accept
+//! by hand, as on the readiness loop. A source of connections that is no listener of the loop's own is polled, and accepted
+//! from by hand alone.
 //!
 //! Files leave by sendfile(2), records of TLS by sendmsg(2), each with a poll operation for room: a splice in a ring is
 //! always left to a thread of the kernel's, one for each slow reader.
@@ -59,20 +60,33 @@ const MOST_SPARE: usize = 64;
 /// The operations on one source of connections, and what they have brought.
 #[derive(Default)]
 struct Source {
-    /// Accepts, or one poll.
+    /// Accepts, or a poll.
     in_flight: Vec<Flight>,
     /// Connections that the kernel has accepted and that are not admitted yet.
     taken: VecDeque<OwnedFd>,
     /// An accept has failed, or the source is readable: accepts are made by hand until it is empty.
     by_hand: bool,
+    /// No descriptor was left for an accept. The kernel looks for one before it looks for a connection, so that accepts would
+    /// fail at once: the source is polled until an accept by hand succeeds.
+    lacks_descriptors: bool,
 }
 
 /// An operation in flight.
 struct Flight {
     operation: Key,
-    /// It is an accept that goes on.
-    each: bool,
+    way: Way,
     is_cancelled: bool,
+}
+
+/// The way to wait for connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Accepts of one connection.
+    One,
+    /// An accept that goes on.
+    Each,
+    /// A poll, and accepts by hand.
+    Poll,
 }
 
 /// The state of a loop.
@@ -209,7 +223,10 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
                     Err(errno) if classify(&errno.into()) == Failure::PeerGone => {
                         self.counts.aborted_in_queue += 1;
                     }
-                    Err(_) => source.by_hand = true,
+                    Err(errno) => {
+                        source.by_hand = true;
+                        source.lacks_descriptors |= classify(&errno.into()) == Failure::NoDescriptor;
+                    }
                 }
                 self.ready.report(index);
             }
@@ -224,7 +241,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
             Done::Ready(result) if Key::from(Token(name)).generation == 0 => {
                 let index = Key::from(Token(name)).index as usize;
                 let source = &mut self.sources[index];
-                source.in_flight.clear();
+                source.in_flight.retain(|flight| flight.operation != operation);
                 if result != Err(Errno::CANCELED) {
                     source.by_hand = true;
                     self.ready.report(index);
@@ -292,10 +309,9 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         let mut phase = ready.phase(limit, |index| self.look(index));
         self.ready = ready;
         // With every accept completed there may be more in the queue.
-        let accepts = self.parts.arrivals.accepts().is_some();
-        if accepts
+        if self.parts.arrivals.are_listeners()
             && phase.end == PhaseEnd::Empty
-            && self.sources.iter().any(|source| source.in_flight.is_empty())
+            && self.sources.iter().any(|source| source.in_flight.is_empty() && !source.lacks_descriptors)
         {
             phase.end = PhaseEnd::AtLimit;
         }
@@ -330,6 +346,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         loop {
             match self.parts.arrivals.accept(index, self.now, &mut self.counts) {
                 Accepted::Connection(arrived) => {
+                    self.sources[index].lacks_descriptors = false;
                     self.admit(arrived);
                     return Look::Taken;
                 }
@@ -377,40 +394,36 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
 
     /// Keeps as many accepts in flight on each source as the accept-limit says, or a poll.
     fn watch_sources(&mut self) {
-        let Some(operators) = self.parts.arrivals.accepts() else { return self.poll_sources() };
-        let each = operators == Limit::Infinite;
-        let most = match self.parts.arrivals.limit() {
-            _ if each => 1,
-            Limit::Infinite => MOST_ACCEPTS,
-            Limit::AtMost(most) => (most as usize).div_ceil(self.sources.len().max(1)).min(MOST_ACCEPTS),
+        let (limit, paused) = (self.parts.arrivals.limit(), self.paused_until.is_some());
+        let share = |most: u32| (most as usize).div_ceil(self.sources.len().max(1)).min(MOST_ACCEPTS);
+        let (listening_way, listening_most) = match limit {
+            Limit::Infinite => (Way::Each, 1),
+            Limit::AtMost(most) => (Way::One, share(most)),
         };
-        let paused = self.paused_until.is_some();
+        let are_listeners = self.parts.arrivals.are_listeners();
         for (index, (source, fd)) in self.sources.iter_mut().zip(self.parts.arrivals.sources()).enumerate() {
+            let polls = source.lacks_descriptors || !are_listeners;
+            let (way, most) = if polls { (Way::Poll, 1) } else { (listening_way, listening_most) };
             let wanted = if source.by_hand || paused { 0 } else { most };
             // Single accepts may stay in flight during a pause: they take no more than what they are.
-            let kept = if each { wanted } else { most };
+            let kept = if way == Way::Each { wanted } else { most };
             let mut staying = 0;
             for flight in source.in_flight.iter_mut().filter(|flight| !flight.is_cancelled) {
-                if flight.each == each && staying < kept {
+                if flight.way == way && staying < kept {
                     staying += 1;
                 } else {
                     flight.is_cancelled = true;
                     self.ring.cancel(flight.operation);
                 }
             }
-            let held = if each { 0 } else { source.taken.len() };
+            let held = if way == Way::One { source.taken.len() } else { 0 };
             for _ in source.in_flight.len() + held..wanted {
-                let operation = self.ring.accept(fd, each, listener_token(index).0);
-                source.in_flight.push(Flight { operation, each, is_cancelled: false });
-            }
-        }
-    }
-
-    fn poll_sources(&mut self) {
-        for (index, (source, fd)) in self.sources.iter_mut().zip(self.parts.arrivals.sources()).enumerate() {
-            if source.in_flight.is_empty() && !source.by_hand {
-                let operation = self.ring.poll(fd, bits::IN, listener_token(index).0);
-                source.in_flight.push(Flight { operation, each: false, is_cancelled: false });
+                let name = listener_token(index).0;
+                let operation = match way {
+                    Way::Poll => self.ring.poll(fd, bits::IN, name),
+                    Way::One | Way::Each => self.ring.accept(fd, way == Way::Each, name),
+                };
+                source.in_flight.push(Flight { operation, way, is_cancelled: false });
             }
         }
     }

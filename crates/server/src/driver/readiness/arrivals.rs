@@ -70,9 +70,9 @@ pub trait Arrivals {
     /// The loop is going down and takes no more: forgets the descriptors.
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>);
 
-    /// The most accepts that a completion loop keeps in flight, if its sources are listeners that it accepts from by itself.
-    fn accepts(&self) -> Option<Limit> {
-        None
+    /// True if every source is a listener that the kernel may accept from for a completion loop.
+    fn are_listeners(&self) -> bool {
+        false
     }
 
     /// True if a connection waits for room.
@@ -166,8 +166,8 @@ impl Arrivals for Listeners {
         self.listeners.iter().for_each(Listener::seal);
     }
 
-    fn accepts(&self) -> Option<Limit> {
-        Some(self.acceptor.limit.get())
+    fn are_listeners(&self) -> bool {
+        true
     }
 
     fn has_newcomer(&self) -> bool {
