@@ -30,7 +30,7 @@ use http1::server::{Awaiting, Responder, Settings, Unsent, Wants};
 
 use crate::counts::Counts;
 use crate::floods::Floods;
-use crate::frame::{self, Code, PREFACE, kind};
+use crate::frame::{self, Code, PREFACE, kind, setting};
 use crate::hpack::{Decoder, Encoder, Fields};
 use crate::limits::{STREAMS, WINDOW_BYTES};
 use crate::priority::Priority;
@@ -108,10 +108,9 @@ impl<F> Connection<F> {
     pub fn new<S: Responder<File = F>>(cx: &mut Context<'_, '_, S>) -> Connection<F> {
         cx.counts.http2_connections += 1;
         let mut out = cx.http.buffers.take();
-        let streams = [&[0, 3][..], &STREAMS.to_be_bytes()].concat();
         let list = cx.http.settings.limits.head_bytes as u32;
-        let settings = [streams, [&[0, 6][..], &list.to_be_bytes()].concat()].concat();
-        frame::frame(&mut out, kind::SETTINGS, 0, 0, &settings);
+        let settings = [(setting::MAX_CONCURRENT_STREAMS, STREAMS), (setting::MAX_HEADER_LIST_SIZE, list)];
+        frame::write_settings(&mut out, &settings);
         Connection {
             stage: Stage::Open,
             preface: 0,

@@ -5,6 +5,9 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a frame's head.
 pub(crate) const HEAD_BYTES: usize = 9;
 
+/// The greatest window (RFC 9113, 6.9.1).
+pub(crate) const MOST_WINDOW: i64 = (1 << 31) - 1;
+
 /// Types of frames.
 pub(crate) mod kind {
     pub(crate) const DATA: u8 = 0;
@@ -30,6 +33,15 @@ pub(crate) mod flag {
     pub(crate) const PRIORITY: u8 = 32;
 }
 
+/// Identifiers of settings (RFC 9113, 6.5.2).
+pub(crate) mod setting {
+    pub(crate) const ENABLE_PUSH: u16 = 2;
+    pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+    pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
+}
+
 /// An error code (RFC 9113, 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -41,11 +53,12 @@ pub(crate) enum Code {
     StreamClosed = 5,
     FrameSize = 6,
     RefusedStream = 7,
+    Cancel = 8,
     Compression = 9,
     EnhanceYourCalm = 11,
 }
 
-/// A client's mistake.
+/// A peer's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It ends the connection.
@@ -97,6 +110,42 @@ pub(crate) fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Option<&'a [u8]> {
     }
     let (&padding, rest) = payload.split_first()?;
     rest.get(..rest.len().checked_sub(usize::from(padding))?)
+}
+
+/// The part of a header block in the payload of HEADERS, and true if the stream depends on itself.
+pub(crate) fn block_part<'a>(head: &Head, payload: &'a [u8]) -> Result<(&'a [u8], bool), Code> {
+    let bytes = unpadded(head, payload).ok_or(Code::Protocol)?;
+    if !head.has(flag::PRIORITY) {
+        return Ok((bytes, false));
+    }
+    let dependency = number(bytes).ok_or(Code::FrameSize)?;
+    let bytes = bytes.get(5..).ok_or(Code::FrameSize)?;
+    Ok((bytes, dependency & (u32::MAX >> 1) == head.stream))
+}
+
+/// The settings in a payload whose length is a multiple of 6, with their identifiers.
+pub(crate) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
+    payload
+        .chunks_exact(6)
+        .map(|setting| (u16::from_be_bytes([setting[0], setting[1]]), number(&setting[2..]).unwrap_or_default()))
+}
+
+/// Moves the bytes that an incomplete frame lacks to its end; without its whole head, those of the head.
+pub(crate) fn top_up(incomplete: &mut Vec<u8>, bytes: &mut &[u8]) {
+    let length = Head::parse(incomplete).map_or(0, |head| head.length);
+    let missing = (HEAD_BYTES + length - incomplete.len()).min(bytes.len());
+    let (next, rest) = bytes.split_at(missing);
+    incomplete.extend_from_slice(next);
+    *bytes = rest;
+}
+
+/// Appends a SETTINGS frame.
+pub(crate) fn write_settings(into: &mut Vec<u8>, settings: &[(u16, u32)]) {
+    head(into, settings.len() * 6, kind::SETTINGS, 0, 0);
+    for (id, value) in settings {
+        into.extend_from_slice(&id.to_be_bytes());
+        into.extend_from_slice(&value.to_be_bytes());
+    }
 }
 
 /// The 32-bit number at the beginning of a payload.

@@ -88,7 +88,7 @@ impl<'a> Pseudo<'a> {
     }
 }
 
-fn set_once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal> {
+pub(crate) fn set_once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal> {
     match slot.replace(value) {
         None => Ok(()),
         Some(_) => Err(Refusal::Malformed),
@@ -96,7 +96,7 @@ fn set_once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refu
 }
 
 /// Checks a field that is no pseudo-field (RFC 9113, 8.2.1 and 8.2.2), and returns its name.
-fn field_name<'a>(name: &'a [u8], value: &[u8]) -> Result<&'a str, Refusal> {
+pub(crate) fn field_name<'a>(name: &'a [u8], value: &[u8]) -> Result<&'a str, Refusal> {
     let is_name = |byte: &u8| is_token_byte(*byte) && !byte.is_ascii_uppercase();
     let has_blank_ends = [value.first(), value.last()].iter().any(|end| matches!(end, Some(b' ' | b'\t')));
     let name =
@@ -153,7 +153,7 @@ fn read<'a>(pseudo: &Pseudo<'a>, fields: &'a [Header<'a>], limits: &Limits) -> R
 }
 
 /// A length of digits only. A length beyond 64 bits is valid and exceeds every limit.
-fn content_length(digits: &[u8]) -> Result<u64, Refusal> {
+pub(crate) fn content_length(digits: &[u8]) -> Result<u64, Refusal> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Refusal::Malformed);
     }

@@ -16,3 +16,13 @@ pub const CONTINUATIONS: u32 = 8;
 pub const REMEMBERED_STREAMS: usize = 64;
 /// Priorities that are kept for requests that have not arrived.
 pub const EARLY_PRIORITIES: usize = 16;
+/// Bytes that a server may send to our client before it gets more credit, on a connection and on one stream. The client
+/// drops content as it arrives, so it leaves the pace to the server and to TCP, as h2load does.
+pub const CLIENT_WINDOW_BYTES: u32 = (1 << 30) - 1;
+/// Streams that our client opens before it knows the server's limit: what RFC 9113, 6.5.2, advises at least.
+pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
+/// Bytes of a response's header list that our client takes: as of HTTP/1.1.
+pub const RESPONSE_HEAD_BYTES: usize = 64 * 1024;
+/// Bytes of output that wait in our client. It opens no stream and queues no content above half of it. A server that
+/// makes it exceed the rest, by frames that have to be answered, is cut off.
+pub const CLIENT_OUTPUT_BYTES: usize = 128 * 1024;

@@ -4,12 +4,9 @@ use http1::server::Responder;
 
 use super::{Connection, Context};
 use crate::floods::Flood;
-use crate::frame::{self, Code, Fault, Head, flag, kind, number, unpadded};
+use crate::frame::{self, Code, Fault, Head, MOST_WINDOW, flag, kind, number, setting, unpadded};
 use crate::limits::{EARLY_PRIORITIES, FRAME_BYTES, REMEMBERED_STREAMS, WINDOW_BYTES};
 use crate::priority::Priority;
-
-/// The greatest window (RFC 9113, 6.9.1).
-const MOST_WINDOW: i64 = (1 << 31) - 1;
 
 /// A stream without an entry: never opened, ended, or reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,16 +151,12 @@ impl<F> Connection<F> {
         if is_ack {
             return Ok(());
         }
-        for setting in payload.chunks_exact(6) {
-            let value = number(&setting[2..]).unwrap_or_default();
-            match (setting[1], value) {
-                _ if setting[0] != 0 => {}
-                // ENABLE_PUSH
-                (2, 2..) => return Err(Fault::Connection(Code::Protocol)),
-                // INITIAL_WINDOW_SIZE
-                (4, _) => self.set_initial_window(i64::from(value))?,
-                // MAX_FRAME_SIZE: we send no larger frames than every client takes.
-                (5, _) if !(FRAME_BYTES as u32..1 << 24).contains(&value) => {
+        for (id, value) in frame::settings(payload) {
+            match (id, value) {
+                (setting::ENABLE_PUSH, 2..) => return Err(Fault::Connection(Code::Protocol)),
+                (setting::INITIAL_WINDOW_SIZE, _) => self.set_initial_window(i64::from(value))?,
+                // We send no larger frames than every client takes.
+                (setting::MAX_FRAME_SIZE, _) if !(FRAME_BYTES as u32..1 << 24).contains(&value) => {
                     return Err(Fault::Connection(Code::Protocol));
                 }
                 _ => {}

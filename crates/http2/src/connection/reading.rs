@@ -4,7 +4,7 @@ use http1::server::Responder;
 
 use super::{Connection, Context, Stage};
 use crate::floods::Flood;
-use crate::frame::{self, Code, Fault, HEAD_BYTES, Head, PREFACE, flag, kind, unpadded};
+use crate::frame::{self, Code, Fault, HEAD_BYTES, Head, PREFACE, flag, kind};
 use crate::limits::{CONTINUATIONS, FRAME_BYTES};
 
 /// A header block that is not complete.
@@ -54,11 +54,7 @@ impl<F> Connection<F> {
                 continue;
             }
             let mut inbox = std::mem::take(&mut self.inbox);
-            let length = Head::parse(&inbox).map_or(0, |head| head.length);
-            let missing = (HEAD_BYTES + length - inbox.len()).min(bytes.len());
-            let (next, rest) = bytes.split_at(missing);
-            inbox.extend_from_slice(next);
-            bytes = rest;
+            frame::top_up(&mut inbox, &mut bytes);
             match self.read_frame(&inbox, cx) {
                 None if self.stage == Stage::Open => self.inbox = inbox,
                 _ => cx.http.buffers.give(inbox),
@@ -111,13 +107,7 @@ impl<F> Connection<F> {
         if head.stream.is_multiple_of(2) {
             return Err(Fault::Connection(Code::Protocol));
         }
-        let mut bytes = unpadded(head, payload).ok_or(Fault::Connection(Code::Protocol))?;
-        let mut depends_on_itself = false;
-        if head.has(flag::PRIORITY) {
-            let dependency = frame::number(bytes).ok_or(Fault::Connection(Code::FrameSize))?;
-            depends_on_itself = dependency & (u32::MAX >> 1) == head.stream;
-            bytes = bytes.get(5..).ok_or(Fault::Connection(Code::FrameSize))?;
-        }
+        let (bytes, depends_on_itself) = frame::block_part(head, payload).map_err(Fault::Connection)?;
         let ends_stream = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
             self.complete_block(head.stream, ends_stream, bytes, cx)?;

@@ -1,12 +1,16 @@
-//! Encodes response fields: names from the static table, values as they are.
+//! Encodes fields: names from the static table, values as they are.
 //!
-//! The dynamic table stays empty. A response's block depends on nothing but the response, and a client can neither make
-//! it grow nor learn from its length.
+//! The dynamic table stays empty. A block depends on nothing but its message, and a peer can neither make it grow nor
+//! learn from its length. A client's requests are therefore encoded once, for all connections.
 
 use super::table::STATIC;
 
 /// Index of `:status: 200`, the first of the statuses.
 const STATUS: usize = 8;
+
+/// The first byte of a connection's first block. It gives up the dynamic table (RFC 7541, 4.2), so no later setting of
+/// the peer's matters.
+pub(crate) const NO_TABLE: u8 = 0x20;
 
 /// Encodes the blocks of one connection.
 #[derive(Debug, Default)]
@@ -17,14 +21,26 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// Begins a block with its status.
     pub(crate) fn status(&mut self, status: u16, into: &mut Vec<u8>) {
-        // The first block gives up the dynamic table (RFC 7541, 4.2), so no later setting of the client's matters.
         if !std::mem::replace(&mut self.has_resized, true) {
-            into.push(0x20);
+            into.push(NO_TABLE);
         }
         let digits = status.clamp(100, 999).to_string();
         match STATIC[STATUS - 1..].iter().take(7).position(|(_, known)| *known == digits) {
             Some(place) => into.push(0x80 | (STATUS + place) as u8),
             None => literal(STATUS, digits.as_bytes(), into),
+        }
+    }
+}
+
+/// Begins the block of a request: its pseudo-fields.
+pub(crate) fn request(method: &str, scheme: &str, authority: &str, path: &str, into: &mut Vec<u8>) {
+    for (name, value) in [(":method", method), (":scheme", scheme), (":path", path), (":authority", authority)] {
+        let of_name = |(_, (known, _)): &(usize, &(&str, &str))| *known == name;
+        let mut places = STATIC.iter().enumerate().filter(of_name);
+        let first = places.clone().next().map_or(0, |(place, _)| place + 1);
+        match places.find(|(_, (_, known))| *known == value) {
+            Some((place, _)) => into.push(0x80 | (place + 1) as u8),
+            None => literal(first, value.as_bytes(), into),
         }
     }
 }
@@ -45,7 +61,7 @@ pub(crate) fn field(name: &[u8], value: &[u8], into: &mut Vec<u8>) {
 
 fn index_of(name: &[u8]) -> Option<usize> {
     let is_name = |known: &str| known.len() == name.len() && known.as_bytes().eq_ignore_ascii_case(name);
-    // The pseudo-fields come first, and no response field has their names.
+    // The pseudo-fields come first, and no other field has their names.
     STATIC.iter().skip(14).position(|(known, _)| is_name(known)).map(|place| place + 15)
 }
 

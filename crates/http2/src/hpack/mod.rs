@@ -1,4 +1,4 @@
-//! Header blocks (RFC 7541): the client's are decoded, ours are encoded.
+//! Header blocks (RFC 7541): the peer's are decoded, ours are encoded.
 //!
 //! A decoded list is bounded while it grows, so a small block that names a large entry many times costs no memory
 //! (CVE-2016-6581). The block is still decoded to its end, because the table depends on it.
@@ -9,7 +9,7 @@ mod table;
 
 use table::Table;
 
-pub(crate) use encode::{Encoder, field};
+pub(crate) use encode::{Encoder, NO_TABLE, field, request};
 
 /// Bytes that a field counts for beside its name and value (RFC 9113, 6.5.2).
 const FIELD_BYTES: usize = 32;
