@@ -252,11 +252,7 @@ impl<T: Copy + PartialEq> Connection<T> {
     ///
     /// # Errors
     /// [`Broken`]: all streams end, and [`Connection::output`] tells the server why.
-    pub fn receive(
-        &mut self,
-        bytes: &[u8],
-        mut tell: impl FnMut(Event<'_, T>),
-    ) -> Result<(), Broken> {
+    pub fn receive(&mut self, bytes: &[u8], mut tell: impl FnMut(Event<'_, T>)) -> Result<(), Broken> {
         let taken = self.read_frames(bytes, &mut tell);
         self.queue_content();
         taken

@@ -125,9 +125,9 @@ pub(crate) fn block_part<'a>(head: &Head, payload: &'a [u8]) -> Result<(&'a [u8]
 
 /// The settings in a payload whose length is a multiple of 6, with their identifiers.
 pub(crate) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
-    payload
-        .chunks_exact(6)
-        .map(|setting| (u16::from_be_bytes([setting[0], setting[1]]), number(&setting[2..]).unwrap_or_default()))
+    payload.chunks_exact(6).map(|setting| {
+        (u16::from_be_bytes([setting[0], setting[1]]), number(&setting[2..]).unwrap_or_default())
+    })
 }
 
 /// Moves the bytes that an incomplete frame lacks to its end; without its whole head, those of the head.

@@ -211,7 +211,9 @@ fn interim_heads_and_trailers_are_no_replies() {
 
 #[test]
 fn what_is_not_http2_is_told_from_a_mistake() {
-    for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n", &frame(6, 0, 0, &[0; 8])] {
+    for bytes in
+        [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n", &frame(6, 0, 0, &[0; 8])]
+    {
         assert_eq!(Client::new().receive(bytes), Err(Broken::NotHttp2));
     }
     let mut client = Client::new();
@@ -291,7 +293,8 @@ fn mistakes_on_a_connection_end_the_connection() {
 #[test]
 fn floods_are_cut_off_with_little_memory() {
     let empty = || frame(9, 0, 1, &[]);
-    let continued: Vec<Vec<u8>> = [frame(1, 0, 1, &[])].into_iter().chain((0..100).map(|_| empty())).collect();
+    let continued: Vec<Vec<u8>> =
+        [frame(1, 0, 1, &[])].into_iter().chain((0..100).map(|_| empty())).collect();
     assert_eq!(code_for(&continued), 11, "CONTINUATION without end");
     let large = || frame(9, 0, 1, &[0; limits::FRAME_BYTES]);
     assert_eq!(code_for(&[frame(1, 0, 1, &[]), large(), large(), large(), large(), large()]), 11);

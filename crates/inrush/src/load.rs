@@ -38,6 +38,9 @@ use watch::{Line, Watcher};
 /// Default number of clients of a closed loop, as wrk users expect.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 
+/// Default streams of a session over HTTP/2: what a page of a few dozen files keeps busy.
+const STREAMS: NonZeroU32 = NonZeroU32::new(32).expect("32 is not 0");
+
 /// Default sessions per second, if neither --rate nor the arrivals give a rate.
 const RATE: PerSecond = PerSecond(100.0);
 
@@ -48,6 +51,7 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
         return compare::run(&flags);
     }
     check_stack(&flags)?;
+    check_http2(&flags)?;
     if flags.calibrate {
         return calibrate::run(&flags);
     }
@@ -66,8 +70,8 @@ fn plan(flags: LoadFlags) -> Result<(), Exit> {
 }
 
 fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
-    // The clean rate was measured with one loop over kernel sockets.
-    let calibrated = (flags.client == Client::Open && flags.stack == Stack::Kernel)
+    // The clean rate was measured with one loop over kernel sockets and HTTP/1.1.
+    let calibrated = (flags.client == Client::Open && flags.stack == Stack::Kernel && !flags.http2)
         .then(|| calibrate::kept(flags.threads.get()))
         .flatten();
     let clean_rate = calibrated.map(|kept| PerSecond(kept.clean_per_s));
@@ -88,6 +92,7 @@ pub fn offer_from_fleet(
     carry_out: impl FnOnce(&Config, &Plan, &mut dyn Observer, &Stop) -> Result<LoadResult, Exit>,
 ) -> Result<(), Exit> {
     check_fleet(&flags)?;
+    check_http2(&flags)?;
     check_rate(&flags)?;
     let outputs = Outputs::of(&flags);
     let config = Config { processes: Processes::Agents(agents), ..configuration(flags) };
@@ -229,6 +234,19 @@ fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
     }
 }
 
+/// Refuses settings of HTTP/2 without it, and a calibration, which measures HTTP/1.1.
+fn check_http2(flags: &LoadFlags) -> Result<(), Exit> {
+    match flags {
+        LoadFlags { http2: false, streams: Some(streams), .. } => {
+            Err(Exit::Usage(format!("--streams {streams} is for HTTP/2; add --http2")))
+        }
+        LoadFlags { http2: true, calibrate: true, .. } => {
+            Err(Exit::Usage("--calibrate measures the clean rate of HTTP/1.1; leave --http2 out".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses --processes with a pair, which always has two processes.
 fn check_processes(flags: &LoadFlags) -> Result<(), Exit> {
     match (flags.client, flags.processes) {
@@ -284,6 +302,7 @@ fn configuration(flags: LoadFlags) -> Config {
         request_timeout: flags.request_timeout,
         workload: flags.workload,
         requests_per_connection: flags.requests_per_connection,
+        streams: flags.http2.then(|| flags.streams.and_then(NonZeroU32::new).unwrap_or(STREAMS)),
         think: flags.think,
         expected: Expected {
             status: flags.expect_status,

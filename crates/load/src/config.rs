@@ -194,6 +194,8 @@ pub struct Config {
     pub workload: Spec,
     /// Requests per session; `None` leaves them to the workload.
     pub requests_per_connection: Option<Length>,
+    /// The most requests of a session under way at once, over HTTP/2; `None` speaks HTTP/1.1.
+    pub streams: Option<NonZeroU32>,
     /// The time from a reply to the session's next request; a closed client also waits before its next
     /// session. `None` leaves it to the workload.
     pub think: Option<Think>,
@@ -243,6 +245,7 @@ impl Config {
             request_timeout: REQUEST_TIMEOUT,
             workload: Spec::OnePacket,
             requests_per_connection: None,
+            streams: None,
             think: None,
             form: Form::default(),
             retry: Retry::Never,
@@ -297,6 +300,10 @@ impl Config {
         }
         if let Some(length) = &self.requests_per_connection {
             settings.push(("requests_per_connection", length.to_string()));
+        }
+        if let Some(streams) = &self.streams {
+            settings.push(("protocol", "HTTP/2".to_owned()));
+            settings.push(("streams", streams.to_string()));
         }
         if let Some(think) = &self.think {
             settings.push(("think", think.to_string()));

@@ -21,23 +21,28 @@
 //!
 //! Failed requests that will be retried wait in a queue of their own and begin like sessions ([`retries`]).
 //! After the schedule's end the engine waits for the replies on their way ([`ending`]). `connect`, `exchange`
-//! and `session` hold the connects, the replies and the state of a session.
+//! and `session` hold the connects, the replies and the state of a session. Over HTTP/2 a session's requests
+//! share its connection ([`streams`]).
 //!
 //! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, and in
-//! `reply_deadlines` exactly while it awaits a reply. Every session that was offered ends in the ledger. All
+//! `reply_deadlines` exactly while it awaits a reply; over HTTP/2, while its requests await a stream. Every session that was offered ends in the ledger. All
 //! times are since the run's start.
 
 mod connect;
 mod ending;
 mod exchange;
+mod multiplex;
 mod pair;
 mod retries;
 mod session;
+mod streams;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroU32;
 
 use base::{Clock, Key, Nanos, PerSecond, Rng, Slab};
+use http2::client::End;
 use rand::Rng as _;
 
 use crate::LoadError;
@@ -54,6 +59,7 @@ use crate::transport::{Event, Transport};
 use crate::workload::Workload;
 pub(crate) use connect::connect_failure;
 use ending::Ending;
+use multiplex::Stream;
 use pair::Role;
 use session::Connection;
 
@@ -98,6 +104,8 @@ pub(crate) struct Settings<'a> {
     pub request_timeout: Nanos,
     pub expected: &'a Expected,
     pub retry: Retry,
+    /// The most streams of a connection, over HTTP/2.
+    pub streams: Option<NonZeroU32>,
     /// The most pending connects of this thread.
     pub pending_max: u32,
     /// True when `pending_max` was derived from the rate and grows with it.
@@ -128,6 +136,11 @@ pub(crate) struct Engine<'a, C, T: Transport> {
     connections: Slab<Connection<T::Socket>>,
     connect_deadlines: Deadlines,
     reply_deadlines: Deadlines,
+    /// The requests under way over HTTP/2, of all connections.
+    streams: Slab<Stream>,
+    stream_deadlines: Deadlines,
+    /// Memory for the streams that end in one turn.
+    ended: Vec<(Key, End)>,
     /// Sessions between a reply and their next request, by the time it is due.
     thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
     /// The time of the last sign of life from the server.
@@ -164,6 +177,9 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             connections: Slab::new(),
             connect_deadlines: Deadlines::default(),
             reply_deadlines: Deadlines::default(),
+            streams: Slab::new(),
+            stream_deadlines: Deadlines::default(),
+            ended: Vec::new(),
             thinking: BinaryHeap::new(),
             heard: Nanos::ZERO,
             crowded_until: Nanos::ZERO,
@@ -283,6 +299,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             self.next_beginning(now),
             self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
             self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
+            self.stream_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
             self.books.next_page(),
             self.ending.map(|ending| self.patience_ends(ending)),
             self.transport.next_due(),

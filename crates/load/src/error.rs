@@ -80,6 +80,12 @@ pub enum LoadError {
         /// The setting and the accepted value.
         why: String,
     },
+    /// A setting that HTTP/2 does not support.
+    #[error("--http2: {why}")]
+    Http2 {
+        /// The setting and the accepted value.
+        why: String,
+    },
     /// A source address of the wrong address family.
     #[error("--source-ip {source_ip} cannot reach {target}: one is IPv4, the other IPv6")]
     SourceFamily {

@@ -160,6 +160,7 @@ pub(crate) fn settings(plan: &Plan) -> Settings<'_> {
         request_timeout: config.request_timeout,
         expected: &config.expected,
         retry: config.retry,
+        streams: config.streams,
         // Other lanes may have one less, see `run_lane`.
         pending_max: plan.pending_max_of(0),
         pending_follows_rate: matches!(config.client, Client::SClient { sockets: Sockets::Auto, .. }),

@@ -129,12 +129,12 @@ impl Ledger {
         self.open(Account { left: requests, measured, retry: true })
     }
 
-    /// Ends one request of a session with a reply; the account has at least one left.
-    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome, status: u16) {
+    /// Ends one request of a session; the account has at least one left. `status` is that of its reply.
+    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome, status: Option<u16>) {
         account.left -= 1;
         self.enter(account, |counts| {
             counts.outcomes[outcome as usize] += 1;
-            counts.statuses.add(status, 1);
+            status.into_iter().for_each(|status| counts.statuses.add(status, 1));
         });
     }
 
@@ -256,7 +256,7 @@ mod tests {
                     }
                     Step::Reply { session, outcome } if !living.is_empty() => {
                         let at = session % living.len();
-                        ledger.end_one(&mut living[at], Outcome::ALL[outcome], 200);
+                        ledger.end_one(&mut living[at], Outcome::ALL[outcome], Some(200));
                         if living[at].left() == 0 {
                             living.swap_remove(at);
                         }

@@ -25,7 +25,9 @@ use crate::tempo::Tempo;
 use crate::tls::Tls;
 use crate::workload::{Length, Think, Workload};
 pub use refusals::RATE_UNASKED;
-use refusals::{check_conduct, check_pair, check_populations, check_stack, check_times, single_target};
+use refusals::{
+    check_conduct, check_http2, check_pair, check_populations, check_stack, check_times, single_target,
+};
 
 /// Added to rate x timeout. After a stall of the generator, late sessions are pending together with punctual
 /// ones: rate x stall of them. 5 % of 500 ms is a stall of 25 ms.
@@ -224,6 +226,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     check_conduct(&config, &workload, target)?;
     check_pair(&config, &workload)?;
     check_stack(&config)?;
+    check_http2(&config)?;
     if let Some(setting) = config.expected.content_setting().filter(|_| workload.answers_head()) {
         return Err(LoadError::NoContent { setting });
     }
@@ -237,7 +240,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let connections = connections_in_time_wait(&config);
     let sources = config.source.or_else(|| sources::automatic(target, connections, &ports));
     let secure = config.urls.iter().find(|url| url.is_secure());
-    let tls = secure.map(|url| Tls::new(url.host(), &config.tls)).transpose()?;
+    let tls = secure.map(|url| Tls::new(url.host(), &config.tls, config.streams.is_some())).transpose()?;
     let limit = descriptors::raise_limit(u64::MAX);
     let clients = config.populations.iter().map(|population| u64::from(population.clients())).sum();
     let pending = pending_max(&config, workload.mean_session_length());
@@ -288,8 +291,8 @@ pub(crate) fn sessions_peak(config: &Config, span: Nanos) -> Option<PerSecond> {
 }
 
 /// D of Banga 1997, all threads together: the connects pending at the peak rate when every connect times out.
-/// A session whose server closes persistent connections early connects again for each request. A failed
-/// session is retried.
+/// A session whose server closes persistent connections early connects again for each request; over HTTP/2 such
+/// a connection has taken all its streams. A failed session is retried.
 fn pending_max(config: &Config, session_length: f64) -> u64 {
     match &config.client {
         Client::SClient { sockets: Sockets::AtMost(most), .. } => u64::from(most.get()),
@@ -297,7 +300,9 @@ fn pending_max(config: &Config, session_length: f64) -> u64 {
             let threads = f64::from(config.threads_in_all());
             let peak = arrivals.peak(*rate, config.window().until, config.connect_timeout);
             let attempts = config.retry.attempts_max(config.window().until, config.connect_timeout);
-            let mean = peak.times(config.connect_timeout) * session_length * attempts / threads;
+            let streams = config.streams.map_or(1.0, |streams| f64::from(streams.get()));
+            let connects = (session_length / streams).max(1.0) * attempts;
+            let mean = peak.times(config.connect_timeout) * connects / threads;
             let margin = (mean * PENDING_MARGIN).max(mean + arrivals.excess(mean));
             (margin.max(PENDING_MIN).ceil() * threads) as u64
         }

@@ -8,7 +8,7 @@
 //! The latency of a retry counts from the intended time of the *first* attempt. The user has waited since
 //! then, and so has the deadline.
 //!
-//! Only failures that a client cannot know to be final are retried: 503, refusals, resets, timeouts. A status
+//! Only failures that a client cannot know to be final are retried: 503, refusals, resets, GOAWAY, timeouts. A status
 //! error or a wrong reply is final, and a limit of the generator is invisible to a real client. The delay is
 //! constant for `fixed`. For `exponential` it is uniform from 0 to a bound: the base doubled with each retry,
 //! at most the cap ("full jitter").
@@ -96,6 +96,8 @@ impl Retry {
                 | Outcome::Refused
                 | Outcome::Unreachable
                 | Outcome::Reset
+                | Outcome::StreamReset
+                | Outcome::GoAway
                 | Outcome::ConnectTimeout
                 | Outcome::ResponseTimeout
                 | Outcome::Dropped

@@ -100,6 +100,7 @@ mod tests {
         config.threads = NonZeroU32::new(3).unwrap();
         config.workload = "specweb99:12".parse().unwrap();
         config.requests_per_connection = Some("2..5".parse().unwrap());
+        config.streams = NonZeroU32::new(8);
         config.think = Some("0ms..20ms".parse().unwrap());
         config.form.method = Some("PUT".parse().unwrap());
         config.form.fields = vec!["Accept: text/html".parse().unwrap()];

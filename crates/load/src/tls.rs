@@ -4,7 +4,8 @@
 //! connection is established, so that an abandoned connect costs no key exchange. Full and resumed handshakes
 //! are counted separately, because a full one costs the server ten times as much.
 //!
-//! Leaves out HTTP/2, which would belong here: the client offers only `http/1.1` (ALPN).
+//! The client offers one protocol (ALPN): `h2` or `http/1.1`. A server that chooses another one is told from a
+//! failed handshake.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,6 +32,9 @@ use crate::transport::Transport;
 /// The most tickets kept for resumption. One ticket serves one handshake, a server sends two with each
 /// handshake, and thousands of handshakes may be in progress at once.
 const TICKETS_MAX: usize = 4096;
+
+/// HTTP/2 among the protocols of ALPN (RFC 9113, 3.1).
+const HTTP2: &[u8] = b"h2";
 
 /// The certificates that prove the target's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,11 +80,11 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// TLS to a host, given by name or address.
+    /// TLS to a host, given by name or address, for HTTP/2 or HTTP/1.1.
     ///
     /// # Errors
     /// [`LoadError::Tls`] without any root certificate, or for a host that no certificate can name.
-    pub(crate) fn new(host: &str, options: &TlsOptions) -> Result<Tls, LoadError> {
+    pub(crate) fn new(host: &str, options: &TlsOptions, http2: bool) -> Result<Tls, LoadError> {
         let name = match host.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),
             Err(_) => ServerName::try_from(host.to_owned())
@@ -97,7 +101,7 @@ impl Tls {
                 .with_no_client_auth(),
             trust => builder.with_root_certificates(roots(trust)?).with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![if http2 { HTTP2 } else { b"http/1.1" }.to_vec()];
         config.resumption = match options.resume {
             true => Resumption::store(Arc::new(Tickets::default()))
                 .tls12_resumption(Tls12Resumption::SessionIdOrTickets),
@@ -266,6 +270,16 @@ impl TlsConnection {
         self.session.as_ref().is_some_and(|session| session.wants_write())
     }
 
+    /// Returns true while the handshake is not complete.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.is_handshaking())
+    }
+
+    /// Returns true if the server chose HTTP/2.
+    pub(crate) fn chose_http2(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.alpn_protocol() == Some(HTTP2))
+    }
+
     /// The kind of a handshake that has just completed; returned once.
     pub(crate) fn handshake_ended(&mut self) -> Option<Handshake> {
         let session =
@@ -327,6 +341,7 @@ impl TlsConnection {
         let flushed = flush(session, transport, socket);
         if let Err(error) = &deciphered
             && error.kind() == io::ErrorKind::InvalidData
+            && !is_about_protocol(error)
         {
             self.shared.failure.get_or_init(|| error.to_string());
         }
@@ -367,6 +382,16 @@ fn flush<T: Transport>(
         }
     }
     Ok(())
+}
+
+/// Returns true if the server has none of the protocols that the client offers.
+pub(crate) fn is_about_protocol(error: &io::Error) -> bool {
+    use rustls::AlertDescription::NoApplicationProtocol;
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    matches!(
+        cause,
+        Some(rustls::Error::NoApplicationProtocol | rustls::Error::AlertReceived(NoApplicationProtocol))
+    )
 }
 
 /// The connection as rustls writes to it.

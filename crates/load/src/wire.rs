@@ -7,7 +7,7 @@ use std::io;
 use record::Outcome;
 use sys::errno::{Failure, classify};
 
-use crate::tls::{Handshake, Tls, TlsConnection};
+use crate::tls::{Handshake, Tls, TlsConnection, is_about_protocol};
 use crate::transport::Transport;
 
 /// A connection to the target, or an attempt at one.
@@ -46,6 +46,32 @@ impl<S> Wire<S> {
         if self.tls.is_some() { self.send(transport, &[]).map(drop) } else { Ok(()) }
     }
 
+    /// Returns true for an established connection, whose small segments are sent without delay from here on.
+    /// Begins its TLS handshake.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn open<T: Transport<Socket = S>>(&mut self, transport: &mut T) -> io::Result<bool> {
+        let opened = match &mut self.tls {
+            None => transport.established(&self.socket),
+            Some(tls) => tls.send(transport, &self.socket, &[]).map(drop),
+        };
+        match opened {
+            Err(error) if classify(&error) == Failure::WouldBlock => Ok(false),
+            opened => opened.map(|()| true),
+        }
+    }
+
+    /// Returns true while the TLS handshake is not complete.
+    pub fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Returns true if HTTP/2 may be spoken: without TLS, or if the server chose it.
+    pub fn allows_http2(&self) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.chose_http2())
+    }
+
     /// Returns true while sent bytes wait for the transport.
     pub fn is_behind(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
@@ -75,6 +101,7 @@ impl<S> Wire<S> {
         match received {
             Ok(received) => Ok(Some(received)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if is_about_protocol(&error) => Err(Outcome::NotHttp2),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(Outcome::TlsFailed),
             Err(_) => Err(Outcome::Reset),
         }

@@ -3,7 +3,7 @@
 //! A workload is a table of requests with weights, encoded once when the run starts, and a distribution of
 //! session lengths. Choosing a request costs a search in the table and a copy of its bytes. The last request
 //! of a session carries `Connection: close` (RFC 9112, 9.6), so that the server need not wait for another
-//! one.
+//! one. Over HTTP/2 a request is a header block, the same for every connection, and the content beside it.
 //!
 //! To add a workload: a variant of [`Spec`], its text, and its table.
 //!
@@ -19,6 +19,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use base::Nanos;
+use bytes::Bytes;
 use http1::client::{RequestHead, encode_request};
 
 use crate::config::Config;
@@ -86,7 +87,8 @@ impl WorkloadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(pub(crate) u32);
 
-/// The two encodings of a request in the arena: one keeps the connection, the other closes it.
+/// The two encodings of a request in the arena: one keeps the connection, the other closes it. Over HTTP/2 the
+/// second one is empty.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: usize,
@@ -104,6 +106,8 @@ pub struct Workload {
     length: Length,
     think: Think,
     answers_head: bool,
+    /// The content of an HTTP/2 request.
+    content: Bytes,
 }
 
 impl Workload {
@@ -125,7 +129,13 @@ impl Workload {
         let (authority, fields) = (config.urls[0].authority(), form.field_lines());
         let (method, host) = (form.method(), authority.as_str());
         let head = |target| RequestHead { method, target, host, fields: &fields, persistent: true };
-        let places = paths.iter().map(|path| encode(&mut arena, head(path), form.content())).collect();
+        let scheme = if config.urls[0].is_secure() { "https" } else { "http" };
+        let over_http2 = |path| http2_block(form, scheme, host, path);
+        let places = paths.iter().map(|path| match config.streams {
+            None => encode(&mut arena, head(path), form.content()),
+            Some(_) => place(&mut arena, &over_http2(path)),
+        });
+        let places = places.collect();
         Workload {
             arena,
             places,
@@ -133,6 +143,7 @@ impl Workload {
             length: config.requests_per_connection.clone().unwrap_or(own_length),
             think: config.think.clone().unwrap_or(own_think),
             answers_head: method == "HEAD",
+            content: Bytes::copy_from_slice(form.content()),
         }
     }
 
@@ -145,6 +156,11 @@ impl Workload {
     /// Draws the think time before a session's next request.
     pub fn think_time(&self, draws: &mut Draws) -> Nanos {
         self.think.draw(draws)
+    }
+
+    /// Returns false if every think time is zero.
+    pub fn thinks(&self) -> bool {
+        !self.think.is_none()
     }
 
     /// Draws the number of requests of the next session.
@@ -178,6 +194,32 @@ impl Workload {
         let place = self.places[request.0 as usize];
         if last { &self.arena[place.middle..place.end] } else { &self.arena[place.start..place.middle] }
     }
+
+    /// The header block of an HTTP/2 request.
+    pub fn block(&self, request: RequestId) -> &[u8] {
+        self.bytes(request, false)
+    }
+
+    /// The content of an HTTP/2 request.
+    pub fn content(&self) -> Bytes {
+        self.content.clone()
+    }
+}
+
+/// The header block of an HTTP/2 request.
+fn http2_block(form: &Form, scheme: &str, authority: &str, path: &str) -> Vec<u8> {
+    let length = form.content_length();
+    let fields = form.fields.iter().map(|field| (field.name(), field.value()));
+    let fields = fields.chain(length.iter().map(|length| ("content-length", length.as_str())));
+    let head = http2::client::RequestHead { method: form.method(), scheme, authority, path };
+    http2::client::encode_request(&head, fields)
+}
+
+/// Appends an encoding that every request of a session has.
+fn place(arena: &mut Vec<u8>, bytes: &[u8]) -> Place {
+    let start = arena.len();
+    arena.extend_from_slice(bytes);
+    Place { start, middle: arena.len(), end: arena.len() }
 }
 
 /// Appends both encodings of a request.

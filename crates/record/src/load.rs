@@ -42,6 +42,12 @@ pub enum Outcome {
     TlsFailed,
     /// A reply that is not HTTP.
     Malformed,
+    /// The server does not speak HTTP/2: it chose another protocol (ALPN), or its first bytes were no SETTINGS frame.
+    NotHttp2,
+    /// The server reset the request's HTTP/2 stream (RST_STREAM). The connection's other requests went on.
+    StreamReset,
+    /// The server ended the HTTP/2 connection with GOAWAY and did not answer this request.
+    GoAway,
     /// A complete reply with an expected status whose content is not the expected one.
     WrongBody,
     /// No connection within the connect timeout.
@@ -61,7 +67,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All outcomes, in the order in which reports show them.
-    pub const ALL: [Outcome; 15] = [
+    pub const ALL: [Outcome; 18] = [
         Outcome::Ok,
         Outcome::StatusError,
         Outcome::Shed,
@@ -70,6 +76,9 @@ impl Outcome {
         Outcome::Reset,
         Outcome::TlsFailed,
         Outcome::Malformed,
+        Outcome::NotHttp2,
+        Outcome::StreamReset,
+        Outcome::GoAway,
         Outcome::WrongBody,
         Outcome::ConnectTimeout,
         Outcome::ResponseTimeout,
@@ -90,6 +99,9 @@ impl Outcome {
             Outcome::Reset => "reset",
             Outcome::TlsFailed => "tls_failed",
             Outcome::Malformed => "malformed",
+            Outcome::NotHttp2 => "not_http2",
+            Outcome::StreamReset => "stream_reset",
+            Outcome::GoAway => "go_away",
             Outcome::WrongBody => "wrong_body",
             Outcome::ConnectTimeout => "connect_timeout",
             Outcome::ResponseTimeout => "response_timeout",

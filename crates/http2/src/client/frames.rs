@@ -1,9 +1,7 @@
 //! What each frame from the server does (RFC 9113, section 6).
 
 use super::{Broken, Connection, End, Event, reply};
-use crate::frame::{
-    self, Code, Fault, HEAD_BYTES, Head, MOST_WINDOW, flag, kind, number, setting, unpadded,
-};
+use crate::frame::{self, Code, Fault, HEAD_BYTES, Head, MOST_WINDOW, flag, kind, number, setting, unpadded};
 use crate::limits::{
     CLIENT_OUTPUT_BYTES, CLIENT_WINDOW_BYTES, CONTINUATIONS, FRAME_BYTES, RESPONSE_HEAD_BYTES,
 };
@@ -282,7 +280,8 @@ impl<T: Copy + PartialEq> Connection<T> {
     }
 
     fn goaway(&mut self, payload: &[u8], tell: &mut impl FnMut(Event<'_, T>)) -> Result<(), Fault> {
-        let last = number(payload).filter(|_| payload.len() >= 8).ok_or(Fault::Connection(Code::FrameSize))?;
+        let last =
+            number(payload).filter(|_| payload.len() >= 8).ok_or(Fault::Connection(Code::FrameSize))?;
         let last = last & (u32::MAX >> 1);
         self.going_away = true;
         while let Some(stream) = self.streams.pop_if(|stream| stream.id > last) {

@@ -34,7 +34,9 @@ impl Encoder {
 
 /// Begins the block of a request: its pseudo-fields.
 pub(crate) fn request(method: &str, scheme: &str, authority: &str, path: &str, into: &mut Vec<u8>) {
-    for (name, value) in [(":method", method), (":scheme", scheme), (":path", path), (":authority", authority)] {
+    for (name, value) in
+        [(":method", method), (":scheme", scheme), (":path", path), (":authority", authority)]
+    {
         let of_name = |(_, (known, _)): &(usize, &(&str, &str))| *known == name;
         let mut places = STATIC.iter().enumerate().filter(of_name);
         let first = places.clone().next().map_or(0, |(place, _)| place + 1);

@@ -93,6 +93,7 @@ const EXAMPLES: &str = "Examples:
   inrush load http://127.0.0.1:8080/ --rate 500 --fail-if 'p99>300ms' --fail-if 'errors>1%'
   inrush load http://127.0.0.1:8080/ --rate 1k --arrivals on-off:6,5%,10s --requests-per-connection 5
   inrush load http://127.0.0.1:8080/ --client closed --sockets 64    as wrk and hey do
+  inrush load https://localhost:8443/ --http2 --streams 32 --rate 20 --requests-per-connection 100
   inrush load compare before.json after.json";
 
 /// Offer load to an HTTP server at a rate that does not depend on the server.
@@ -173,6 +174,18 @@ pub struct LoadFlags {
     /// Requests of a session: N or LO..HI [default: 1, or the workload's]
     #[arg(long, value_name = "N|LO..HI", help_heading = REQUESTS)]
     pub requests_per_connection: Option<Length>,
+
+    /// HTTP/2: requests of a session are streams of its connection; over TLS by ALPN, in cleartext by prior knowledge
+    ///
+    /// In an open loop a request waits for no reply: the first is due with its session, each further one a --think time
+    /// after the one before was due. A request that waits for a stream counts from the time it was due. In a closed loop
+    /// each stream is one user, who thinks after a reply.
+    #[arg(long, help_heading = REQUESTS)]
+    pub http2: bool,
+
+    /// Maximum requests of a session under way at once with --http2; the server may allow fewer [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = REQUESTS)]
+    pub streams: Option<u32>,
 
     /// Think time between a reply and the next request: TIME or LO..HI [default: the workload's]
     #[arg(long, value_name = "TIME|LO..HI", help_heading = REQUESTS, hide_short_help = true)]

@@ -7,6 +7,7 @@ mod common;
 
 mod comparing;
 mod fileset;
+mod http2;
 mod judging;
 mod mistakes;
 mod pair;

@@ -26,7 +26,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let request = workload.pick(&mut draws);
         let account = self.books.ledger.offer(requests, self.settings.counted.contains(intended));
         self.books.recorder.offered(requests);
-        let session = Session { account, draws, request, intended, retries: 0, frees_client: true };
+        let users = self.users(intended);
+        let session = Session { account, draws, request, intended, retries: 0, frees_client: true, users };
         let now = self.now();
         let lateness = now.saturating_sub(intended);
         if lateness > TOO_LATE {
@@ -64,7 +65,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         reader.expect_head(self.settings.workload.answers_head());
         let hasher = self.settings.expected.hasher();
         let wire = Wire::new(socket, self.settings.tls);
-        let connection = Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0 };
+        let connection =
+            Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0, http2: None };
         self.connections.insert(connection);
         self.books.opened(self.connections.len());
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
@@ -104,11 +106,16 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         // The set also reports later events of established connections; this function ignores those.
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Connecting { since } = connection.phase else { return };
-        match transmit(&mut self.transport, self.settings.workload, connection) {
+        let begun = match self.settings.streams {
+            None => transmit(&mut self.transport, self.settings.workload, connection),
+            Some(_) => self.open_http2(key, since, now).map(|()| 0),
+        };
+        match begun {
             Ok(0) => {}
             Ok(_) => {
-                self.connect_deadlines.remove(key);
+                let Some(connection) = self.connections.get(key) else { return };
                 let measured = connection.session.account.measured();
+                self.connect_deadlines.remove(key);
                 self.books.established(now.saturating_sub(since), measured);
                 self.first_request_sent(key, now);
             }
@@ -132,15 +139,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         while let Some(key) = self.reply_deadlines.pop_due(now) {
             let outcome = self.without_reply(key);
-            if let Some(session) = self.close(key) {
-                self.end_session(session, outcome, now);
-            }
+            self.break_off(key, outcome, now);
         }
+        self.expire_streams(now);
     }
 
     /// The outcome of a request that timed out: `Dropped` if the server acknowledged none of it, because such
     /// a server does not have the connection.
-    fn without_reply(&mut self, key: Key) -> Outcome {
+    pub(super) fn without_reply(&mut self, key: Key) -> Outcome {
         match self.connections.get(key) {
             Some(connection) if !self.transport.is_acknowledged(&connection.wire.socket) => Outcome::Dropped,
             _ => Outcome::ResponseTimeout,

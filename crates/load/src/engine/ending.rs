@@ -29,13 +29,15 @@ pub(super) struct Ending {
 }
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
-    /// Begins the sessions that were due before the end, and none after it.
+    /// Begins the sessions and requests that were due before the end, and none after it.
     pub(super) fn end_schedule(&mut self, now: Nanos) {
         let planned = self.settings.window.until;
         let at = now.min(planned);
-        while let Some(intended) = self.schedule.take(at.saturating_sub(Nanos(1))) {
+        let last = at.saturating_sub(Nanos(1));
+        while let Some(intended) = self.schedule.take(last) {
             self.start_session(intended);
         }
+        self.resume_thinkers(last);
         self.books.end_schedule(at);
         self.ending = Some(Ending { at, since: now, is_early: now < planned });
     }
@@ -52,7 +54,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Role::Establisher(outbox) => outbox.waiting(),
             Role::Whole | Role::Handler(_) => 0,
         };
-        let on_their_way = self.connect_deadlines.len() + self.reply_deadlines.len() + to_hand_over;
+        let waiting = self.connect_deadlines.len() + self.reply_deadlines.len() + self.stream_deadlines.len();
+        let on_their_way = waiting + to_hand_over;
         on_their_way == 0 || now >= self.patience_ends(ending)
     }
 
@@ -68,7 +71,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let (held, given_up): (Held, u64) = (self.held(), self.retries.given_up());
         let counted = self.settings.counted;
         let keys: Vec<Key> = self.connections.keys().collect();
-        for connection in keys.into_iter().filter_map(|key| self.connections.remove(key)) {
+        for key in keys {
+            if self.connections.get(key).is_some_and(|connection| connection.phase == Phase::Sharing) {
+                self.leave_in_flight(key, ending.at);
+            }
+            let Some(connection) = self.connections.remove(key) else { continue };
             let session = connection.session;
             let due = u32::from(!matches!(connection.phase, Phase::Thinking { .. }));
             self.books.recorder.unanswered(due, counted.contains(session.intended));

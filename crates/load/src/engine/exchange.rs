@@ -9,6 +9,7 @@ use record::Outcome;
 
 use super::Engine;
 use super::session::{Connection, Phase};
+use crate::content::Digest;
 use crate::receive::{Received, receive};
 use crate::recorder::Correct;
 use crate::retry::Again;
@@ -16,7 +17,7 @@ use crate::transport::Transport;
 use crate::workload::Workload;
 
 /// Reads of one connection in one turn; a larger reply continues in the next turn, behind the others.
-const READS_PER_TURN: usize = 4;
+pub(super) const READS_PER_TURN: usize = 4;
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Awaits the reply of a request that went out at `now`, whole or in part.
@@ -33,6 +34,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match connection.phase {
             Phase::Connecting { .. } => self.connect_ready(key),
+            Phase::Sharing => self.streams_ready(key),
             Phase::Thinking { .. } => {
                 if connection.wire.is_quiet(&mut self.transport, &mut self.scratch) {
                     return;
@@ -99,22 +101,37 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.reply_deadlines.remove(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied = true;
-        let session = &mut connection.session;
-        let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
+        let session = &connection.session;
+        let (intended, digest) = (session.intended, connection.hasher.finish());
+        let outcome = self.enter_reply(reply, digest, intended, sent, now);
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        self.books.ledger.end_one(&mut connection.session.account, outcome, Some(reply.status));
+        self.books.recorder.ended(outcome, 1);
+        self.go_on(key, reply.persistent, outcome, now);
+    }
+
+    /// Enters a complete reply in the histograms, and returns its outcome.
+    pub(super) fn enter_reply(
+        &mut self,
+        reply: &Reply,
+        digest: Option<Digest>,
+        intended: Nanos,
+        sent: Nanos,
+        now: Nanos,
+    ) -> Outcome {
+        let outcome = self.settings.expected.outcome(reply, digest);
         self.books.recorder.reply(now, reply.status);
         if outcome == Outcome::Ok {
-            let latency_intended = now.saturating_sub(session.intended);
+            let latency_intended = now.saturating_sub(intended);
             let correct = Correct {
                 latency_intended,
                 latency_sent: now.saturating_sub(sent),
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.books.recorder.correct(now, correct, self.settings.counted.contains(session.intended));
+            self.books.recorder.correct(now, correct, self.settings.counted.contains(intended));
         }
-        self.books.ledger.end_one(&mut session.account, outcome, reply.status);
-        self.books.recorder.ended(outcome, 1);
-        self.go_on(key, reply.persistent, outcome, now);
+        outcome
     }
 
     /// Continues after a reply: retries a refused request, then ends the session, lets it think, or sends the
@@ -159,6 +176,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     fn next_request(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.phase == Phase::Sharing {
+            return self.streams_due(key, now);
+        }
         if connection.phase == (Phase::Thinking { over: true }) {
             return self.reconnect(key, now);
         }
@@ -190,7 +210,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     }
 
     /// Moves the session to a new connection, which first sends its request.
-    fn reconnect(&mut self, key: Key, now: Nanos) {
+    pub(super) fn reconnect(&mut self, key: Key, now: Nanos) {
         if let Some(session) = self.close(key) {
             self.connect(session, now);
         }

@@ -163,7 +163,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return self.books.end(account, Outcome::NoDescriptor);
         };
         let draws = Draws::new(intended.0);
-        let session = Session { account, draws, request, intended, retries: 0, frees_client: false };
+        let session =
+            Session { account, draws, request, intended, retries: 0, frees_client: false, users: None };
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
         let connection = Connection {
@@ -174,6 +175,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             hasher: self.settings.expected.hasher(),
             has_replied: false,
             unsent,
+            http2: None,
         };
         let key = self.connections.next_key();
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());

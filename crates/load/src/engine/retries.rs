@@ -66,8 +66,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let Some((due, again)) = self.retries.take(now) else { break };
             let account = self.books.ledger.offer_again(again.requests, self.settings.counted.contains(due));
             self.books.recorder.offered_again(again.requests);
+            let users = self.users(again.intended);
             let session = Session {
                 account,
+                users,
                 draws: again.draws,
                 request: again.request,
                 intended: again.intended,

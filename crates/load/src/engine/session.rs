@@ -3,6 +3,7 @@
 use base::Nanos;
 use http1::client::Reader;
 
+use super::multiplex::{Multiplex, Users};
 use crate::content::Hasher;
 use crate::draws::Draws;
 use crate::ledger::Account;
@@ -22,12 +23,14 @@ pub(super) struct Session {
     pub retries: u32,
     /// True if a closed-loop client becomes free when the session ends.
     pub frees_client: bool,
+    /// The users of a closed-loop client over HTTP/2.
+    pub users: Option<Box<Users>>,
 }
 
 /// The state of a connection.
 ///
 /// ```text
-///   Connecting --> Awaiting <--> Thinking
+///   Connecting --> Awaiting <--> Thinking          over HTTP/2: Connecting --> Sharing
 /// ```
 ///
 /// Every state can end with the connection closed, and the session over or moved to another connection.
@@ -40,6 +43,8 @@ pub(super) enum Phase {
     /// Waiting until the next request is due. `over` is true when the server has closed the connection, so
     /// that the request needs another one.
     Thinking { over: bool },
+    /// Established, over HTTP/2: streams share it.
+    Sharing,
 }
 
 /// One connection over a transport's socket.
@@ -54,11 +59,14 @@ pub(super) struct Connection<S> {
     pub has_replied: bool,
     /// The bytes of the request that the socket has not taken yet.
     pub unsent: u32,
+    /// The streams of an established connection over HTTP/2.
+    pub http2: Option<Box<Multiplex>>,
 }
 
 impl<S> Connection<S> {
     /// Returns true while the connection waits for room in the socket.
     pub fn is_sending(&self) -> bool {
-        self.unsent > 0 || self.wire.is_behind()
+        let has_output = self.http2.as_ref().is_some_and(|http2| !http2.client.output().is_empty());
+        self.unsent > 0 || self.wire.is_behind() || (has_output && !self.wire.is_handshaking())
     }
 }

@@ -12,7 +12,7 @@ use crate::config::{Client, Config, Link, Processes, Stack};
 use crate::population::Population;
 use crate::retry::Retry;
 use crate::target;
-use crate::workload::Workload;
+use crate::workload::{Field, Workload};
 
 /// The highest rate of requests per second to a public address without `own_this_server`.
 pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
@@ -68,6 +68,26 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
         _ => return Ok(()),
     };
     Err(LoadError::Pair { why })
+}
+
+/// Refuses settings that HTTP/2 does not support.
+pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
+    if config.streams.is_none() {
+        return Ok(());
+    }
+    let forbidden = |field: &&Field| http2::client::is_forbidden(field.name(), field.value());
+    let speaks_http1 = |population: &&Population| population.sessions().is_none();
+    let why = if config.processes == Processes::Pair {
+        "streams of one connection cannot change their process; accepted is --client s-client or closed"
+            .to_owned()
+    } else if let Some(population) = config.populations.iter().find(speaks_http1) {
+        format!("--population {population} speaks HTTP/1.1; accepted are hot and cold")
+    } else if let Some(field) = config.form.fields.iter().find(forbidden) {
+        format!("--header '{field}' belongs to HTTP/1.1 (RFC 9113, 8.2.2); leave it out")
+    } else {
+        return Ok(());
+    };
+    Err(LoadError::Http2 { why })
 }
 
 /// Refuses settings that the chosen stack does not support.

@@ -21,7 +21,7 @@ fn sockets() -> KernelSockets {
 
 fn trusting(identity: &Identity, resume: bool) -> Tls {
     let trust = Trust::Roots(identity.pem.path().to_owned());
-    Tls::new("localhost", &TlsOptions { trust, resume }).unwrap()
+    Tls::new("localhost", &TlsOptions { trust, resume }, false).unwrap()
 }
 
 /// Sends one request to an echoing server; returns the kind of handshake and the echo.
@@ -76,7 +76,7 @@ fn strangers_are_refused_unless_anybody_is_trusted() {
     let (identity, stranger) = (identity(), identity());
     let error = ask(&trusting(&identity, true), &stranger).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
-    let anybody = Tls::new("localhost", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
+    let anybody = Tls::new("localhost", &TlsOptions { trust: Trust::Anybody, resume: true }, false).unwrap();
     assert_eq!(ask(&anybody, &stranger).unwrap().1, b"hello");
 }
 
@@ -84,7 +84,7 @@ fn strangers_are_refused_unless_anybody_is_trusted() {
 fn a_socket_that_is_not_connected_takes_nothing() {
     let socket =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
-    let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }).unwrap();
+    let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }, false).unwrap();
     assert!(TlsConnection::new(&anybody).send(&mut sockets(), &socket, b"hello").is_err());
 }
 
@@ -92,8 +92,8 @@ fn a_socket_that_is_not_connected_takes_nothing() {
 fn what_is_wrong_with_the_roots_is_named() {
     let empty = tempfile::NamedTempFile::new().unwrap();
     let options = TlsOptions { trust: Trust::Roots(empty.path().to_owned()), resume: true };
-    let error = Tls::new("localhost", &options).unwrap_err().to_string();
+    let error = Tls::new("localhost", &options, false).unwrap_err().to_string();
     assert!(error.contains("it has no certificate; accepted is a PEM file"), "{error}");
-    let error = Tls::new("a b", &TlsOptions::default()).unwrap_err().to_string();
+    let error = Tls::new("a b", &TlsOptions::default(), false).unwrap_err().to_string();
     assert_eq!(error, "TLS: no certificate can name 'a b'");
 }

@@ -51,13 +51,30 @@ impl Form {
         self.body.as_ref().map_or(&[], |body| &body.content)
     }
 
+    /// The length of the content, if the form has any.
+    pub(super) fn content_length(&self) -> Option<String> {
+        self.body.as_ref().map(|body| body.content.len().to_string())
+    }
+
     /// The header lines that this form adds to a request, each with its CRLF.
     pub(super) fn field_lines(&self) -> String {
         let mut lines: String = self.fields.iter().map(|Field(line)| format!("{line}\r\n")).collect();
-        if self.body.is_some() {
-            lines.push_str(&format!("Content-Length: {}\r\n", self.content().len()));
+        if let Some(length) = self.content_length() {
+            lines.push_str(&format!("Content-Length: {length}\r\n"));
         }
         lines
+    }
+}
+
+impl Field {
+    /// The name.
+    pub(crate) fn name(&self) -> &str {
+        self.0.split_once(": ").map_or(&self.0, |(name, _)| name)
+    }
+
+    /// The value.
+    pub(crate) fn value(&self) -> &str {
+        self.0.split_once(": ").map_or("", |(_, value)| value)
     }
 }
 

@@ -173,7 +173,8 @@ impl Server {
         format!("https://localhost:{}/", self.address.port()).parse().unwrap()
     }
 
-    fn accepting(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Server {
+    /// Serves every connection in a thread of its own.
+    pub fn accepting(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {

@@ -1,0 +1,416 @@
+//! Sessions over HTTP/2: a session's requests are streams of its connection.
+//!
+//! ```text
+//!   due --a stream is free--> open --reply, RST_STREAM, GOAWAY, timeout--> ended
+//!    |                                                                       |
+//!    +--none is free: waits, its latency counts already                      +--> the session ends, or goes on
+//! ```
+//!
+//! A session has a connection of its own, as over HTTP/1.1, so the rate keeps its meaning: sessions per second.
+//! Requests do not wait for each other's replies. In an open loop the first request is due with the session, and
+//! each further one a think time after the one before was due. The schedule alone thus fixes every intended time.
+//! A closed-loop client is one user for each stream: a stream's next request is due a think time after its reply.
+//!
+//! A request that is due begins when fewer streams are open than the run and the server allow; until then it has no
+//! timeout of its own. While requests are due and no stream is open, the connection has one ([`Engine::settle`]).
+//!
+//! A stream that is reset or times out is one request's end, and the others go on. A connection that breaks ends
+//! its session, unless no stream was open and the connection had carried a reply. After GOAWAY the requests that
+//! were not sent yet move to another connection, once the open streams have ended.
+//!
+//! Invariants: a stream is in `stream_deadlines` exactly while it is open. A connection with HTTP/2 is in
+//! `reply_deadlines` exactly while it is blocked. `http2::client` keeps the protocol.
+
+use std::cmp::Reverse;
+
+use base::{Clock, Key, Nanos};
+use http2::client::{Broken, End, Event};
+use record::Outcome;
+
+use super::exchange::READS_PER_TURN;
+use super::multiplex::{Multiplex, Stream, Users};
+use super::session::{Connection, Phase, Session};
+use super::{Engine, SCRATCH_BYTES};
+use crate::retry::Again;
+use crate::schedule::Schedule;
+use crate::transport::Transport;
+use crate::workload::Workload;
+
+impl Session {
+    /// The time at which the next request is due; `None` while all users of a closed-loop client are busy.
+    fn next_due(&self) -> Option<Nanos> {
+        match &self.users {
+            None => Some(self.intended),
+            Some(users) => users.peek().map(|due| due.0),
+        }
+    }
+
+    /// Moves on to the next request, after one that was due at `due`. Returns the think time drawn for it.
+    fn advance(&mut self, due: Nanos, workload: &Workload) -> Nanos {
+        let think = workload.think_time(&mut self.draws);
+        self.request = workload.pick(&mut self.draws);
+        self.retries = 0;
+        match &mut self.users {
+            None => self.intended = due + think,
+            Some(users) => drop(users.pop()),
+        }
+        think
+    }
+
+    /// The intended times before `until` of `requests` requests that have not begun, each with a number of requests.
+    fn due_before(&self, until: Nanos, requests: u32, workload: &Workload) -> Vec<(Nanos, u32)> {
+        let (mut draws, mut due) = (self.draws, self.intended);
+        match &self.users {
+            Some(users) => {
+                let free = users.iter().map(|due| (due.0, 1)).filter(|(due, _)| *due < until);
+                free.take(requests as usize).collect()
+            }
+            None if !workload.thinks() => Vec::from_iter((due < until).then_some((due, requests))),
+            None => {
+                let mut next = || {
+                    let think = workload.think_time(&mut draws);
+                    workload.pick(&mut draws);
+                    let this = due;
+                    due += think;
+                    this
+                };
+                let times = (0..requests).map(|_| (next(), 1));
+                times.take_while(|(due, _)| *due < until).collect()
+            }
+        }
+    }
+}
+
+impl<C: Clock, T: Transport> Engine<'_, C, T> {
+    /// The users of a new session of a closed-loop client over HTTP/2, all free at `at`.
+    pub(super) fn users(&self, at: Nanos) -> Option<Box<Users>> {
+        let streams = self.settings.streams.filter(|_| matches!(self.schedule, Schedule::Closed(_)))?;
+        Some(Box::new((0..streams.get()).map(|_| Reverse(at)).collect()))
+    }
+
+    /// Begins HTTP/2 on a connection that may be established.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub(super) fn open_http2(&mut self, key: Key, since: Nanos, now: Nanos) -> std::io::Result<()> {
+        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        if !connection.wire.open(&mut self.transport)? {
+            return Ok(());
+        }
+        connection.phase = Phase::Sharing;
+        let client = http2::client::Connection::new();
+        connection.http2 =
+            Some(Box::new(Multiplex { client, wakes: None, is_blocked: false, is_over: false }));
+        let measured = connection.session.account.measured();
+        self.connect_deadlines.remove(key);
+        self.books.established(now.saturating_sub(since), measured);
+        self.transport.watch(&connection.wire.socket, key, true);
+        self.carry_on(key, now);
+        Ok(())
+    }
+
+    /// Handles an event of a connection that streams share.
+    pub(super) fn streams_ready(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.http2.as_ref().is_none_or(|http2| http2.is_over) {
+            return;
+        }
+        if connection.wire.is_behind() && connection.wire.catch_up(&mut self.transport).is_err() {
+            return self.streams_lost(key, Outcome::Reset);
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        let received = self.receive_streams(key, &mut ended);
+        for (stream, end) in ended.drain(..) {
+            self.stream_ended(key, stream, end);
+        }
+        self.ended = ended;
+        match received {
+            Ok(()) => self.carry_on(key, self.now()),
+            Err(outcome) => self.streams_lost(key, outcome),
+        }
+    }
+
+    /// Reads what the server has sent, as much as a turn allows, and collects the streams that ended.
+    fn receive_streams(&mut self, key: Key, ended: &mut Vec<(Key, End)>) -> Result<(), Outcome> {
+        for _ in 0..READS_PER_TURN {
+            let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+            let Connection { wire, http2: Some(http2), session, .. } = connection else { return Ok(()) };
+            let received = wire.receive(&mut self.transport, &mut self.scratch);
+            let bytes = match received {
+                Ok(Some([])) => return Err(Outcome::Reset),
+                Ok(bytes) => bytes.unwrap_or_default(),
+                Err(outcome) => return Err(outcome),
+            };
+            let is_more = bytes.len() == SCRATCH_BYTES;
+            let streams = &mut self.streams;
+            let told = http2.client.receive(bytes, |event| match event {
+                Event::Content(stream, content) => {
+                    if let Some(stream) = streams.get_mut(stream) {
+                        stream.hasher.update(content);
+                    }
+                }
+                Event::Ended(stream, end) => ended.push((stream, end)),
+            });
+            if let Some(handshake) = wire.handshake_ended() {
+                self.books.recorder.handshake(handshake, session.account.measured());
+                if !wire.allows_http2() {
+                    return Err(Outcome::NotHttp2);
+                }
+            }
+            told.map_err(|broken| match broken {
+                Broken::NotHttp2 => Outcome::NotHttp2,
+                Broken::Mistake => Outcome::Malformed,
+            })?;
+            if !is_more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins requests that are due, sends, and notes what the connection waits for.
+    pub(super) fn carry_on(&mut self, key: Key, now: Nanos) {
+        self.begin_streams(key, now);
+        match self.flush_streams(key) {
+            Ok(()) => self.settle(key, now),
+            Err(_) => self.streams_lost(key, Outcome::Reset),
+        }
+    }
+
+    /// Returns true for a time that has come. After the schedule's end, the requests that were due before it still
+    /// begin.
+    fn has_come(&self, due: Nanos, now: Nanos) -> bool {
+        self.ending.map_or(due <= now, |ending| due < ending.at)
+    }
+
+    fn begin_streams(&mut self, key: Key, now: Nanos) {
+        let most = self.settings.streams.map_or(0, |streams| streams.get() as usize);
+        loop {
+            let Some(connection) = self.connections.get(key) else { return };
+            let Connection { wire, session, http2: Some(http2), .. } = connection else { return };
+            let open = http2.client.streams();
+            let has_room = open < most && http2.client.can_open() && !wire.is_handshaking();
+            let due = session.next_due().filter(|due| has_room && self.has_come(*due, now));
+            let Some(intended) = due.filter(|_| session.account.left() as usize > open) else { return };
+            self.begin_stream(key, intended, now);
+        }
+    }
+
+    fn begin_stream(&mut self, key: Key, intended: Nanos, now: Nanos) {
+        let workload = self.settings.workload;
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Connection { session, http2: Some(http2), .. } = connection else { return };
+        let Session { request, retries, .. } = *session;
+        let think = session.advance(intended, workload);
+        let hasher = self.settings.expected.hasher();
+        let stream = Stream { connection: key, request, intended, sent: now, retries, think, hasher };
+        let stream = self.streams.insert(stream);
+        http2.client.open(stream, workload.block(request), workload.content(), workload.answers_head());
+        self.stream_deadlines.push(stream, now + self.settings.request_timeout);
+        self.books.recorder.sent(now);
+    }
+
+    /// Sends what the connection has to send.
+    fn flush_streams(&mut self, key: Key) -> std::io::Result<()> {
+        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        let Connection { wire, http2: Some(http2), .. } = connection else { return Ok(()) };
+        while !wire.is_handshaking() && !wire.is_behind() && !http2.client.output().is_empty() {
+            match wire.send(&mut self.transport, http2.client.output())? {
+                0 => break,
+                sent => http2.client.transmitted(sent),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a session whose connection takes no more requests, and notes what the others wait for: room to send, the
+    /// next request's time, or the server's leave to open a stream. The last has the request's timeout.
+    fn settle(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let Connection { session, http2: Some(http2), .. } = connection else { return };
+        let open = http2.client.streams();
+        let due = session.next_due().filter(|_| session.account.left() as usize > open);
+        if open == 0 && due.is_some() && http2.client.is_spent() && !http2.is_over {
+            return self.streams_lost(key, Outcome::Reset);
+        }
+        let is_blocked = open == 0 && due.is_some_and(|due| self.has_come(due, now));
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let is_sending = connection.is_sending();
+        let Some(http2) = &mut connection.http2 else { return };
+        match (is_blocked, http2.is_blocked) {
+            (true, false) => self.reply_deadlines.push(key, now + self.settings.request_timeout),
+            (false, true) => self.reply_deadlines.remove(key),
+            _ => {}
+        }
+        http2.is_blocked = is_blocked;
+        if let Some(due) = due.filter(|due| *due > now && http2.wakes.is_none_or(|wakes| *due < wakes)) {
+            http2.wakes = Some(due);
+            self.thinking.push(Reverse((due, key)));
+        }
+        self.transport.watch(&connection.wire.socket, key, is_sending);
+    }
+
+    /// Begins the requests of a connection whose time has come.
+    pub(super) fn streams_due(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(http2) = &mut connection.http2 else { return };
+        http2.wakes = http2.wakes.filter(|wakes| *wakes > now);
+        if http2.is_over { self.reconnect(key, now) } else { self.carry_on(key, now) }
+    }
+
+    fn stream_ended(&mut self, key: Key, stream: Key, end: End) {
+        let now = self.now();
+        self.stream_deadlines.remove(stream);
+        let Some(mut stream) = self.streams.remove(stream) else { return };
+        let (outcome, status) = match end {
+            End::Reply(reply) => {
+                let digest = stream.hasher.finish();
+                let outcome = self.enter_reply(&reply, digest, stream.intended, stream.sent, now);
+                (outcome, Some(reply.status))
+            }
+            End::Malformed => (Outcome::Malformed, None),
+            End::Reset => (Outcome::StreamReset, None),
+            End::Unprocessed => (Outcome::GoAway, None),
+        };
+        self.end_stream(key, &stream, outcome, status, now);
+    }
+
+    /// Enters the end of a stream in the ledger. Ends the session with its last request, or offers the request again.
+    fn end_stream(&mut self, key: Key, stream: &Stream, outcome: Outcome, status: Option<u16>, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.has_replied |= status.is_some();
+        let session = &mut connection.session;
+        self.books.ledger.end_one(&mut session.account, outcome, status);
+        self.books.recorder.ended(outcome, 1);
+        if let Some(users) = &mut session.users {
+            users.push(Reverse(now + stream.think));
+        }
+        if session.account.left() > 0 {
+            let again = stream.again(session, false);
+            self.retry(again, outcome, now);
+            return;
+        }
+        self.say_goodbye(key);
+        if let Some(session) = self.close(key) {
+            self.over(&session, stream.again(&session, true), outcome, now);
+        }
+    }
+
+    /// Tells the server that its connection ends; it may not hear it.
+    fn say_goodbye(&mut self, key: Key) {
+        if let Some(Connection { http2: Some(http2), .. }) = self.connections.get_mut(key) {
+            http2.client.say_goodbye();
+            // The connection is closed in any case.
+            let _ = self.flush_streams(key);
+        }
+    }
+
+    /// Abandons the streams that timed out.
+    pub(super) fn expire_streams(&mut self, now: Nanos) {
+        while let Some(place) = self.stream_deadlines.pop_due(now) {
+            let Some(stream) = self.streams.remove(place) else { continue };
+            let key = stream.connection;
+            let outcome = self.without_reply(key);
+            if let Some(Connection { http2: Some(http2), .. }) = self.connections.get_mut(key) {
+                http2.client.cancel(place);
+            }
+            self.end_stream(key, &stream, outcome, None, now);
+            match outcome {
+                Outcome::Dropped => self.break_off(key, outcome, now),
+                _ => self.carry_on(key, now),
+            }
+        }
+    }
+
+    /// Handles a connection that takes no more requests. A session without an open stream moves to another connection
+    /// if this one has carried a reply; otherwise it ends.
+    fn streams_lost(&mut self, key: Key, outcome: Outcome) {
+        let now = self.now();
+        let Some(connection) = self.connections.get(key) else { return };
+        let Some(http2) = &connection.http2 else { return };
+        let outcome = match outcome {
+            Outcome::Reset if http2.client.is_going_away() => Outcome::GoAway,
+            other => other,
+        };
+        let is_closed = matches!(outcome, Outcome::Reset | Outcome::GoAway);
+        if !is_closed || !connection.has_replied || http2.client.streams() > 0 {
+            // The server hears of a mistake if it listens.
+            let _ = self.flush_streams(key);
+            return self.break_off(key, outcome, now);
+        }
+        match connection.session.next_due() {
+            Some(due) if !self.has_come(due, now) => self.rest_until(key, due),
+            _ => self.reconnect(key, now),
+        }
+    }
+
+    /// Leaves a connection alone that takes no more requests, until its session's next one is due.
+    fn rest_until(&mut self, key: Key, due: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(http2) = &mut connection.http2 else { return };
+        (http2.is_over, http2.wakes) = (true, Some(due));
+        self.thinking.push(Reverse((due, key)));
+        self.transport.unwatch(&connection.wire.socket);
+    }
+
+    /// Closes a connection and ends its session: all its requests get this outcome. The retry policy may offer them
+    /// again, each open stream's by itself.
+    pub(super) fn break_off(&mut self, key: Key, outcome: Outcome, now: Nanos) {
+        let streams = self.take_streams(key);
+        let Some(session) = self.close(key) else { return };
+        let rest = session.account.left() - streams.len() as u32;
+        for (place, stream) in streams.iter().enumerate() {
+            let is_last = rest == 0 && place + 1 == streams.len();
+            let again = stream.again(&session, is_last);
+            if is_last {
+                self.over(&session, again, outcome, now);
+            } else {
+                self.retry(again, outcome, now);
+            }
+        }
+        if rest > 0 {
+            let again = Again { requests: rest, ..Again::rest(&session) };
+            self.over(&session, again, outcome, now);
+        }
+        self.books.end(session.account, outcome);
+    }
+
+    /// Removes the open streams of a connection.
+    fn take_streams(&mut self, key: Key) -> Vec<Stream> {
+        let Some(Connection { http2: Some(http2), .. }) = self.connections.get(key) else {
+            return Vec::new();
+        };
+        let take = |stream| {
+            self.stream_deadlines.remove(stream);
+            self.streams.remove(stream)
+        };
+        http2.client.tags().filter_map(take).collect()
+    }
+
+    /// Enters the requests of a connection that the run's end has interrupted: those that were due have no latency.
+    pub(super) fn leave_in_flight(&mut self, key: Key, until: Nanos) {
+        let streams = self.take_streams(key);
+        let Some(connection) = self.connections.get(key) else { return };
+        let session = &connection.session;
+        let rest = session.account.left() - streams.len() as u32;
+        let waiting = session.due_before(until, rest, self.settings.workload);
+        let mut count = 0;
+        for (due, requests) in streams.iter().map(|stream| (stream.intended, 1)).chain(waiting) {
+            self.books.recorder.unanswered(requests, self.settings.counted.contains(due));
+            count += requests;
+        }
+        if let Some(session) = self.close(key) {
+            self.books.ledger.in_flight(session.account, count);
+        }
+    }
+}
+
+impl Stream {
+    /// The request, to be offered again. It has its own draws, because the session's requests must not depend on the
+    /// server's replies.
+    fn again(&self, session: &Session, frees_client: bool) -> Again {
+        let frees_client = session.frees_client && frees_client;
+        let Stream { request, intended, retries, .. } = *self;
+        Again { request, intended, retries, frees_client, ..Again::one(session) }
+    }
+}
