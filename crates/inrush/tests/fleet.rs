@@ -119,5 +119,6 @@ fn settings_of_one_machine_are_refused() {
     };
     refused("--source-ip 127.0.0.9", "--source-ip is for one machine");
     refused("--processes 2", "--processes is for one machine");
+    refused("--streams 4", "--streams 4 is for HTTP/2");
     refused("--client s-client-pair", "--client s-client-pair is for one machine");
 }

@@ -70,6 +70,13 @@ fn the_ledger_of_sessions_and_threads_equals_the_counters_of_the_server() {
 }
 
 #[test]
+fn the_ledger_of_streams_equals_the_counters_of_the_server() {
+    let arrivals = "--arrivals=steps:400x200ms,0x1h";
+    let streams = ["--http2", "--streams=3", "--requests-per-connection=1..9"];
+    check_against_the_server(&[&[arrivals, "--duration=1s"], &streams[..]].concat());
+}
+
+#[test]
 fn without_the_right_to_make_a_device_the_user_is_told() {
     let Some(setpriv) = find_program("setpriv") else { return println!("skipped: setpriv is not installed") };
     let without = ["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_inrush")];
