@@ -32,7 +32,7 @@ pub enum Bench {
     /// Requests a second on one CPU, beside other servers and the readiness limit
     Serve(serve::ServeOptions),
     /// Requests a second that one CPU asks for, beside other closed clients; a minute
-    Requests(race::Options),
+    Requests(requests::RequestsOptions),
     /// Connections offered to a listener that never accepts, beside other generators
     Load(load::Options),
     /// Latencies and rates of `inrush load`, beside what they really are; half a minute

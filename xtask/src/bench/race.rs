@@ -33,6 +33,9 @@ pub struct Options {
 pub const MODES: [(&str, AfterReply); 2] =
     [("keep-alive", AfterReply::Keep), ("a connection per request", AfterReply::Close)];
 
+/// Streams on each connection over HTTP/2.
+pub const STREAMS: u32 = 32;
+
 /// All contestants, with connections kept or one for each request.
 #[derive(Serialize)]
 pub struct Mode {

@@ -1,53 +1,93 @@
 //! Requests per second of one client CPU: inrush load, wrk and h2load, each at its full speed. The server is the
-//! readiness limit, which answers faster than any server.
+//! readiness limit, which answers faster than any server. Over HTTP/2 the clients are inrush load and h2load, with 32
+//! streams on each connection, and the server is our own.
 //!
 //! With one CPU each, the side that needs more time for a request limits both. So the promise also covers the cost of
 //! a request: the busy time of the client's CPU, packet work included, over the requests answered. The cost means
 //! nothing if another program runs on that CPU.
+
+use std::fs;
 
 use anyhow::Context;
 use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
 
 use super::Promise;
-use super::race::{MODES, Measured, Mode, Options, race, sample, table};
+use super::race::{MODES, Measured, Mode, Options, STREAMS, race, sample, table};
 use crate::responder::AfterReply;
-use crate::rivals::readers::{self, INRUSH, REFERENCE, Reader, Task};
-use crate::rivals::servers::LIMIT;
+use crate::rivals::readers::{self, HTTP2_REFERENCE, INRUSH, REFERENCE, Reader, Task};
+use crate::rivals::servers::{self, LIMIT, Server};
 use crate::test_bed::{FILE_LENGTH, TestBed};
 
-/// "Level with wrk": within the difference of two runs of wrk itself.
+/// "Level with the reference": within the difference of two runs of wrk itself.
 const LEVEL: f64 = 0.97;
 
+/// The options of the measurement.
+#[derive(clap::Args)]
+pub struct RequestsOptions {
+    #[command(flatten)]
+    race: Options,
+    /// Ask over HTTP/2 in cleartext
+    #[arg(long)]
+    http2: bool,
+}
+
+/// The protocol of the clients, and the server for it.
+struct Contest {
+    name: &'static str,
+    server: &'static Server,
+    streams: Option<u32>,
+    reference: &'static str,
+    modes: &'static [(&'static str, AfterReply)],
+}
+
+const PLAIN: Contest =
+    Contest { name: "requests", server: &LIMIT, streams: None, reference: REFERENCE.name, modes: &MODES };
+
+/// The readiness limit does not speak HTTP/2, and h2load does not connect again after each reply.
+const OVER_HTTP2: Contest = Contest {
+    name: "requests-http2",
+    server: &servers::OVER_HTTP2[0],
+    streams: Some(STREAMS),
+    reference: HTTP2_REFERENCE.name,
+    modes: MODES.split_at(1).0,
+};
+
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &RequestsOptions, bed: &TestBed) -> anyhow::Result<()> {
+    let RequestsOptions { race: options, http2 } = options;
+    let contest = if *http2 { OVER_HTTP2 } else { PLAIN };
     let mut measured = Vec::new();
-    for (connections, after_reply) in MODES {
-        let clients = measure(options, bed, connections, after_reply)?;
-        println!("\n{connections}, {FILE_LENGTH} bytes, {} connections:", options.connections);
-        print!("{}", table("client", REFERENCE.name, &clients));
+    for (connections, after_reply) in contest.modes.iter().copied() {
+        let clients = measure(options, bed, &contest, connections, after_reply)?;
+        let streams = contest.streams.map_or(String::new(), |streams| format!(" of {streams} streams"));
+        println!("\n{connections}, {FILE_LENGTH} bytes, {} connections{streams}:", options.connections);
+        print!("{}", table("client", contest.reference, &clients));
         measured.push(Mode { connections, contestants: clients });
     }
     println!();
-    bed.conclude(&options.common, "requests", &measured, &promises(&measured))
+    bed.conclude(&options.common, contest.name, &measured, &promises(&measured, contest.reference))
 }
 
 /// Measures every installed client that supports the mode, in rounds.
 fn measure(
     options: &Options,
     bed: &TestBed,
+    contest: &Contest,
     title: &str,
     after_reply: AfterReply,
 ) -> anyhow::Result<Vec<Measured>> {
     let folder = temporary_folder().context("cannot make a folder")?;
-    let server = LIMIT.start(bed, folder.path(), after_reply)?.context("the readiness limit has gone")?;
+    fs::write(folder.path().join("index.html"), vec![b'x'; FILE_LENGTH])?;
+    let server = contest.server.start(bed, folder.path(), after_reply)?.context("the server has gone")?;
     let url: &str = &format!("http://{}/", server.address);
     let (connections, inrush) = (options.connections, &bed.inrush);
-    let task = |seconds| Task { url, connections, seconds, after_reply, script: None, inrush };
+    let streams = contest.streams;
+    let task = |seconds| Task { url, connections, streams, seconds, after_reply, script: None, inrush };
     let mut clients: Vec<&Reader> = Vec::new();
     for client in &readers::ALL {
         match client.is_installed(&task(1)) {
-            false => println!("skipped: {} is not installed", client.name),
+            false => println!("skipped: {} is not installed, or does not speak this protocol", client.name),
             true if after_reply == AfterReply::Keep || client.reconnects => clients.push(client),
             true => println!("skipped: {} does not connect again", client.name),
         }
@@ -57,22 +97,25 @@ fn measure(
         sample(bed, &mut observer, clients[index], &task(seconds), |elapsed| elapsed.client_cpu)
     };
     let names: Vec<&'static str> = clients.iter().map(|client| client.name).collect();
-    let measured = race(options, title, &names, REFERENCE.name, run)?;
+    let measured = race(options, title, &names, contest.reference, run)?;
     server.stop()?;
     Ok(measured)
 }
 
-/// The project's promises of reading; without wrk none is judged.
-fn promises(modes: &[Mode]) -> Vec<Promise> {
+/// The project's promises of reading; without the reference none is judged.
+fn promises(modes: &[Mode], reference: &str) -> Vec<Promise> {
     let Some(kept) = modes.first() else { return Vec::new() };
     let of = |name| kept.contestants.iter().find(|client| client.name == name);
-    let (own, other) = (of(INRUSH), of(REFERENCE.name));
+    let (own, other) = (of(INRUSH), of(reference));
     let ratio = own.and_then(|own| own.ratio).filter(|_| other.is_some());
     let cost = |client: Option<&Measured>| Some(client?.cpu_us_per_request?.median);
     let promises = [
-        ratio.map(|ratio| Promise::at_least("keep-alive, requests/s, x wrk", LEVEL, ratio.median)),
+        ratio.map(|ratio| {
+            Promise::at_least(&format!("keep-alive, requests/s, x {reference}"), LEVEL, ratio.median)
+        }),
         cost(own).zip(cost(other)).map(|(own, other)| {
-            Promise::at_most("keep-alive, CPU time a request, x wrk", 1.0 / LEVEL, own / other)
+            let text = format!("keep-alive, CPU time a request, x {reference}");
+            Promise::at_most(&text, 1.0 / LEVEL, own / other)
         }),
     ];
     promises.into_iter().flatten().collect()

@@ -1,4 +1,5 @@
-//! Requests a second from one server CPU: inrush, other servers, and the readiness limit, read by wrk.
+//! Requests a second from one server CPU: inrush, other servers, and the readiness limit, read by wrk. Over HTTP/2 h2load
+//! reads, with 32 streams on each connection.
 //!
 //! A large file and pipelined requests are for both drivers of inrush and nginx alone.
 //!
@@ -14,10 +15,10 @@ use lab::stage::owner::temporary_folder;
 use lab::stage::server_under_test::RunningServer;
 
 use super::Promise;
-use super::race::{Measured, Mode, Options, race, sample, table};
+use super::race::{Measured, Mode, Options, STREAMS, race, sample, table};
 use crate::responder::AfterReply;
-use crate::rivals::readers::{self, Task};
-use crate::rivals::servers::{self, COMPLETION, INRUSH, LIMIT, REFERENCE};
+use crate::rivals::readers::{self, Reader, Task};
+use crate::rivals::servers::{self, COMPLETION, H2O, INRUSH, LIMIT, REFERENCE};
 use crate::test_bed::{FILE_LENGTH, TestBed};
 
 /// Requests that a connection sends at once.
@@ -32,6 +33,8 @@ struct Shape {
     file_length: usize,
     after_reply: AfterReply,
     is_pipelined: bool,
+    /// False for a load of the drivers and nginx alone.
+    is_for_all: bool,
 }
 
 impl Shape {
@@ -41,17 +44,22 @@ impl Shape {
         file_length: FILE_LENGTH,
         after_reply: AfterReply::Keep,
         is_pipelined: false,
+        is_for_all: true,
     };
-    const CLOSE: Shape =
-        Shape { title: "a connection per request", after_reply: AfterReply::Close, ..Shape::KEEP_ALIVE };
 }
 
-/// The loads that every server takes.
-const FOR_ALL: [Shape; 2] = [Shape::KEEP_ALIVE, Shape::CLOSE];
-/// The loads that the drivers take, and nginx.
-const FOR_DRIVERS: [Shape; 2] = [
-    Shape { title: "keep-alive, 100 KiB", file_name: "100k.html", file_length: LARGE, ..Shape::KEEP_ALIVE },
-    Shape { title: "16 requests pipelined", is_pipelined: true, ..Shape::KEEP_ALIVE },
+/// Every load. TLS has the first two, and HTTP/2 the first: h2load does not connect again after each reply.
+const SHAPES: [Shape; 4] = [
+    Shape::KEEP_ALIVE,
+    Shape { title: "a connection per request", after_reply: AfterReply::Close, ..Shape::KEEP_ALIVE },
+    Shape {
+        title: "keep-alive, 100 KiB",
+        file_name: "100k.html",
+        file_length: LARGE,
+        is_for_all: false,
+        ..Shape::KEEP_ALIVE
+    },
+    Shape { title: "16 requests pipelined", is_pipelined: true, is_for_all: false, ..Shape::KEEP_ALIVE },
 ];
 const DRIVERS: [&str; 3] = [INRUSH, COMPLETION, REFERENCE];
 
@@ -66,32 +74,45 @@ pub struct ServeOptions {
     /// Measure under TLS 1.3, with a key of ECDSA P-256: a connection per request is a full handshake each
     #[arg(long)]
     tls: bool,
+    /// Measure over HTTP/2 in cleartext
+    #[arg(long, conflicts_with = "tls")]
+    http2: bool,
 }
 
 /// Measures, prints and writes.
 pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
-    let ServeOptions { race: options, tls } = options;
+    let ServeOptions { race: options, tls, http2 } = options;
     let folder = temporary_folder().context("cannot make a folder to serve")?;
-    for shape in FOR_ALL.iter().chain(&FOR_DRIVERS) {
+    for shape in &SHAPES {
         fs::write(folder.path().join(shape.file_name), vec![b'x'; shape.file_length])?;
     }
-    let contest = match tls {
-        true => {
+    let contest = match (tls, http2) {
+        (true, _) => {
             servers::make_identity(folder.path()).context("cannot make a certificate")?;
-            Contest { name: "serve-tls", scheme: "https", servers: &servers::UNDER_TLS, keep_alive: 1.0 }
+            Contest {
+                name: "serve-tls",
+                scheme: "https",
+                servers: &servers::UNDER_TLS,
+                shapes: SHAPES.split_at(2).0,
+                keep_alive: 1.0,
+                ..PLAIN
+            }
         }
-        false => Contest { name: "serve", scheme: "http", servers: &servers::ALL, keep_alive: 1.25 },
+        (_, true) => OVER_HTTP2,
+        (false, false) => PLAIN,
     };
     let mut measured = Vec::new();
-    for shape in FOR_ALL.iter().chain(FOR_DRIVERS.iter().filter(|_| !tls)) {
+    for shape in contest.shapes {
         let servers = measure(options, bed, &contest, folder.path(), shape)?;
         let Shape { title, file_length, .. } = shape;
-        println!("\n{title}, {file_length} bytes, wrk -t1 -c{}:", options.connections);
+        let streams = contest.streams.map_or(String::new(), |streams| format!(" -m{streams}"));
+        let reader = contest.reader.name;
+        println!("\n{title}, {file_length} bytes, {reader} -t1 -c{}{streams}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
         measured.push(Mode { connections: title, contestants: servers });
     }
     println!();
-    bed.conclude(&options.common, contest.name, &measured, &promises(&measured, contest.keep_alive))
+    bed.conclude(&options.common, contest.name, &measured, &promises(&measured, &contest))
 }
 
 /// The contestants, and the protocol for them.
@@ -99,9 +120,33 @@ struct Contest {
     name: &'static str,
     scheme: &'static str,
     servers: &'static [servers::Server],
+    reader: &'static Reader,
+    /// The streams of each connection over HTTP/2.
+    streams: Option<u32>,
+    shapes: &'static [Shape],
     /// The promised requests per second over nginx's, with connections kept.
     keep_alive: f64,
 }
+
+const PLAIN: Contest = Contest {
+    name: "serve",
+    scheme: "http",
+    servers: &servers::ALL,
+    reader: &readers::REFERENCE,
+    streams: None,
+    shapes: &SHAPES,
+    keep_alive: 1.25,
+};
+
+const OVER_HTTP2: Contest = Contest {
+    name: "serve-http2",
+    scheme: "http",
+    servers: &servers::OVER_HTTP2,
+    reader: &readers::HTTP2_REFERENCE,
+    streams: Some(STREAMS),
+    shapes: SHAPES.split_at(1).0,
+    keep_alive: 1.0,
+};
 
 /// Measures every server that is installed, in rounds.
 fn measure(
@@ -118,8 +163,9 @@ fn measure(
         let (address, file_name) = (running[index].1.address, shape.file_name);
         let url: &str = &format!("{}://{address}/{file_name}", contest.scheme);
         let (connections, inrush, after_reply) = (options.connections, &bed.inrush, shape.after_reply);
-        let task = Task { url, connections, seconds, after_reply, script: script.as_deref(), inrush };
-        sample(bed, &mut observer, &readers::REFERENCE, &task, |elapsed| elapsed.server_cpu)
+        let (streams, script) = (contest.streams, script.as_deref());
+        let task = Task { url, connections, streams, seconds, after_reply, script, inrush };
+        sample(bed, &mut observer, contest.reader, &task, |elapsed| elapsed.server_cpu)
     };
     let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
     let measured = race(options, shape.title, &names, REFERENCE, run)?;
@@ -147,9 +193,8 @@ fn start_all(
     root: &Path,
     shape: &Shape,
 ) -> anyhow::Result<Vec<(&'static str, RunningServer)>> {
-    let is_for_all = FOR_ALL.iter().any(|other| other.title == shape.title);
     let mut running = Vec::new();
-    for server in contest.servers.iter().filter(|server| is_for_all || DRIVERS.contains(&server.name)) {
+    for server in contest.servers.iter().filter(|server| shape.is_for_all || DRIVERS.contains(&server.name)) {
         match server.start(bed, root, shape.after_reply)? {
             Some(ready) => running.push((server.name, ready)),
             None => println!("skipped: {} is not installed", server.name),
@@ -159,16 +204,22 @@ fn start_all(
 }
 
 /// The project's promises of serving; a promise without its rival is not judged.
-fn promises(modes: &[Mode], keep_alive: f64) -> Vec<Promise> {
+fn promises(modes: &[Mode], contest: &Contest) -> Vec<Promise> {
     let of = |mode: &Mode, name| mode.contestants.iter().position(|server| server.name == name);
     let rate = |mode: &Mode, name| Some(mode.contestants[of(mode, name)?].requests_per_s?.median);
     let ratio = |mode: &Mode| Some(mode.contestants[of(mode, INRUSH)?].ratio?.median);
-    let [kept, closed, ..] = modes else { return Vec::new() };
-    let level = rate(kept, INRUSH).zip(rate(kept, LIMIT.name)).map(|(own, limit)| own / limit);
+    let Some(kept) = modes.first() else { return Vec::new() };
+    let over = |other| rate(kept, INRUSH).zip(rate(kept, other)).map(|(own, other)| own / other);
     let promises = [
-        ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", keep_alive, ratio)),
-        level.map(|ratio| Promise::at_least("keep-alive, x the readiness limit", LEVEL, ratio)),
-        ratio(closed).map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
+        ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", contest.keep_alive, ratio)),
+        over(LIMIT.name).map(|ratio| Promise::at_least("keep-alive, x the readiness limit", LEVEL, ratio)),
+        over(H2O)
+            .filter(|_| contest.streams.is_some())
+            .map(|ratio| Promise::at_least("keep-alive, x h2o", 1.0, ratio)),
+        modes
+            .get(1)
+            .and_then(ratio)
+            .map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
     ];
     promises.into_iter().flatten().collect()
 }
@@ -186,7 +237,7 @@ mod tests {
                 Measured { name: INRUSH, samples, requests_per_s, cpu_us_per_request: None, ratio: None };
             Mode { connections: "", contestants: vec![own] }
         };
-        assert!(promises(&[alone()], 1.0).is_empty());
-        assert!(promises(&[alone(), alone()], 1.0).is_empty());
+        assert!(promises(&[alone()], &OVER_HTTP2).is_empty());
+        assert!(promises(&[alone(), alone()], &PLAIN).is_empty());
     }
 }

@@ -17,6 +17,8 @@ pub struct Task<'a> {
     pub url: &'a str,
     /// The number of connections.
     pub connections: u32,
+    /// Requests under way on each connection over HTTP/2; `None` asks over HTTP/1.1.
+    pub streams: Option<u32>,
     /// The length of the run, in seconds.
     pub seconds: u32,
     /// The fate of a connection that has its reply.
@@ -52,11 +54,15 @@ pub struct Reader {
 /// The base of comparisons between clients, and the reader of servers.
 pub const REFERENCE: Reader = Reader { name: "wrk", reconnects: true, prepare: wrk, parse: parse_wrk };
 
+/// The base of comparisons over HTTP/2, and the reader of servers.
+pub const HTTP2_REFERENCE: Reader =
+    Reader { name: "h2load", reconnects: false, prepare: h2load, parse: parse_h2load };
+
 /// All of them, in the order they are shown.
 pub const ALL: [Reader; 3] = [
     Reader { name: INRUSH, reconnects: true, prepare: inrush, parse: parse_inrush },
     REFERENCE,
-    Reader { name: "h2load", reconnects: false, prepare: h2load, parse: parse_h2load },
+    HTTP2_REFERENCE,
 ];
 
 /// The name of our client.
@@ -90,7 +96,9 @@ fn inrush(task: &Task<'_>) -> Option<CommandLine> {
     };
     let closed = ["load", task.url, "--client", "closed", "--sockets", &sockets, "--duration", &duration];
     let rest = ["--requests-per-connection", requests, "--warmup", "0", "--output", "json"];
-    Some(CommandLine::new(task.inrush, [&closed[..], &rest].concat()))
+    let streams = task.streams.map(|streams| streams.to_string());
+    let http2 = streams.iter().flat_map(|streams| ["--http2", "--streams", streams]);
+    Some(CommandLine::new(task.inrush, closed.into_iter().chain(rest).chain(http2).collect::<Vec<_>>()))
 }
 
 fn parse_inrush(output: &Output) -> anyhow::Result<Read> {
@@ -100,7 +108,11 @@ fn parse_inrush(output: &Output) -> anyhow::Result<Read> {
     Ok(Read { requests, requests_per_s: result.goodput_per_s, errors })
 }
 
+/// It does not speak HTTP/2.
 fn wrk(task: &Task<'_>) -> Option<CommandLine> {
+    if task.streams.is_some() {
+        return None;
+    }
     let (clients, duration) = (format!("-c{}", task.connections), format!("-d{}s", task.seconds));
     let arguments = ["-t1", &clients, &duration, task.url];
     let close: &[&str] = match task.after_reply {
@@ -133,7 +145,8 @@ fn read_wrk(text: &str) -> Option<Read> {
 
 fn h2load(task: &Task<'_>) -> Option<CommandLine> {
     let (clients, duration) = (format!("-c{}", task.connections), format!("-D{}", task.seconds));
-    let arguments = ["--h1", "-t1", &clients, &duration, task.url];
+    let protocol = task.streams.map_or("--h1".to_owned(), |streams| format!("-m{streams}"));
+    let arguments = [&protocol, "-t1", &clients, &duration, task.url];
     find_program("h2load").map(|program| CommandLine::new(program, arguments))
 }
 

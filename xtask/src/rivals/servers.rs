@@ -27,6 +27,8 @@ const ONE_LOOP: [(&str, &str); 2] = [("--arch", "sped"), ("--workers", "1")];
 
 /// The base of ratios.
 pub const REFERENCE: &str = "nginx";
+/// The other server with HTTP/2 of its own.
+pub const H2O: &str = "h2o";
 /// The name of our server.
 pub const INRUSH: &str = "inrush";
 /// The same on the completion driver.
@@ -49,7 +51,7 @@ pub const ALL: [Server; 8] = [
         prepare: |bed, settings, _| recipe::nginx_no_sendfile(&bed.topology, settings),
     },
     Server { name: "lighttpd", prepare: |bed, settings, _| recipe::lighttpd(&bed.topology, settings) },
-    Server { name: "h2o", prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
+    Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
     Server {
         name: "apache2",
         prepare: |bed, settings, _| recipe::apache_event(&bed.topology, settings, None),
@@ -74,6 +76,13 @@ pub const UNDER_TLS: [Server; 2] = [
             recipe::nginx_tls(&bed.topology, settings, &certificate, &key)
         },
     },
+];
+
+/// The servers over HTTP/2, in cleartext.
+pub const OVER_HTTP2: [Server; 3] = [
+    Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
+    Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx_http2(&bed.topology, settings) },
+    Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
 ];
 
 /// Makes a certificate with a key of ECDSA P-256 in the folder that is served, under names that no server of ours serves.

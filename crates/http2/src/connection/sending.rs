@@ -1,11 +1,11 @@
 //! Queues responses as priorities, windows and the room in memory allow, and ends streams.
 
 use http1::server::Responder;
-use http1::{Body, FileRange, Multipart, Response, decimal};
+use http1::{Body, FileRange, Multipart, Response};
 
 use super::{Connection, Context, Stage, Transmit};
 use crate::frame::{self, Code, flag, kind};
-use crate::hpack::field;
+use crate::hpack::{content_length, field};
 use crate::limits::FRAME_BYTES;
 use crate::stream::{Answer, Payload, Stream};
 
@@ -92,13 +92,22 @@ impl<F> Connection<F> {
         if !matches!(self.stage, Stage::Open | Stage::Last) {
             return;
         }
+        let mut same = None;
         while self.out.len() - self.sent < cx.http.settings.limits.outbox_bytes {
-            let Some(index) = self.next_stream() else { return };
+            let Some(index) = same.take().or_else(|| self.next_stream()) else { return };
             self.turn += 1;
+            let id = self.streams[index].id;
             self.streams[index].turn = self.turn;
             let answer = std::mem::replace(&mut self.streams[index].answer, Answer::Queued);
             match answer {
-                Answer::Whole(response, without_body) => self.queue_head(index, response, without_body, cx),
+                Answer::Whole(response, without_body) => {
+                    self.queue_head(index, response, without_body, cx);
+                    // A stream that is not incremental stays the next one until it ends.
+                    let goes_on = |stream: &Stream<F>| {
+                        stream.id == id && !stream.priority.incremental && stream.can_send(self.window)
+                    };
+                    same = self.streams.get(index).is_some_and(goes_on).then_some(index);
+                }
                 Answer::Rest(payload) if payload.bytes.is_empty() => {
                     self.file_turn = Some(self.streams[index].id);
                     self.streams[index].answer = Answer::Rest(payload);
@@ -186,9 +195,7 @@ impl<F> Connection<F> {
             field(b"content-type", &value, &mut block);
         }
         if !response.status.is_bodiless() {
-            let mut digits = Vec::with_capacity(20);
-            decimal(&mut digits, length);
-            field(b"content-length", &digits, &mut block);
+            content_length(length, &mut block);
         }
         block
     }

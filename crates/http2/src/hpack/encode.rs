@@ -3,10 +3,47 @@
 //! The dynamic table stays empty. A block depends on nothing but its message, and a peer can neither make it grow nor
 //! learn from its length. A client's requests are therefore encoded once, for all connections.
 
+use http1::decimal;
+
 use super::table::STATIC;
 
 /// Index of `:status: 200`, the first of the statuses.
 const STATUS: usize = 8;
+/// Index of `content-length`.
+const CONTENT_LENGTH: usize = 28;
+/// The statuses that have an index, in its order.
+const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
+/// Index of `accept-charset`, the first name of a field that is no pseudo-field.
+const FIRST_NAME: usize = 15;
+/// The longest name with an index is `access-control-allow-origin`.
+const LONGEST_NAME: usize = 27;
+
+/// The indices of names, by length: those of length n begin at place `of_length[n]` of `indices`.
+struct Names {
+    indices: [u8; STATIC.len()],
+    of_length: [u8; LONGEST_NAME + 2],
+}
+
+const NAMES: Names = names();
+
+const fn names() -> Names {
+    let mut names = Names { indices: [0; STATIC.len()], of_length: [0; LONGEST_NAME + 2] };
+    let (mut length, mut place) = (0, 0);
+    while length <= LONGEST_NAME {
+        names.of_length[length] = place as u8;
+        let mut index = FIRST_NAME;
+        while index <= STATIC.len() {
+            if STATIC[index - 1].0.len() == length {
+                names.indices[place] = index as u8;
+                place += 1;
+            }
+            index += 1;
+        }
+        length += 1;
+    }
+    names.of_length[LONGEST_NAME + 1] = place as u8;
+    names
+}
 
 /// The first byte of a connection's first block. It gives up the dynamic table (RFC 7541, 4.2), so no later setting of
 /// the peer's matters.
@@ -24,12 +61,26 @@ impl Encoder {
         if !std::mem::replace(&mut self.has_resized, true) {
             into.push(NO_TABLE);
         }
-        let digits = status.clamp(100, 999).to_string();
-        match STATIC[STATUS - 1..].iter().take(7).position(|(_, known)| *known == digits) {
+        match STATUSES.iter().position(|known| *known == status) {
             Some(place) => into.push(0x80 | (STATUS + place) as u8),
-            None => literal(STATUS, digits.as_bytes(), into),
+            None => number(STATUS, u64::from(status.clamp(100, 999)), into),
         }
     }
+}
+
+/// Appends `content-length`.
+pub(crate) fn content_length(length: u64, into: &mut Vec<u8>) {
+    number(CONTENT_LENGTH, length, into);
+}
+
+/// A field with decimal digits that enters no table, whose name has an index.
+fn number(index: usize, value: u64, into: &mut Vec<u8>) {
+    integer(index, 4, into);
+    let place = into.len();
+    into.push(0);
+    decimal(into, value);
+    // At most 20 digits: the length is one byte.
+    into[place] = (into.len() - place - 1) as u8;
 }
 
 /// Begins the block of a request: its pseudo-fields.
@@ -62,9 +113,10 @@ pub(crate) fn field(name: &[u8], value: &[u8], into: &mut Vec<u8>) {
 }
 
 fn index_of(name: &[u8]) -> Option<usize> {
-    let is_name = |known: &str| known.len() == name.len() && known.as_bytes().eq_ignore_ascii_case(name);
-    // The pseudo-fields come first, and no other field has their names.
-    STATIC.iter().skip(14).position(|(known, _)| is_name(known)).map(|place| place + 15)
+    let from = usize::from(*NAMES.of_length.get(name.len())?);
+    let until = usize::from(*NAMES.of_length.get(name.len() + 1)?);
+    let is_name = |index: &&u8| STATIC[usize::from(**index) - 1].0.as_bytes().eq_ignore_ascii_case(name);
+    NAMES.indices[from..until].iter().find(is_name).map(|index| usize::from(*index))
 }
 
 /// A field that enters no table, whose name has an index.
@@ -86,4 +138,32 @@ fn integer(mut value: usize, prefix: u32, into: &mut Vec<u8>) {
         value >>= 7;
     }
     into.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_statuses_are_those_of_the_static_table() {
+        for (place, (name, _)) in STATIC.iter().enumerate().skip(FIRST_NAME - 1) {
+            assert_eq!(index_of(name.to_uppercase().as_bytes()), Some(place + 1), "{name}");
+        }
+        for name in ["", "x", "content-lengthy", ":status", "a-name-that-is-longer-than-every-other"] {
+            assert_eq!(index_of(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(index_of(b"content-length"), Some(CONTENT_LENGTH));
+        let statuses = STATUSES.map(|status| status.to_string());
+        assert!(STATIC[STATUS - 1..].iter().zip(statuses).all(|((_, known), status)| *known == status));
+    }
+
+    #[test]
+    fn statuses_and_lengths_are_written_as_digits() {
+        let mut block = Vec::new();
+        let mut encoder = Encoder::default();
+        [200, 418, 7].into_iter().for_each(|status| encoder.status(status, &mut block));
+        content_length(u64::MAX, &mut block);
+        let expect = [&[NO_TABLE, 0x88, 8, 3][..], b"418", &[8, 3], b"100", &[0x0f, 13, 20]].concat();
+        assert_eq!(block, [&expect[..], b"18446744073709551615"].concat());
+    }
 }

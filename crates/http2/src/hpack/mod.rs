@@ -9,7 +9,7 @@ mod table;
 
 use table::Table;
 
-pub(crate) use encode::{Encoder, NO_TABLE, field, request};
+pub(crate) use encode::{Encoder, NO_TABLE, content_length, field, request};
 
 /// Bytes that a field counts for beside its name and value (RFC 9113, 6.5.2).
 const FIELD_BYTES: usize = 32;

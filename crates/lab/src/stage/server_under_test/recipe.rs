@@ -141,6 +141,20 @@ pub fn nginx_tls(
     nginx_sending(&how, "ssl", topology, settings)
 }
 
+/// nginx over HTTP/2 in cleartext, for clients with prior knowledge.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn nginx_http2(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+    let recipe = nginx_sending("sendfile on; tcp_nopush on;", "http2", topology, settings)?;
+    // It has no answer to the request in HTTP/1.1 that others are asked with.
+    let readiness = match recipe.readiness {
+        Readiness::Replies(address) => Readiness::Connects(address),
+        other => other,
+    };
+    Ok(Recipe { readiness, ..recipe })
+}
+
 /// nginx for small files alone: head and content leave in one call.
 ///
 /// # Errors
