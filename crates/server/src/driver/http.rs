@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
-use http1::server::{Context, Responder, Settings, Transmit, Wants};
+use http1::server::{Responder, Settings, Transmit, Wants};
 use http1::{FileRange, server};
 
 type Handle = Arc<OwnedFd>;
@@ -22,14 +22,20 @@ pub(super) enum Http {
     Two(Box<http2::Connection<Handle>>),
 }
 
-/// Calls the method of either version; HTTP/2 takes its counters beside the context.
-macro_rules! tell {
-    ($http:ident, $context:expr, $counts:expr, $method:ident $(, $argument:expr)*) => {
-        match $http {
-            Http::One(one) => one.$method($($argument,)* $context),
-            Http::Two(two) => two.$method($($argument,)* &mut http2::Context { http: $context, counts: $counts }),
+/// Methods that tell either version something. HTTP/2 counts beside HTTP/1.1's counters.
+macro_rules! told {
+    ($($method:ident($($argument:ident: $type:ty)?)),+ $(,)?) => {$(
+        pub(super) fn $method<S: Responder<File = Handle>>(
+            &mut self,
+            $($argument: $type,)?
+            cx: &mut http2::Context<'_, '_, S>,
+        ) {
+            match self {
+                Http::One(one) => one.$method($($argument,)? cx.http),
+                Http::Two(two) => two.$method($($argument,)? cx),
+            }
         }
-    };
+    )+};
 }
 
 /// Asks either version.
@@ -95,11 +101,10 @@ impl Http {
     pub(super) fn supply<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
+        cx: &mut http2::Context<'_, '_, S>,
     ) {
         if let Http::Two(two) = self {
-            two.supply(bytes, &mut http2::Context { http: context, counts });
+            two.supply(bytes, cx);
         }
     }
 
@@ -107,89 +112,25 @@ impl Http {
     pub(super) fn begin_http2<S: Responder<File = Handle>>(
         &mut self,
         drains: bool,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
+        cx: &mut http2::Context<'_, '_, S>,
     ) {
-        let mut cx = http2::Context { http: context, counts };
-        let mut two = Box::new(http2::Connection::new(&mut cx));
+        let mut two = Box::new(http2::Connection::new(cx));
         if drains {
-            two.drain(&mut cx);
+            two.drain(cx);
         }
         *self = Http::Two(two);
     }
 
-    pub(super) fn receive<S: Responder<File = Handle>>(
-        &mut self,
-        bytes: &[u8],
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, receive, bytes);
-    }
-
-    pub(super) fn receive_end<S: Responder<File = Handle>>(
-        &mut self,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, receive_end);
-    }
-
-    pub(super) fn transmitted<S: Responder<File = Handle>>(
-        &mut self,
-        count: u64,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, transmitted, count);
-    }
-
-    pub(super) fn resume<S: Responder<File = Handle>>(
-        &mut self,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, resume);
-    }
-
-    pub(super) fn drain<S: Responder<File = Handle>>(
-        &mut self,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, drain);
-    }
-
-    pub(super) fn give_way<S: Responder<File = Handle>>(
-        &mut self,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, give_way);
-    }
-
-    pub(super) fn expire<S: Responder<File = Handle>>(
-        &mut self,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, expire);
-    }
-
-    pub(super) fn abort<S: Responder<File = Handle>>(
-        &mut self,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, abort);
-    }
-
-    pub(super) fn transport_refused<S: Responder<File = Handle>>(
-        &mut self,
-        context: &mut Context<'_, S>,
-        counts: &mut http2::Counts,
-    ) {
-        tell!(self, context, counts, transport_refused);
+    told! {
+        receive(bytes: &[u8]),
+        receive_end(),
+        transmitted(count: u64),
+        resume(),
+        drain(),
+        give_way(),
+        expire(),
+        abort(),
+        transport_refused(),
     }
 }
 

@@ -44,6 +44,19 @@ pub struct Lent<'a, S: Responder<File = Handle>> {
     pub http2: &'a mut http2::Counts,
 }
 
+impl<'a, S: Responder<File = Handle>> Lent<'a, S> {
+    /// Returns what HTTP of either version works with.
+    pub fn http(&mut self) -> http2::Context<'_, 'a, S> {
+        self.parts().0
+    }
+
+    /// Returns what HTTP of either version works with, the scratch bytes, and the loop's counters.
+    pub fn parts(&mut self) -> (http2::Context<'_, 'a, S>, &mut [u8], &mut LoopCounts) {
+        let http = http2::Context { http: &mut self.context, counts: self.http2 };
+        (http, self.scratch, self.counts)
+    }
+}
+
 /// One connection's protocols.
 pub struct Machine {
     pub(super) http: Http,
@@ -157,19 +170,19 @@ impl Machine {
 
     /// As [`Connection::resume`].
     pub fn resume<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
-        self.http.resume(&mut lent.context, lent.http2);
+        self.http.resume(&mut lent.http());
     }
 
     /// As [`Connection::drain`].
     pub fn drain<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
         self.drains = true;
-        self.http.drain(&mut lent.context, lent.http2);
+        self.http.drain(&mut lent.http());
     }
 
     /// As [`Connection::give_way`].
     pub fn give_way<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
         self.drains = true;
-        self.http.give_way(&mut lent.context, lent.http2);
+        self.http.give_way(&mut lent.http());
     }
 
     /// As [`Connection::expire`]; ends a handshake that took too long.
@@ -180,24 +193,23 @@ impl Machine {
         {
             layer.handshake = Handshake::Failed;
             lent.counts.tls_handshakes_timed_out += 1;
-            return self.http.abort(&mut lent.context, lent.http2);
+            return self.http.abort(&mut lent.http());
         }
-        self.http.expire(&mut lent.context, lent.http2);
+        self.http.expire(&mut lent.http());
     }
 
     /// Takes bytes that the peer sent.
     pub fn receive<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
-        context: &mut Context<'_, S>,
+        cx: &mut http2::Context<'_, '_, S>,
         counts: &mut LoopCounts,
-        http2: &mut http2::Counts,
     ) {
         match &mut self.tls {
-            Tls::Plain if self.version == Version::Known => self.http.receive(bytes, context, http2),
-            Tls::Plain => self.receive_plain(bytes, context, http2),
-            Tls::Awaited(_) => self.receive_first(bytes, context, counts, http2),
-            Tls::Layer(layer) => layer.receive(bytes, (&mut self.http, self.drains), context, counts, http2),
+            Tls::Plain if self.version == Version::Known => self.http.receive(bytes, cx),
+            Tls::Plain => self.receive_plain(bytes, cx),
+            Tls::Awaited(_) => self.receive_first(bytes, cx, counts),
+            Tls::Layer(layer) => layer.receive(bytes, (&mut self.http, self.drains), cx, counts),
         }
     }
 
@@ -205,18 +217,17 @@ impl Machine {
     fn receive_plain<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
-        context: &mut Context<'_, S>,
-        http2: &mut http2::Counts,
+        cx: &mut http2::Context<'_, '_, S>,
     ) {
         let Version::Open(held) = self.version else { return };
         let Some(is_http2) = self.version.read(bytes) else { return };
         if is_http2 {
-            self.http.begin_http2(self.drains, context, http2);
+            self.http.begin_http2(self.drains, cx);
         }
         if held > 0 {
-            self.http.receive(&http2::PREFACE[..held], context, http2);
+            self.http.receive(&http2::PREFACE[..held], cx);
         }
-        self.http.receive(bytes, context, http2);
+        self.http.receive(bytes, cx);
     }
 
     /// Takes the first bytes of a connection that is to speak TLS.
@@ -224,9 +235,8 @@ impl Machine {
     fn receive_first<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
-        context: &mut Context<'_, S>,
+        cx: &mut http2::Context<'_, '_, S>,
         counts: &mut LoopCounts,
-        http2: &mut http2::Counts,
     ) {
         let Tls::Awaited(sessions) = &self.tls else { return };
         match bytes.first() {
@@ -236,7 +246,7 @@ impl Machine {
                 self.tls = Tls::Plain;
                 self.version = Version::Known;
                 if let Http::One(one) = &mut self.http {
-                    one.refuse_transport(bytes, PLAIN_PAGE, context);
+                    one.refuse_transport(bytes, PLAIN_PAGE, cx.http);
                 }
                 return;
             }
@@ -244,7 +254,7 @@ impl Machine {
         counts.tls_handshakes_begun += 1;
         let Some(session) = sessions.begin() else {
             counts.tls_handshakes_failed += 1;
-            return self.http.abort(context, http2);
+            return self.http.abort(cx);
         };
         let mut layer = Box::new(Layer {
             session,
@@ -253,16 +263,15 @@ impl Machine {
             alert: Alert::Due,
             handshake: Handshake::UnderWay,
         });
-        layer.receive(bytes, (&mut self.http, self.drains), context, counts, http2);
+        layer.receive(bytes, (&mut self.http, self.drains), cx, counts);
         self.tls = Tls::Layer(layer);
     }
 
     /// The peer has shut down its sending side.
     pub fn receive_end<S: Responder<File = Handle>>(
         &mut self,
-        context: &mut Context<'_, S>,
+        cx: &mut http2::Context<'_, '_, S>,
         counts: &mut LoopCounts,
-        http2: &mut http2::Counts,
     ) {
         if let Tls::Layer(layer) = &self.tls
             && layer.handshake == Handshake::Complete
@@ -271,7 +280,7 @@ impl Machine {
         {
             counts.tls_truncated += 1;
         }
-        self.http.receive_end(context, http2);
+        self.http.receive_end(cx);
     }
 
     /// Has the closing alert wait to be sent, where HTTP has ended and nothing else waits. Returns whether it does.
@@ -309,7 +318,7 @@ impl Machine {
                 layer.alert = Alert::Settled;
             }
         }
-        self.http.abort(&mut lent.context, lent.http2);
+        self.http.abort(&mut lent.http());
     }
 }
 
@@ -318,9 +327,8 @@ impl Layer {
         &mut self,
         bytes: &[u8],
         (http, drains): (&mut Http, bool),
-        context: &mut Context<'_, S>,
+        cx: &mut http2::Context<'_, '_, S>,
         counts: &mut LoopCounts,
-        http2: &mut http2::Counts,
     ) {
         // After our own end nothing matters but the peer's.
         if self.alert == Alert::Settled {
@@ -333,13 +341,13 @@ impl Layer {
                 counts.tls_handshakes_resumed += u64::from(resumed);
                 counts.tls_handshakes_full += u64::from(!resumed);
                 match http {
-                    Http::One(_) if speaks_http2 => http.begin_http2(drains, context, http2),
-                    Http::One(one) => one.transport_ready(context.now, context.settings),
+                    Http::One(_) if speaks_http2 => http.begin_http2(drains, cx),
+                    Http::One(one) => one.transport_ready(cx.http.now, cx.http.settings),
                     Http::Two(_) => {}
                 }
             }
-            Event::Bytes(plain) => http.receive(plain, context, http2),
-            Event::Ended => http.receive_end(context, http2),
+            Event::Bytes(plain) => http.receive(plain, cx),
+            Event::Ended => http.receive_end(cx),
         });
         if outcome.is_ok() {
             return;
@@ -351,7 +359,7 @@ impl Layer {
             Handshake::UnderWay | Handshake::Failed => counts.tls_handshakes_failed += 1,
         }
         self.owed = 0;
-        http.transport_refused(context, http2);
+        http.transport_refused(cx);
     }
 
     fn may_say_goodbye(&self) -> bool {

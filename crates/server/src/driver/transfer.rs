@@ -66,14 +66,16 @@ pub fn move_bytes<S: SocketService>(
         }
         let received = match receive(socket, lent.scratch) {
             Ok(0) => {
-                machine.receive_end(&mut lent.context, lent.counts, lent.http2);
+                let (mut http, _, counts) = lent.parts();
+                machine.receive_end(&mut http, counts);
                 return send(socket, machine, lent);
             }
             Ok(count) => count,
             Err(Moved::AsFarAsPossible) => return moved,
             Err(ended) => return ended,
         };
-        machine.receive(&lent.scratch[..received], &mut lent.context, lent.counts, lent.http2);
+        let (mut http, scratch, counts) = lent.parts();
+        machine.receive(&scratch[..received], &mut http, counts);
         moved = send(socket, machine, lent);
         // Under level triggering what is left will be reported again. Under edges only a read that would
         // block shows that nothing is left: the end of the stream may have come in the same event.
@@ -144,7 +146,7 @@ pub fn plain_output<'a, S: SocketService>(
 
 /// The first `count` bytes of [`plain_output`] have been sent.
 pub fn sent<S: SocketService>(machine: &mut Machine, count: u64, lent: &mut Lent<'_, S>) {
-    machine.http.transmitted(count, &mut lent.context, lent.http2);
+    machine.http.transmitted(count, &mut lent.http());
 }
 
 /// Shuts down the sending side of a connection that wants [`Wants::ShutdownThenReceive`].
@@ -174,7 +176,8 @@ fn fill<S: SocketService>(machine: &mut Machine, lent: &mut Lent<'_, S>) {
         }
         // A file that cannot be read is as good as one that has become shorter.
         let count = rustix::io::pread(&*range.file, &mut lent.scratch[..count], range.offset).unwrap_or(0);
-        machine.http.supply(&lent.scratch[..count], &mut lent.context, lent.http2);
+        let (mut http, scratch, _) = lent.parts();
+        machine.http.supply(&scratch[..count], &mut http);
     }
 }
 
@@ -215,7 +218,7 @@ fn send_plain<S: SocketService>(
         match sent {
             Ok(count) => {
                 left = left.saturating_sub(count as u64);
-                machine.http.transmitted(count as u64, &mut lent.context, lent.http2);
+                machine.http.transmitted(count as u64, &mut lent.http());
             }
             Err(errno) => {
                 if let Some(ended) = ended_by(errno) {

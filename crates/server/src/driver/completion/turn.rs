@@ -93,11 +93,12 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         self.ring.recycle(received);
         let Some((peer, mut lent)) = self.connection(token) else { return };
         peer.has_spoken = true;
-        let bytes = &lent.scratch[..length];
-        if peer.early.is_empty() && peer.machine.may_receive(lent.context.settings) {
-            return peer.machine.receive(bytes, &mut lent.context, lent.counts, lent.http2);
+        let receives = peer.early.is_empty() && peer.machine.may_receive(lent.context.settings);
+        let (mut http, scratch, counts) = lent.parts();
+        if receives {
+            return peer.machine.receive(&scratch[..length], &mut http, counts);
         }
-        peer.early.extend_from_slice(bytes);
+        peer.early.extend_from_slice(&scratch[..length]);
         if peer.early.len() >= EARLY_BYTES
             && let Some(receive) = peer.receiving
             && !std::mem::replace(&mut peer.is_held, true)
@@ -220,8 +221,8 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
                 Ok(0) => peer.ended_early = true,
                 Ok(count) => {
                     peer.has_spoken = true;
-                    let bytes = &lent.scratch[..count];
-                    peer.machine.receive(bytes, &mut lent.context, lent.counts, lent.http2);
+                    let (mut http, scratch, counts) = lent.parts();
+                    peer.machine.receive(&scratch[..count], &mut http, counts);
                 }
                 Err(Moved::Broken) => return self.broken(token),
                 Err(_) => {}
@@ -269,13 +270,14 @@ fn receive_early<S: SocketService>(peer: &mut Peer, lent: &mut Lent<'_, S>) -> b
         return false;
     }
     let early = std::mem::take(&mut peer.early);
+    let (mut http, _, counts) = lent.parts();
     if !early.is_empty() {
-        peer.machine.receive(&early, &mut lent.context, lent.counts, lent.http2);
+        peer.machine.receive(&early, &mut http, counts);
         return true;
     }
     let ended = std::mem::take(&mut peer.ended_early);
     if ended {
-        peer.machine.receive_end(&mut lent.context, lent.counts, lent.http2);
+        peer.machine.receive_end(&mut http, counts);
     }
     ended
 }

@@ -158,7 +158,10 @@ where
         let mut lent = self.common.turn(peer.arrived.peer);
         if peer.machine.may_receive(lent.context.settings) {
             match receive(peer.arrived.socket.as_fd(), lent.scratch) {
-                Ok(0) => peer.machine.receive_end(&mut lent.context, lent.counts, lent.http2),
+                Ok(0) => {
+                    let (mut http, _, counts) = lent.parts();
+                    peer.machine.receive_end(&mut http, counts);
+                }
                 Ok(count) => {
                     peer.received.extend_from_slice(&lent.scratch[..count]);
                     next = Step::Parse;
@@ -176,7 +179,8 @@ where
         // An idle connection is not to keep the memory.
         let received = std::mem::take(&mut peer.received);
         let mut lent = self.common.turn(peer.arrived.peer);
-        peer.machine.receive(&received, &mut lent.context, lent.counts, lent.http2);
+        let (mut http, _, counts) = lent.parts();
+        peer.machine.receive(&received, &mut http, counts);
         Next::Stage(if peer.machine.is_deferred() { Step::File } else { Step::Write }, peer)
     }
 

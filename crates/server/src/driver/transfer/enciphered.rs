@@ -87,7 +87,7 @@ fn flush<S: SocketService>(
         match layer.session.write_to(&mut outlet) {
             Ok(count) => {
                 let count = layer.told(count as u64);
-                machine.http.transmitted(count, &mut lent.context, lent.http2);
+                machine.http.transmitted(count, &mut lent.http());
             }
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
