@@ -21,9 +21,9 @@ pub struct Topology {
     pub warnings: Vec<String>,
 }
 
-/// Connections that the kernel dropped before the server saw them: differences of the `TcpExt` counters of the
-/// server's network namespace. `listen_drops` counts every drop at a listener; the next two fields count drops of one
-/// kind.
+/// Connections and packets that the kernel dropped before the server saw them: differences of the `TcpExt` counters of
+/// the server's network namespace. `listen_drops` counts every drop at a listener; the next two fields count drops of
+/// one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelDrops {
     /// The time between the two readings, in seconds.
@@ -38,6 +38,10 @@ pub struct KernelDrops {
     pub req_q_full_cookies: u64,
     /// `SyncookiesSent`.
     pub syn_cookies_sent: u64,
+    /// Packets of any kind that found the packet queue of a server's CPU full (`net.core.netdev_max_backlog`), from
+    /// `/proc/net/softnet_stat`. Sessions share this queue with the rush.
+    #[serde(default)]
+    pub packet_queue_full: u64,
 }
 
 /// The accept queue of a listener, sampled.

@@ -94,6 +94,7 @@ fn drops(metrics: &mut Metrics, drops: &KernelDrops) {
     put("drops_syn_queue_per_s", drops.req_q_full_drops);
     let named = drops.listen_overflows + drops.req_q_full_drops;
     put("drops_other_per_s", drops.listen_drops.saturating_sub(named));
+    put("drops_packet_queue_per_s", drops.packet_queue_full);
     put("syn_cookies_per_s", drops.syn_cookies_sent);
 }
 
@@ -167,11 +168,13 @@ mod tests {
             listen_drops: 10,
             listen_overflows: 4,
             req_q_full_drops: 2,
+            packet_queue_full: 6,
             ..KernelDrops::default()
         };
         drops(&mut metrics, &all);
         assert_eq!((metrics["drops_per_s"], metrics["drops_accept_queue_per_s"]), (5.0, 2.0));
         assert_eq!((metrics["drops_syn_queue_per_s"], metrics["drops_other_per_s"]), (1.0, 2.0));
+        assert_eq!(metrics["drops_packet_queue_per_s"], 3.0);
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub struct Elapsed {
 /// The files stay open: a file of `/proc/net` speaks for the namespace of the thread that opened it.
 pub struct Observer {
     netstat: ProcFile,
+    softnet: ProcFile,
     sockstat: ProcFile,
     stat: ProcFile,
     diagnostics: SocketDiagnostics,
@@ -74,6 +75,7 @@ impl Observer {
             let mut sockstat = ProcFile::open("/proc/thread-self/net/sockstat")?;
             Ok(Observer {
                 netstat: ProcFile::open("/proc/thread-self/net/netstat")?,
+                softnet: ProcFile::open("/proc/thread-self/net/softnet_stat")?,
                 sockets_at_start: sockets_in_use(&sockstat.read()?),
                 sockstat,
                 stat: ProcFile::open("/proc/stat")?,
@@ -91,10 +93,11 @@ impl Observer {
     pub fn read(&mut self, clock: &dyn Clock) -> io::Result<Reading> {
         let stat = self.stat.read()?;
         let cpus = self.server_cpus.iter().chain(&self.client_cpus);
+        let packet_queue_full = parse_softnet(&self.softnet.read()?, &self.server_cpus);
         Ok(Reading {
             at: clock.now(),
             idle: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
-            drops: parse_netstat(&self.netstat.read()?),
+            drops: KernelDrops { packet_queue_full, ..parse_netstat(&self.netstat.read()?) },
             server_idle: parse_stat(&stat, &self.server_cpus),
             client_idle: parse_stat(&stat, &self.client_cpus),
         })
@@ -132,6 +135,7 @@ impl Reading {
                 req_q_full_drops: difference(|drops| drops.req_q_full_drops),
                 req_q_full_cookies: difference(|drops| drops.req_q_full_cookies),
                 syn_cookies_sent: difference(|drops| drops.syn_cookies_sent),
+                packet_queue_full: difference(|drops| drops.packet_queue_full),
             },
             server_cpu: self.server_idle.cores_busy_since(earlier.server_idle, over_s),
             client_cpu: self.client_idle.cores_busy_since(earlier.client_idle, over_s),
@@ -188,13 +192,26 @@ impl QueueSamples {
 fn parse_netstat(text: &str) -> KernelDrops {
     let counter = |name: &str| counter(text, "TcpExt:", name).unwrap_or(0);
     KernelDrops {
-        over_s: 0.0,
         listen_drops: counter("ListenDrops"),
         listen_overflows: counter("ListenOverflows"),
         req_q_full_drops: counter("TCPReqQFullDrop"),
         req_q_full_cookies: counter("TCPReqQFullDoCookies"),
         syn_cookies_sent: counter("SyncookiesSent"),
+        ..KernelDrops::default()
     }
+}
+
+/// The packets that found the queues of some CPUs full. Each line of hexadecimal words is a CPU's: the second word is
+/// the count, the thirteenth the CPU (Linux 5.10).
+fn parse_softnet(text: &str, cpus: &[usize]) -> u64 {
+    let number = |word: &str| u64::from_str_radix(word, 16).ok();
+    let dropped = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let count = words.next().and_then(number)?;
+        let cpu = words.nth(10).and_then(number)?;
+        cpus.iter().any(|own| *own as u64 == cpu).then_some(count)
+    };
+    text.lines().filter_map(dropped).sum()
 }
 
 /// The idle time of some CPUs together: `cpuN user nice system idle iowait irq softirq steal guest ...`.
@@ -216,6 +233,23 @@ fn parse_stat(text: &str, cpus: &[usize]) -> IdleTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_that_found_a_queue_full_are_counted_by_processor() {
+        let line =
+            |dropped: &str, cpu: &str| format!("00000fff {dropped} 00000000 {}{cpu} 0 0\n", "0 ".repeat(9));
+        let text =
+            [line("0000001f", "00000000"), line("00000002", "00000001"), line("1", "00000003")].concat();
+        assert_eq!(parse_softnet(&text, &[0]), 31);
+        assert_eq!(parse_softnet(&text, &[1, 3]), 3);
+        assert_eq!(
+            parse_softnet("00000fff 00000001\n", &[0]),
+            0,
+            "an older kernel does not name the processor"
+        );
+        let own = std::fs::read_to_string("/proc/thread-self/net/softnet_stat").unwrap();
+        assert!(own.lines().all(|line| line.split_whitespace().count() >= 13), "{own}");
+    }
     use base::RealClock;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
