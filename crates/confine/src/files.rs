@@ -188,4 +188,17 @@ mod tests {
         });
         restricted.join().unwrap();
     }
+
+    #[test]
+    fn what_replaces_a_folder_is_kept_too_but_never_the_whole_file_system() {
+        let place = tempfile::tempdir().unwrap();
+        let releases = place.path().join("releases");
+        std::fs::create_dir_all(releases.join("1/public")).unwrap();
+        std::os::unix::fs::symlink("releases/1", place.path().join("current")).unwrap();
+        let mut files = Files::default();
+        files.keep_deployed(&place.path().join("current/public"), Kept::Read);
+        assert!(files.0.contains(&(std::fs::canonicalize(&releases).unwrap(), Kept::Read)), "{files:?}");
+        files.keep_replaceable(Path::new("/file-of-no-name"), Kept::Write);
+        assert!(files.0.iter().all(|(path, _)| path != Path::new("/")), "{files:?}");
+    }
 }
