@@ -172,8 +172,9 @@ fn a_file_that_the_new_user_cannot_read_again_is_named() {
 #[test]
 fn rings_and_programs_in_the_kernel_work_confined() {
     let files = readable_files();
-    let settings: [&[&str]; 5] = [
+    let settings: [&[&str]; 6] = [
         &["--arch=sped", "--dispatch=uring-poll"],
+        &["--arch=sped", "--driver=completion"],
         &["--arch=sped", "--kernel-cache=on"],
         &["--arch=per-core", "--workers=2", "--overload-hook=tc"],
         &["--arch=per-core", "--workers=2", "--overload-hook=xdp"],
