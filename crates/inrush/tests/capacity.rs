@@ -90,7 +90,7 @@ fn the_text_is_a_table_and_a_paragraph() {
 /// others.
 #[test]
 fn a_slow_server_with_a_long_queue_does_not_hold() {
-    let server = server_with(&["--burn=20ms", "--backlog=4096"]);
+    let server = server_with(&["--burn=20ms", "--backlog=4096", "--overload=off"]);
     let flags = ["--step-time=400ms", "--trials=1", "--past=5x", "--output=json"];
     let (code, out, said) = capacity(&[&flags[..], &[&server.url]].concat());
     assert!([0, 5].contains(&code), "{code}: {said}");
