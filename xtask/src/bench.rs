@@ -6,7 +6,6 @@
 mod accuracy;
 mod dispatch;
 mod load;
-mod mechanisms;
 mod memory;
 mod race;
 mod requests;
@@ -24,7 +23,6 @@ use record::Manifest;
 use serde::Serialize;
 
 use crate::test_bed::TestBed;
-use mechanisms::Mechanisms;
 
 /// The benchmarks.
 #[derive(Subcommand)]
@@ -32,7 +30,7 @@ pub enum Bench {
     /// Requests a second on one CPU, beside other servers and the readiness limit
     Serve(serve::ServeOptions),
     /// Requests a second that one CPU asks for, beside other closed clients; a minute
-    Requests(requests::RequestsOptions),
+    Requests(race::Options),
     /// Connections offered to a listener that never accepts, beside other generators
     Load(load::Options),
     /// Latencies and rates of `inrush load`, beside what they really are; half a minute

@@ -1,10 +1,13 @@
 //! The test bed of every benchmark: two sides, the program under test, and the settings that all servers have.
 
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use base::{Nanos, RealClock};
 use lab::stage::topology::Topology;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sys::process::{Program, this_program};
 
 /// The size of the file that is asked for.
@@ -35,6 +38,20 @@ impl TestBed {
         }
         sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
         Ok(TestBed { topology, inrush, clock: RealClock::new() })
+    }
+
+    /// Opens a listener on the server's side that never accepts. A backlog of 1 is full after two connections.
+    pub fn silent_listener(&self, backlog: i32) -> anyhow::Result<(OwnedFd, SocketAddr)> {
+        let address = SocketAddr::from((self.topology.server.addresses[0], 0));
+        let listener = self.topology.server.enter(|| {
+            let flags = SocketFlags::CLOEXEC;
+            let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+            rustix::net::bind(&socket, &address)?;
+            rustix::net::listen(&socket, backlog)?;
+            let address = rustix::net::getsockname(&socket)?.try_into().map_err(std::io::Error::from)?;
+            Ok((socket, address))
+        });
+        listener.context("cannot listen on the server's side")
     }
 }
 

@@ -30,7 +30,7 @@ use serde::Serialize;
 use statistics::Spread;
 use sys::cpu::thread_time;
 
-use super::{Common, Mechanisms};
+use super::Common;
 use crate::test_bed::{TestBed, allow_descriptors};
 
 /// Numbers of registered descriptors.
@@ -59,9 +59,6 @@ pub struct Options {
     /// Rounds, in each of which every mechanism runs once
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Mechanisms, comma-separated
-    #[arg(long, default_value = "all")]
-    mechanisms: Mechanisms,
 }
 
 /// The cost of a turn.
@@ -115,13 +112,22 @@ macro_rules! contender_of_each {
     };
 }
 
+impl Contender {
+    /// Tells whether this machine has the mechanism; prints the reason if not.
+    fn is_available(&self) -> bool {
+        let table = dispatch::capabilities::table();
+        let row = table.rows.iter().find(|row| row.capabilities.name == self.name);
+        let why_not = row.and_then(|row| row.why_not.as_ref());
+        why_not.inspect(|why| println!("skipped: {}: {why}", self.name)).is_none()
+    }
+}
+
 /// Measures, prints, draws and writes.
 pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let sizes = sizes();
     let pairs = pairs(sizes.last().copied().unwrap_or(0)).context("cannot make socket pairs")?;
-    let names = options.mechanisms.available();
     let mut contenders = dispatch::for_each_mechanism!(contender_of_each);
-    contenders.retain(|contender| names.contains(&contender.name));
+    contenders.retain(Contender::is_available);
     let measured = measure(options.rounds, options.common.seed, &sizes, &contenders, &pairs)?;
     let results = summarise(&sizes, &contenders, &measured);
     print!("\n{}\n", show::text(&results));
@@ -355,10 +361,11 @@ mod tests {
     #[test]
     fn every_mechanism_reports_every_ready_descriptor_and_goes_through_every_change() {
         let pairs = pairs(20).unwrap();
-        for Contender { name, turns, changes } in dispatch::for_each_mechanism!(contender_of_each) {
-            if Mechanisms::of(&[name]).available().is_empty() {
+        for contender in dispatch::for_each_mechanism!(contender_of_each) {
+            if !contender.is_available() {
                 continue;
             }
+            let Contender { name, turns, changes } = contender;
             let costs = in_a_thread(|| turns(&pairs)).unwrap_or_else(|error| panic!("{name}: {error:#}"));
             assert_eq!(costs.len(), 3, "{name}: 0, 1 and 10 of 20 ready");
             assert!(costs.iter().all(|cost| *cost > 0.0), "{name}: {costs:?}");

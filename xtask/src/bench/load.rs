@@ -6,7 +6,6 @@
 //! timeout short enough for the descriptors of one process.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 use anyhow::Context;
 use base::{Bytes, Clock};
@@ -14,7 +13,6 @@ use lab::stage::memory;
 use lab::stage::sockets::SocketCounters;
 use rand::seq::SliceRandom;
 use report::columns::aligned;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
 use statistics::Spread;
 
@@ -114,22 +112,9 @@ fn task<'a>(options: &Options, bed: &'a TestBed, address: SocketAddr) -> Task<'a
     Task { address, rate_per_s: options.rate, seconds: options.seconds, inrush: &bed.inrush }
 }
 
-/// Opens a listener on the server's side whose queue is full after two connections, and which never accepts.
-fn silent_listener(bed: &TestBed) -> anyhow::Result<(OwnedFd, SocketAddr)> {
-    let address = bed.topology.server.free_port()?;
-    let listener = bed.topology.server.enter(|| {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, 1)?;
-        Ok(socket)
-    });
-    Ok((listener.context("cannot listen on the server's side")?, address))
-}
-
 /// One run of one generator against a listener of its own. Blocks.
 fn measure(options: &Options, bed: &TestBed, generator: &Generator) -> anyhow::Result<Sample> {
-    let (_listener, address) = silent_listener(bed)?;
+    let (_listener, address) = bed.silent_listener(1)?;
     let task = task(options, bed, address);
     let line = (generator.prepare)(&task).with_context(|| format!("{} has gone", generator.name))?;
     let mut counters = SocketCounters::of(&bed.topology.client)?;
@@ -154,7 +139,7 @@ fn measure(options: &Options, bed: &TestBed, generator: &Generator) -> anyhow::R
 
 /// Returns the SYNs per second that `inrush load` sends at a rate above its capacity. Blocks.
 fn measure_most(options: &Options, bed: &TestBed) -> anyhow::Result<f64> {
-    let (_listener, address) = silent_listener(bed)?;
+    let (_listener, address) = bed.silent_listener(1)?;
     let task = Task { address, rate_per_s: MOST_RATE_PER_S, seconds: options.seconds, inrush: &bed.inrush };
     let line = generators::inrush(&task);
     let program = bed.topology.client.program(line.program).arguments(line.arguments);

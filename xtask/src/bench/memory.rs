@@ -94,11 +94,9 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     );
     println!("\n{} idle keep-alive connections, user memory:\n{}", options.connections, aligned(&rows, &[]));
     let own = measured.iter().find(|cost| cost.server == INRUSH);
-    let promises: Vec<Promise> = own
-        .map(|cost| Promise::at_most("bytes an idle connection", 2048.0, cost.bytes_per_connection))
-        .into_iter()
-        .collect();
-    bed.conclude(&options.common, "memory", &measured, &promises)
+    let promise =
+        own.map(|cost| Promise::at_most("bytes an idle connection", 2048.0, cost.bytes_per_connection));
+    bed.conclude(&options.common, "memory", &measured, promise.as_slice())
 }
 
 /// Measures one server. Blocks.

@@ -10,7 +10,7 @@ use statistics::Spread;
 
 use super::Common;
 use crate::responder::AfterReply;
-use crate::rivals::readers::{Reader, Task};
+use crate::rivals::readers::{self, Reader, Task};
 use crate::test_bed::TestBed;
 
 /// The options of the measurement.
@@ -27,14 +27,31 @@ pub struct Options {
     /// Connections that a client holds
     #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
+    /// Speak HTTP/2 in cleartext, with 32 streams on each connection
+    #[arg(long)]
+    pub http2: bool,
+}
+
+impl Options {
+    /// The streams of each connection over HTTP/2.
+    pub fn streams(&self) -> Option<u32> {
+        self.http2.then_some(32)
+    }
+
+    /// The fates of a connection; over HTTP/2 it is kept, because h2load does not connect again.
+    pub fn modes(&self) -> &'static [(&'static str, AfterReply)] {
+        if self.http2 { &MODES[..1] } else { &MODES }
+    }
+
+    /// The base of comparisons between clients, and the reader of servers.
+    pub fn reader(&self) -> &'static Reader {
+        if self.http2 { &readers::HTTP2_REFERENCE } else { &readers::REFERENCE }
+    }
 }
 
 /// The fates of a connection that has its reply, in words.
-pub const MODES: [(&str, AfterReply); 2] =
+const MODES: [(&str, AfterReply); 2] =
     [("keep-alive", AfterReply::Keep), ("a connection per request", AfterReply::Close)];
-
-/// Streams on each connection over HTTP/2.
-pub const STREAMS: u32 = 32;
 
 /// All contestants, with connections kept or one for each request.
 #[derive(Serialize)]
@@ -186,7 +203,7 @@ mod tests {
     #[test]
     fn everybody_runs_once_in_each_round() {
         let common = Common { seed: Seed(1), out: PathBuf::new(), check: false };
-        let options = Options { common, rounds: 4, seconds: 2, connections: 1 };
+        let options = Options { common, rounds: 4, seconds: 2, connections: 1, http2: false };
         let (mut runs, mut lengths) = (Vec::new(), Vec::new());
         let measured = race(&options, "a race", &["a", "b", "c"], "a", |index, seconds| {
             runs.push(index);

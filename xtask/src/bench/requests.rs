@@ -13,76 +13,44 @@ use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
 
 use super::Promise;
-use super::race::{MODES, Measured, Mode, Options, STREAMS, race, sample, table};
+use super::race::{Measured, Mode, Options, race, sample, table};
 use crate::responder::AfterReply;
-use crate::rivals::readers::{self, HTTP2_REFERENCE, INRUSH, REFERENCE, Reader, Task};
-use crate::rivals::servers::{self, LIMIT, Server};
+use crate::rivals::readers::{self, INRUSH, Reader, Task};
+use crate::rivals::servers::{self, LIMIT};
 use crate::test_bed::{FILE_LENGTH, TestBed};
 
 /// "Level with the reference": within the difference of two runs of wrk itself.
 const LEVEL: f64 = 0.97;
 
-/// The options of the measurement.
-#[derive(clap::Args)]
-pub struct RequestsOptions {
-    #[command(flatten)]
-    race: Options,
-    /// Ask over HTTP/2 in cleartext
-    #[arg(long)]
-    http2: bool,
-}
-
-/// The protocol of the clients, and the server for it.
-struct Contest {
-    name: &'static str,
-    server: &'static Server,
-    streams: Option<u32>,
-    reference: &'static str,
-    modes: &'static [(&'static str, AfterReply)],
-}
-
-const PLAIN: Contest =
-    Contest { name: "requests", server: &LIMIT, streams: None, reference: REFERENCE.name, modes: &MODES };
-
-/// The readiness limit does not speak HTTP/2, and h2load does not connect again after each reply.
-const OVER_HTTP2: Contest = Contest {
-    name: "requests-http2",
-    server: &servers::OVER_HTTP2[0],
-    streams: Some(STREAMS),
-    reference: HTTP2_REFERENCE.name,
-    modes: MODES.split_at(1).0,
-};
-
 /// Measures, prints and writes.
-pub fn run(options: &RequestsOptions, bed: &TestBed) -> anyhow::Result<()> {
-    let RequestsOptions { race: options, http2 } = options;
-    let contest = if *http2 { OVER_HTTP2 } else { PLAIN };
-    let mut measured = Vec::new();
-    for (connections, after_reply) in contest.modes.iter().copied() {
-        let clients = measure(options, bed, &contest, connections, after_reply)?;
-        let streams = contest.streams.map_or(String::new(), |streams| format!(" of {streams} streams"));
-        println!("\n{connections}, {FILE_LENGTH} bytes, {} connections{streams}:", options.connections);
-        print!("{}", table("client", contest.reference, &clients));
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+    let (mut measured, reference) = (Vec::new(), options.reader().name);
+    for (connections, after_reply) in options.modes().iter().copied() {
+        let clients = measure(options, bed, connections, after_reply)?;
+        println!("\n{connections}, {FILE_LENGTH} bytes, {} connections:", options.connections);
+        print!("{}", table("client", reference, &clients));
         measured.push(Mode { connections, contestants: clients });
     }
     println!();
-    bed.conclude(&options.common, contest.name, &measured, &promises(&measured, contest.reference))
+    let name = if options.http2 { "requests-http2" } else { "requests" };
+    bed.conclude(&options.common, name, &measured, &promises(&measured, reference))
 }
 
 /// Measures every installed client that supports the mode, in rounds.
 fn measure(
     options: &Options,
     bed: &TestBed,
-    contest: &Contest,
     title: &str,
     after_reply: AfterReply,
 ) -> anyhow::Result<Vec<Measured>> {
     let folder = temporary_folder().context("cannot make a folder")?;
     fs::write(folder.path().join("index.html"), vec![b'x'; FILE_LENGTH])?;
-    let server = contest.server.start(bed, folder.path(), after_reply)?.context("the server has gone")?;
+    // The readiness limit does not speak HTTP/2.
+    let server = if options.http2 { &servers::OVER_HTTP2[0] } else { &LIMIT };
+    let server = server.start(bed, folder.path(), after_reply)?.context("the server has gone")?;
     let url: &str = &format!("http://{}/", server.address);
     let (connections, inrush) = (options.connections, &bed.inrush);
-    let streams = contest.streams;
+    let streams = options.streams();
     let task = |seconds| Task { url, connections, streams, seconds, after_reply, script: None, inrush };
     let mut clients: Vec<&Reader> = Vec::new();
     for client in &readers::ALL {
@@ -97,7 +65,7 @@ fn measure(
         sample(bed, &mut observer, clients[index], &task(seconds), |elapsed| elapsed.client_cpu)
     };
     let names: Vec<&'static str> = clients.iter().map(|client| client.name).collect();
-    let measured = race(options, title, &names, contest.reference, run)?;
+    let measured = race(options, title, &names, options.reader().name, run)?;
     server.stop()?;
     Ok(measured)
 }

@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
-use lab::stage::server_under_test::RunningServer;
 
 use super::Promise;
-use super::race::{Measured, Mode, Options, STREAMS, race, sample, table};
+use super::race::{Measured, Mode, Options, race, sample, table};
 use crate::responder::AfterReply;
-use crate::rivals::readers::{self, Reader, Task};
+use crate::rivals::readers::Task;
 use crate::rivals::servers::{self, COMPLETION, H2O, INRUSH, LIMIT, REFERENCE};
 use crate::test_bed::{FILE_LENGTH, TestBed};
 
@@ -72,47 +71,46 @@ pub struct ServeOptions {
     #[command(flatten)]
     race: Options,
     /// Measure under TLS 1.3, with a key of ECDSA P-256: a connection per request is a full handshake each
-    #[arg(long)]
+    #[arg(long, conflicts_with = "http2")]
     tls: bool,
-    /// Measure over HTTP/2 in cleartext
-    #[arg(long, conflicts_with = "tls")]
-    http2: bool,
 }
 
 /// Measures, prints and writes.
 pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
-    let ServeOptions { race: options, tls, http2 } = options;
+    let ServeOptions { race: options, tls } = options;
     let folder = temporary_folder().context("cannot make a folder to serve")?;
     for shape in &SHAPES {
         fs::write(folder.path().join(shape.file_name), vec![b'x'; shape.file_length])?;
     }
-    let contest = match (tls, http2) {
+    let plain =
+        Contest { name: "serve", scheme: "http", servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.25 };
+    let contest = match (tls, options.http2) {
         (true, _) => {
             servers::make_identity(folder.path()).context("cannot make a certificate")?;
-            Contest {
-                name: "serve-tls",
-                scheme: "https",
-                servers: &servers::UNDER_TLS,
-                shapes: SHAPES.split_at(2).0,
-                keep_alive: 1.0,
-                ..PLAIN
-            }
+            let (servers, shapes) = (&servers::UNDER_TLS[..], &SHAPES[..2]);
+            Contest { name: "serve-tls", scheme: "https", servers, shapes, keep_alive: 1.0 }
         }
-        (_, true) => OVER_HTTP2,
-        (false, false) => PLAIN,
+        (_, true) => {
+            let (servers, shapes) = (&servers::OVER_HTTP2[..], &SHAPES[..1]);
+            Contest { name: "serve-http2", servers, shapes, keep_alive: 1.0, ..plain }
+        }
+        (false, false) => plain,
     };
     let mut measured = Vec::new();
     for shape in contest.shapes {
         let servers = measure(options, bed, &contest, folder.path(), shape)?;
-        let Shape { title, file_length, .. } = shape;
-        let streams = contest.streams.map_or(String::new(), |streams| format!(" -m{streams}"));
-        let reader = contest.reader.name;
-        println!("\n{title}, {file_length} bytes, {reader} -t1 -c{}{streams}:", options.connections);
+        let (Shape { title, file_length, .. }, reader) = (shape, options.reader().name);
+        println!("\n{title}, {file_length} bytes, {reader} -t1 -c{}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
         measured.push(Mode { connections: title, contestants: servers });
     }
     println!();
-    bed.conclude(&options.common, contest.name, &measured, &promises(&measured, &contest))
+    bed.conclude(
+        &options.common,
+        contest.name,
+        &measured,
+        &promises(&measured, contest.keep_alive, options.http2),
+    )
 }
 
 /// The contestants, and the protocol for them.
@@ -120,33 +118,10 @@ struct Contest {
     name: &'static str,
     scheme: &'static str,
     servers: &'static [servers::Server],
-    reader: &'static Reader,
-    /// The streams of each connection over HTTP/2.
-    streams: Option<u32>,
     shapes: &'static [Shape],
     /// The promised requests per second over nginx's, with connections kept.
     keep_alive: f64,
 }
-
-const PLAIN: Contest = Contest {
-    name: "serve",
-    scheme: "http",
-    servers: &servers::ALL,
-    reader: &readers::REFERENCE,
-    streams: None,
-    shapes: &SHAPES,
-    keep_alive: 1.25,
-};
-
-const OVER_HTTP2: Contest = Contest {
-    name: "serve-http2",
-    scheme: "http",
-    servers: &servers::OVER_HTTP2,
-    reader: &readers::HTTP2_REFERENCE,
-    streams: Some(STREAMS),
-    shapes: SHAPES.split_at(1).0,
-    keep_alive: 1.0,
-};
 
 /// Measures every server that is installed, in rounds.
 fn measure(
@@ -156,16 +131,21 @@ fn measure(
     root: &Path,
     shape: &Shape,
 ) -> anyhow::Result<Vec<Measured>> {
-    let running = start_all(bed, contest, root, shape)?;
+    let mut running = Vec::new();
+    for server in contest.servers.iter().filter(|server| shape.is_for_all || DRIVERS.contains(&server.name)) {
+        match server.start(bed, root, shape.after_reply)? {
+            Some(ready) => running.push((server.name, ready)),
+            None => println!("skipped: {} is not installed", server.name),
+        }
+    }
     let script = shape.is_pipelined.then(|| pipelining(root)).transpose()?;
     let mut observer = Observer::of(&bed.topology).context("cannot look at the server's side")?;
     let run = |index: usize, seconds| {
-        let (address, file_name) = (running[index].1.address, shape.file_name);
-        let url: &str = &format!("{}://{address}/{file_name}", contest.scheme);
+        let url: &str = &format!("{}://{}/{}", contest.scheme, running[index].1.address, shape.file_name);
         let (connections, inrush, after_reply) = (options.connections, &bed.inrush, shape.after_reply);
-        let (streams, script) = (contest.streams, script.as_deref());
+        let (streams, script) = (options.streams(), script.as_deref());
         let task = Task { url, connections, streams, seconds, after_reply, script, inrush };
-        sample(bed, &mut observer, contest.reader, &task, |elapsed| elapsed.server_cpu)
+        sample(bed, &mut observer, options.reader(), &task, |elapsed| elapsed.server_cpu)
     };
     let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
     let measured = race(options, shape.title, &names, REFERENCE, run)?;
@@ -186,36 +166,17 @@ fn pipelining(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Starts the installed servers, and names the others.
-fn start_all(
-    bed: &TestBed,
-    contest: &Contest,
-    root: &Path,
-    shape: &Shape,
-) -> anyhow::Result<Vec<(&'static str, RunningServer)>> {
-    let mut running = Vec::new();
-    for server in contest.servers.iter().filter(|server| shape.is_for_all || DRIVERS.contains(&server.name)) {
-        match server.start(bed, root, shape.after_reply)? {
-            Some(ready) => running.push((server.name, ready)),
-            None => println!("skipped: {} is not installed", server.name),
-        }
-    }
-    Ok(running)
-}
-
 /// The project's promises of serving; a promise without its rival is not judged.
-fn promises(modes: &[Mode], contest: &Contest) -> Vec<Promise> {
+fn promises(modes: &[Mode], keep_alive: f64, is_http2: bool) -> Vec<Promise> {
     let of = |mode: &Mode, name| mode.contestants.iter().position(|server| server.name == name);
     let rate = |mode: &Mode, name| Some(mode.contestants[of(mode, name)?].requests_per_s?.median);
     let ratio = |mode: &Mode| Some(mode.contestants[of(mode, INRUSH)?].ratio?.median);
     let Some(kept) = modes.first() else { return Vec::new() };
     let over = |other| rate(kept, INRUSH).zip(rate(kept, other)).map(|(own, other)| own / other);
     let promises = [
-        ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", contest.keep_alive, ratio)),
+        ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", keep_alive, ratio)),
         over(LIMIT.name).map(|ratio| Promise::at_least("keep-alive, x the readiness limit", LEVEL, ratio)),
-        over(H2O)
-            .filter(|_| contest.streams.is_some())
-            .map(|ratio| Promise::at_least("keep-alive, x h2o", 1.0, ratio)),
+        over(H2O).filter(|_| is_http2).map(|ratio| Promise::at_least("keep-alive, x h2o", 1.0, ratio)),
         modes
             .get(1)
             .and_then(ratio)
@@ -237,7 +198,7 @@ mod tests {
                 Measured { name: INRUSH, samples, requests_per_s, cpu_us_per_request: None, ratio: None };
             Mode { connections: "", contestants: vec![own] }
         };
-        assert!(promises(&[alone()], &OVER_HTTP2).is_empty());
-        assert!(promises(&[alone(), alone()], &PLAIN).is_empty());
+        assert!(promises(&[alone()], 1.0, true).is_empty());
+        assert!(promises(&[alone(), alone()], 1.0, false).is_empty());
     }
 }

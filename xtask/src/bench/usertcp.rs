@@ -15,7 +15,6 @@
 mod rush;
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 
 use anyhow::Context;
 use base::{Clock, Nanos, PerSecond};
@@ -23,7 +22,6 @@ use lab::stage::kernel::Observer;
 use lab::stage::owner::temporary_folder;
 use rand::seq::SliceRandom;
 use report::columns::aligned;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
 use statistics::Spread;
 use sys::netlink::Route;
@@ -171,7 +169,8 @@ fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyho
             running.insert(started).address
         }
         _ => {
-            let (socket, address) = silent_listener(ground, if play == "idle" { IDLE_BACKLOG } else { 1 })?;
+            let backlog = if play == "idle" { IDLE_BACKLOG } else { 1 };
+            let (socket, address) = ground.silent_listener(backlog)?;
             listener = Some(socket);
             address
         }
@@ -193,20 +192,6 @@ fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyho
     }
     drop(listener);
     sample
-}
-
-/// Opens a listener on the server's side that never accepts. A short backlog is full from the first connection on.
-fn silent_listener(ground: &TestBed, backlog: i32) -> anyhow::Result<(OwnedFd, SocketAddr)> {
-    let address = SocketAddr::from((ground.topology.server.addresses[0], 0));
-    let listener = ground.topology.server.enter(|| {
-        let socket =
-            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, backlog)?;
-        let address = rustix::net::getsockname(&socket)?.try_into().map_err(std::io::Error::from)?;
-        Ok((socket, address))
-    });
-    listener.context("cannot listen on the server's side")
 }
 
 fn perform<L: Link>(
@@ -274,11 +259,8 @@ fn promises(options: &Options, measured: &[Measured]) -> Vec<Promise> {
             }
             "connections" => {
                 let cost = median(samples, |sample| sample.client_us);
-                promises.push(Promise::at_most(
-                    &name("us of the client"),
-                    if is_tun { 18.0 } else { 12.0 },
-                    cost,
-                ));
+                let most = if is_tun { 18.0 } else { 12.0 };
+                promises.push(Promise::at_most(&name("us of the client"), most, cost));
             }
             "idle" => {
                 let share = median(samples, |sample| sample.client_us * sample.done as f64 / 1e6);
