@@ -34,8 +34,8 @@ use crate::rivals::servers::LIMIT;
 use crate::test_bed::TestBed;
 use rush::{Figures, Play};
 
-/// The addresses of connections; the two sides of the benchmarks have others.
-const NET: &str = "10.94.0.0/16";
+/// The addresses of connections over TUN and over AF_XDP, whose route stays; the sides of the benchmarks have others.
+const NETS: [&str; 2] = ["10.94.0.0/16", "10.95.0.0/16"];
 /// The link between the sides, as the laboratory calls it at both ends.
 const LINK: &str = "inrush0";
 /// Connections at a time.
@@ -126,7 +126,7 @@ fn server_address(ground: &TestBed) -> anyhow::Result<SocketAddr> {
 fn tun(ground: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
     let cpus = &ground.topology.server.cpus;
     let opened = ground.topology.server.enter(|| {
-        let tun = Tun::open(server.ip(), net()).map_err(std::io::Error::other)?;
+        let tun = Tun::open(server.ip(), net("TUN")).map_err(std::io::Error::other)?;
         sys::netns::steer_receive(tun.name(), cpus)?;
         Ok(tun)
     });
@@ -134,26 +134,23 @@ fn tun(ground: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
 }
 
 fn af_xdp(ground: &TestBed, server: SocketAddr) -> anyhow::Result<AfXdp> {
+    let net = net("AF_XDP");
     let client = IpAddr::from(ground.topology.client.addresses[0]);
     ground.topology.server.enter(|| {
         let mut route = Route::open()?;
         let index = route.link_index(LINK)?;
-        let there = route.networks(server.ip())?.contains(&(net().network(), net().prefix_length()));
-        if there {
-            Ok(())
-        } else {
-            route.add_route(net().network(), net().prefix_length(), index, Some(client))
-        }
+        let there = route.networks(server.ip())?.contains(&(net.network(), net.prefix_length()));
+        if there { Ok(()) } else { route.add_route(net.network(), net.prefix_length(), index, Some(client)) }
     })?;
     let opened = ground
         .topology
         .client
-        .enter(|| AfXdp::open(LINK, server.ip(), net(), true, &ground.clock).map_err(std::io::Error::other));
+        .enter(|| AfXdp::open(LINK, server.ip(), net, true, &ground.clock).map_err(std::io::Error::other));
     Ok(opened?)
 }
 
-fn net() -> SourceNet {
-    NET.parse().expect("the constant is a net")
+fn net(link: &str) -> SourceNet {
+    NETS[usize::from(link != "TUN")].parse().expect("the constant is a net")
 }
 
 fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {
@@ -184,8 +181,8 @@ fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyho
         _ => Play::Idle { connections: options.idle },
     };
     let sample = match link {
-        "TUN" => perform(options, ground, tun(ground, server)?, server, &play),
-        _ => perform(options, ground, af_xdp(ground, server)?, server, &play),
+        "TUN" => perform(options, ground, tun(ground, server)?, (server, net(link)), &play),
+        _ => perform(options, ground, af_xdp(ground, server)?, (server, net(link)), &play),
     };
     if let Some(running) = running {
         running.stop()?;
@@ -198,11 +195,11 @@ fn perform<L: Link>(
     options: &Options,
     ground: &TestBed,
     link: L,
-    server: SocketAddr,
+    (server, net): (SocketAddr, SourceNet),
     play: &Play,
 ) -> anyhow::Result<Sample> {
     let clock = &ground.clock;
-    let config = Config { server, net: net(), seed: options.common.seed, epoch: Nanos::ZERO };
+    let config = Config { server, net, seed: options.common.seed, epoch: Nanos::ZERO };
     let mut stack = Stack::new(link, config, clock.now());
     let mut observer = Observer::of(&ground.topology)?;
     let before = observer.read(clock)?;
