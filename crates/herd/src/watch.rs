@@ -31,7 +31,7 @@ use trace::Trace;
 /// The source of wake-up counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum CountedBy {
-    /// The trace points sched_wakeup and sched_switch.
+    /// The trace points sched_waking, sched_wakeup and sched_switch.
     #[serde(rename = "sched trace points")]
     TracePoints,
     /// The change of each task's ru_nvcsw.

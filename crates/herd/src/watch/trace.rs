@@ -1,6 +1,7 @@
 //! Counts by the scheduler's trace points: exact, but needs root.
 //!
-//! A waiter wakes with a sched_wakeup of it. It sleeps again with a sched_switch away from it in any state
+//! A waiter wakes with a sched_waking and a sched_wakeup of it. The waker makes the first record before its
+//! call returns; the waiter's processor may make the second much later. The waiter sleeps again with a sched_switch away from it in any state
 //! but runnable; a preempted waiter stays awake. The later of the two times tells whether a task is awake,
 //! because the records of several processors may be read out of order.
 //!
@@ -24,7 +25,7 @@ const LOOK_EVERY: Nanos = Nanos::from_micros(200);
 /// Consecutive looks without a record, with every task asleep, before the herd counts as settled.
 const QUIET_LOOKS: u32 = 2;
 
-/// The buffer for one waiter, which makes three or four records of about 70 bytes per connection, more when
+/// The buffer for one waiter, which makes four or five records of about 70 bytes per connection, more when
 /// preempted.
 const BUFFER_KIB_PER_WAITER: usize = 1;
 const BUFFER_KIB_LEAST: usize = 512;
@@ -134,7 +135,8 @@ enum Record {
 /// Parses a line such as `  <idle>-0  [001] d..2.  12.345678: sched_switch: prev_comm=...`; `None` for other
 /// events. Task names may contain anything, so keys are searched from the end.
 fn parse(line: &str) -> Option<Record> {
-    if let Some((before, fields)) = line.split_once(": sched_wakeup: ") {
+    let woken = line.split_once(": sched_waking: ").or_else(|| line.split_once(": sched_wakeup: "));
+    if let Some((before, fields)) = woken {
         return Some(Record::Woken { task: number(fields, " pid=")?, at: time(before)? });
     }
     let (before, fields) = line.split_once(": sched_switch: ")?;
@@ -166,6 +168,10 @@ mod tests {
         let at = Nanos(3_128_423_741_000);
         let woken = "          <idle>-0       [001] dNh4.  3128.423741: sched_wakeup: comm=wait er pid=77 prio=120 target_cpu=001";
         assert_eq!(parse(woken), Some(Record::Woken { task: 77, at }));
+        assert_eq!(
+            parse(&woken.replace("sched_wakeup", "sched_waking")),
+            Some(Record::Woken { task: 77, at })
+        );
         let asleep = "          waiter-77      [001] d..2.  3128.423741: sched_switch: prev_comm=a pid=1 b prev_pid=77 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120";
         assert_eq!(parse(asleep), Some(Record::Asleep { task: 77, at }));
         assert_eq!(parse(&asleep.replace("prev_state=S", "prev_state=R+")), None);

@@ -29,7 +29,8 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// Begins to record sched_wakeup and sched_switch of these tasks, with timestamps of CLOCK_MONOTONIC. The
+    /// Begins to record sched_waking, sched_wakeup and sched_switch of these tasks, with timestamps of
+    /// CLOCK_MONOTONIC. The
     /// buffer of each processor has `buffer_kib` KiB.
     ///
     /// # Errors
@@ -44,8 +45,9 @@ impl Instance {
         instance.write("trace_clock", "mono")?;
         instance.write("buffer_size_kb", &buffer_kib.to_string())?;
         instance.filter(tasks)?;
-        instance.write("events/sched/sched_wakeup/enable", "1")?;
-        instance.write("events/sched/sched_switch/enable", "1")?;
+        for event in ["sched_waking", "sched_wakeup", "sched_switch"] {
+            instance.write(&format!("events/sched/{event}/enable"), "1")?;
+        }
         instance.pipe = Some(instance.open("trace_pipe", OFlags::RDONLY | OFlags::NONBLOCK)?);
         Ok(instance)
     }

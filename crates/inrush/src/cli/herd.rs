@@ -25,7 +25,7 @@ pub enum HerdTasks {
 pub enum CountBy {
     /// Trace points if available (root), context switches otherwise
     Auto,
-    /// The scheduler's sched_wakeup and sched_switch
+    /// The scheduler's trace points
     TracePoints,
     /// The change of each task's voluntary context switches
     ContextSwitches,
