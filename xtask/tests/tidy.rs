@@ -23,7 +23,6 @@ const CIRCLES: &[&str] = &[
     "load::{assembly, books, config, engine, handover, lanes, pair, parts, population, preflight, receive, recorder, result, \
      retry, run, series, sources, tls, transport, wire, workload}",
     "overload::{law, sessions}",
-    "server::driver::{readiness, transfer}",
     "server::{accept, access_log, architecture, aside, config, counters, driver, error, kernel_cache, overload_control, plan, \
      processes, refusals, service, slots}",
     "site::{links, root}",

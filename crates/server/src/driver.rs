@@ -2,12 +2,15 @@
 
 pub mod blocking;
 pub mod completion;
+pub mod event_loop;
 pub mod full_pool;
 mod http;
 pub mod idle_threads;
 pub mod kernel_threads;
+pub mod lender;
 pub mod machine;
 pub mod readiness;
+pub mod socket_service;
 pub mod stages;
 pub mod transfer;
 pub mod user_threads;

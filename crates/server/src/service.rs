@@ -12,7 +12,7 @@ use http1::server::Responder;
 use http1::{FileRange, Request, Response, Service, Status};
 use site::{File, Options, Root, Site};
 
-use crate::driver::readiness::SocketService;
+use crate::driver::socket_service::SocketService;
 use crate::kernel_cache::Observer;
 
 /// Stripes of a shared cache. With 16, two processors rarely want the same stripe, and each still holds enough.

@@ -30,7 +30,8 @@ use dispatch::Mechanism;
 
 use super::{Architecture, with_a_cache_each};
 use crate::choices::{Batch, Choice};
-use crate::driver::readiness::{Parts, SocketService};
+use crate::driver::event_loop::Parts;
+use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};

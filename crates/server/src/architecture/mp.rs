@@ -45,11 +45,11 @@ use crate::choices::{Choice, Wake};
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::Stop;
-use crate::driver::blocking::Common;
 use crate::driver::full_pool::{self, Pool, State};
 use crate::driver::idle_threads::IdleThreads;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
-use crate::driver::readiness::SocketService;
+use crate::driver::lender::Lender;
+use crate::driver::socket_service::SocketService;
 use crate::driver::waiters::{Waiters, readable, sleep};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
@@ -381,8 +381,8 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let hand_over = move |message: Message| takes.hand_over(message.descriptors);
     worker.obey(control, hand_over, reclaim, move || ends.end_within(drain_timeout))?;
     let log = worker.plan.log().map(LoopLog::new);
-    let common = Common::new(service, worker.plan.settings(), log, group.clock(), 1);
-    let serving = ServingThread::new(&group, common, board);
+    let lender = Lender::new(service, worker.plan.settings(), log, group.clock(), 1);
+    let serving = ServingThread::new(&group, lender, board);
     let acceptor = worker.plan.acceptor(share);
     let mut thread =
         AcceptingThread::new(serving, acceptor, worker.place).map_err(system("make an interest set"))?;

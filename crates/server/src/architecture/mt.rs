@@ -35,9 +35,9 @@ use crate::choices::{Choice, Switch, Threads, Wake};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
-use crate::driver::blocking::Common;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
-use crate::driver::readiness::SocketService;
+use crate::driver::lender::Lender;
+use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::plan::{EndsTheServer, LoopHandle, Plan, Queue, addresses, start_thread};
 use crate::service::{Costly, SharedSite};
@@ -170,8 +170,8 @@ impl Crew {
     fn serving(&self) -> ServingThread<'_, Costly<SharedSite>> {
         let log = self.log.clone().map(LoopLog::new);
         let clock = self.group.clock();
-        let common = Common::new(self.service.clone(), self.settings.clone(), log, clock, 1);
-        ServingThread::new(&self.group, common, self.board.clone())
+        let lender = Lender::new(self.service.clone(), self.settings.clone(), log, clock, 1);
+        ServingThread::new(&self.group, lender, self.board.clone())
     }
 
     fn accepting(&self, index: usize) -> io::Result<Accepting<'_>> {

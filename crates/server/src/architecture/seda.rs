@@ -29,7 +29,7 @@ use super::Architecture;
 use crate::choices::Choice;
 use crate::counters::Board;
 use crate::driver::Stop;
-use crate::driver::readiness::SocketService;
+use crate::driver::socket_service::SocketService;
 use crate::driver::stages::{Parts, Pipeline};
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};

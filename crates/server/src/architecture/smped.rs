@@ -48,7 +48,7 @@ use crate::choices::{Choice, Handoff, Schedule, SmpedSettings};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
-use crate::driver::readiness::Listeners;
+use crate::driver::event_loop::Listeners;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
 use crate::processes::{Control, Fleet, Role, Worker};

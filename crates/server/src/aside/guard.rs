@@ -20,7 +20,7 @@ use http1::{Method, Request, Response, Service, Status};
 
 use super::streams::STREAMS;
 use super::{SmallService, Totals, answer, with_fields};
-use crate::driver::readiness::SocketService;
+use crate::driver::socket_service::SocketService;
 
 /// A secret that admits a client.
 #[derive(Clone)]

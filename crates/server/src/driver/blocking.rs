@@ -13,7 +13,7 @@
 //!
 //! Owns the life of a connection. Does not accept, and does not know who else is served.
 //!
-//! Invariants: a connection is told once that the server is going down; nothing of [`Common`] is borrowed
+//! Invariants: a connection is told once that the server is going down; nothing of the [`Lender`] is borrowed
 //! during a wait; a wait may end early, and then the socket is tried again.
 
 use std::cell::RefCell;
@@ -21,18 +21,15 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use base::{Clock, Nanos, RealClock};
+use base::Nanos;
 use dispatch::{Interest, Trigger};
-use http1::HttpDate;
-use http1::server::{Buffers, Context, Wants};
+use http1::server::Wants;
 
-use super::machine::{Lent, Machine};
-use super::readiness::{DATE_EVERY, RECEIVE_BYTES, SocketService};
+use super::lender::Lender;
+use super::machine::Machine;
+use super::socket_service::SocketService;
 use super::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::accept::Arrived;
-use crate::access_log::LoopLog;
-use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
-use crate::settings::LiveSettings;
 
 /// What a connection is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -77,130 +74,23 @@ pub trait Waiter {
     fn closing(&mut self, socket: BorrowedFd<'_>);
 }
 
-/// What the connections of one kernel thread have in common.
-pub struct Common<S> {
-    /// Who answers.
-    pub service: S,
-    /// Time, the same for all threads of a server.
-    pub clock: RealClock,
-    /// Totals that have not been published.
-    pub counts: LoopCounts,
-    /// Totals of the protocol that have not been published.
-    pub http: http1::server::Counts,
-    /// Totals of HTTP/2 alone that have not been published.
-    pub http2: http2::Counts,
-    /// The access log, if it is kept.
-    pub log: Option<LoopLog>,
-    settings: LiveSettings,
-    buffers: Buffers,
-    scratch: Box<[u8]>,
-    now: Nanos,
-    date: HttpDate,
-    dated: Nanos,
-    published: Nanos,
-    unpublished: bool,
-}
-
-impl<S: SocketService> Common<S> {
-    /// For a thread that serves so many connections side by side.
-    pub fn new(
-        service: S,
-        settings: LiveSettings,
-        log: Option<LoopLog>,
-        clock: RealClock,
-        side_by_side: usize,
-    ) -> Self {
-        Common {
-            service,
-            clock,
-            counts: LoopCounts::default(),
-            http: http1::server::Counts::default(),
-            http2: http2::Counts::default(),
-            log,
-            settings,
-            buffers: Buffers::new(side_by_side.clamp(2, 64), 128 * 1024),
-            scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
-            now: clock.now(),
-            date: HttpDate::new(clock.wall()),
-            dated: Nanos::ZERO,
-            published: Nanos::ZERO,
-            unpublished: false,
-        }
-    }
-
-    /// The totals of this thread, which are going to change and to be published.
-    pub fn counting(&mut self) -> &mut LoopCounts {
-        self.unpublished = true;
-        &mut self.counts
-    }
-
-    /// When the totals are to be published; nothing while they are.
-    pub fn publish_due(&self) -> Option<Nanos> {
-        self.unpublished.then(|| self.published + PUBLISH_EVERY)
-    }
-
-    /// Takes the totals since the last time, for whoever adds them up, and hands over log lines.
-    pub fn take_totals(&mut self, now: Nanos) -> Counters {
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
-        self.published = now;
-        self.unpublished = false;
-        Counters {
-            loops: std::mem::take(&mut self.counts),
-            http: std::mem::take(&mut self.http),
-            http2: std::mem::take(&mut self.http2),
-            ..Counters::default()
-        }
-    }
-
-    /// Begins a turn of a connection: reads the time, and lends what its machine works with.
-    pub(super) fn turn(&mut self, peer: Option<SocketAddr>) -> Lent<'_, S> {
-        self.now = self.clock.now();
-        self.settings.refresh();
-        self.unpublished = true;
-        if self.now - self.dated >= DATE_EVERY {
-            let wall = self.clock.wall();
-            self.date = HttpDate::new(wall);
-            self.dated = self.now;
-            if let Some(log) = &mut self.log {
-                log.wall = wall;
-            }
-        }
-        let log = self.log.as_mut().map(|log| {
-            log.peer = peer;
-            log as &mut dyn http1::server::Log
-        });
-        let context = Context {
-            service: &mut self.service,
-            settings: &self.settings,
-            buffers: &mut self.buffers,
-            date: &self.date,
-            counts: &mut self.http,
-            log,
-            now: self.now,
-        };
-        Lent { context, scratch: &mut self.scratch, counts: &mut self.counts, http2: &mut self.http2 }
-    }
-}
-
 /// Serves a connection until it ends. Blocks, in `waiter` alone.
-pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Common<S>>, waiter: &mut W) {
-    let mut machine = Machine::new(arrived.at, &common.borrow().settings);
+pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, lender: &RefCell<Lender<S>>, waiter: &mut W) {
+    let mut machine = Machine::new(arrived.at, &lender.borrow().settings);
     let Arrived { socket, peer, at: _, slot } = arrived;
     let socket = Arc::new(socket);
     let (mut told, mut woken) = (false, Woken::Ready);
     loop {
         let drain_until = waiter.drain_until();
         let going_down = drain_until.is_some() && !std::mem::replace(&mut told, drain_until.is_some());
-        let moved = turn::<S, W>(&socket, peer, &mut machine, common, going_down, woken);
+        let moved = turn::<S, W>(&socket, peer, &mut machine, lender, going_down, woken);
         let interest = match machine.wants() {
             _ if matches!(moved, Moved::Broken) => {
-                common.borrow_mut().counts.broken += 1;
+                lender.borrow_mut().counts.broken += 1;
                 break;
             }
             Wants::Close => {
-                common.borrow_mut().counts.reclaimed += u64::from(woken == Woken::GiveWay);
+                lender.borrow_mut().counts.reclaimed += u64::from(woken == Woken::GiveWay);
                 break;
             }
             Wants::Receive => Interest::Read,
@@ -211,13 +101,13 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
                 continue;
             }
         };
-        if drain_until.is_some_and(|until| common.borrow().now >= until) {
-            common.borrow_mut().counts.cut_off_at_shutdown += 1;
+        if drain_until.is_some_and(|until| lender.borrow().now() >= until) {
+            lender.borrow_mut().counts.cut_off_at_shutdown += 1;
             break;
         }
         match moved {
-            Moved::TurnOver => common.borrow_mut().counts.limit_turn += 1,
-            Moved::NoMemory => common.borrow_mut().counts.no_memory += 1,
+            Moved::TurnOver => lender.borrow_mut().counts.limit_turn += 1,
+            Moved::NoMemory => lender.borrow_mut().counts.no_memory += 1,
             Moved::AsFarAsPossible | Moved::Broken => {
                 let until = machine.deadline().min(drain_until.unwrap_or(Nanos::MAX));
                 woken = waiter.wait(Awaited {
@@ -232,10 +122,10 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, common: &RefCell<Com
         }
         waiter.pause();
     }
-    let mut common = common.borrow_mut();
-    end(socket.as_fd(), &mut machine, &mut common.turn(peer));
-    common.counts.closed += 1;
-    drop(common);
+    let mut lender = lender.borrow_mut();
+    end(socket.as_fd(), &mut machine, &mut lender.turn(peer));
+    lender.counts.closed += 1;
+    drop(lender);
     waiter.closing(socket.as_fd());
     // The descriptor before the slot: whoever gets the slot needs one.
     drop(socket);
@@ -247,12 +137,12 @@ fn turn<S: SocketService, W: Waiter>(
     socket: &Arc<OwnedFd>,
     peer: Option<SocketAddr>,
     machine: &mut Machine,
-    common: &RefCell<Common<S>>,
+    lender: &RefCell<Lender<S>>,
     going_down: bool,
     woken: Woken,
 ) -> Moved {
-    let mut common = common.borrow_mut();
-    let mut lent = common.turn(peer);
+    let mut lender = lender.borrow_mut();
+    let mut lent = lender.turn(peer);
     let socket = socket.as_fd();
     let moved = move_bytes(socket, machine, &mut lent, true, W::TRIGGER);
     // What has arrived already was answered.

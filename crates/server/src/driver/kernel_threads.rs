@@ -29,10 +29,11 @@ use rustix::net::Shutdown;
 use sys::poll::{self, PollFd, bits};
 
 use super::Stop;
-use super::blocking::{Awaited, Common, Waiter, Woken, serve};
+use super::blocking::{Awaited, Waiter, Woken, serve};
 use super::full_pool::{self, Pool, State};
 use super::idle_threads::{IdleThreads, Reclaimed};
-use super::readiness::SocketService;
+use super::lender::Lender;
+use super::socket_service::SocketService;
 use super::waiters::{self, Waiters, readable, sleep};
 use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::choices::Wake;
@@ -325,7 +326,7 @@ impl Drop for AbandonOnPanic<'_> {
 /// A thread of a group, as far as it serves.
 pub struct ServingThread<'a, S> {
     group: &'a Group,
-    common: RefCell<Common<S>>,
+    lender: RefCell<Lender<S>>,
     board: Board,
     /// An accept queue that nobody else accepts from.
     own_queue: &'a [Listener],
@@ -335,24 +336,24 @@ pub struct ServingThread<'a, S> {
 
 impl<'a, S: SocketService> ServingThread<'a, S> {
     /// A thread that adds what it counts to a board.
-    pub fn new(group: &'a Group, common: Common<S>, board: Board) -> ServingThread<'a, S> {
-        ServingThread { group, common: RefCell::new(common), board, own_queue: &[], set: Vec::new() }
+    pub fn new(group: &'a Group, lender: Lender<S>, board: Board) -> ServingThread<'a, S> {
+        ServingThread { group, lender: RefCell::new(lender), board, own_queue: &[], set: Vec::new() }
     }
 
     /// Serves connections to their ends, one after another. Blocks.
     pub fn serve(&mut self, batch: Vec<Arrived>) {
         let mut batch = batch.into_iter();
         while let Some(arrived) = batch.next() {
-            let ServingThread { group, common, board, own_queue, set } = &mut *self;
-            let (common, others_wait) = (&*common, batch.len() > 0);
-            serve(arrived, common, &mut Sleeper { group, common, board, own_queue, others_wait, set });
+            let ServingThread { group, lender, board, own_queue, set } = &mut *self;
+            let (lender, others_wait) = (&*lender, batch.len() > 0);
+            serve(arrived, lender, &mut Sleeper { group, lender, board, own_queue, others_wait, set });
         }
     }
 
     /// Adds what was counted since the last time to the group's totals.
     pub fn publish(&mut self) {
         let now = self.group.clock.now();
-        self.board.merge(&self.common.get_mut().take_totals(now));
+        self.board.merge(&self.lender.get_mut().take_totals(now));
     }
 }
 
@@ -400,7 +401,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 batch.extend(last.or_else(|| lock(&group.leftover).pop()));
                 return Ok(batch);
             }
-            let counts = &mut self.serving.common.get_mut().counts;
+            let counts = &mut self.serving.lender.get_mut().counts;
             let end = self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
             if end == PhaseEnd::Empty {
                 group.found_empty();
@@ -420,7 +421,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
 
     /// Has the longest-idle connection closed for those that wait, or turns them away. Blocks, for a second at most.
     fn make_room(&mut self, short: Short, now: Nanos) -> io::Result<()> {
-        let (group, counts) = (self.serving.group, &mut self.serving.common.get_mut().counts);
+        let (group, counts) = (self.serving.group, &mut self.serving.lender.get_mut().counts);
         let listeners = self.waiter.listeners();
         let end = match group.reclaim(counts) {
             Reclaimed::One | Reclaimed::Already => PhaseEnd::Pause(now + RECLAIM_PAUSE),
@@ -439,7 +440,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
     /// # Errors
     /// Waiting fails, which is our mistake.
     pub fn without_thread(&mut self) -> io::Result<()> {
-        self.serving.common.get_mut().counts.no_thread += 1;
+        self.serving.lender.get_mut().counts.no_thread += 1;
         let pause = self.acceptor.next_pause();
         self.pause(pause)
     }
@@ -469,7 +470,7 @@ impl Drop for Free<'_> {
 /// How a kernel thread waits for its connection: in poll(2), for the stop as well.
 struct Sleeper<'a, S> {
     group: &'a Group,
-    common: &'a RefCell<Common<S>>,
+    lender: &'a RefCell<Lender<S>>,
     board: &'a Board,
     own_queue: &'a [Listener],
     /// The thread has taken other connections, which it serves after this one.
@@ -521,12 +522,12 @@ impl<S: SocketService> Sleeper<'_, S> {
     /// Sleeps until one of the descriptors is ready or the time is over, and publishes meanwhile what was counted.
     fn sleep(&mut self, until: Nanos) {
         loop {
-            let due = self.common.borrow().publish_due();
+            let due = self.lender.borrow().publish_due();
             let next = due.unwrap_or(until).min(until);
             match poll::wait(self.set, Some(next.saturating_sub(self.group.clock.now()))) {
                 Ok(0) if next < until => {
                     let now = self.group.clock.now();
-                    self.board.merge(&self.common.borrow_mut().take_totals(now));
+                    self.board.merge(&self.lender.borrow_mut().take_totals(now));
                 }
                 // Interrupted is as good as ready: the socket is tried again.
                 _ => return,

@@ -41,7 +41,7 @@ use dispatch::Mechanism;
 
 use super::Stop;
 use super::machine::Machine;
-use super::readiness::SocketService;
+use super::socket_service::SocketService;
 use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::SedaSettings;

@@ -16,7 +16,7 @@ use sys::errno::{Failure, classify};
 
 use super::http::Http;
 use super::machine::{Lent, Machine, Tls};
-use super::readiness::SocketService;
+use super::socket_service::SocketService;
 
 /// Bytes sent to one connection a turn: with more, a few large files would keep everybody waiting.
 const TURN_BYTES: u64 = 512 * 1024;

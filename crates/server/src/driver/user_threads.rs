@@ -33,8 +33,8 @@ use std::rc::Rc;
 use base::{Key, Nanos};
 use dispatch::Dispatcher;
 
-use super::blocking::Common;
-use super::readiness::SocketService;
+use super::lender::Lender;
+use super::socket_service::SocketService;
 use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::idle::IdleList;
 use crate::listener::Listener;
@@ -63,7 +63,7 @@ type Body<M, S> = Box<dyn FnOnce(&mut UserThread<'_, M, S>)>;
 /// What all threads and the scheduler reach.
 struct Shared<M, S> {
     dispatcher: RefCell<Dispatcher<M>>,
-    common: RefCell<Common<S>>,
+    lender: RefCell<Lender<S>>,
     listeners: RefCell<Vec<Listener>>,
     acceptor: RefCell<Acceptor>,
     control: RefCell<Option<AcceptControl>>,
@@ -92,15 +92,15 @@ impl<M, S: SocketService> Shared<M, S> {
     /// those that wait are turned away.
     fn accept_phase(&self, now: Nanos, batch: &mut Vec<Arrived>) {
         let (mut acceptor, listeners) = (self.acceptor.borrow_mut(), self.listeners.borrow());
-        let mut common = self.common.borrow_mut();
+        let mut lender = self.lender.borrow_mut();
         let before = batch.len();
-        let end = acceptor.phase(&listeners, now, common.counting(), batch);
+        let end = acceptor.phase(&listeners, now, lender.counting(), batch);
         if let Some(control) = &mut *self.control.borrow_mut() {
             control.accepted((batch.len() - before) as u64, end);
         }
         let end = match end {
             PhaseEnd::NoRoom(_) if self.reclaim(now) => PhaseEnd::Pause(now + RECLAIM_PAUSE),
-            PhaseEnd::NoRoom(short) => acceptor.turn_away_phase(&listeners, short, now, common.counting()),
+            PhaseEnd::NoRoom(short) => acceptor.turn_away_phase(&listeners, short, now, lender.counting()),
             end => end,
         };
         if !batch.is_empty() {
@@ -131,8 +131,8 @@ impl<M, S: SocketService> Shared<M, S> {
 
     /// Turns away who waits for a pool that stands still.
     fn turn_away(&self, now: Nanos) {
-        let mut common = self.common.borrow_mut();
-        let (listeners, counts) = (self.listeners.borrow(), common.counting());
+        let mut lender = self.lender.borrow_mut();
+        let (listeners, counts) = (self.listeners.borrow(), lender.counting());
         self.acceptor.borrow_mut().turn_away_phase(&listeners, Short::Connections, now, counts);
     }
 }

@@ -217,7 +217,7 @@ impl Running {
 
     /// Waits until the counters say so.
     pub fn until(&self, what: &str, reached: impl Fn(&server::Counters) -> bool) {
-        until(what, || reached(&self.counters()));
+        until_or(what, || reached(&self.counters()), || format!("{:?}", self.counters()));
     }
 
     /// Shuts down, and sees that nothing is left behind. The caller has closed all of its own.
@@ -253,11 +253,16 @@ fn held() -> (usize, usize) {
 }
 
 /// Waits until something is so.
-pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+pub fn until(what: &str, reached: impl FnMut() -> bool) {
+    until_or(what, reached, || format!("{:?}", held()));
+}
+
+/// The same; `state` tells more about a wait in vain.
+fn until_or(what: &str, mut reached: impl FnMut() -> bool, state: impl Fn() -> String) {
     let clock = RealClock::new();
     let end = clock.now() + PATIENCE;
     while !reached() {
-        assert!(clock.now() < end, "waited in vain for {what}: {:?}", held());
+        assert!(clock.now() < end, "waited in vain for {what}: {}", state());
         std::thread::yield_now();
     }
 }

@@ -22,7 +22,7 @@ use site::{File, Site};
 
 use super::helpers::Helpers;
 use super::need::{Need, SameFile, TOUCH_BYTES};
-use crate::driver::readiness::SocketService;
+use crate::driver::socket_service::SocketService;
 
 /// A site, with helpers for data that is not in memory.
 pub struct AmpedSite {

@@ -30,8 +30,8 @@ use super::pool::{Placement, Pool};
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
 use crate::driver::Stop;
+use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
 use crate::driver::full_pool::STILL;
-use crate::driver::readiness::{Arrivals, Listeners, listener_token};
 use crate::error::ServeError;
 use crate::processes::{self, Fleet, Reclaims};
 

@@ -21,7 +21,7 @@ use crate::accept::{Accepted, Arrived, Phase};
 use crate::access_log::LogSender;
 use crate::counters::LoopCounts;
 use crate::driver::Stop;
-use crate::driver::readiness::{Arrivals, News, Parts};
+use crate::driver::event_loop::{Arrivals, News, Parts};
 use crate::error::{ServeError, system};
 use crate::processes::{Changed, Control, Heard, Message, Sent, Slot, Worker, orphaned};
 use crate::slots::Share;

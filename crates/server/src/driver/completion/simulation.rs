@@ -20,11 +20,12 @@ use rand::RngExt;
 use sys::completion::{CompletionRing, Faults, SimulatedKernel};
 use tempfile::TempDir;
 
-use super::CompletionLoop;
+use super::{CompletionLoop, EventLoop};
 use crate::accept::{Acceptor, LiveLimit};
 use crate::counters::Board;
 use crate::driver::Stop;
-use crate::driver::readiness::{Listeners, Parts, SocketService};
+use crate::driver::event_loop::{Listeners, Parts};
+use crate::driver::socket_service::SocketService;
 use crate::listener::Listener;
 use crate::plan::Queue;
 use crate::settings::LiveSettings;
@@ -249,9 +250,9 @@ impl World {
             self.turn();
             watch(&mut self);
             turns += 1;
-            assert!(turns < MOST_TURNS, "it hangs: {:?}", self.server.counts);
+            assert!(turns < MOST_TURNS, "it hangs: {:?}", self.server.state.lender.counts);
         }
-        let (loops, http) = (&self.server.counts, &self.server.http);
+        let (loops, http) = (&self.server.state.lender.counts, &self.server.state.lender.http);
         let cut_off = self.clients.iter().filter(|client| client.outcome == Some(Outcome::CutOff)).count();
         let deadlines = http.timeouts_header + http.timeouts_idle + http.timeouts_write_stall;
         let reasons = loops.broken + loops.reclaimed + deadlines;
@@ -263,14 +264,14 @@ impl World {
     fn stop(mut self) -> Vec<Client> {
         self.stop.ask();
         let mut turns = 0;
-        while !self.server.ended() {
+        while !self.server.state.has_ended() {
             self.server.turn().unwrap();
             self.clients.iter_mut().for_each(|client| client.act(&mut self.random));
             turns += 1;
-            assert!(turns < MOST_TURNS, "it does not end: {:?}", self.server.counts);
+            assert!(turns < MOST_TURNS, "it does not end: {:?}", self.server.state.lender.counts);
         }
         self.server.finish();
-        let loops = self.server.counts.clone();
+        let loops = self.server.state.lender.counts.clone();
         drop(self.server);
         for client in self.clients.iter_mut().filter(|client| client.outcome.is_none()) {
             // What is not closed now never will be.
@@ -340,7 +341,9 @@ fn accepts_in_flight_are_the_accept_limit() {
         World::new(seed, Limit::AtMost(most as u32)).run(|world| {
             let source = &world.server.sources[0];
             let held = source.in_flight.len() + source.taken.len();
-            let rests = source.by_hand || source.lacks_descriptors || world.server.paused_until.is_some();
+            let rests = source.by_hand
+                || source.lacks_descriptors
+                || world.server.state.accepting.paused_until.is_some();
             assert!(held == most || (rests && held < most), "{held} of {most}");
         });
     });

@@ -12,74 +12,124 @@
 //! Under `UntilEmpty` a get-events that does not wait comes between two batches, so that what arrives
 //! meanwhile is worked on before what is older, and accepting waits until nothing is left.
 //!
-//! Invariant: a connection is in the work-pending list at most once, and while it lives its
-//! [`Peer::pending`] says so.
-//!
-//! [`Peer::pending`]: super::peer::Peer::pending
+//! Invariant: a connection is in the work-pending list at most once, and while it lives its notes say so.
 
-use base::Key;
 use dispatch::{Mechanism, Token};
 
-use super::{Arrivals, ReadinessLoop, SocketService};
+use super::ReadinessLoop;
+use crate::driver::event_loop::Arrivals;
+use crate::driver::socket_service::SocketService;
 
 /// The fewest connections worked on between two get-events. TUX is told by the kernel's callbacks as things
 /// happen; a system call after each item would cost a third of serving it from memory.
 const ITEMS_PER_BATCH: usize = 16;
 
 /// The order of accepting and working, chosen at compile time.
-pub trait Discipline {
-    /// Whether work goes on until nothing is pending, latest first, before anything is accepted.
-    const UNTIL_EMPTY: bool;
+pub trait Discipline: Default {
+    /// Looks at what the last get-events reported. Returns true if this turn accepts.
+    fn before_accepting<M: Mechanism, S: SocketService, A: Arrivals>(
+        this: &mut ReadinessLoop<M, S, Self, A>,
+    ) -> bool;
+
+    /// Takes note of a connection that was accepted.
+    fn admitted<M: Mechanism, S: SocketService, A: Arrivals>(
+        this: &mut ReadinessLoop<M, S, Self, A>,
+        token: Token,
+    );
+
+    /// Works on connections.
+    fn work<M: Mechanism, S: SocketService, A: Arrivals>(this: &mut ReadinessLoop<M, S, Self, A>);
+
+    /// Returns true if there is work without another event.
+    fn has_work(&self) -> bool {
+        false
+    }
 }
 
 /// Accept, then work on what the last get-events reported.
+#[derive(Default)]
 pub struct ByPhases;
 
 impl Discipline for ByPhases {
-    const UNTIL_EMPTY: bool = false;
+    fn before_accepting<M: Mechanism, S: SocketService, A: Arrivals>(
+        _this: &mut ReadinessLoop<M, S, Self, A>,
+    ) -> bool {
+        true
+    }
+
+    fn admitted<M: Mechanism, S: SocketService, A: Arrivals>(
+        this: &mut ReadinessLoop<M, S, Self, A>,
+        token: Token,
+    ) {
+        if this.read_after_accept {
+            this.turn_of(token, true);
+        }
+    }
+
+    fn work<M: Mechanism, S: SocketService, A: Arrivals>(this: &mut ReadinessLoop<M, S, Self, A>) {
+        this.work_on_reported();
+    }
 }
 
 /// Accept, then work until nothing is pending.
-pub struct UntilEmpty;
-
-impl Discipline for UntilEmpty {
-    const UNTIL_EMPTY: bool = true;
+#[derive(Default)]
+pub struct UntilEmpty {
+    /// The work-pending list, its head at the end.
+    pending: Vec<Token>,
 }
 
-impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M, S, D, A> {
-    /// Enters what the last get-events reported, and what its last turn left unfinished.
-    pub(super) fn pend_reported(&mut self) {
-        for token in self.take_unfinished() {
-            self.pend(token);
+impl Discipline for UntilEmpty {
+    /// Accepts if nothing was pending before the last get-events.
+    fn before_accepting<M: Mechanism, S: SocketService, A: Arrivals>(
+        this: &mut ReadinessLoop<M, S, Self, A>,
+    ) -> bool {
+        let was_empty = this.discipline.pending.is_empty();
+        for token in this.take_unfinished() {
+            pend(this, token);
         }
-        for index in 0..self.events.len() {
-            self.pend(self.events[index].token);
+        for index in 0..this.events.len() {
+            pend(this, this.events[index].token);
         }
+        was_empty
     }
 
-    /// Enters a connection at the head of the work-pending list, if it is not in it.
-    pub(super) fn pend(&mut self, token: Token) {
-        match self.peers.get_mut(Key::from(token)) {
-            Some(peer) if !peer.pending => {
-                peer.pending = true;
-                self.pending.push(token);
-            }
-            Some(_) => {}
-            None => self.counts.stale_events += 1,
-        }
+    fn admitted<M: Mechanism, S: SocketService, A: Arrivals>(
+        this: &mut ReadinessLoop<M, S, Self, A>,
+        token: Token,
+    ) {
+        pend(this, token);
     }
 
-    /// Works on a batch from the head of the list. The longer the list, the larger the batch: under level
-    /// triggering a get-events reports once more whatever is pending.
-    pub(super) fn work_on_pending(&mut self) {
-        let batch = ITEMS_PER_BATCH.max(self.pending.len() / 4);
+    /// Works on a batch from the head of the list. The longer the list, the larger the batch: under level triggering a
+    /// get-events reports every pending connection once more.
+    fn work<M: Mechanism, S: SocketService, A: Arrivals>(this: &mut ReadinessLoop<M, S, Self, A>) {
+        let batch = ITEMS_PER_BATCH.max(this.discipline.pending.len() / 4);
         for _ in 0..batch {
-            let Some(token) = self.pending.pop() else { return };
+            let Some(token) = this.discipline.pending.pop() else { return };
             // A deadline may have ended it while it was pending.
-            let Some(peer) = self.peers.get_mut(Key::from(token)) else { continue };
-            peer.pending = false;
-            self.turn(token, true);
+            let Some(peer) = this.state.peers.get_mut(token) else { continue };
+            peer.own.is_pending = false;
+            this.turn_of(token, true);
         }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.pending.is_empty()
+    }
+}
+
+/// Enters a connection at the head of the work-pending list, if it is not in it.
+fn pend<M: Mechanism, S: SocketService, A: Arrivals>(
+    this: &mut ReadinessLoop<M, S, UntilEmpty, A>,
+    token: Token,
+) {
+    match this.state.peers.get_mut(token) {
+        Some(peer) if !peer.own.is_pending => {
+            peer.own.is_pending = true;
+            this.discipline.pending.push(token);
+        }
+        Some(_) => {}
+        None => this.state.lender.counts.stale_events += 1,
     }
 }
 
@@ -103,7 +153,7 @@ mod tests {
     use crate::accept::{Accepted, Acceptor, LiveLimit};
     use crate::counters::{Board, LoopCounts};
     use crate::driver::Stop;
-    use crate::driver::readiness::{Arrivals, Listeners, Parts};
+    use crate::driver::event_loop::{EventLoop, Listeners, Parts};
     use crate::driver::transfer::Moved;
     use crate::listener::listen;
     use crate::plan::Queue;
@@ -194,7 +244,7 @@ mod tests {
         }
 
         fn connect(&mut self) {
-            let listener = &self.under_test.parts.arrivals.listeners.listeners[0];
+            let listener = &self.under_test.state.accepting.arrivals.listeners.listeners[0];
             let mut client = TcpStream::connect(listener.address).unwrap();
             let number = self.clients.len();
             client.write_all(format!("GET /{number} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
@@ -203,11 +253,11 @@ mod tests {
 
         /// One round of the loop; gives how many were accepted and what was worked on.
         fn round(&mut self) -> (u64, Vec<String>) {
-            let before = self.under_test.counts.accepts;
+            let before = self.under_test.state.lender.counts.accepts;
             self.under_test.get_events().unwrap();
             self.under_test.accept();
             self.under_test.work();
-            (self.under_test.counts.accepts - before, self.asked.0.take())
+            (self.under_test.state.lender.counts.accepts - before, self.asked.0.take())
         }
     }
 
@@ -238,11 +288,14 @@ mod tests {
     #[test]
     fn under_edges_who_waits_behind_dead_connections_is_accepted_without_another_event() {
         let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
-        bench.under_test.parts.arrivals.dead = 2;
+        bench.under_test.state.accepting.arrivals.dead = 2;
         assert_eq!(bench.round().0, 0);
         assert_eq!(bench.round().0, 0);
         assert_eq!(bench.round().0, 1);
-        assert_eq!(bench.under_test.counts.accept_phases, 1, "a phase that took nothing is none");
+        assert_eq!(
+            bench.under_test.state.lender.counts.accept_phases, 1,
+            "a phase that took nothing is none"
+        );
     }
 
     #[test]
@@ -250,11 +303,14 @@ mod tests {
         let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
         assert_eq!(bench.round(), (1, vec![]));
         assert_eq!(bench.round().1, ["/0"]);
-        let token = Token::from(bench.under_test.peers.keys().next().unwrap());
+        let token = bench.under_test.state.peers.tokens()[0];
         bench.under_test.settle(token, Moved::NoMemory);
         assert_eq!(bench.under_test.time_to_wait(), Some(Nanos::ZERO));
         bench.round();
-        assert_eq!((bench.under_test.counts.no_memory, bench.under_test.unfinished.len()), (1, 0));
+        assert_eq!(
+            (bench.under_test.state.lender.counts.no_memory, bench.under_test.unfinished.len()),
+            (1, 0)
+        );
     }
 
     #[test]

@@ -24,9 +24,10 @@ use super::work::Gate;
 use super::{Crew, Ending, Peer, Phase, Step};
 use crate::accept::{Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::counters::Counters;
-use crate::driver::blocking::Common;
+use crate::driver::event_loop::{STOP, TIMER_SLOT, listener_token};
+use crate::driver::lender::Lender;
 use crate::driver::machine::Machine;
-use crate::driver::readiness::{STOP, SocketService, TIMER_SLOT, listener_token};
+use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::end;
 use crate::idle::IdleList;
 use crate::listener::Listener;
@@ -64,7 +65,7 @@ enum Accepting {
 pub(super) struct Source<'scope, 'env, M, S: SocketService + Clone + Send + Sync> {
     crew: Crew<'scope, 'env, S>,
     dispatcher: Dispatcher<M>,
-    common: Common<Gate<'env, S>>,
+    lender: Lender<Gate<'env, S>>,
     settings: LiveSettings,
     places: Slab<Place>,
     /// Connections that are here and idle.
@@ -73,6 +74,9 @@ pub(super) struct Source<'scope, 'env, M, S: SocketService + Clone + Send + Sync
     timers: Timers,
     due: Vec<Token>,
     accepting: Accepting,
+    /// The connection that was told to give way and has not come back from the stages. On a busy machine that takes
+    /// longer than a pause; meanwhile no other has to give way.
+    giving_way: Option<Key>,
     drain_until: Option<Nanos>,
     /// Everything that has been counted.
     totals: Counters,
@@ -101,7 +105,7 @@ where
         let now = pipeline.clock.now();
         let settings = pipeline.settings.clone();
         Ok(Source {
-            common: Common::new(Gate(pipeline), settings.clone(), crew.log(), pipeline.clock, super::BATCH),
+            lender: Lender::new(Gate(pipeline), settings.clone(), crew.log(), pipeline.clock, super::BATCH),
             settings,
             crew,
             dispatcher,
@@ -111,6 +115,7 @@ where
             timers: Timers::new(TIMER_SLOT, now),
             due: Vec::new(),
             accepting: Accepting::Watching,
+            giving_way: None,
             drain_until: None,
             totals: Counters::default(),
             now,
@@ -144,12 +149,12 @@ where
             Accepting::Paused(until) => Some(until),
             _ => None,
         };
-        let next = [self.timers.next(), paused, self.drain_until, self.common.publish_due()];
+        let next = [self.timers.next(), paused, self.drain_until, self.lender.publish_due()];
         let timeout = next.into_iter().flatten().min().map(|next| next.saturating_sub(self.now));
         let mut events = std::mem::take(&mut self.events);
         self.dispatcher.wait(&mut events, timeout)?;
         self.now = self.crew.pipeline.clock.now();
-        let counts = self.common.counting();
+        let counts = self.lender.counting();
         counts.waits += 1;
         counts.events += events.len() as u64;
         for event in events.drain(..) {
@@ -195,7 +200,7 @@ where
     /// A connection may be ready.
     fn reported(&mut self, key: Key) {
         let Some(place) = self.places.get_mut(key) else {
-            self.common.counts.stale_events += 1;
+            self.lender.counts.stale_events += 1;
             return;
         };
         match place.idle.take() {
@@ -222,7 +227,7 @@ where
                 Mail::Accepted { phase, arrived, end } => self.accepted(phase, arrived, end),
                 Mail::Idle(peer) => self.idle(peer),
                 Mail::Broken(peer) => {
-                    self.common.counting().broken += 1;
+                    self.lender.counting().broken += 1;
                     self.end(peer);
                 }
                 Mail::Ended(peer) => self.end(peer),
@@ -244,7 +249,9 @@ where
             (_, PhaseEnd::NoRoom(Short::Connections)) if !self.crew.pipeline.share.is_full() => {
                 return self.ask_for_connections(Phase::One);
             }
-            (_, PhaseEnd::NoRoom(_)) if self.reclaim() => Accepting::Paused(self.now + RECLAIM_PAUSE),
+            (_, PhaseEnd::NoRoom(_)) if self.giving_way.is_some() || self.reclaim() => {
+                Accepting::Paused(self.now + RECLAIM_PAUSE)
+            }
             (_, PhaseEnd::NoRoom(short)) => return self.ask_for_connections(Phase::TurnAway(short)),
             (_, PhaseEnd::Pause(until)) => Accepting::Paused(until),
             (_, PhaseEnd::Empty) => {
@@ -261,6 +268,7 @@ where
             return false;
         };
         peer.ending = Ending::GivesWay;
+        self.giving_way = Some(peer.key);
         self.hand_on(peer);
         true
     }
@@ -288,6 +296,7 @@ where
 
     /// A connection that has nothing to do is kept, unless something has come up meanwhile.
     fn idle(&mut self, mut peer: Box<Peer>) {
+        self.has_come_back(&peer);
         let going_down = self.accepting == Accepting::Over && peer.ending != Ending::Told;
         if going_down {
             peer.ending = Ending::LastLook;
@@ -308,11 +317,17 @@ where
         place.idle = Some(peer);
     }
 
+    /// A connection has left the stages. One that was to give way has done so, or has answered a request instead.
+    fn has_come_back(&mut self, peer: &Peer) {
+        self.giving_way.take_if(|key| *key == peer.key);
+    }
+
     /// Ends a connection.
     fn end(&mut self, mut peer: Box<Peer>) {
-        self.common.counting().closed += 1;
+        self.has_come_back(&peer);
+        self.lender.counting().closed += 1;
         self.idle.leave(peer.key);
-        end(peer.arrived.socket.as_fd(), &mut peer.machine, &mut self.common.turn(peer.arrived.peer));
+        end(peer.arrived.socket.as_fd(), &mut peer.machine, &mut self.lender.turn(peer.arrived.peer));
         self.dispatcher.closing(peer.arrived.socket.as_fd());
         self.places.remove(peer.key);
         let Arrived { socket, slot, .. } = peer.arrived;
@@ -341,13 +356,13 @@ where
             }
         }
         // Every wait counts something, so that this is due after each in time.
-        if self.common.publish_due().is_some_and(|due| due <= self.now) {
+        if self.lender.publish_due().is_some_and(|due| due <= self.now) {
             self.publish();
         }
     }
 
     fn publish(&mut self) {
-        self.totals.add(&self.common.take_totals(self.now));
+        self.totals.add(&self.lender.take_totals(self.now));
         self.totals.connections = self.places.len() as u64;
         self.totals.queue = Listener::queues(&self.crew.pipeline.listeners);
         let reconciled = self.dispatcher.reconciled();
@@ -390,12 +405,12 @@ where
                 Mail::Ended(peer) | Mail::Broken(peer) => self.end(peer),
                 Mail::Idle(peer) => unfinished.push(peer),
                 Mail::Accepted { arrived, .. } => {
-                    self.common.counting().cut_off_at_shutdown += arrived.len() as u64;
+                    self.lender.counting().cut_off_at_shutdown += arrived.len() as u64;
                 }
             }
         }
         for peer in unfinished {
-            self.common.counting().cut_off_at_shutdown += 1;
+            self.lender.counting().cut_off_at_shutdown += 1;
             self.end(peer);
         }
         self.publish();

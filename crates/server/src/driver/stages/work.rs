@@ -14,8 +14,8 @@ use super::stage::Taken;
 use super::{Crew, Ending, Peer, Phase, Pipeline, Step};
 use crate::accept::PhaseEnd;
 use crate::counters::{Counters, LoopCounts};
-use crate::driver::blocking::Common;
-use crate::driver::readiness::SocketService;
+use crate::driver::lender::Lender;
+use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::{Moved, receive, send, shut_down};
 use crate::listener::Listener;
 use crate::service::unavailable;
@@ -107,7 +107,7 @@ impl Next {
 struct Worker<'scope, 'env, S, R> {
     crew: Crew<'scope, 'env, S>,
     step: Step,
-    common: Common<R>,
+    lender: Lender<R>,
 }
 
 impl<'scope, 'env, S, R> Worker<'scope, 'env, S, R>
@@ -117,9 +117,9 @@ where
 {
     fn new(crew: Crew<'scope, 'env, S>, step: Step, responder: R) -> Self {
         let pipeline = crew.pipeline;
-        let common =
-            Common::new(responder, pipeline.settings.clone(), crew.log(), pipeline.clock, super::BATCH);
-        Worker { crew, step, common }
+        let lender =
+            Lender::new(responder, pipeline.settings.clone(), crew.log(), pipeline.clock, super::BATCH);
+        Worker { crew, step, lender }
     }
 
     /// Works on what the stage has, until the thread is to end.
@@ -128,12 +128,12 @@ where
         let stage = pipeline.step(self.step);
         let (mut peers, mut worked_at) = (Vec::new(), pipeline.clock.now());
         loop {
-            let all_published = self.common.publish_due().is_none();
+            let all_published = self.lender.publish_due().is_none();
             match stage.take(&mut peers, worked_at, all_published) {
                 Taken::Events => {}
                 // Another thread has taken what there was.
                 Taken::Quiet => {
-                    pipeline.mailbox.send([], Some(self.common.take_totals(worked_at)));
+                    pipeline.mailbox.send([], Some(self.lender.take_totals(worked_at)));
                     continue;
                 }
                 Taken::Over => return,
@@ -141,8 +141,8 @@ where
             let next: Vec<Next> = peers.drain(..).map(|peer| handle(&mut self, peer)).collect();
             worked_at = pipeline.clock.now();
             // What was counted goes before what it was counted of.
-            let publishes = self.common.publish_due().is_some_and(|due| due <= worked_at) || stage.is_empty();
-            let totals = publishes.then(|| self.common.take_totals(worked_at));
+            let publishes = self.lender.publish_due().is_some_and(|due| due <= worked_at) || stage.is_empty();
+            let totals = publishes.then(|| self.lender.take_totals(worked_at));
             let mut mail = Vec::new();
             let steps: Vec<_> = next.into_iter().filter_map(|next| next.step_or_mail(&mut mail)).collect();
             if !mail.is_empty() || totals.is_some() {
@@ -155,7 +155,7 @@ where
     /// Receives once, if that is what the connection waits for.
     fn read(&mut self, mut peer: Box<Peer>) -> Next {
         let mut next = Step::Write;
-        let mut lent = self.common.turn(peer.arrived.peer);
+        let mut lent = self.lender.turn(peer.arrived.peer);
         if peer.machine.may_receive(lent.context.settings) {
             match receive(peer.arrived.socket.as_fd(), lent.scratch) {
                 Ok(0) => {
@@ -167,7 +167,7 @@ where
                     next = Step::Parse;
                 }
                 Err(Moved::AsFarAsPossible) => peer.drained = true,
-                Err(Moved::NoMemory) => self.common.counts.no_memory += 1,
+                Err(Moved::NoMemory) => self.lender.counts.no_memory += 1,
                 Err(Moved::Broken | Moved::TurnOver) => return Next::Source(Mail::Broken(peer)),
             }
         }
@@ -178,7 +178,7 @@ where
     fn parse(&mut self, mut peer: Box<Peer>) -> Next {
         // An idle connection is not to keep the memory.
         let received = std::mem::take(&mut peer.received);
-        let mut lent = self.common.turn(peer.arrived.peer);
+        let mut lent = self.lender.turn(peer.arrived.peer);
         let (mut http, _, counts) = lent.parts();
         peer.machine.receive(&received, &mut http, counts);
         Next::Stage(if peer.machine.is_deferred() { Step::File } else { Step::Write }, peer)
@@ -186,14 +186,14 @@ where
 
     /// Answers what was let in; may wait for a disk.
     fn answer(&mut self, mut peer: Box<Peer>) -> Next {
-        peer.machine.resume(&mut self.common.turn(peer.arrived.peer));
+        peer.machine.resume(&mut self.lender.turn(peer.arrived.peer));
         peer.admitted = true;
         Next::Stage(Step::Write, peer)
     }
 
     /// Sends what there is, lets a deadline that has passed have its say, and finds where to go next.
     fn write(&mut self, mut peer: Box<Peer>) -> Next {
-        let mut lent = self.common.turn(peer.arrived.peer);
+        let mut lent = self.lender.turn(peer.arrived.peer);
         let socket = peer.arrived.socket.as_fd();
         let mut moved = send(socket, &mut peer.machine, &mut lent);
         if std::mem::take(&mut peer.admitted) {
@@ -227,11 +227,11 @@ where
         match moved {
             Moved::Broken => Next::Source(Mail::Broken(peer)),
             Moved::TurnOver => {
-                self.common.counts.limit_turn += 1;
+                self.lender.counts.limit_turn += 1;
                 Next::Stage(Step::Write, peer)
             }
             Moved::NoMemory => {
-                self.common.counts.no_memory += 1;
+                self.lender.counts.no_memory += 1;
                 Next::Stage(Step::Write, peer)
             }
             Moved::AsFarAsPossible => settle(peer),

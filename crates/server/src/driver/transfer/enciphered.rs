@@ -17,7 +17,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::{Moved, REQUESTS_PER_TURN, TURN_BYTES, ended_by};
 use crate::driver::machine::{Layer, Lent, Machine, Tls};
-use crate::driver::readiness::SocketService;
+use crate::driver::socket_service::SocketService;
 
 /// Bytes enciphered at once: two records of the greatest length, which halves the system calls of one.
 const RECORDS_BYTES: u64 = 32 * 1024;

@@ -14,9 +14,10 @@ use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
 use super::{Ask, Body, Coroutine, STACK_BYTES, Shared, UserThread};
 use crate::counters::{Board, Counters};
 use crate::driver::Stop;
-use crate::driver::blocking::Common;
+use crate::driver::event_loop::{Parts, STOP, TIMER_SLOT, listener_token};
 use crate::driver::full_pool::{self, Pool, Sleep, State};
-use crate::driver::readiness::{Parts, STOP, SocketService, TIMER_SLOT, listener_token};
+use crate::driver::lender::Lender;
+use crate::driver::socket_service::SocketService;
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
 use crate::plan::Queue;
@@ -91,7 +92,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         let side_by_side = acceptor.share.most();
         let shared = Shared {
             dispatcher: RefCell::new(dispatcher),
-            common: RefCell::new(Common::new(parts.service, parts.settings, parts.log, clock, side_by_side)),
+            lender: RefCell::new(Lender::new(parts.service, parts.settings, parts.log, clock, side_by_side)),
             listeners: RefCell::new(listeners),
             acceptor: RefCell::new(acceptor),
             control: RefCell::new(control),
@@ -128,7 +129,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     fn spawn(&mut self, body: Body<M, S>) {
         let stack = self.spare.pop().map_or_else(|| DefaultStack::new(STACK_BYTES), Ok);
         let Ok(stack) = stack else {
-            self.shared.common.borrow_mut().counting().no_thread += 1;
+            self.shared.lender.borrow_mut().counting().no_thread += 1;
             return;
         };
         let shared = Rc::clone(&self.shared);
@@ -192,18 +193,18 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         let timeout = self.time_to_wait();
         self.shared.dispatcher.borrow_mut().wait(&mut self.events, timeout)?;
         self.now = self.clock.now();
-        let mut common = self.shared.common.borrow_mut();
-        common.counts.waits += 1;
-        common.counts.events += self.events.len() as u64;
+        let mut lender = self.shared.lender.borrow_mut();
+        lender.counts.waits += 1;
+        lender.counts.events += self.events.len() as u64;
         for event in &self.events {
             let key = Key::from(event.token);
             match self.threads.get_mut(key) {
                 Some(thread) => self.runnable.extend(thread.until.take().map(|_| key)),
-                None if key.generation != 0 => common.counts.stale_events += 1,
+                None if key.generation != 0 => lender.counts.stale_events += 1,
                 None => self.shared.ready.set(self.shared.ready.get() || event.token != STOP),
             }
         }
-        drop(common);
+        drop(lender);
         if self.shared.drain_until.get().is_none() && self.stop.asked() {
             self.begin_to_drain();
         }
@@ -218,7 +219,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         if !self.runnable.is_empty() {
             return Some(Nanos::ZERO);
         }
-        let publish = self.shared.common.borrow().publish_due();
+        let publish = self.shared.lender.borrow().publish_due();
         let full = self.when_full().and_then(|sleep| sleep.until);
         let tick = self.shared.control.borrow().as_ref().and_then(AcceptControl::wakes_at);
         let next = [self.timers.next(), self.shared.paused_until.get(), publish, full, tick];
@@ -283,15 +284,15 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
                 None => {}
             }
         }
-        if self.shared.common.borrow().publish_due().is_some_and(|due| due <= self.now) {
+        if self.shared.lender.borrow().publish_due().is_some_and(|due| due <= self.now) {
             self.publish();
         }
     }
 
     fn publish(&mut self) {
-        let mut common = self.shared.common.borrow_mut();
-        self.totals.add(&common.take_totals(self.now));
-        self.totals.service = common.service.counts();
+        let mut lender = self.shared.lender.borrow_mut();
+        self.totals.add(&lender.take_totals(self.now));
+        self.totals.service = lender.service.counts();
         self.totals.connections = self.shared.acceptor.borrow().share.taken() as u64;
         self.totals.queue = Listener::queues(&self.shared.listeners.borrow());
         let dispatcher = self.shared.dispatcher.borrow();
@@ -304,9 +305,9 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     /// Takes what still waits in the accept queues.
     fn take_the_queue(&self) {
         let (mut acceptor, listeners) = (self.shared.acceptor.borrow_mut(), self.shared.listeners.borrow());
-        let (mut common, mut leftover) = (self.shared.common.borrow_mut(), self.shared.leftover.borrow_mut());
+        let (mut lender, mut leftover) = (self.shared.lender.borrow_mut(), self.shared.leftover.borrow_mut());
         listeners.iter().for_each(Listener::seal);
-        acceptor.last_phase(&listeners, self.now, common.counting(), &mut leftover);
+        acceptor.last_phase(&listeners, self.now, lender.counting(), &mut leftover);
     }
 
     /// Takes what still waits in the accept queues, closes them, and tells every thread.

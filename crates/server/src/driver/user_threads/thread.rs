@@ -10,7 +10,7 @@ use dispatch::{Interest, Mechanism, Token, Trigger};
 use super::{Ask, Child, Shared, Yielder};
 use crate::accept::Arrived;
 use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
-use crate::driver::readiness::SocketService;
+use crate::driver::socket_service::SocketService;
 
 /// The thread that is running.
 pub struct UserThread<'a, M, S> {
@@ -27,7 +27,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
     pub fn accept_n(&mut self) -> Vec<Arrived> {
         let mut batch = Vec::new();
         loop {
-            let now = self.shared.common.borrow().clock.now();
+            let now = self.shared.lender.borrow().clock.now();
             if self.shared.drain_until.get().is_some() {
                 batch.extend(self.shared.leftover.borrow_mut().pop());
                 return batch;
@@ -45,7 +45,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
     /// Serves a connection to its end.
     pub fn serve(&mut self, arrived: Arrived) {
         let shared = Rc::clone(&self.shared);
-        serve(arrived, &shared.common, self);
+        serve(arrived, &shared.lender, self);
     }
 
     /// Serves connections to their ends, one after another.
@@ -93,7 +93,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
     fn wait(&mut self, awaited: Awaited<'_>) -> Woken {
         let Awaited { socket, interest, until, idle_from, .. } = awaited;
         let shared = Rc::clone(&self.shared);
-        let now = shared.common.borrow().clock.now();
+        let now = shared.lender.borrow().clock.now();
         let (may_idle, is_idle) = (idle_from < Nanos::MAX, idle_from <= now);
         if self.others_wait && is_idle {
             return Woken::GiveWay;

@@ -1,0 +1,357 @@
+//! The loop of Brecht 2004 (section 3.1), by whatever means it learns of events.
+//!
+//! ```text
+//!   turn:  get_events ─> accept ─> work ─> expire
+//!             ^   (up to the    (what this      |
+//!             |   accept-limit)  wait reported) |
+//!             └─────────────────────────────────┘
+//!
+//!   Serving ──stop──> Sealing ──no accept in flight──> Draining ──no connection left, or timeout──> the end
+//! ```
+//!
+//! [`EventLoop`] is that recipe. The readiness loop and the completion loop supply the steps that depend on how the
+//! kernel reports events. [`LoopState`] has three parts that own their state: [`Accepting`], [`Peers`] and the
+//! [`Lender`](super::lender::Lender).
+//!
+//! Owns the phases, their measurement for overload control, room for newcomers, deadlines, publishing, and the end. Leaves
+//! moving bytes to `transfer` and to the loops.
+//!
+//! Invariants: the time is read once per phase; a connection that is idle costs only its place in the table.
+
+mod arrivals;
+mod peers;
+mod state;
+
+use std::io;
+use std::os::fd::AsFd;
+
+use base::{Clock, Key, Limit, Nanos};
+use dispatch::Token;
+
+use super::Stop;
+use super::machine::{Lent, Machine};
+use super::socket_service::SocketService;
+use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::access_log::LoopLog;
+use crate::counters::Board;
+use crate::overload_control::AcceptControl;
+use crate::settings::LiveSettings;
+pub use arrivals::{Arrivals, Listeners, News};
+pub use peers::{Peer, Peers};
+pub use state::{Accepting, Life, LoopState};
+
+/// The length of a timer slot: the most by which a timeout may be late.
+pub(super) const TIMER_SLOT: Nanos = Nanos::from_millis(16);
+/// The token of the stop. Connections have odd generations, so it is none of theirs.
+pub(super) const STOP: Token = Token(u32::MAX as u64);
+
+/// What a loop is made of.
+pub struct Parts<S, A = Listeners> {
+    /// Where connections come from.
+    pub arrivals: A,
+    /// Answers requests.
+    pub service: S,
+    /// Limits and timeouts of the protocol.
+    pub settings: LiveSettings,
+    /// Read as soon as a connection is accepted.
+    pub read_after_accept: bool,
+    /// The access log, if one is kept.
+    pub log: Option<LoopLog>,
+    /// Where counters go.
+    pub board: Board,
+    /// Settings of the event mechanism.
+    pub mechanism: dispatch::Settings,
+    /// Tells the loop to end.
+    pub stop: Stop,
+    /// The longest time that ending may take.
+    pub drain_timeout: Nanos,
+}
+
+impl<S, A> Parts<S, A> {
+    /// The same with another service, made of this one.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn serving<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Parts<T, A>> {
+        Ok(Parts {
+            arrivals: self.arrivals,
+            service: make(self.service)?,
+            settings: self.settings,
+            read_after_accept: self.read_after_accept,
+            log: self.log,
+            board: self.board,
+            mechanism: self.mechanism,
+            stop: self.stop,
+            drain_timeout: self.drain_timeout,
+        })
+    }
+}
+
+/// [`Machine::drain`] or [`Machine::give_way`].
+pub(super) type Tell<S> = fn(&mut Machine, &mut Lent<'_, S>);
+
+/// The state of the loop `L`.
+type StateOf<L> = LoopState<
+    <L as EventLoop>::Service,
+    <L as EventLoop>::Arrivals,
+    <L as EventLoop>::Own,
+    <L as EventLoop>::Clock,
+>;
+
+/// The steps of a loop, and the recipe that they make up.
+pub(super) trait EventLoop {
+    /// Answers requests.
+    type Service: SocketService;
+    /// Where connections come from.
+    type Arrivals: Arrivals;
+    /// What the loop notes of a connection.
+    type Own: Default;
+    /// Where the time comes from.
+    type Clock: Clock;
+
+    /// True if the descriptor of a closed connection comes free only at the end of the turn.
+    const FREES_LATE: bool = false;
+
+    fn state(&mut self) -> &mut StateOf<Self>;
+
+    /// The first phase: waits, and sorts sources of connections from connections.
+    fn get_events(&mut self) -> io::Result<()>;
+
+    /// Returns true if this turn accepts. Called once a turn, before the accept phase.
+    fn accepts(&mut self) -> bool;
+
+    /// Takes one connection from a source.
+    fn look(&mut self, index: usize) -> Look {
+        self.take(index)
+    }
+
+    /// Returns true if sources that seem empty may hold more connections.
+    fn may_have_more(&self) -> bool {
+        false
+    }
+
+    /// Watches the sources of connections unless accepting pauses.
+    fn watch_sources(&mut self);
+
+    /// Begins to serve a connection.
+    fn admit(&mut self, arrived: Arrived);
+
+    /// The third phase: works on connections.
+    fn work(&mut self);
+
+    /// Goes on with a connection whose timer entry has come up; `has_expired` tells that its deadline has passed too.
+    fn go_on(&mut self, token: Token, has_expired: bool);
+
+    /// Tells a connection that it is to end, once what has arrived is answered.
+    fn end_one(&mut self, token: Token, tell: Tell<Self::Service>);
+
+    /// Closes a connection.
+    fn close(&mut self, token: Token);
+
+    /// Copies the event mechanism's totals into the loop's.
+    fn count_events(&mut self);
+
+    /// Runs until the loop has been told to stop and its connections have ended, or the drain timeout has passed. Blocks.
+    fn run(&mut self) -> io::Result<()> {
+        while !self.state().has_ended() {
+            self.turn()?;
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// All phases, once.
+    fn turn(&mut self) -> io::Result<()> {
+        self.get_events()?;
+        self.accept();
+        self.give_way();
+        self.work_phase();
+        self.expire();
+        Ok(())
+    }
+
+    /// The second phase: takes connections from the queues, at most accept-limit in all.
+    fn accept(&mut self) {
+        let accepts = self.accepts();
+        let state = self.state();
+        let (now, accepting) = (state.lender.now(), &mut state.accepting);
+        accepting.arrivals.tick(now);
+        if accepting.paused_until.is_some() {
+            return;
+        }
+        if accepting.ready.is_empty() {
+            accepting.arrivals.control().into_iter().for_each(AcceptControl::found_empty);
+        } else if accepts {
+            let limit = accepting.arrivals.limit();
+            self.accept_phase(limit);
+        }
+    }
+
+    fn accept_phase(&mut self, limit: Limit) -> PhaseEnd {
+        self.state().lap();
+        let mut ready = std::mem::take(&mut self.state().accepting.ready);
+        let mut phase = ready.phase(limit, |index| self.look(index));
+        self.state().accepting.ready = ready;
+        if phase.end == PhaseEnd::Empty && self.may_have_more() {
+            phase.end = PhaseEnd::AtLimit;
+        }
+        let state = self.state();
+        let took = state.lap();
+        let accepting = &mut state.accepting;
+        if let Some(control) = accepting.arrivals.control() {
+            control.accepted(phase.taken, phase.end);
+            control.accepting_took(phase.taken, took);
+        }
+        // The end of a pause begins a phase too, without an event.
+        accepting.arrivals.count(&phase, state.lender.counting());
+        if let PhaseEnd::Pause(until) = phase.end {
+            accepting.paused_until = Some(until);
+            self.watch_sources();
+        }
+        phase.end
+    }
+
+    /// Takes one connection by hand. Without room for it, closes the longest-idle connection, or else turns the new one
+    /// away.
+    fn take(&mut self, index: usize) -> Look {
+        loop {
+            let state = self.state();
+            let (now, counts) = (state.lender.now(), &mut state.lender.counts);
+            match state.accepting.arrivals.accept(index, now, counts) {
+                Accepted::Connection(arrived) => {
+                    self.admit(arrived);
+                    return Look::Taken;
+                }
+                Accepted::Empty => return Look::Empty,
+                Accepted::Dead => return Look::Dead,
+                Accepted::Pause(until) => return Look::Stop(PhaseEnd::Pause(until)),
+                Accepted::NoRoom(short) => {
+                    if let Some(look) = self.make_room(index, short) {
+                        return look;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes the longest-idle connection, here or in another loop, or turns the new one away. Returns `None` if there is
+    /// room now.
+    fn make_room(&mut self, index: usize, short: Short) -> Option<Look> {
+        let state = self.state();
+        let now = state.lender.now();
+        let idle_from = state.peers.idle_from().min(now);
+        if state.life == Life::Serving && state.accepting.arrivals.reclaim_elsewhere(idle_from) {
+            return Some(Look::Stop(PhaseEnd::Pause(now + RECLAIM_PAUSE)));
+        }
+        if !self.reclaim() {
+            let state = self.state();
+            return Some(state.accepting.arrivals.turn_away(index, short, now, &mut state.lender.counts));
+        }
+        (Self::FREES_LATE && short == Short::Descriptors).then_some(Look::Stop(PhaseEnd::AtLimit))
+    }
+
+    /// Closes the number of idle connections that others have asked this loop to close.
+    fn give_way(&mut self) {
+        for _ in 0..self.state().accepting.arrivals.asked() {
+            self.reclaim();
+            self.state().accepting.arrivals.answered();
+        }
+    }
+
+    /// Closes the longest-idle connection. Returns true if there is one less.
+    fn reclaim(&mut self) -> bool {
+        loop {
+            let state = self.state();
+            let Some(token) = state.peers.longest_idle(state.lender.now()) else { return false };
+            // A request that has arrived is answered, and the next longest closed.
+            self.end_one(token, Machine::give_way);
+            let state = self.state();
+            if !state.peers.contains(token) {
+                state.lender.counts.reclaimed += 1;
+                return true;
+            }
+        }
+    }
+
+    /// The third phase, measured.
+    fn work_phase(&mut self) {
+        let state = self.state();
+        let (turns, closed) = (state.turns, state.lender.counts.closed);
+        self.work();
+        let state = self.state();
+        let took = state.lap();
+        let (turns, closed) = (state.turns - turns, state.lender.counts.closed - closed);
+        if let Some(control) = state.accepting.arrivals.control() {
+            control.worked(turns, closed, took);
+        }
+    }
+
+    /// The last phase: deadlines, and totals that have become old.
+    fn expire(&mut self) {
+        loop {
+            let state = self.state();
+            let now = state.lender.now();
+            let Some(token) = state.peers.take_due(now) else { break };
+            state.lender.counting();
+            self.deadline(token);
+        }
+        let state = self.state();
+        if state.lender.publish_due().is_some_and(|due| due <= state.lender.now()) {
+            self.publish();
+        }
+    }
+
+    /// Acts on a timer entry if the deadline has really passed.
+    fn deadline(&mut self, token: Token) {
+        // A connection that has ended leaves its entries behind; that is no stale event.
+        let Some((peer, mut lent)) = self.state().connection(token) else { return };
+        let now = lent.context.now;
+        if now < peer.comes_up {
+            return;
+        }
+        peer.comes_up = Nanos::MAX;
+        if peer.machine.awaits_request()
+            && now >= peer.machine.deadline()
+            && let Some(idle) = lent.context.service.idle_for(peer.socket.as_fd())
+        {
+            peer.machine.answered_elsewhere(now.saturating_sub(idle), lent.context.settings);
+        }
+        let has_expired = now >= peer.machine.deadline();
+        if has_expired {
+            peer.machine.expire(&mut lent);
+        }
+        self.go_on(token, has_expired);
+    }
+
+    fn publish(&mut self) {
+        self.count_events();
+        self.state().publish();
+    }
+
+    /// Closes a connection that has failed.
+    fn broken(&mut self, token: Token) {
+        self.state().lender.counts.broken += 1;
+        self.close(token);
+    }
+
+    /// Ends every connection, once what has arrived is answered.
+    fn drain(&mut self) {
+        for token in self.state().peers.tokens() {
+            self.end_one(token, Machine::drain);
+        }
+    }
+
+    /// Cuts off the connections that have not finished in time, and leaves the last totals.
+    fn finish(&mut self) {
+        for token in self.state().peers.tokens() {
+            self.state().lender.counts.cut_off_at_shutdown += 1;
+            self.close(token);
+        }
+        self.publish();
+    }
+}
+
+/// The token of a listener, or another source of connections: generation 0, which no connection has.
+pub fn listener_token(index: usize) -> Token {
+    Token::from(Key { index: index as u32, generation: 0 })
+}

@@ -1,0 +1,175 @@
+//! What every loop keeps, in three parts, and the time of its phases.
+
+use base::{Clock, Nanos, RealClock};
+use dispatch::Token;
+
+use super::{Arrivals, Listeners, News, Parts, Peer, Peers};
+use crate::accept::{Arrived, Ready};
+use crate::counters::{Board, Counters};
+use crate::driver::Stop;
+use crate::driver::lender::Lender;
+use crate::driver::machine::Lent;
+use crate::driver::socket_service::SocketService;
+
+/// How far a loop's life has come; drawn in the header of [`super`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It accepts and serves.
+    Serving,
+    /// No more connections come into the accept queues; accepts in flight are being cancelled.
+    Sealing,
+    /// It serves the connections that it has.
+    Draining,
+}
+
+/// Where connections come from, and when they are taken.
+pub struct Accepting<A = Listeners> {
+    pub arrivals: A,
+    /// The sources that are ready. Under edges a source stays until it has been emptied.
+    pub ready: Ready,
+    /// The end of a pause, in which no connections are taken.
+    pub paused_until: Option<Nanos>,
+}
+
+/// The state of a loop that keeps notes of type `W` on each connection.
+pub struct LoopState<S, A, W, C = RealClock> {
+    /// What machines borrow.
+    pub lender: Lender<S, C>,
+    /// The connections.
+    pub peers: Peers<W>,
+    /// Where they come from.
+    pub accepting: Accepting<A>,
+    pub life: Life,
+    pub stop: Stop,
+    /// The turns of connections so far.
+    pub turns: u64,
+    /// The start of the phase under way, for overload control.
+    phase_from: Nanos,
+    /// The time at which a loop that was told to stop ends in any case.
+    ends_at: Option<Nanos>,
+    drain_timeout: Nanos,
+    board: Board,
+}
+
+impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> {
+    pub fn new(parts: Parts<S, A>, clock: C) -> Self {
+        let mut lender = Lender::new(parts.service, parts.settings, parts.log, clock, usize::MAX);
+        // The first totals tell that the loop is there.
+        lender.counting();
+        let now = lender.now();
+        LoopState {
+            lender,
+            peers: Peers::new(now),
+            accepting: Accepting { arrivals: parts.arrivals, ready: Ready::default(), paused_until: None },
+            life: Life::Serving,
+            stop: parts.stop,
+            turns: 0,
+            phase_from: now,
+            ends_at: None,
+            drain_timeout: parts.drain_timeout,
+            board: parts.board,
+        }
+    }
+
+    /// Splits the state into one connection and what its machine borrows.
+    pub fn connection(&mut self, token: Token) -> Option<(&mut Peer<W>, Lent<'_, S>)> {
+        let peer = self.peers.get_mut(token)?;
+        let lent = self.lender.lend(peer.address);
+        Some((peer, lent))
+    }
+
+    /// Gives a connection a place.
+    pub fn insert(&mut self, arrived: Arrived) -> Token {
+        self.peers.insert(arrived, &self.lender.settings)
+    }
+
+    /// Enters what a connection waits for now.
+    pub fn enter(&mut self, token: Token) {
+        self.peers.enter(token, self.lender.now());
+    }
+
+    /// Takes a connection out of the table, to be closed.
+    pub fn remove(&mut self, token: Token) -> Option<Peer<W>> {
+        let peer = self.peers.remove(token)?;
+        self.lender.counts.closed += 1;
+        Some(peer)
+    }
+
+    /// Begins a turn, when a wait has ended.
+    pub fn begin_turn(&mut self) {
+        self.lender.begin_turn();
+        self.phase_from = self.lender.now();
+    }
+
+    /// Tells overload control that a turn has ended.
+    pub fn end_turn(&mut self) {
+        let took = self.phase_from.saturating_sub(self.lender.now());
+        self.accepting.arrivals.control().into_iter().for_each(|control| control.turned(took));
+    }
+
+    /// Returns the time since the last lap of this turn; 0 where nobody controls the accept queue.
+    pub fn lap(&mut self) -> Nanos {
+        if self.accepting.arrivals.control().is_none() {
+            return Nanos::ZERO;
+        }
+        let now = self.lender.clock.now();
+        now.saturating_sub(std::mem::replace(&mut self.phase_from, now))
+    }
+
+    /// Returns the time until the loop has something to do although no event comes; `None` without an end. Tells the
+    /// sources of connections how the loop is doing.
+    pub fn time_left(&mut self) -> Option<Nanos> {
+        let now = self.lender.now();
+        let news = News {
+            replies: self.lender.http.responses(),
+            closed: self.lender.counts.closed,
+            idle_from: self.peers.idle_from(),
+        };
+        let heard = self.accepting.arrivals.hear(news, now);
+        let service = self.lender.service.due_in().map(|left| now.saturating_add(left));
+        let publish = self.lender.publish_due();
+        let accepting = self.accepting.paused_until;
+        [self.peers.next_deadline(), accepting, publish, self.ends_at, heard, service]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|next| next.saturating_sub(now))
+    }
+
+    /// Ends a pause whose time is over. Returns true if it has just ended.
+    pub fn resume_accepting(&mut self) -> bool {
+        let is_over = self.accepting.paused_until.is_some_and(|until| until <= self.lender.now());
+        if is_over {
+            self.accepting.paused_until = None;
+            // The acceptor may hold a connection, which no event reports.
+            self.accepting.ready.report_all(self.accepting.arrivals.sources().len());
+        }
+        is_over
+    }
+
+    /// Lets no more connections into the accept queues.
+    pub fn seal(&mut self) {
+        self.life = Life::Sealing;
+        self.ends_at = Some(self.lender.now().saturating_add(self.drain_timeout));
+        self.accepting.arrivals.seal();
+    }
+
+    /// Forgets the sources of connections, which are closed.
+    pub fn begin_to_drain(&mut self) {
+        self.life = Life::Draining;
+        self.accepting.ready.clear();
+        self.accepting.paused_until = None;
+    }
+
+    /// True once the loop has nothing left to do.
+    pub fn has_ended(&self) -> bool {
+        (self.life == Life::Draining && self.peers.is_empty())
+            || self.ends_at.is_some_and(|at| self.lender.now() >= at)
+    }
+
+    /// Publishes the totals.
+    pub fn publish(&mut self) {
+        let (connections, queue) = (self.peers.len() as u64, self.accepting.arrivals.queue());
+        self.board.publish(Counters { connections, queue, ..self.lender.publish() });
+    }
+}

@@ -1,0 +1,168 @@
+//! What the connections of one thread borrow, one at a time: the service, settings, buffers, the time, and totals.
+//!
+//! A loop, a thread that serves one connection, and a stage each own one [`Lender`]. It reads the time once a turn and
+//! keeps the `Date` field young. Totals are published by whoever owns the lender.
+//!
+//! Invariant: a machine sees one time during a turn.
+
+use std::net::SocketAddr;
+
+use base::{Clock, Nanos, RealClock};
+use http1::HttpDate;
+use http1::server::{Buffers, Context};
+
+use super::machine::Lent;
+use super::socket_service::SocketService;
+use crate::access_log::LoopLog;
+use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
+use crate::settings::LiveSettings;
+
+/// The most bytes of a read, and the most that a slow client can make the server read ahead.
+pub(super) const RECEIVE_BYTES: usize = 64 * 1024;
+/// The greatest age of the `Date` field.
+const DATE_EVERY: Nanos = Nanos::from_millis(100);
+/// The range of the number of buffers that are kept. A thread rarely has more busy connections between two waits.
+const KEPT_BUFFERS: std::ops::RangeInclusive<usize> = 2..=64;
+/// The most bytes of a kept buffer; a full outbox fits.
+const KEPT_BYTES: usize = 128 * 1024;
+
+/// What the connections of one thread have in common.
+pub struct Lender<S, C = RealClock> {
+    /// Answers requests.
+    pub service: S,
+    /// Limits and timeouts of the protocol.
+    pub settings: LiveSettings,
+    /// The time, the same for all threads of a server.
+    pub clock: C,
+    /// The access log, if one is kept.
+    pub log: Option<LoopLog>,
+    /// The loop's totals.
+    pub counts: LoopCounts,
+    /// The totals of HTTP.
+    pub http: http1::server::Counts,
+    /// The totals of HTTP/2 alone.
+    pub http2: http2::Counts,
+    /// Received bytes, until the machine has seen them.
+    pub(super) scratch: Box<[u8]>,
+    buffers: Buffers,
+    now: Nanos,
+    date: HttpDate,
+    dated: Nanos,
+    published: Nanos,
+    unpublished: bool,
+}
+
+impl<S: SocketService, C: Clock> Lender<S, C> {
+    /// Makes a lender for a thread that serves `side_by_side` connections at once.
+    pub fn new(
+        service: S,
+        settings: LiveSettings,
+        log: Option<LoopLog>,
+        clock: C,
+        side_by_side: usize,
+    ) -> Self {
+        let kept = side_by_side.clamp(*KEPT_BUFFERS.start(), *KEPT_BUFFERS.end());
+        Lender {
+            service,
+            settings,
+            log,
+            counts: LoopCounts::default(),
+            http: http1::server::Counts::default(),
+            http2: http2::Counts::default(),
+            scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            buffers: Buffers::new(kept, KEPT_BYTES),
+            now: clock.now(),
+            date: HttpDate::new(clock.wall()),
+            dated: Nanos::ZERO,
+            published: Nanos::ZERO,
+            unpublished: false,
+            clock,
+        }
+    }
+
+    /// The time of this turn.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Begins a turn of the thread: reads the time and changed settings.
+    pub(super) fn begin_turn(&mut self) {
+        self.now = self.clock.now();
+        self.settings.refresh();
+        if self.now - self.dated >= DATE_EVERY {
+            let wall = self.clock.wall();
+            self.date = HttpDate::new(wall);
+            self.dated = self.now;
+            if let Some(log) = &mut self.log {
+                log.wall = wall;
+            }
+        }
+    }
+
+    /// Lends a connection what its machine works with.
+    pub(super) fn lend(&mut self, peer: Option<SocketAddr>) -> Lent<'_, S> {
+        let log = self.log.as_mut().map(|log| {
+            log.peer = peer;
+            log as &mut dyn http1::server::Log
+        });
+        let context = Context {
+            service: &mut self.service,
+            settings: &self.settings,
+            buffers: &mut self.buffers,
+            date: &self.date,
+            counts: &mut self.http,
+            log,
+            now: self.now,
+        };
+        Lent { context, scratch: &mut self.scratch, counts: &mut self.counts, http2: &mut self.http2 }
+    }
+
+    /// Begins the turn of a thread that serves one connection at a time.
+    pub(super) fn turn(&mut self, peer: Option<SocketAddr>) -> Lent<'_, S> {
+        self.begin_turn();
+        self.unpublished = true;
+        self.lend(peer)
+    }
+
+    /// The totals of the loop, which are about to change and to be published.
+    pub fn counting(&mut self) -> &mut LoopCounts {
+        self.unpublished = true;
+        &mut self.counts
+    }
+
+    /// The time at which the totals are to be published; `None` while no total has changed.
+    pub fn publish_due(&self) -> Option<Nanos> {
+        self.unpublished.then(|| self.published + PUBLISH_EVERY)
+    }
+
+    /// Returns the totals so far and hands over log lines.
+    pub(super) fn publish(&mut self) -> Counters {
+        self.hand_over(self.now);
+        Counters {
+            loops: self.counts.clone(),
+            http: self.http.clone(),
+            http2: self.http2.clone(),
+            service: self.service.counts(),
+            ..Counters::default()
+        }
+    }
+
+    /// Takes the totals since the last call, for an owner that adds them up, and hands over log lines.
+    pub fn take_totals(&mut self, now: Nanos) -> Counters {
+        self.hand_over(now);
+        Counters {
+            loops: std::mem::take(&mut self.counts),
+            http: std::mem::take(&mut self.http),
+            http2: std::mem::take(&mut self.http2),
+            ..Counters::default()
+        }
+    }
+
+    fn hand_over(&mut self, now: Nanos) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+        self.published = now;
+        self.unpublished = false;
+    }
+}
