@@ -5,9 +5,7 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use server::{
-    Account, AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Spares, Switch, Token,
-};
+use server::{Account, AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Switch, Token};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
@@ -21,7 +19,6 @@ const OTHER_DESCRIPTORS: usize = 64;
 /// Serves until a signal. The flags were parsed from `arguments`.
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
-    check_spares(&flags)?;
     check_certificates(&flags)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
@@ -210,25 +207,6 @@ fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
     settings
 }
 
-/// The numbers of spares. A missing one is Apache's, adjusted so that the minimum is below the maximum.
-fn spares(minimum: Option<u32>, maximum: Option<u32>) -> Option<Spares> {
-    const APACHE: Spares = Spares { minimum: 5, maximum: 10 };
-    let (minimum, maximum) = (minimum.map(|number| number as usize), maximum.map(|number| number as usize));
-    minimum.or(maximum)?;
-    let lower = minimum.unwrap_or_else(|| APACHE.minimum.min(maximum.unwrap_or(APACHE.maximum) - 1));
-    Some(Spares { minimum: lower, maximum: maximum.unwrap_or(APACHE.maximum.max(lower + 1)) })
-}
-
-/// Refuses spares that the server would both start and end.
-fn check_spares(flags: &ServeFlags) -> Result<(), Exit> {
-    match spares(flags.min_spare, flags.max_spare) {
-        Some(Spares { minimum, maximum }) if maximum <= minimum => Err(Exit::Usage(format!(
-            "--max-spare {maximum}: accepted are numbers above --min-spare, which is {minimum}"
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// Refuses a certificate without a key, and the other way round.
 fn check_certificates(flags: &ServeFlags) -> Result<(), Exit> {
     let (certificates, keys) = (flags.tls_cert.len(), flags.tls_key.len());
@@ -279,15 +257,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         listen: flags.listen,
         dispatch: flags.dispatch.map(|given| named(given).expect("the parser accepts only these names")),
         driver: flags.driver,
-        wake: flags.wake,
-        batch: flags.batch,
-        threads: flags.threads,
-        spares: spares(flags.min_spare, flags.max_spare),
-        smped: flags.smped,
-        schedule: flags.schedule,
-        handoff: flags.handoff,
-        helpers: flags.helpers.map(|helpers| helpers as usize),
-        seda: flags.seda,
+        chosen: flags.architectures.chosen,
         accept_limit: flags.live.accept_limit,
         read_after_accept: flags.read_after_accept,
         workers: flags.workers.map(|workers| workers as usize),

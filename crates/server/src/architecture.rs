@@ -1,6 +1,6 @@
 //! Architectures say which loops exist, where they run, and who accepts. Nothing else.
 //!
-//! To add one: a file here with a constant of type [`Architecture`], and its name in [`ALL`].
+//! To add one: a file here with a constant of type [`Architecture`] and its settings, and its name in [`ALL`].
 
 mod amped;
 mod knot;
@@ -16,11 +16,12 @@ pub(crate) use amped::HelperCounts;
 
 use base::Limit;
 
-use crate::choices::{Choice, Driver, SmpedSettings, Switch, URING};
+use crate::choices::{Choice, Driver, Switch, URING};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
 use crate::processes::{Control, Worker};
+use crate::setting::AnySetting;
 
 /// All of them, the default first.
 pub const ALL: &[&Architecture] = &[
@@ -47,8 +48,10 @@ pub struct Architecture {
     pub accept_limit: Limit,
     /// Descriptors that it may need beside those of connections and the server's own.
     pub(crate) descriptors: fn(&ServeConfig) -> usize,
-    /// The settings that mean something to it.
+    /// The choices that it offers.
     pub(crate) uses: &'static [Choice],
+    /// Its own settings.
+    pub(crate) settings: &'static [&'static dyn AnySetting],
     /// Starts its loops.
     pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
     /// What its worker processes do, if it has any.
@@ -79,16 +82,7 @@ impl Architecture {
             (Choice::Dispatch, config.dispatch.map(str::to_owned)),
             (Choice::Driver, asks_for_a_driver.then(|| config.driver().to_string())),
             (Choice::ReadAfterAccept, config.read_after_accept.then(|| "true".to_owned())),
-            (Choice::Wake, config.wake.map(|wake| wake.to_string())),
-            (Choice::Batch, config.batch.map(|batch| batch.to_string())),
-            (Choice::Threads, config.threads.map(|threads| threads.to_string())),
-            (Choice::Spares, config.spares.map(|spares| spares.to_string())),
-            (Choice::Smped, config.smped.as_ref().map(SmpedSettings::to_string)),
-            (Choice::Schedule, config.schedule.map(|schedule| schedule.to_string())),
-            (Choice::Handoff, config.handoff.map(|handoff| handoff.to_string())),
-            (Choice::Helpers, config.helpers.map(|helpers| helpers.to_string())),
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
-            (Choice::Seda, config.seda.map(|seda| seda.to_string())),
         ];
         if config.kernel_cache && !config.tls.is_empty() {
             return Err(ServeError::Setting {
@@ -104,14 +98,35 @@ impl Architecture {
         let control =
             asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));
         for (choice, setting, value) in given.chain(control) {
-            let Some(value) = value.filter(|_| !self.uses.contains(&choice)) else { continue };
-            return Err(ServeError::Setting {
-                setting,
-                given: value,
-                accepted: format!("{} {}; the setting is for {}", self.name, choice.without(), users(choice)),
-            });
+            if let Some(value) = value.filter(|_| !self.uses.contains(&choice)) {
+                let users = |known: &Architecture| known.uses.contains(&choice);
+                return Err(self.has_no(setting, value, choice.without(), users));
+            }
+        }
+        for (declaration, value) in config.chosen.iter() {
+            let users = |known: &Architecture| known.has(declaration.flag);
+            if !users(self) {
+                return Err(self.has_no(declaration.flag, value.to_owned(), declaration.without, users));
+            }
         }
         Ok(())
+    }
+
+    /// True if the architecture declares the setting of this flag.
+    fn has(&self, flag: &str) -> bool {
+        self.settings.iter().any(|setting| setting.declaration().flag == flag)
+    }
+
+    fn has_no(
+        &self,
+        setting: &'static str,
+        given: String,
+        without: &str,
+        has: impl Fn(&Architecture) -> bool,
+    ) -> ServeError {
+        let users: Vec<&str> = ALL.iter().filter(|known| has(known)).map(|known| known.name).collect();
+        let accepted = format!("{} {without}; the setting is for {}", self.name, users.join(", "));
+        ServeError::Setting { setting, given, accepted }
     }
 }
 
@@ -148,11 +163,6 @@ fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3
     ]
 }
 
-fn users(choice: Choice) -> String {
-    let uses = |known: &&Architecture| known.uses.contains(&choice);
-    ALL.iter().copied().filter(uses).map(|known| known.name).collect::<Vec<_>>().join(", ")
-}
-
 /// What loops that each have a cache of open files may need.
 fn with_a_cache_each(config: &ServeConfig) -> usize {
     config.workers.unwrap_or(1) * config.site.cache.open_files
@@ -161,4 +171,15 @@ fn with_a_cache_each(config: &ServeConfig) -> usize {
 /// The architecture of a name.
 pub fn by_name(name: &str) -> Option<&'static Architecture> {
     ALL.iter().copied().find(|architecture| architecture.name == name)
+}
+
+/// The settings of all architectures, each once.
+pub fn settings() -> Vec<&'static dyn AnySetting> {
+    let mut all: Vec<&'static dyn AnySetting> = Vec::new();
+    for setting in ALL.iter().flat_map(|known| known.settings) {
+        if all.iter().all(|known| known.declaration().flag != setting.declaration().flag) {
+            all.push(*setting);
+        }
+    }
+    all
 }

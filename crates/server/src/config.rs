@@ -7,10 +7,8 @@ use base::{Limit, Nanos};
 use confine::{Account, Calls};
 
 use crate::aside::{AdminAddress, Token};
-use crate::choices::{
-    Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads,
-    URING, Wake,
-};
+use crate::choices::{Driver, OverloadHook, Switch, URING};
+use crate::setting::Chosen;
 
 /// Where the access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,29 +53,13 @@ pub struct ServeConfig {
     pub driver: Option<Driver>,
     /// Settings of the event mechanisms that have any.
     pub mechanism: dispatch::Settings,
-    /// How threads that wait for the same listener are woken.
-    pub wake: Option<Wake>,
-    /// How a thread serves what it took in one accept phase.
-    pub batch: Option<Batch>,
-    /// Where threads come from.
-    pub threads: Option<Threads>,
-    /// Numbers of the dispatcher and its workers.
-    pub smped: Option<SmpedSettings>,
-    /// By what the dispatcher chooses the worker of a new connection.
-    pub schedule: Option<Schedule>,
-    /// The way of a connection to its worker; `None` selects [`Handoff::Fd`].
-    pub handoff: Option<Handoff>,
-    /// How many helper processes wait for the disk, 1 to 30: what so many have to say is taken in at one look.
-    pub helpers: Option<usize>,
-    /// The controllers of a staged server.
-    pub seda: Option<SedaSettings>,
+    /// Settings of the architecture.
+    pub chosen: Chosen,
     /// Connections accepted each time the listener is ready (Brecht 2004); the architecture's choice where
     /// absent.
     pub accept_limit: Option<Limit>,
     /// Read from a connection as soon as it is accepted (off in the paper).
     pub read_after_accept: bool,
-    /// How many processes wait in reserve, where their number follows the load.
-    pub spares: Option<Spares>,
     /// How many loops, threads or processes, at most where their number follows the load; the architecture's choice where absent.
     pub workers: Option<usize>,
     /// Processors to tie the loops to, in turn; all that are allowed where empty.
@@ -136,6 +118,6 @@ impl ServeConfig {
 
     /// Tells whether a setting asks for a program in the kernel.
     pub(crate) fn loads_programs(&self) -> bool {
-        self.kernel_cache || self.overload_hook.is_some() || self.handoff == Some(Handoff::Kernel)
+        self.kernel_cache || self.overload_hook.is_some() || self.chosen.loads_programs()
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! The other modules:
 //!
-//! - settings: `config` and `choices`, already checked; `settings`, which may be replaced while the server runs;
+//! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server runs;
 //! - start and end: `run`, `plan`, `processes`, `error`; `confinement` and `privileges`, what is given up at the start;
 //! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `overload_control`;
 //! - answers: `service`, `kernel_cache`, `certificates`, `access_log`;
@@ -46,6 +46,7 @@ pub mod processes;
 mod refusals;
 mod run;
 mod service;
+mod setting;
 mod settings;
 mod slots;
 
@@ -53,10 +54,7 @@ pub use accept::LiveLimit;
 pub use admin::metrics::samples as sample_metrics;
 pub use architecture::Architecture;
 pub use aside::{AdminAddress, Page, Token};
-pub use choices::{
-    Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Spares, Switch, Threads,
-    URING, Wake, queue_target,
-};
+pub use choices::{Driver, OverloadHook, Switch, URING, queue_target};
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
 pub use confinement::Confined;
@@ -66,4 +64,5 @@ pub use overload_control::{Overload, QueueFigures};
 pub use plan::DEFAULT_DISPATCH;
 pub use refusals::DESCRIPTORS as REFUSAL_DESCRIPTORS;
 pub use run::{Drained, Reread, Server};
+pub use setting::{AnySetting, Chosen, Declaration};
 pub use tls::Files as CertificateFiles;

@@ -16,7 +16,7 @@ use tls::Sessions;
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Driver, Switch, URING, Wake};
+use crate::choices::{Driver, Switch, URING, WAKE, Wake};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::event_loop::{Arrivals, Listeners, Parts};
@@ -189,7 +189,7 @@ impl Plan {
     /// # Errors
     /// [`ServeError::Setting`] for a way that the architecture lacks.
     pub fn wake(&self, architecture: &str, has: &[Wake]) -> Result<Wake, ServeError> {
-        let asked = self.config.wake.unwrap_or(has[0]);
+        let asked = self.config.chosen.get(&WAKE).unwrap_or(has[0]);
         if has.contains(&asked) {
             return Ok(asked);
         }

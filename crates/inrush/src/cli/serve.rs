@@ -4,12 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use base::{Bytes, Limit, Nanos, UnitError};
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches, ValueEnum};
 use dispatch::mechanism::RtFetch;
-use server::{
-    AdminAddress, Batch, Driver, Handoff, OverloadHook, Schedule, SedaSettings, SmpedSettings, Switch,
-    Threads, URING, Wake,
-};
+use server::{AdminAddress, Driver, OverloadHook, Switch, URING};
 
 use super::address::{admin_address, host_name, listen_address};
 use super::cpus::{CpuList, cpu_list};
@@ -264,13 +261,6 @@ pub struct ServeFlags {
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub cpus: Option<CpuList>,
 
-    /// Tasks to wake for a connection
-    ///
-    /// mt: exclusive (default), one, mutex, all or reuseport. mp: exclusive (default), mutex or all. per-core: reuseport
-    /// (default), or steered: the loop on the CPU that received the connection.
-    #[arg(long, value_name = "HOW", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub wake: Option<Wake>,
-
     /// Read from a connection right after accepting it, not in the next turn of the loop
     #[arg(long, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub read_after_accept: bool,
@@ -295,45 +285,56 @@ pub struct ServeFlags {
     #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub sleep_threshold: Option<Tunable>,
 
-    /// mt: how a thread serves the connections of one accept phase: serial (default) or interleaved
-    #[arg(long, value_name = "HOW", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub batch: Option<Batch>,
+    /// Settings of architectures.
+    #[command(flatten)]
+    pub architectures: ArchitectureFlags,
+}
 
-    /// mt: use a pool of threads or start one per connection: pool (default) or per-connection
-    #[arg(long, value_name = "SOURCE", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub threads: Option<Threads>,
+/// The flags that architectures declare.
+#[derive(Debug)]
+pub struct ArchitectureFlags {
+    /// Those that were given.
+    pub chosen: server::Chosen,
+}
 
-    /// mp: minimum idle worker processes; fewer idle ones start more, up to --workers [default: 5 with --max-spare]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub min_spare: Option<u32>,
+impl Args for ArchitectureFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(server::architecture::settings().into_iter().map(|setting| {
+            let declaration = setting.declaration();
+            let flag = clap::Arg::new(declaration.flag)
+                .long(declaration.flag.trim_start_matches('-'))
+                .value_name(declaration.value)
+                .help(declaration.help)
+                .help_heading(EXPERIMENTS)
+                .hide_short_help(true)
+                .value_parser(|text: &str| setting.check(text).map(|()| text.to_owned()));
+            match declaration.more {
+                Some(more) => flag.long_help(format!("{}\n\n{more}", declaration.help)),
+                None => flag,
+            }
+        }))
+    }
 
-    /// mp: maximum idle worker processes; above it one ends each second [default: 10 with --min-spare]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_001), help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub max_spare: Option<u32>,
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        ArchitectureFlags::augment_args(command)
+    }
+}
 
-    /// smped: settings of the dispatcher
-    /// [default: c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s]
-    #[arg(long, value_name = "NAME=VALUE,...", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub smped: Option<SmpedSettings>,
+impl FromArgMatches for ArchitectureFlags {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<ArchitectureFlags, clap::Error> {
+        let mut chosen = server::Chosen::default();
+        for setting in server::architecture::settings() {
+            if let Some(text) = matches.get_one::<String>(setting.declaration().flag) {
+                chosen.add(setting, text).expect("the parser has checked it");
+            }
+        }
+        Ok(ArchitectureFlags { chosen })
+    }
 
-    /// smped: how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random
-    #[arg(long, value_name = "RULE", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub schedule: Option<Schedule>,
-
-    /// smped: how a connection gets to its worker: fd (default) or kernel
-    ///
-    /// fd: the dispatcher accepts it and passes its descriptor. kernel: a program in the kernel chooses the worker's own
-    /// accept queue; needs CAP_BPF and CAP_NET_ADMIN.
-    #[arg(long, value_name = "HOW", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub handoff: Option<Handoff>,
-
-    /// amped: number of helper processes, which wait for the disk [default: 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=30), help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub helpers: Option<u32>,
-
-    /// seda: settings of the controllers [default: target=100ms,max-threads=20,queue-threshold=16]
-    #[arg(long, value_name = "NAME=VALUE,...", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub seda: Option<SedaSettings>,
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = ArchitectureFlags::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// The settings that SIGHUP re-reads from the config file while the server runs.

@@ -55,27 +55,43 @@ use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan, addresses, run_on, start_thread};
 use crate::processes::{Fleet, Role};
 use crate::service::Costly;
+use crate::setting::{Declaration, Setting, number_in};
 pub(crate) use helpers::HelperCounts;
 use helpers::Helpers;
 use service::AmpedSite;
 
 /// Default number of helpers: enough to keep a disk's queue busy.
-const HELPERS: usize = 8;
+const DEFAULT_HELPERS: usize = 8;
+/// Maximum number of helpers: one look at their notices takes all in.
+const MOST_HELPERS: usize = 30;
 /// Descriptors of the main process per helper: a pidfd and a control socket.
 const DESCRIPTORS_PER_HELPER: usize = 2;
+
+static HELPERS: Setting<usize> = Setting::parsed_by(
+    Declaration {
+        flag: "--helpers",
+        value: "N",
+        help: "amped: number of helper processes, which wait for the disk [default: 8]",
+        more: None,
+        without: "waits for the disk itself",
+        in_kernel: None,
+    },
+    |text| number_in(1..=MOST_HELPERS, text),
+);
 
 pub const AMPED: Architecture = Architecture {
     name: "amped",
     summary: "one event loop, and helper processes that wait for the disk in its place",
     accept_limit: Limit::AtMost(10),
     descriptors: |config| config.site.cache.open_files + helpers(config) * DESCRIPTORS_PER_HELPER,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Helpers, Choice::Overload],
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Overload],
+    settings: &[&HELPERS],
     start,
     work: Some(helper::work),
 };
 
 fn helpers(config: &ServeConfig) -> usize {
-    config.helpers.unwrap_or(HELPERS)
+    config.chosen.get(&HELPERS).unwrap_or(DEFAULT_HELPERS)
 }
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {

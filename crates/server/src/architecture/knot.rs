@@ -29,25 +29,46 @@ use base::Limit;
 use dispatch::Mechanism;
 
 use super::{Architecture, with_a_cache_each};
-use crate::choices::{Batch, Choice};
+use crate::choices::{Choice, named};
 use crate::driver::event_loop::Parts;
 use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::setting::{Declaration, Setting};
 
 /// Default number of threads of Knot-C [Brecht 2004, 4].
 const THREADS: usize = 1000;
+
+named! {
+    /// How a thread serves the connections that it has taken in one accept phase.
+    Batch {
+        /// One after another (Brecht 2004).
+        Serial = "serial",
+        /// Side by side, in a child thread each.
+        Interleaved = "interleaved",
+    }
+}
+
+static BATCH: Setting<Batch> = Setting::new(Declaration {
+    flag: "--batch",
+    value: "HOW",
+    help: "knot-c: how a thread serves the connections of one accept phase: serial (default) or interleaved",
+    more: None,
+    without: "does not serve batches",
+    in_kernel: None,
+});
 
 pub const KNOT_C: Architecture = Architecture {
     name: "knot-c",
     summary: "user-level threads on one processor, a fixed number, each of which accepts",
     accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files,
-    uses: &[Choice::Dispatch, Choice::Batch, Choice::Overload],
+    uses: &[Choice::Dispatch, Choice::Overload],
+    settings: &[&BATCH],
     start: |plan| {
         let threads = plan.config().workers.unwrap_or(THREADS);
-        start(plan, Form::Fixed { threads, batch: plan.config().batch.unwrap_or(Batch::Serial) })
+        start(plan, Form::Fixed { threads, batch: plan.config().chosen.get(&BATCH).unwrap_or(Batch::Serial) })
     },
     work: None,
 };
@@ -58,6 +79,7 @@ pub const KNOT_A: Architecture = Architecture {
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::Overload],
+    settings: &[],
     start: |plan| match plan.config().workers {
         None => start(plan, Form::Acceptor),
         Some(workers) => Err(ServeError::Setting {

@@ -37,11 +37,11 @@ use std::sync::atomic::Ordering;
 use base::{Clock, Limit, Nanos};
 use rustix::net::Shutdown;
 
-use self::spares::{Adjustment, SpareServers};
+use self::spares::{Adjustment, SpareServers, Spares};
 use super::Architecture;
 use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Choice, Wake};
+use crate::choices::{Choice, WAKE, Wake};
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::Stop;
@@ -90,7 +90,8 @@ pub const MP: Architecture = Architecture {
     summary: "worker processes, one connection at a time each",
     accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files + most_workers(config) * DESCRIPTORS_PER_WORKER,
-    uses: &[Choice::Wake, Choice::Spares, Choice::Overload],
+    uses: &[Choice::Overload],
+    settings: &[&WAKE, &spares::MINIMUM, &spares::MAXIMUM],
     start,
     work: Some(work),
 };
@@ -110,6 +111,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
             accepted: format!("mp has 1 to {MOST_WORKERS} worker processes"),
         });
     }
+    let spares = Spares::chosen(&config.chosen)?;
     let wake = plan.wake(MP.name, WAKES)?;
     let Queue { listeners, control } = plan.listen_once()?;
     let addresses = addresses(&listeners);
@@ -144,8 +146,8 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         control,
         board: board.clone(),
         stop: stop.clone(),
-        spares: config.spares.map(|spares| SpareServers::new(spares, most)),
-        first: config.spares.map_or(most, |_| START.min(most)),
+        spares: spares.map(|spares| SpareServers::new(spares, most)),
+        first: spares.map_or(most, |_| START.min(most)),
         drain_timeout: config.drain_timeout,
     };
     let cpus = config.cpus.clone();

@@ -31,7 +31,7 @@ use base::Limit;
 use super::Architecture;
 use crate::accept::Acceptor;
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Choice, Switch, Threads, Wake};
+use crate::choices::{Choice, Switch, WAKE, Wake, named};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
@@ -41,6 +41,7 @@ use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::plan::{EndsTheServer, LoopHandle, Plan, Queue, addresses, start_thread};
 use crate::service::{Costly, SharedSite};
+use crate::setting::{Declaration, Setting};
 use crate::settings::LiveSettings;
 use crate::slots::Share;
 
@@ -51,12 +52,32 @@ const STACK_BYTES: usize = 256 * 1024;
 /// The supported ways to wake threads, the default first.
 const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport];
 
+named! {
+    /// Where threads come from.
+    Threads {
+        /// A fixed number, started before the first connection.
+        Pool = "pool",
+        /// One is started for each connection.
+        PerConnection = "per-connection",
+    }
+}
+
+static THREADS: Setting<Threads> = Setting::new(Declaration {
+    flag: "--threads",
+    value: "SOURCE",
+    help: "mt: use a pool of threads or start one per connection: pool (default) or per-connection",
+    more: None,
+    without: "has as many threads as it has loops",
+    in_kernel: None,
+});
+
 pub const MT: Architecture = Architecture {
     name: "mt",
     summary: "kernel threads, one connection at a time each",
     accept_limit: Limit::AtMost(1),
     descriptors: |config| config.site.cache.open_files + pool(config) * descriptors_per_thread(config),
-    uses: &[Choice::Wake, Choice::Threads, Choice::Overload],
+    uses: &[Choice::Overload],
+    settings: &[&WAKE, &THREADS],
     start,
     work: None,
 };
@@ -67,7 +88,7 @@ fn pool(config: &ServeConfig) -> usize {
 
 /// Descriptors of a thread: its interest set, or its accept queues.
 fn descriptors_per_thread(config: &ServeConfig) -> usize {
-    if config.wake == Some(Wake::Reuseport) { config.listen.len() } else { 1 }
+    if config.chosen.get(&WAKE) == Some(Wake::Reuseport) { config.listen.len() } else { 1 }
 }
 
 /// The shared state of the threads.
@@ -87,7 +108,7 @@ type Accepting<'a> = AcceptingThread<'a, Costly<SharedSite>>;
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    let threads = config.threads.unwrap_or(Threads::Pool);
+    let threads = config.chosen.get(&THREADS).unwrap_or(Threads::Pool);
     if threads == Threads::PerConnection {
         refuse_what_only_a_pool_has(config)?;
     }
@@ -159,7 +180,7 @@ fn refuse_what_only_a_pool_has(config: &ServeConfig) -> Result<(), ServeError> {
         accepted: "only --threads pool has it: per connection, one thread accepts and starts the others"
             .to_owned(),
     };
-    match (config.workers, config.wake) {
+    match (config.workers, config.chosen.get(&WAKE)) {
         (Some(workers), _) => Err(refusal("--workers", workers.to_string())),
         (None, Some(wake)) => Err(refusal("--wake", wake.to_string())),
         (None, None) => Ok(()),

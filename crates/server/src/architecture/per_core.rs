@@ -18,7 +18,7 @@ use base::Limit;
 use overload::hook::Routing;
 
 use super::{Architecture, with_a_cache_each};
-use crate::choices::{Choice, Wake};
+use crate::choices::{Choice, WAKE, Wake};
 use crate::driver::readiness::ByPhases;
 use crate::error::ServeError;
 use crate::plan::{LoopHandle, Plan};
@@ -28,14 +28,8 @@ pub const PER_CORE: Architecture = Architecture {
     summary: "one event loop per processor, pinned, each with its own queue",
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
-    uses: &[
-        Choice::Dispatch,
-        Choice::Driver,
-        Choice::ReadAfterAccept,
-        Choice::Wake,
-        Choice::KernelCache,
-        Choice::Overload,
-    ],
+    uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::KernelCache, Choice::Overload],
+    settings: &[&WAKE],
     start,
     work: None,
 };

@@ -30,18 +30,29 @@ use crate::choices::Choice;
 use crate::counters::Board;
 use crate::driver::Stop;
 use crate::driver::socket_service::SocketService;
-use crate::driver::stages::{Parts, Pipeline};
+use crate::driver::stages::{Parts, Pipeline, SedaSettings};
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
 use crate::service::{Costly, SharedSite};
+use crate::setting::{Declaration, Setting};
 use crate::slots::Share;
+
+static CONTROLLERS: Setting<SedaSettings> = Setting::new(Declaration {
+    flag: "--seda",
+    value: "NAME=VALUE,...",
+    help: "seda: settings of the controllers [default: target=100ms,max-threads=20,queue-threshold=16]",
+    more: None,
+    without: "has no stages to control",
+    in_kernel: None,
+});
 
 pub const SEDA: Architecture = Architecture {
     name: "seda",
     summary: "stages with a queue and a thread pool each, which refuse what would be late",
     accept_limit: Limit::AtMost(10),
     descriptors: |config| config.site.cache.open_files,
-    uses: &[Choice::Dispatch, Choice::Seda],
+    uses: &[Choice::Dispatch],
+    settings: &[&CONTROLLERS],
     start,
     work: None,
 };
@@ -63,7 +74,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         log: plan.log(),
         mechanism: config.mechanism,
         drain_timeout: config.drain_timeout,
-        seda: config.seda.unwrap_or_default(),
+        seda: config.chosen.get(&CONTROLLERS).unwrap_or_default(),
     });
     let pipeline = Arc::new(pipeline.map_err(system("make an eventfd"))?);
     // The board outlives the pipeline, and must not keep its listeners open.

@@ -38,13 +38,14 @@ mod messages;
 mod pool;
 mod resources;
 mod scheduler;
+mod settings;
 mod steering;
 mod worker;
 
 use base::{Clock, Limit, Nanos, Seed};
 
 use super::Architecture;
-use crate::choices::{Choice, Handoff, Schedule, SmpedSettings};
+use crate::choices::{Choice, named};
 use crate::config::ServeConfig;
 use crate::counters::Board;
 use crate::driver::Stop;
@@ -52,9 +53,11 @@ use crate::driver::event_loop::Listeners;
 use crate::error::{ServeError, system};
 use crate::plan::{LoopHandle, Plan, addresses, start_thread};
 use crate::processes::{Control, Fleet, Role, Worker};
+use crate::setting::{Declaration, Setting};
 use crate::slots::Share;
 use dispatcher::Parts;
 use pool::Pool;
+use settings::SmpedSettings;
 
 /// Descriptors of the dispatcher per worker: a pidfd and a control socket.
 const DESCRIPTORS_PER_WORKER: usize = 2;
@@ -68,30 +71,78 @@ const PATIENCE: Nanos = Nanos::SECOND;
 /// Seed of the random choices. No client gains by predicting them, and a run can be repeated.
 const SEED: Seed = Seed(0);
 
+named! {
+    /// By what a dispatcher chooses the worker of a new connection.
+    Schedule {
+        /// The least share of throughput times the least share of connections (SMPED).
+        Smped = "smped",
+        /// The fewest connections.
+        LeastConnections = "least-connections",
+        /// One after another.
+        RoundRobin = "round-robin",
+        /// Chance.
+        Random = "random",
+    }
+}
+
+named! {
+    /// The way of a connection to the worker that was chosen for it.
+    Handoff {
+        /// A dispatcher accepts it and passes its descriptor (SMPED).
+        Fd = "fd",
+        /// The kernel puts it into the worker's own accept queue: a BPF program has chosen at its SYN.
+        Kernel = "kernel",
+    }
+}
+
+static NUMBERS: Setting<SmpedSettings> = Setting::new(Declaration {
+    flag: "--smped",
+    value: "NAME=VALUE,...",
+    help: "smped: settings of the dispatcher [default: \
+           c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s]",
+    more: None,
+    without: "has no dispatcher",
+    in_kernel: None,
+});
+
+static SCHEDULE: Setting<Schedule> = Setting::new(Declaration {
+    flag: "--schedule",
+    value: "RULE",
+    help: "smped: how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random",
+    more: None,
+    without: "has no dispatcher that would choose a worker",
+    in_kernel: None,
+});
+
+static HANDOFF: Setting<Handoff> = Setting::new(Declaration {
+    flag: "--handoff",
+    value: "HOW",
+    help: "smped: how a connection gets to its worker: fd (default) or kernel",
+    more: Some(
+        "fd: the dispatcher accepts it and passes its descriptor. kernel: a program in the kernel chooses the worker's \
+         own accept queue; needs CAP_BPF and CAP_NET_ADMIN.",
+    ),
+    without: "has no workers that somebody else chooses for a connection",
+    in_kernel: Some("kernel"),
+});
+
 pub const SMPED: Architecture = Architecture {
     name: "smped",
     summary: "a dispatcher, and worker processes with an event loop each",
     accept_limit: Limit::AtMost(10),
     descriptors: |config| {
         let listeners = if by_kernel(config) { config.listen.len() } else { 0 };
-        let places = config.smped.clone().unwrap_or_default().p_max;
+        let places = config.chosen.get(&NUMBERS).unwrap_or_default().p_max;
         config.site.cache.open_files + places * (DESCRIPTORS_PER_WORKER + listeners)
     },
-    uses: &[
-        Choice::Dispatch,
-        Choice::Driver,
-        Choice::ReadAfterAccept,
-        Choice::Smped,
-        Choice::Schedule,
-        Choice::Handoff,
-        Choice::Overload,
-    ],
+    uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::Overload],
+    settings: &[&NUMBERS, &SCHEDULE, &HANDOFF],
     start,
     work: Some(work),
 };
 
 fn by_kernel(config: &ServeConfig) -> bool {
-    config.handoff == Some(Handoff::Kernel)
+    config.chosen.get(&HANDOFF) == Some(Handoff::Kernel)
 }
 
 /// The settings. C_max is at most the number of connections that a worker has descriptors for. A worker gets no
@@ -100,7 +151,7 @@ fn smped_settings(config: &ServeConfig) -> SmpedSettings {
     let own = WORKERS_OWN + if by_kernel(config) { WITH_QUEUES } else { 0 };
     let limit = sys::descriptors::limit().unwrap_or(u64::MAX);
     let room = u32::try_from(limit.saturating_sub(own).max(1)).unwrap_or(u32::MAX);
-    let settings = config.smped.clone().unwrap_or_default();
+    let settings = config.chosen.get(&NUMBERS).unwrap_or_default();
     SmpedSettings { c_max: settings.c_max.min(room), ..settings }
 }
 
@@ -153,7 +204,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         of_workers.connections = 0;
         counters.add(&of_workers);
     });
-    let schedule = config.schedule.unwrap_or(Schedule::Smped);
+    let schedule = config.chosen.get(&SCHEDULE).unwrap_or(Schedule::Smped);
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let parts = Parts {
         listeners: Listeners::new(queue, plan.acceptor(Share::alone(usize::MAX))),

@@ -25,6 +25,7 @@ pub const SPED: Architecture = Architecture {
     accept_limit: Limit::AtMost(10),
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::KernelCache, Choice::Overload],
+    settings: &[],
     start,
     work: None,
 };

@@ -34,6 +34,7 @@ pub const TUX: Architecture = Architecture {
     accept_limit: Limit::Infinite,
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::KernelCache, Choice::Overload],
+    settings: &[],
     start,
     work: None,
 };

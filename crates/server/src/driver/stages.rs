@@ -27,6 +27,7 @@
 
 mod control;
 mod mail;
+mod settings;
 mod source;
 mod stage;
 mod work;
@@ -44,7 +45,6 @@ use super::machine::Machine;
 use super::socket_service::SocketService;
 use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::SedaSettings;
 use crate::counters::{Board, Counters};
 use crate::listener::Listener;
 use crate::plan::EndsTheServer;
@@ -52,6 +52,7 @@ use crate::settings::LiveSettings;
 use crate::slots::Share;
 use control::{AdmissionController, PoolController};
 use mail::Mailbox;
+pub use settings::SedaSettings;
 use source::Source;
 use stage::{Pushed, Stage};
 

@@ -3,10 +3,10 @@
 use std::net::TcpStream;
 
 use base::{Limit, Nanos};
-use server::{Batch, ServeConfig, ServeError, Server, Threads, Wake, architecture};
+use server::{ServeConfig, ServeError, Server, architecture};
 
 use super::client::{Client, question};
-use super::harness::{Files, Running, Variant, alone, on_every, on_every_at_once, until};
+use super::harness::{Files, Running, Variant, alone, chosen, on_every, on_every_at_once, until};
 
 #[test]
 fn the_right_bytes_whoever_else_asks() {
@@ -174,15 +174,15 @@ fn one_limit_is_for_all_loops() {
 fn idle_connections_of_a_full_pool_give_way_to_those_that_wait() {
     let _alone = alone();
     let files = Files::new();
-    for (name, wake) in [
-        ("mt", Some(Wake::Exclusive)),
-        ("mt", Some(Wake::One)),
-        ("mt", Some(Wake::Mutex)),
-        ("mt", Some(Wake::All)),
+    for (name, setting) in [
+        ("mt", Some(("--wake", "exclusive"))),
+        ("mt", Some(("--wake", "one"))),
+        ("mt", Some(("--wake", "mutex"))),
+        ("mt", Some(("--wake", "all"))),
         ("knot-c", None),
     ] {
         let mut variant = Variant::plain(architecture::by_name(name).unwrap());
-        (variant.workers, variant.wake) = (Some(4), wake);
+        (variant.workers, variant.setting) = (Some(4), setting);
         println!("{}", variant.name());
         let server = Running::start(&variant, variant.config(&files));
         let (name, content) = &files.contents[0];
@@ -396,14 +396,14 @@ fn what_makes_no_sense_is_refused() {
     let (setting, accepted) = refused("mt", &|config| config.dispatch = Some("poll"));
     assert_eq!(setting, "--dispatch");
     assert!(accepted.starts_with("mt waits for one descriptor at a time"), "{accepted}");
-    assert_eq!(refused("sped", &|config| config.wake = Some(Wake::All)).0, "--wake");
-    let (_, accepted) = refused("mt", &|config| config.wake = Some(Wake::Steered));
+    assert_eq!(refused("sped", &|config| config.chosen = chosen("--wake", "all")).0, "--wake");
+    let (_, accepted) = refused("mt", &|config| config.chosen = chosen("--wake", "steered"));
     assert_eq!(accepted, "mt has exclusive, one, mutex, all, reuseport");
     assert_eq!(refused("sped", &|config| config.workers = Some(2)).0, "--workers");
     assert_eq!(refused("tux", &|config| config.read_after_accept = true).0, "--read-after-accept");
-    assert_eq!(refused("knot-a", &|config| config.batch = Some(Batch::Serial)).0, "--batch");
+    assert_eq!(refused("knot-a", &|config| config.chosen = chosen("--batch", "serial")).0, "--batch");
     assert_eq!(refused("knot-a", &|config| config.workers = Some(2)).0, "--workers");
-    let per_connection = |config: &mut ServeConfig| config.threads = Some(Threads::PerConnection);
+    let per_connection = |config: &mut ServeConfig| config.chosen = chosen("--threads", "per-connection");
     assert_eq!(refused("knot-c", &per_connection).0, "--threads");
     assert_eq!(refused("mt", &per_connection).0, "--workers");
 }
@@ -414,7 +414,7 @@ fn threads_with_queues_of_their_own_serve_all_that_come() {
     let files = Files::new();
     let variant = Variant::plain(architecture::by_name("mt").unwrap());
     let mut config = variant.config(&files);
-    config.wake = Some(Wake::Reuseport);
+    config.chosen = chosen("--wake", "reuseport");
     let server = Running::start(&variant, config);
     let (name, content) = &files.contents[0];
     // All at once, whichever queues they come into: those before it are idle, and give way.

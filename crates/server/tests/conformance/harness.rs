@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{Clock, Limit, Nanos, RealClock};
-use server::{
-    Architecture, Batch, Drained, Driver, ServeConfig, ServeError, Server, Threads, Wake, architecture,
-};
+use server::{Architecture, Chosen, Drained, Driver, ServeConfig, ServeError, Server, architecture};
 use tempfile::TempDir;
 
 use super::client::Client;
@@ -20,15 +18,38 @@ const MECHANISMS: &[&str] = dispatch::for_each_mechanism!(names);
 /// Longer than anything takes but a failure.
 const PATIENCE: Nanos = Nanos::from_secs(30);
 
+/// One thread for each connection.
+const PER_CONNECTION: (&str, &str) = ("--threads", "per-connection");
+
+/// The settings whose every value is a variant.
+const SETTINGS: [(&str, &str); 8] = [
+    ("--wake", "exclusive"),
+    ("--wake", "one"),
+    ("--wake", "mutex"),
+    ("--wake", "all"),
+    ("--wake", "steered"),
+    ("--batch", "serial"),
+    ("--batch", "interleaved"),
+    PER_CONNECTION,
+];
+
+/// A setting of an architecture, by its flag.
+pub fn chosen(flag: &str, value: &str) -> Chosen {
+    let mut settings = architecture::settings().into_iter();
+    let setting = settings.find(|setting| setting.declaration().flag == flag).unwrap();
+    let mut chosen = Chosen::default();
+    chosen.add(setting, value).unwrap();
+    chosen
+}
+
 /// One way to run the server.
 #[derive(Clone, Copy)]
 pub struct Variant {
     pub architecture: &'static Architecture,
     dispatch: Option<&'static str>,
     driver: Option<Driver>,
-    pub wake: Option<Wake>,
-    batch: Option<Batch>,
-    threads: Option<Threads>,
+    /// A setting of the architecture.
+    pub setting: Option<(&'static str, &'static str)>,
     /// In place of the few that there are otherwise.
     pub workers: Option<usize>,
 }
@@ -36,24 +57,14 @@ pub struct Variant {
 impl Variant {
     /// An architecture with nothing else chosen.
     pub fn plain(architecture: &'static Architecture) -> Variant {
-        Variant {
-            architecture,
-            dispatch: None,
-            driver: None,
-            wake: None,
-            batch: None,
-            threads: None,
-            workers: None,
-        }
+        Variant { architecture, dispatch: None, driver: None, setting: None, workers: None }
     }
 
     pub fn name(&self) -> String {
         let mut words = vec![self.architecture.name.to_owned()];
         words.extend(self.dispatch.map(str::to_owned));
         words.extend(self.driver.map(|driver| driver.to_string()));
-        words.extend(self.wake.map(|wake| wake.to_string()));
-        words.extend(self.batch.map(|batch| batch.to_string()));
-        words.extend(self.threads.map(|threads| threads.to_string()));
+        words.extend(self.setting.map(|(_, value)| value.to_owned()));
         words.join(" ")
     }
 
@@ -61,7 +72,7 @@ impl Variant {
     pub fn config(&self, root: &Files) -> ServeConfig {
         let workers = match self.architecture.name {
             "per-core" => Some(2),
-            "mt" if self.threads != Some(Threads::PerConnection) => Some(16),
+            "mt" if self.setting != Some(PER_CONNECTION) => Some(16),
             "knot-c" => Some(16),
             _ => None,
         };
@@ -70,15 +81,7 @@ impl Variant {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dispatch: self.dispatch,
             driver: self.driver,
-            wake: self.wake,
-            batch: self.batch,
-            threads: self.threads,
-            smped: None,
-            schedule: None,
-            handoff: None,
-            spares: None,
-            helpers: None,
-            seda: None,
+            chosen: self.setting.map(|(flag, value)| chosen(flag, value)).unwrap_or_default(),
             accept_limit: Some(Limit::AtMost(1)),
             read_after_accept: false,
             mechanism: dispatch::Settings::default(),
@@ -115,11 +118,7 @@ fn variants() -> Vec<Variant> {
         all.push(plain);
         all.extend(MECHANISMS.iter().map(|name| Variant { dispatch: Some(name), ..plain }));
         all.push(Variant { driver: Some(Driver::Completion), ..plain });
-        let wakes = [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Steered];
-        all.extend(wakes.map(|wake| Variant { wake: Some(wake), ..plain }));
-        let batches = [Batch::Serial, Batch::Interleaved];
-        all.extend(batches.map(|batch| Variant { batch: Some(batch), ..plain }));
-        all.push(Variant { threads: Some(Threads::PerConnection), ..plain });
+        all.extend(SETTINGS.map(|setting| Variant { setting: Some(setting), ..plain }));
     }
     all.retain(|variant| match Server::start(variant.architecture, variant.config(&files), None) {
         Ok(server) => server.shut_down().is_ok(),

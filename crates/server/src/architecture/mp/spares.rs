@@ -7,7 +7,75 @@
 //!
 //! Deviation: Apache also ends workers after a number of connections (MaxConnectionsPerChild), against leaks.
 
-use crate::choices::Spares;
+use crate::error::ServeError;
+use crate::setting::{Chosen, Declaration, Setting, number_in};
+
+/// Maximum value of the settings.
+const MOST: usize = 10_000;
+
+/// The fewest idle workers.
+pub static MINIMUM: Setting<usize> = Setting::parsed_by(
+    Declaration {
+        flag: "--min-spare",
+        value: "N",
+        help: "mp: minimum idle worker processes; fewer idle ones start more, up to --workers [default: 5 with --max-spare]",
+        more: None,
+        without: WITHOUT,
+        in_kernel: None,
+    },
+    |text| number_in(1..=MOST, text),
+);
+
+/// The most idle workers.
+pub static MAXIMUM: Setting<usize> = Setting::parsed_by(
+    Declaration {
+        flag: "--max-spare",
+        value: "N",
+        help: "mp: maximum idle worker processes; above it one ends each second [default: 10 with --min-spare]",
+        more: None,
+        without: WITHOUT,
+        in_kernel: None,
+    },
+    |text| number_in(2..=MOST + 1, text),
+);
+
+const WITHOUT: &str = "does not keep processes in reserve";
+
+/// The number of idle workers: Apache's MinSpareServers and MaxSpareServers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spares {
+    /// With fewer idle workers, more are started.
+    pub minimum: usize,
+    /// With more idle workers, some are ended; above the minimum.
+    pub maximum: usize,
+}
+
+impl Spares {
+    /// Apache's.
+    const DEFAULT: Spares = Spares { minimum: 5, maximum: 10 };
+
+    /// The numbers that were chosen, if any was. A missing one is Apache's, adjusted so that the minimum is below the
+    /// maximum.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`] for a maximum that is not above the minimum.
+    pub fn chosen(chosen: &Chosen) -> Result<Option<Spares>, ServeError> {
+        let spares = match (chosen.get(&MINIMUM), chosen.get(&MAXIMUM)) {
+            (None, None) => return Ok(None),
+            (None, Some(maximum)) => Spares { minimum: Spares::DEFAULT.minimum.min(maximum - 1), maximum },
+            (Some(minimum), None) => Spares { minimum, maximum: Spares::DEFAULT.maximum.max(minimum + 1) },
+            (Some(minimum), Some(maximum)) => Spares { minimum, maximum },
+        };
+        if spares.maximum <= spares.minimum {
+            return Err(ServeError::Setting {
+                setting: "--max-spare",
+                given: spares.maximum.to_string(),
+                accepted: format!("accepted are numbers above --min-spare, which is {}", spares.minimum),
+            });
+        }
+        Ok(Some(spares))
+    }
+}
 
 /// Apache's MAX_SPAWN_RATE.
 const MOST_AT_ONCE: usize = 32;

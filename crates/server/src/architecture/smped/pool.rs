@@ -24,7 +24,8 @@ use base::{Nanos, Seed};
 use super::feedback::Feedback;
 use super::resources::{Resources, Surplus};
 use super::scheduler::{Choice, Load, Reason, Scheduler};
-use crate::choices::{Schedule, SmpedSettings};
+use crate::architecture::smped::Schedule;
+use crate::architecture::smped::settings::SmpedSettings;
 use crate::counters::Decisions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

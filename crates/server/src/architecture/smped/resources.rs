@@ -7,7 +7,7 @@
 
 use base::Nanos;
 
-use crate::choices::SmpedSettings;
+use crate::architecture::smped::settings::SmpedSettings;
 
 /// The bounds of the pool.
 #[derive(Clone, Debug)]

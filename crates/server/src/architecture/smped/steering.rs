@@ -44,7 +44,8 @@ use bpf::steering::{Steering, Workers};
 use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
 use super::{PATIENCE, role, smped_settings};
-use crate::choices::{Schedule, SmpedSettings};
+use crate::architecture::smped::Schedule;
+use crate::architecture::smped::settings::SmpedSettings;
 use crate::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::driver::Stop;
 use crate::driver::waiters::{readable, sleep};
@@ -74,7 +75,10 @@ const PAUSE: Nanos = Nanos::SECOND;
 /// [`BpfError`]: a missing capability or kernel facility, or too many workers.
 pub fn load(plan: &Plan) -> Result<Steering, BpfError> {
     let config = plan.config();
-    Steering::load(schedule(config.schedule.unwrap_or(Schedule::Smped)), smped_settings(config).p_max)
+    Steering::load(
+        schedule(config.chosen.get(&super::SCHEDULE).unwrap_or(Schedule::Smped)),
+        smped_settings(config).p_max,
+    )
 }
 
 /// Starts the parent's thread.

@@ -40,7 +40,7 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     });
     let (stop, reconfigure) = (Stop::new().map_err(system("make an eventfd"))?, worker.reconfigurer());
     let Worker { plan, slot, .. } = worker;
-    let settings = plan.config().smped.clone().unwrap_or_default();
+    let settings = plan.config().chosen.get(&super::NUMBERS).unwrap_or_default();
     let arrivals = Passed::new(control, slot, settings.period, stop.clone(), reconfigure);
     let parts = Parts { board, stop, ..plan.parts_for(arrivals)? };
     plan.run_worker(parts).map_err(system("run the event loop of a worker"))

@@ -23,7 +23,7 @@ use base::Nanos;
 
 use super::super::handover::ANSWER_WITHIN;
 use super::super::resources::{Resources, Surplus};
-use crate::choices::SmpedSettings;
+use crate::architecture::smped::settings::SmpedSettings;
 
 /// Time in which a starting worker keeps others from being started.
 const BEGINS_WITHIN: Nanos = Nanos::SECOND;

@@ -15,7 +15,7 @@ use base::PerSecond;
 use bpf::BpfError;
 use bpf::steering::{Steering, Totals, Worker, Workers};
 
-use crate::choices::Schedule;
+use crate::architecture::smped::Schedule;
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::plan::addresses;

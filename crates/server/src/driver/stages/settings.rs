@@ -1,0 +1,73 @@
+//! `--seda target=100ms,...`: the numbers of the controllers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base::Nanos;
+
+/// The controllers of a staged server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SedaSettings {
+    /// Below this the smoothed 90th percentile of the response time is kept.
+    pub target: Nanos,
+    /// The most threads of a stage.
+    pub max_threads: usize,
+    /// A stage whose queue is longer gets another thread.
+    pub queue_threshold: usize,
+}
+
+impl Default for SedaSettings {
+    /// 20 threads a stage are SEDA's; the target is one that a person does not notice; a queue of 16 keeps a
+    /// thread that waits for a disk from holding up many.
+    fn default() -> SedaSettings {
+        SedaSettings { target: Nanos::from_millis(100), max_threads: 20, queue_threshold: 16 }
+    }
+}
+
+impl FromStr for SedaSettings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SedaSettings, String> {
+        let accepted = || {
+            "accepted are target=TIME (at least 1ms), max-threads=N and queue-threshold=N (1 to 10000), \
+             separated by commas"
+                .to_owned()
+        };
+        let number = |value: &str| value.parse().ok().filter(|number| (1..=10_000).contains(number));
+        let mut settings = SedaSettings::default();
+        for pair in text.split(',') {
+            let (name, value) = pair.split_once('=').ok_or_else(accepted)?;
+            match name.trim() {
+                "target" => {
+                    let target = value.parse().ok().filter(|target| *target >= Nanos::MILLISECOND);
+                    settings.target = target.ok_or_else(accepted)?;
+                }
+                "max-threads" => settings.max_threads = number(value).ok_or_else(accepted)?,
+                "queue-threshold" => settings.queue_threshold = number(value).ok_or_else(accepted)?,
+                _ => return Err(accepted()),
+            }
+        }
+        Ok(settings)
+    }
+}
+
+impl fmt::Display for SedaSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SedaSettings { target, max_threads, queue_threshold } = self;
+        write!(f, "target={target},max-threads={max_threads},queue-threshold={queue_threshold}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_what_is_parsed() {
+        let given = "target=50ms,max-threads=3,queue-threshold=9";
+        assert_eq!(given.parse::<SedaSettings>().unwrap().to_string(), given);
+        for wrong in ["", "target", "target=0s", "target=5", "max-threads=0", "queue-threshold=x", "n=1"] {
+            assert!(wrong.parse::<SedaSettings>().is_err(), "{wrong}");
+        }
+    }
+}

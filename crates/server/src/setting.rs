@@ -1,0 +1,149 @@
+//! Settings that only some architectures use. Each is declared once, in a static beside its meaning.
+//!
+//! ```text
+//!   static WAKE: Setting<Wake>  ──>  Architecture::settings  ──>  the flag, its help, its key in a config file
+//!                  |
+//!                  └── Chosen::get(&WAKE)  <──  Chosen, checked text  <──  what was given
+//! ```
+//!
+//! Owns declaration, check and lookup. Does not know who uses a setting.
+//!
+//! Invariant: the parser of a setting accepts its text in [`Chosen`].
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// The name and the help of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Declaration {
+    /// The flag, with its dashes.
+    pub flag: &'static str,
+    /// The placeholder of the value in help.
+    pub value: &'static str,
+    /// A line of help.
+    pub help: &'static str,
+    /// Further help, for the long form.
+    pub more: Option<&'static str>,
+    /// The reason why the other architectures do without it, as the end of a sentence about one.
+    pub without: &'static str,
+    /// The value that asks for a program in the kernel.
+    pub in_kernel: Option<&'static str>,
+}
+
+/// A setting with values of type `T`.
+pub struct Setting<T> {
+    declaration: Declaration,
+    parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T: FromStr<Err = String>> Setting<T> {
+    /// A setting with the parser of its type.
+    pub const fn new(declaration: Declaration) -> Setting<T> {
+        Setting { declaration, parse: str::parse }
+    }
+}
+
+impl<T> Setting<T> {
+    /// A setting with a parser of its own. Its error says what is accepted.
+    pub const fn parsed_by(declaration: Declaration, parse: fn(&str) -> Result<T, String>) -> Setting<T> {
+        Setting { declaration, parse }
+    }
+}
+
+/// A setting with values of any type.
+pub trait AnySetting: Sync {
+    /// Its name and help.
+    fn declaration(&self) -> &Declaration;
+
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// What is accepted.
+    fn check(&self, text: &str) -> Result<(), String>;
+}
+
+impl fmt::Debug for dyn AnySetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.declaration().flag)
+    }
+}
+
+impl<T> AnySetting for Setting<T> {
+    fn declaration(&self) -> &Declaration {
+        &self.declaration
+    }
+
+    fn check(&self, text: &str) -> Result<(), String> {
+        (self.parse)(text).map(drop)
+    }
+}
+
+/// The settings that were given. The others have the defaults of their architecture.
+#[derive(Clone, Debug, Default)]
+pub struct Chosen(Vec<(&'static dyn AnySetting, String)>);
+
+impl Chosen {
+    /// Adds a setting.
+    ///
+    /// # Errors
+    /// What is accepted.
+    pub fn add(&mut self, setting: &'static dyn AnySetting, text: &str) -> Result<(), String> {
+        setting.check(text)?;
+        self.0.push((setting, text.to_owned()));
+        Ok(())
+    }
+
+    /// Returns the value of a setting, if it was given.
+    pub fn get<T>(&self, setting: &Setting<T>) -> Option<T> {
+        let flag = setting.declaration.flag;
+        let (_, text) = self.0.iter().find(|(known, _)| known.declaration().flag == flag)?;
+        Some((setting.parse)(text).expect("it was checked when it was added"))
+    }
+
+    /// Iterates over the settings that were given, with their text.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Declaration, &str)> {
+        self.0.iter().map(|(setting, text)| (setting.declaration(), text.as_str()))
+    }
+
+    /// True if a value asks for a program in the kernel.
+    pub(crate) fn loads_programs(&self) -> bool {
+        self.iter().any(|(declaration, text)| declaration.in_kernel == Some(text))
+    }
+}
+
+/// Parses a number in a range.
+///
+/// # Errors
+/// What is accepted.
+pub(crate) fn number_in(range: RangeInclusive<usize>, text: &str) -> Result<usize, String> {
+    let accepted = || format!("accepted are numbers from {} to {}", range.start(), range.end());
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(accepted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static SIZE: Setting<usize> = Setting::parsed_by(
+        Declaration {
+            flag: "--size",
+            value: "N",
+            help: "test: a size",
+            more: None,
+            without: "has no size",
+            in_kernel: Some("3"),
+        },
+        |text| number_in(1..=3, text),
+    );
+
+    #[test]
+    fn what_is_chosen_was_checked() {
+        let mut chosen = Chosen::default();
+        assert_eq!(chosen.get(&SIZE), None);
+        assert_eq!(chosen.add(&SIZE, "4"), Err("accepted are numbers from 1 to 3".to_owned()));
+        assert_eq!(chosen.add(&SIZE, "2"), Ok(()));
+        assert_eq!((chosen.get(&SIZE), chosen.loads_programs()), (Some(2), false));
+        assert_eq!(format!("{chosen:?}"), r#"Chosen([(--size, "2")])"#);
+    }
+}
