@@ -20,8 +20,6 @@ const CIRCLES: &[&str] = &[
     "dispatch::{capabilities, mechanism}",
     "http1::{head, head_syntax, server}",
     "inrush::{cli, exit, load, output}",
-    "load::{assembly, books, config, engine, handover, lanes, pair, parts, population, preflight, receive, recorder, result, \
-     retry, run, series, sources, tls, transport, wire, workload}",
     "overload::{law, sessions}",
     "server::{accept, access_log, architecture, aside, config, counters, driver, error, kernel_cache, overload_control, plan, \
      processes, refusals, service, slots}",

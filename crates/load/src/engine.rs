@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The paper has two processes, an establisher and a handler, so that neither waits for the other. Here both
-//! are one loop; [`pair`] has the paper's two processes. Each turn does a bounded amount of work: it begins
+//! are one loop; `pair_half` has the paper's two processes. Each turn does a bounded amount of work: it begins
 //! at most [`STARTS_PER_TURN`] sessions, then handles one batch of connects and one batch of replies. A
 //! [`Transport`] provides the connections: kernel sockets or TCP in user space.
 //!
@@ -19,23 +19,40 @@
 //! it cannot begin ends as a limit of the client. While the server answers, the loop wakes for each session.
 //! While the server is silent, it wakes for several together, at most [`TOGETHER_MAX`] late.
 //!
-//! Failed requests that will be retried wait in a queue of their own and begin like sessions ([`retries`]).
-//! After the schedule's end the engine waits for the replies on their way ([`ending`]). `connect`, `exchange`
-//! and `session` hold the connects, the replies and the state of a session. Over HTTP/2 a session's requests
-//! share its connection ([`streams`]).
+//! Failed requests that will be retried wait in a queue of their own and begin like sessions. After the schedule's end
+//! the engine waits for the replies on their way.
+//!
+//! The modules:
+//!
+//! - What an engine stands on: `schedule` says when sessions are due and `deadlines` when waits end; `transport` is the
+//!   client's TCP, `tls` the TLS state of a connection, `wire` a connection with or without it, `receive` reads replies.
+//! - The engine's own work: `connect`, `exchange` and `session` hold the connects, the replies and the state of a
+//!   session. Over HTTP/2 a session's requests share its connection (`streams`, `multiplex`). `retries` offers requests
+//!   of the `retry_queue` again, and `ending` ends the run.
+//! - Half of a pair: `pair_half`, over the socket of `handover`.
+//! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.
 //!
 //! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, and in
 //! `reply_deadlines` exactly while it awaits a reply; over HTTP/2, while its requests await a stream. Every session that was offered ends in the ledger. All
 //! times are since the run's start.
 
 mod connect;
+mod deadlines;
 mod ending;
 mod exchange;
+pub(crate) mod handover;
+pub(crate) mod holders;
 mod multiplex;
-mod pair;
+mod pair_half;
+mod receive;
 mod retries;
+mod retry_queue;
+pub(crate) mod schedule;
 mod session;
 mod streams;
+mod tls;
+pub(crate) mod transport;
+mod wire;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,22 +62,25 @@ use base::{Clock, Key, Nanos, PerSecond, Rng, Slab};
 use http2::client::End;
 use rand::Rng as _;
 
-use crate::LoadError;
-use crate::books::{Books, Held, Report};
-use crate::deadlines::Deadlines;
-use crate::draws::Draws;
-use crate::expected::Expected;
-use crate::ledger::Window;
-use crate::recorder::Interval;
-use crate::retry::{Queue, Retry};
-use crate::schedule::Schedule;
-use crate::tls::Tls;
-use crate::transport::{Event, Transport};
-use crate::workload::Workload;
+use crate::engine::deadlines::Deadlines;
+use crate::engine::retry_queue::Queue;
+use crate::engine::schedule::Schedule;
+use crate::engine::transport::{Event, Transport};
+use crate::error::LoadError;
+use crate::measurement::recorder::Interval;
+use crate::measurement::thread_metrics::{Books, Held, Report};
+use crate::plan::Plan;
+use crate::plan::config::{Client, Sockets};
+use crate::plan::draws::Draws;
+use crate::plan::expected::Expected;
+use crate::plan::requests::Workload;
+use crate::plan::retry::Retry;
+use crate::plan::tls::Tls;
+use crate::plan::window::Window;
 pub(crate) use connect::connect_failure;
 use ending::Ending;
 use multiplex::Stream;
-use pair::Role;
+use pair_half::Role;
 use session::Connection;
 
 /// Sessions begun in one turn: about a millisecond's work, so that the engine reads replies in between.
@@ -118,6 +138,29 @@ pub(crate) struct Settings<'a> {
     /// measured window; for a population it is the whole run.
     pub counted: Window,
     pub interval: Nanos,
+}
+
+impl Settings<'_> {
+    /// The settings that all lanes of a plan share.
+    pub(crate) fn of(plan: &Plan) -> Settings<'_> {
+        let config = &plan.config;
+        Settings {
+            tls: plan.tls.as_ref(),
+            workload: &plan.workload,
+            connect_timeout: config.connect_timeout,
+            request_timeout: config.request_timeout,
+            expected: &config.expected,
+            retry: config.retry,
+            streams: config.streams,
+            // Other lanes may have one less.
+            pending_max: plan.pending_max_of(0),
+            pending_follows_rate: matches!(config.client, Client::SClient { sockets: Sockets::Auto, .. }),
+            rate_peak: None,
+            window: config.window(),
+            counted: config.window(),
+            interval: config.interval,
+        }
+    }
 }
 
 /// The generator of one thread.

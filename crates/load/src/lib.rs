@@ -17,17 +17,14 @@
 //! Owns arrival processes, workloads, the S-client engine (Banga 1997), ledger, histograms and thresholds.
 //! Leaves out the command line, terminals and files; `http1::client` parses HTTP/1.1.
 //!
-//! The modules, in four groups:
+//! Four rooms; each uses only the rooms above it in this list:
 //!
-//! - The request: `config`, `target`, `workload` and `draws`, `arrivals`, `population`, `retry`, `expected`
-//!   with `content`, `tls`, `fail_if`. `sources` chooses client addresses, `settings` takes a configuration to
-//!   another machine, `outline` sums up a plan, and `preflight` checks the whole.
-//! - One thread's engine: `engine`, `schedule` with `tempo`, `deadlines`, `transport`, `wire`, `receive`,
-//!   `round_trip`.
-//! - The figures: `ledger`, `recorder`, `books`, `buckets`, `series`, `verdict`, `conclusion`, `result`.
-//! - Threads, processes and machines: `run`, `lanes`, `parts`, `pair`, `handover`, `agents`, `assembly`, `observer`, `stop`.
+//! - `plan`: what is asked. Settings, arrival processes, workloads, populations, and the preflight that makes a [`Plan`].
+//! - `measurement`: what became of it. Ledger, histograms, intervals, the verdict and the result.
+//! - `engine`: one thread that offers load. The S-client, schedules, transports, and clients that hold connections.
+//! - `execution`: the threads, processes and machines that carry out a plan together.
 //!
-//! `calibrate` searches the clean rate, and `error` defines the errors.
+//! `error` defines the errors of all four.
 //!
 //! ```no_run
 //! use load::{Client, Config, Process, Sockets, Snapshot, Stop};
@@ -41,74 +38,41 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod agents;
-mod arrivals;
-mod assembly;
-mod books;
-mod buckets;
-pub mod calibrate;
-mod conclusion;
-mod config;
-mod content;
-mod deadlines;
-mod draws;
 mod engine;
 mod error;
-mod expected;
-pub mod fail_if;
-mod handover;
-mod lanes;
-mod ledger;
-mod observer;
-mod outline;
-mod pair;
-mod parts;
-mod population;
-pub mod preflight;
-mod receive;
-mod recorder;
-mod result;
-mod retry;
-mod round_trip;
-mod run;
-mod schedule;
-mod series;
-mod settings;
-mod sources;
-mod stop;
-mod target;
-mod tempo;
-mod tls;
-mod transport;
-pub mod verdict;
-mod wire;
-pub mod workload;
+mod execution;
+mod measurement;
+mod plan;
 
-pub use agents::{AgentEnd, run_agent};
-pub use arrivals::Process;
-pub use config::{
+pub use engine::TOO_LATE;
+pub use error::LoadError;
+pub use execution::agents::{AgentEnd, run_agent};
+pub use execution::calibrate;
+pub use execution::processes::{run_in_processes, run_part};
+pub use execution::protocol::Part;
+pub use execution::run::{Gathering, Told, run};
+pub use execution::stop::Stop;
+pub use measurement::fail_if::{self, Threshold};
+pub use measurement::histograms::LONGEST;
+pub use measurement::observer::{Observer, Snapshot, Standing};
+pub use measurement::result::Reports;
+pub use plan::Plan;
+pub use plan::arrivals::Process;
+pub use plan::config::{
     AGENTS_MAX, CONNECT_TIMEOUT, Client, Close, Config, Link, Processes, REQUEST_TIMEOUT, SOURCE_NET,
     SOURCE_NET_V6, Sockets, Stack,
 };
-pub use content::Digest;
-pub use engine::TOO_LATE;
-pub use error::LoadError;
-pub use expected::{Expected, Statuses};
-pub use fail_if::Threshold;
-pub use ledger::Window;
-pub use observer::{Observer, Snapshot, Standing};
-pub use outline::{Descriptors, Hurst, Outline, Rates, SourcePorts};
-pub use parts::{Part, run_in_processes, run_part};
-pub use population::Population;
-pub use preflight::{Plan, prepare};
-pub use recorder::LONGEST;
-pub use retry::Retry;
-pub use round_trip::round_trip_warning;
-pub use run::{Gathering, Reports, Told, run};
-pub use sources::SourceRange;
-pub use stop::Stop;
-pub use target::Url;
-pub use tempo::Tempo;
-pub use tls::{TlsOptions, Trust};
+pub use plan::digest::Digest;
+pub use plan::expected::{Expected, Statuses};
+pub use plan::outline::{Descriptors, Hurst, Outline, Rates, SourcePorts};
+pub use plan::population::Population;
+pub use plan::preflight::{self, prepare};
+pub use plan::retry::Retry;
+pub use plan::round_trip::round_trip_warning;
+pub use plan::source_addresses::SourceRange;
+pub use plan::target::Url;
+pub use plan::tempo::Tempo;
+pub use plan::tls::{TlsOptions, Trust};
+pub use plan::window::Window;
+pub use plan::workload::{self, Body, Field, Form, Length, Method, Spec, Think};
 pub use usertcp::{LinkError, SourceNet};
-pub use workload::{Body, Field, Form, Length, Method, Spec, Think};

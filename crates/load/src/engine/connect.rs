@@ -11,11 +11,11 @@ use sys::errno::{Failure, classify};
 use super::exchange::transmit;
 use super::session::{Connection, Phase, Session};
 use super::{Engine, TOO_LATE};
-use crate::draws::Draws;
-use crate::retry::Again;
-use crate::transport::Transport;
-use crate::verdict::LATENESS_P99_MAX;
-use crate::wire::Wire;
+use crate::engine::retry_queue::Again;
+use crate::engine::transport::Transport;
+use crate::engine::wire::Wire;
+use crate::measurement::verdict::LATENESS_P99_MAX;
+use crate::plan::draws::Draws;
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Offers a session's requests and connects for the first of them.
@@ -190,13 +190,14 @@ pub(crate) fn connect_failure(error: &io::Error) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arrivals::{Lane, Process};
-    use crate::config::{Client, Config, Sockets};
-    use crate::lanes::settings;
-    use crate::preflight::prepare;
-    use crate::schedule::Schedule;
-    use crate::tempo::Tempo;
-    use crate::transport::KernelSockets;
+    use crate::engine::Settings;
+    use crate::engine::schedule::Schedule;
+    use crate::engine::transport::KernelSockets;
+    use crate::engine::transport::sources::Sources;
+    use crate::plan::arrivals::{Lane, Process};
+    use crate::plan::config::{Client, Config, Sockets};
+    use crate::plan::preflight::prepare;
+    use crate::plan::tempo::Tempo;
     use base::{PerSecond, SimulatedClock, WallTime};
     use record::Outcomes;
     use rustix::io::Errno;
@@ -215,8 +216,10 @@ mod tests {
         let (clock, seed) = (SimulatedClock::new(WallTime::default()), plan.config.seed);
         let arrivals = arrivals.arrivals(rate, Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
         let schedule = Schedule::open(arrivals, Tempo::default());
-        let (origin, sockets) = (clock.now(), KernelSockets::new(plan.target, plan.sources_of(0)).unwrap());
-        let mut engine = Engine::new(clock.clone(), origin, settings(&plan), schedule, seed.rng(), sockets);
+        let (origin, sockets) =
+            (clock.now(), KernelSockets::new(plan.target, Sources::of_thread(&plan, 0)).unwrap());
+        let mut engine =
+            Engine::new(clock.clone(), origin, Settings::of(&plan), schedule, seed.rng(), sockets);
         for at in times_ms {
             clock.advance((origin + Nanos::from_millis(*at)).saturating_sub(clock.now()));
             // A turn begins a bounded number of sessions.

@@ -6,13 +6,13 @@
 
 use base::{Clock, Key, Nanos};
 
-use super::pair::Role;
+use super::pair_half::Role;
 use super::session::Phase;
 use super::{Engine, Held};
-use crate::LoadError;
-use crate::books::Report;
-use crate::recorder::Interval;
-use crate::transport::Transport;
+use crate::engine::transport::Transport;
+use crate::error::LoadError;
+use crate::measurement::recorder::Interval;
+use crate::measurement::thread_metrics::Report;
 
 /// The least time for which the engine waits for replies; also the most when the run was ended early.
 const PATIENCE: Nanos = Nanos::SECOND;

@@ -9,12 +9,12 @@ use record::Outcome;
 
 use super::Engine;
 use super::session::{Connection, Phase};
-use crate::content::Digest;
-use crate::receive::{Received, receive};
-use crate::recorder::Correct;
-use crate::retry::Again;
-use crate::transport::Transport;
-use crate::workload::Workload;
+use crate::engine::receive::{Received, receive};
+use crate::engine::retry_queue::Again;
+use crate::engine::transport::Transport;
+use crate::measurement::recorder::Correct;
+use crate::plan::digest::Digest;
+use crate::plan::requests::Workload;
 
 /// Reads of one connection in one turn; a larger reply continues in the next turn, behind the others.
 pub(super) const READS_PER_TURN: usize = 4;

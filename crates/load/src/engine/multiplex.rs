@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use base::{Key, Nanos};
 
-use crate::content::Hasher;
-use crate::workload::RequestId;
+use crate::plan::digest::Hasher;
+use crate::plan::requests::RequestId;
 
 /// The HTTP/2 state of an established connection.
 pub(super) struct Multiplex {

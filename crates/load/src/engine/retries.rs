@@ -5,9 +5,10 @@ use record::Outcome;
 
 use super::session::Session;
 use super::{Engine, STARTS_PER_TURN};
-use crate::draws::Draws;
-use crate::retry::{Again, Retry};
-use crate::transport::Transport;
+use crate::engine::retry_queue::Again;
+use crate::engine::transport::Transport;
+use crate::plan::draws::Draws;
+use crate::plan::retry::Retry;
 
 impl Again {
     /// All requests that a session had left when it broke off.

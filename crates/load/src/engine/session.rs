@@ -4,11 +4,11 @@ use base::Nanos;
 use http1::client::Reader;
 
 use super::multiplex::{Multiplex, Users};
-use crate::content::Hasher;
-use crate::draws::Draws;
-use crate::ledger::Account;
-use crate::wire::Wire;
-use crate::workload::RequestId;
+use crate::engine::wire::Wire;
+use crate::measurement::ledger::Account;
+use crate::plan::digest::Hasher;
+use crate::plan::draws::Draws;
+use crate::plan::requests::RequestId;
 
 /// A client's sequence of requests. A session outlives a connection that the server closes between two
 /// requests.

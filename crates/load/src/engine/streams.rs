@@ -31,10 +31,10 @@ use super::exchange::READS_PER_TURN;
 use super::multiplex::{Multiplex, Stream, Users};
 use super::session::{Connection, Phase, Session};
 use super::{Engine, SCRATCH_BYTES};
-use crate::retry::Again;
-use crate::schedule::Schedule;
-use crate::transport::Transport;
-use crate::workload::Workload;
+use crate::engine::retry_queue::Again;
+use crate::engine::schedule::Schedule;
+use crate::engine::transport::Transport;
+use crate::plan::requests::Workload;
 
 impl Session {
     /// The time at which the next request is due; `None` while all users of a closed-loop client are busy.

@@ -1,0 +1,193 @@
+//! The bytes of one connection, sent and read at the client's pace, and its end.
+
+use std::io;
+
+use base::{Clock, Key, Nanos};
+use http1::client::Reply;
+use record::Outcome;
+
+use super::{Connection, Holders, PAUSE, Phase, SCRATCH, STEP};
+use crate::engine::connect_failure;
+use crate::engine::receive::{Received, receive};
+use crate::engine::transport::Transport;
+use crate::measurement::recorder::Correct;
+use crate::plan::population::Manner;
+
+/// The bytes that a slow client moves at a time, and the time between two portions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    bytes: usize,
+    every: Nanos,
+}
+
+impl Pace {
+    /// Portions of a tenth of a second, or single bytes at rates where a portion would be less than one byte.
+    fn new(bytes_per_s: u64) -> Pace {
+        let portion = (u128::from(bytes_per_s) * u128::from(STEP.0) / u128::from(Nanos::SECOND.0)).max(1);
+        let bytes = portion.min(u128::from(SCRATCH.0)) as u64;
+        Pace { bytes: bytes as usize, every: Nanos(bytes * Nanos::SECOND.0 / bytes_per_s) }
+    }
+}
+
+impl<C: Clock, T: Transport> Holders<'_, C, T> {
+    /// Handles an event of a connecting socket.
+    pub(super) fn connected(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match self.transport.established(&connection.wire.socket) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => return self.end(key, connect_failure(&error), now),
+        }
+        let length = self.settings.workload.bytes(connection.request, true).len();
+        (connection.phase, connection.rest) = match self.manner {
+            Manner::Idle { half_request: false } => (Phase::Holding, 0..0),
+            Manner::Idle { half_request: true } => (Phase::Sending, 0..length / 2),
+            _ => (Phase::Sending, 0..length),
+        };
+        if let Err(error) = connection.wire.greet(&mut self.transport) {
+            return self.end(key, connect_failure(&error), now);
+        }
+        connection.heard = now;
+        self.pending -= 1;
+        let connect = now.saturating_sub(connection.began);
+        self.books.established(connect, connection.account.measured());
+        self.transport.watch(&connection.wire.socket, key, false);
+        self.wake_at(key, Nanos::MAX);
+        self.send(key, now);
+    }
+
+    /// Sends the next portion; a client that does not send slowly sends everything.
+    pub(super) fn send(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let portion = match self.manner {
+            Manner::SlowSend { bytes_per_s } => Pace::new(bytes_per_s.get()),
+            _ => Pace { bytes: usize::MAX, every: STEP },
+        };
+        if !connection.rest.is_empty() {
+            let bytes = &self.settings.workload.bytes(connection.request, true)[connection.rest.clone()];
+            let bytes = &bytes[..bytes.len().min(portion.bytes)];
+            match connection.wire.send(&mut self.transport, bytes) {
+                Ok(sent) => connection.rest.start += sent,
+                Err(_) => return self.end(key, Outcome::Reset, now),
+            }
+        }
+        if !connection.rest.is_empty() {
+            // Counted from the planned time, so that a late turn does not slow the pace.
+            let since = connection.wake.min(now);
+            return self.wake_at(key, since + portion.every);
+        }
+        self.sent(key, now);
+    }
+
+    /// Continues after the last byte has been sent.
+    fn sent(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        (connection.sent, connection.heard) = (now, now);
+        if let Manner::Idle { .. } = self.manner {
+            connection.phase = Phase::Holding;
+            return self.wake_at(key, Nanos::MAX);
+        }
+        connection.phase = Phase::Reading;
+        self.books.recorder.sent(now);
+        if let Manner::SlowRead { bytes_per_s } = self.manner {
+            // The clock alone decides when to read: more received bytes are no reason.
+            self.transport.unwatch(&connection.wire.socket);
+            self.wake_at(key, now + Pace::new(bytes_per_s.get()).every);
+        } else {
+            self.wake_at(key, now + self.settings.request_timeout);
+        }
+    }
+
+    /// Reads a portion; a client that does not read slowly reads everything available.
+    pub(super) fn read(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let slow = match (self.manner, connection.phase) {
+            (Manner::SlowRead { bytes_per_s }, Phase::Reading) => Some(Pace::new(bytes_per_s.get())),
+            _ => None,
+        };
+        let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
+        let Connection { wire, reader, hasher, .. } = &mut *connection;
+        match receive(&mut self.transport, wire, reader, hasher, &mut self.scratch[..room]) {
+            Received::Over(outcome) => return self.end(key, outcome, now),
+            Received::Reply(reply) => return self.replied(key, &reply, now),
+            Received::Part(_) => connection.heard = now,
+            Received::Nothing => {}
+        }
+        let silent_at = connection.heard + self.settings.request_timeout;
+        if connection.phase == Phase::Reading && now >= silent_at {
+            let has_it = self.transport.is_acknowledged(&connection.wire.socket);
+            let outcome = if has_it { Outcome::ResponseTimeout } else { Outcome::Dropped };
+            return self.end(key, outcome, now);
+        }
+        match slow {
+            Some(pace) => {
+                let since = connection.wake.min(now);
+                self.wake_at(key, since + pace.every);
+            }
+            // Only after a wake: an entry for every portion would fill the heap.
+            None if connection.phase == Phase::Reading && connection.wake <= now => {
+                self.wake_at(key, silent_at)
+            }
+            None => {}
+        }
+    }
+
+    /// Handles a complete reply. A server may time out or refuse a request before all of it was sent.
+    fn replied(&mut self, key: Key, reply: &Reply, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
+        self.books.recorder.reply(now, reply.status);
+        if outcome == Outcome::Ok {
+            let latency_intended = now.saturating_sub(connection.intended);
+            let correct = Correct {
+                latency_intended,
+                latency_sent: now.saturating_sub(connection.sent),
+                content_bytes: reply.body_bytes,
+                in_time: self.settings.expected.in_time(latency_intended),
+            };
+            self.books.recorder.correct(now, correct, connection.account.measured());
+        }
+        self.end(key, outcome, now);
+    }
+
+    /// Ends a connection; its client comes back.
+    pub(super) fn end(&mut self, key: Key, outcome: Outcome, now: Nanos) {
+        let Some(connection) = self.connections.remove(key) else { return };
+        self.transport.close(connection.wire.socket);
+        self.pending -= usize::from(connection.phase == Phase::Connecting);
+        self.end_account(connection.account, outcome);
+        self.come_back(outcome, now);
+    }
+
+    /// Schedules the client's next connect: at once after a correct reply, otherwise after a pause. The pause
+    /// is partly random, so that clients that were turned away together do not come back together.
+    pub(super) fn come_back(&mut self, outcome: Outcome, now: Nanos) {
+        let pause = match outcome {
+            Outcome::Ok => Nanos::ZERO,
+            _ => PAUSE / 2 + Nanos(self.draws.between(0, PAUSE.0)),
+        };
+        self.schedule.session_ended(now + pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn slow_clients_move_single_bytes_or_tenths_of_a_second() {
+        assert_eq!(Pace::new(10), Pace { bytes: 1, every: Nanos::from_millis(100) });
+        assert_eq!(Pace::new(1), Pace { bytes: 1, every: Nanos::SECOND });
+        assert_eq!(Pace::new(1_000), Pace { bytes: 100, every: Nanos::from_millis(100) });
+    }
+
+    proptest! {
+        #[test]
+        fn the_pace_is_what_was_asked_for(bytes_per_s in 1u64..100_000_000) {
+            let pace = Pace::new(bytes_per_s);
+            let moved_per_s = pace.bytes as f64 / pace.every.as_secs_f64();
+            prop_assert!((moved_per_s / bytes_per_s as f64 - 1.0).abs() < 1e-4, "{pace:?}");
+        }
+    }
+}

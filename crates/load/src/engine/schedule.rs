@@ -1,0 +1,164 @@
+//! The times at which sessions are due: the difference between the open and the closed client.
+//!
+//! An arrival process fixes the open schedule before the run, independent of the server. The closed schedule
+//! has a place for each client. A client is due again after its session has ended and its think time has
+//! passed. That is the simple client (Banga 1997, section 2), which can never offer more than the server
+//! takes.
+//!
+//! The run's [`Tempo`] speeds an open schedule up or slows it down.
+//!
+//! Invariant: every intended time before the end is yielded exactly once, late or not. No time is skipped or
+//! yielded early.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::iter::Peekable;
+
+use base::Nanos;
+
+use crate::plan::arrivals::Arrivals;
+use crate::plan::tempo::{Passage, Tempo};
+
+/// The future sessions of one thread. All times are since the run's start.
+pub enum Schedule {
+    /// Sessions by an arrival process, up to the run's end.
+    Open { arrivals: Peekable<Arrivals>, tempo: Tempo, passage: Passage },
+    /// Sessions by the idle clients, each with the time it is due.
+    Closed(BinaryHeap<Reverse<Nanos>>),
+}
+
+impl Schedule {
+    /// The schedule of an arrival process.
+    pub fn open(arrivals: Arrivals, tempo: Tempo) -> Schedule {
+        Schedule::Open { arrivals: arrivals.peekable(), tempo, passage: Passage::AS_ASKED }
+    }
+
+    /// The schedule of `clients` clients; their first sessions are spread evenly over `spread` from the
+    /// start.
+    pub fn closed(clients: u32, spread: Nanos) -> Schedule {
+        let first = |client| spread * u64::from(client) / u64::from(clients);
+        Schedule::Closed((0..clients).map(|client| Reverse(first(client))).collect())
+    }
+
+    /// Applies a change of the tempo from now on.
+    pub fn follow(&mut self, now: Nanos) {
+        if let Schedule::Open { tempo, passage, .. } = self {
+            passage.follow(tempo.share(), now);
+        }
+    }
+
+    /// The rate currently offered, as a multiple of the configured rate.
+    pub fn share(&self) -> f64 {
+        match self {
+            Schedule::Open { passage, .. } => passage.share(),
+            Schedule::Closed(_) => 1.0,
+        }
+    }
+
+    /// The time of the next session; `None` while every client is busy, after the last arrival, or during a
+    /// pause.
+    pub fn next(&mut self) -> Option<Nanos> {
+        match self {
+            Schedule::Open { arrivals, passage, .. } => passage.on_the_clock(*arrivals.peek()?),
+            Schedule::Closed(free) => free.peek().map(|due| due.0),
+        }
+    }
+
+    /// Takes the next session if it is due; returns its intended time.
+    pub fn take(&mut self, now: Nanos) -> Option<Nanos> {
+        let due = self.next().filter(|due| *due <= now)?;
+        match self {
+            Schedule::Open { arrivals, .. } => drop(arrivals.next()),
+            Schedule::Closed(free) => drop(free.pop()),
+        }
+        Some(due)
+    }
+
+    /// Ends a session; a closed client is due again at `due`.
+    pub fn session_ended(&mut self, due: Nanos) {
+        if let Schedule::Closed(free) = self {
+            free.push(Reverse(due));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::arrivals::{Lane, Process};
+    use base::{Clock, PerSecond, Seed, SimulatedClock, WallTime};
+    use proptest::prelude::*;
+
+    const ALONE: Lane = Lane { index: 0, count: 1 };
+
+    #[test]
+    fn a_pause_and_a_doubled_rate_are_carried_out() {
+        let (tempo, mut now) = (Tempo::default(), Nanos::ZERO);
+        let arrivals = Process::Constant.arrivals(PerSecond(1000.0), Nanos::SECOND * 3, ALONE, Seed(1));
+        let mut schedule = Schedule::open(arrivals, tempo.clone());
+        let mut second = |share| {
+            tempo.set(share);
+            schedule.follow(now);
+            now += Nanos::SECOND;
+            let taken: Vec<Nanos> = std::iter::from_fn(|| schedule.take(now - Nanos(1))).collect();
+            assert!(taken.is_sorted() && taken.iter().all(|due| (now - Nanos::SECOND..now).contains(due)));
+            taken.len()
+        };
+        assert_eq!([1.0, 0.0, 2.0, 0.5].map(&mut second), [1000, 0, 2000, 500]);
+    }
+
+    proptest! {
+        /// Every arrival is taken once, in order and not before its time, however irregularly the loop runs.
+        #[test]
+        fn nothing_is_skipped_and_nothing_early(
+            pauses_us in prop::collection::vec(0u64..5_000, 1..200), batch in 1usize..64, seed: u64,
+        ) {
+            let clock = SimulatedClock::new(WallTime::default());
+            let origin = clock.now();
+            let arrivals = || Process::Poisson.arrivals(PerSecond(10_000.0), Nanos::SECOND, ALONE, Seed(seed));
+            let (mut schedule, mut taken) = (Schedule::open(arrivals(), Tempo::default()), Vec::new());
+            for pause in pauses_us {
+                clock.advance(Nanos::from_micros(pause));
+                let now = clock.now() - origin;
+                for _ in 0..batch {
+                    let Some(intended) = schedule.take(now) else { break };
+                    prop_assert!(intended <= now);
+                    taken.push(intended);
+                }
+            }
+            let now = clock.now() - origin;
+            while let Some(intended) = schedule.take(now) {
+                taken.push(intended);
+            }
+            prop_assert_eq!(taken, arrivals().take_while(|at| *at <= now).collect::<Vec<_>>());
+        }
+
+        /// The first sessions of the clients are spread over the span.
+        #[test]
+        fn closed_clients_come_over_their_span(clients in 1u32..500, span_ms in 0u64..5_000) {
+            let span = Nanos::from_millis(span_ms);
+            let mut schedule = Schedule::closed(clients, span);
+            let due: Vec<Nanos> = std::iter::from_fn(|| schedule.take(Nanos::MAX)).collect();
+            prop_assert_eq!(due.len(), clients as usize);
+            prop_assert!(due.is_sorted() && due[0] == Nanos::ZERO);
+            prop_assert!(due.iter().all(|due| *due < span.max(Nanos(1))));
+        }
+
+        /// Closed clients never have more sessions in progress than there are clients.
+        #[test]
+        fn a_closed_client_waits_for_its_session(clients in 1u32..50, ended in prop::collection::vec(any::<bool>(), 1..300)) {
+            let (mut schedule, mut busy, mut now) = (Schedule::closed(clients, Nanos::ZERO), 0, Nanos::ZERO);
+            for ended in ended {
+                now += Nanos(10);
+                if ended && busy > 0 {
+                    busy -= 1;
+                    schedule.session_ended(now + Nanos(5));
+                } else if schedule.take(now).is_some() {
+                    busy += 1;
+                }
+                prop_assert!(busy <= clients);
+                prop_assert!(busy == clients || schedule.next().is_some());
+            }
+        }
+    }
+}

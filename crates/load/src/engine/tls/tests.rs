@@ -1,0 +1,101 @@
+//! Tests of one connection's TLS over a socket pair.
+
+#[path = "../../../tests/engine/identity.rs"]
+mod identity;
+
+use super::*;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+
+use identity::{Identity, identity};
+use rustls::{ServerConnection, StreamOwned};
+
+use crate::engine::transport::KernelSockets;
+use crate::engine::transport::sources::Sources;
+use crate::plan::config::Close;
+use crate::plan::tls::{TlsOptions, Trust};
+
+fn sockets() -> KernelSockets {
+    KernelSockets::new("127.0.0.1:1".parse().unwrap(), Sources::new(None, 0, Close::Fin)).unwrap()
+}
+
+fn trusting(identity: &Identity, resume: bool) -> Tls {
+    let trust = Trust::Roots(identity.pem.path().to_owned());
+    Tls::new("localhost", &TlsOptions { trust, resume }, false).unwrap()
+}
+
+/// Sends one request to an echoing server; returns the kind of handshake and the echo.
+fn ask(tls: &Tls, identity: &Identity) -> io::Result<(Handshake, Vec<u8>)> {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let config = Arc::clone(&identity.config);
+    let server = thread::spawn(move || -> io::Result<()> {
+        let session = ServerConnection::new(config).unwrap();
+        let mut stream = StreamOwned::new(session, theirs);
+        let mut bytes = [0; 5];
+        stream.read_exact(&mut bytes)?;
+        stream.write_all(&bytes)?;
+        stream.conn.send_close_notify();
+        stream.flush()
+    });
+    let socket = OwnedFd::from(ours);
+    let (mut connection, mut transport) = (TlsConnection::new(tls), sockets());
+    let exchange = || -> io::Result<(Handshake, Vec<u8>)> {
+        assert_eq!(connection.send(&mut transport, &socket, b"hello")?, 5);
+        let (mut handshake, mut got) = (None, Vec::new());
+        let mut buffer = [0; 1024];
+        loop {
+            let received = connection.receive(&mut transport, &socket, &mut buffer).map(<[u8]>::to_vec);
+            handshake = handshake.or(connection.handshake_ended());
+            match received {
+                Ok(bytes) if bytes.is_empty() => return Ok((handshake.unwrap(), got)),
+                Ok(bytes) => got.extend(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    let result = { exchange }();
+    drop(socket);
+    let _ = server.join().unwrap();
+    result
+}
+
+#[test]
+fn the_second_connection_resumes_the_first_unless_told_otherwise() {
+    let identity = identity();
+    let resuming = trusting(&identity, true);
+    assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Full, b"hello".to_vec()));
+    assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Resumed, b"hello".to_vec()));
+    let full = trusting(&identity, false);
+    assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
+    assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
+}
+
+#[test]
+fn strangers_are_refused_unless_anybody_is_trusted() {
+    let (identity, stranger) = (identity(), identity());
+    let error = ask(&trusting(&identity, true), &stranger).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+    let anybody = Tls::new("localhost", &TlsOptions { trust: Trust::Anybody, resume: true }, false).unwrap();
+    assert_eq!(ask(&anybody, &stranger).unwrap().1, b"hello");
+}
+
+#[test]
+fn a_socket_that_is_not_connected_takes_nothing() {
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }, false).unwrap();
+    assert!(TlsConnection::new(&anybody).send(&mut sockets(), &socket, b"hello").is_err());
+}
+
+#[test]
+fn what_is_wrong_with_the_roots_is_named() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let options = TlsOptions { trust: Trust::Roots(empty.path().to_owned()), resume: true };
+    let error = Tls::new("localhost", &options, false).unwrap_err().to_string();
+    assert!(error.contains("it has no certificate; accepted is a PEM file"), "{error}");
+    let error = Tls::new("a b", &TlsOptions::default(), false).unwrap_err().to_string();
+    assert_eq!(error, "TLS: no certificate can name 'a b'");
+}

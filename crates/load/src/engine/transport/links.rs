@@ -1,0 +1,70 @@
+//! The links of a run over TCP in user space: one for each thread of this process.
+//!
+//! The links are opened before the run begins, because a device takes some milliseconds. The kernel removes
+//! their devices when this process ends, however it ends.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use base::RealClock;
+use usertcp::SourceNet;
+use usertcp::link::{AfXdp, Tun};
+
+use crate::error::LoadError;
+use crate::plan::Plan;
+use crate::plan::config::{Link, Stack};
+use crate::plan::share::Share;
+
+/// A link of either kind.
+pub(crate) enum AnyLink {
+    /// Over a TUN device.
+    Tun(Box<Tun>),
+    /// Over AF_XDP sockets.
+    AfXdp(Box<AfXdp>),
+}
+
+/// The links of this process that no thread has taken yet, by the thread's number in the whole run.
+#[derive(Default)]
+pub(crate) struct Links(BTreeMap<u32, (AnyLink, SourceNet)>);
+
+impl Links {
+    /// Opens a link for each thread of a process's share; no links for kernel sockets.
+    ///
+    /// # Errors
+    /// Missing privileges, a source net that is in use, or a server that the link does not reach.
+    pub fn open(plan: &Plan, share: Share) -> Result<Links, LoadError> {
+        let Stack::User { link, server_cpus, .. } = &plan.config.stack else { return Ok(Links::default()) };
+        let net = plan.source_net();
+        let server = plan.target.ip();
+        let threads = plan.threads_of(share);
+        let mut links = BTreeMap::new();
+        for thread in threads {
+            let part = net
+                .share(thread, plan.threads_in_all())
+                .map_err(|error| LoadError::Stack { stack: "user", why: error.to_string() })?;
+            let opened = match link {
+                Link::Tun => AnyLink::Tun(Box::new(tun(server, part, server_cpus)?)),
+                Link::AfXdp(interface) => {
+                    let owned = plan.config.own_this_server;
+                    AnyLink::AfXdp(Box::new(AfXdp::open(interface, server, part, owned, &RealClock::new())?))
+                }
+            };
+            links.insert(thread, (opened, part));
+        }
+        Ok(Links(links))
+    }
+
+    /// Takes the link of a thread and the source net of its connections; `None` over kernel sockets.
+    pub fn take(&mut self, thread: u32) -> Option<(AnyLink, SourceNet)> {
+        self.0.remove(&thread)
+    }
+}
+
+fn tun(server: IpAddr, net: SourceNet, server_cpus: &[usize]) -> Result<Tun, LoadError> {
+    let tun = Tun::open(server, net)?;
+    if !server_cpus.is_empty() {
+        let refused = |error| LoadError::Stack { stack: "user", why: format!("--server-cpus: {error}") };
+        sys::netns::steer_receive(tun.name(), server_cpus).map_err(refused)?;
+    }
+    Ok(tun)
+}

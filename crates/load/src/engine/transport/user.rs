@@ -1,0 +1,198 @@
+//! TCP in user space: a stack of the crate `usertcp` over a link of this thread's own.
+//!
+//! An event lends its bytes from the packet that brought them. Clients that read slowly have receive buffers
+//! instead, which bound the window ([`slow`]).
+
+mod slow;
+
+use std::io;
+
+use base::{Key, Nanos};
+use dispatch::Token;
+use rustix::io::Errno;
+use usertcp::{Config, Failure, Kind, Link, Stack, Window};
+
+use super::{Event, Transport};
+use crate::plan::config::Close;
+use slow::SlowReads;
+
+/// The time that closed connections have after the run for an orderly close with the server.
+const LINGER: Nanos = Nanos::from_millis(200);
+
+/// A connection of the stack, and its owner's token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UserSocket {
+    connection: Key,
+    token: Token,
+}
+
+/// Connections over a stack in user space.
+pub(crate) struct UserTcp<L> {
+    stack: Stack<L>,
+    /// Receive buffers, for clients that read slowly.
+    slow: Option<SlowReads>,
+    close: Close,
+    /// The time of the current turn; never decreases.
+    now: Nanos,
+    /// The event returned last, until its bytes are received.
+    news: Option<usertcp::Event>,
+    /// True if timers must expire before the events of this wait.
+    expires: bool,
+    /// True while the events of a wait are being returned.
+    is_waited_for: bool,
+}
+
+impl<L: Link> UserTcp<L> {
+    /// A stack without connections. Clients receive at once, or slowly with receive buffers of `slow_bytes`.
+    pub fn new(link: L, config: Config, close: Close, slow_bytes: Option<u32>) -> UserTcp<L> {
+        UserTcp {
+            stack: Stack::new(link, config, Nanos::ZERO),
+            slow: slow_bytes.map(SlowReads::new),
+            close,
+            now: Nanos::ZERO,
+            news: None,
+            expires: false,
+            is_waited_for: false,
+        }
+    }
+
+    /// The kind of the current event, if it belongs to this connection.
+    fn news_of(&self, socket: &UserSocket) -> Option<Kind> {
+        self.news.filter(|event| event.token == socket.token).map(|event| event.kind)
+    }
+}
+
+impl<L: Link> Transport for UserTcp<L> {
+    type Socket = UserSocket;
+
+    fn connect(&mut self, key: Key) -> io::Result<UserSocket> {
+        let token = key.into();
+        let window = self.slow.as_ref().map_or(Window::Open, SlowReads::window);
+        let connection = self.stack.connect(token, window, self.now).ok_or(Errno::ADDRNOTAVAIL)?;
+        Ok(UserSocket { connection, token })
+    }
+
+    /// The key stays: the stack reports nothing about closed connections.
+    fn connect_again(&mut self, socket: &mut UserSocket, key: Key) -> io::Result<()> {
+        self.stack.close(socket.connection, self.now);
+        *socket = self.connect(key)?;
+        Ok(())
+    }
+
+    fn established(&mut self, socket: &UserSocket) -> io::Result<()> {
+        match self.news_of(socket) {
+            Some(Kind::Established) => Ok(()),
+            Some(Kind::Failed(failure)) => Err(error(failure)),
+            _ => Err(Errno::AGAIN.into()),
+        }
+    }
+
+    fn send(&mut self, socket: &UserSocket, bytes: &[u8]) -> io::Result<usize> {
+        match (self.stack.send(socket.connection, bytes, self.now), self.news_of(socket)) {
+            (0, Some(Kind::Failed(failure))) => Err(error(failure)),
+            (0, _) => Err(Errno::AGAIN.into()),
+            (taken, _) => Ok(taken),
+        }
+    }
+
+    fn receive<'b>(&'b mut self, socket: &UserSocket, scratch: &'b mut [u8]) -> io::Result<&'b [u8]> {
+        if let Some(slow) = &mut self.slow {
+            let length = slow.buffer(socket.token).read(scratch)?;
+            self.stack.grant(socket.connection, length as u32);
+            return Ok(&scratch[..length]);
+        }
+        let Some(kind) = self.news_of(socket) else { return Err(Errno::AGAIN.into()) };
+        self.news = None;
+        match kind {
+            Kind::Received => Ok(self.stack.bytes()),
+            Kind::Ended => Ok(&[]),
+            Kind::Failed(failure) => Err(error(failure)),
+            Kind::Established | Kind::HasRoom => Err(Errno::AGAIN.into()),
+        }
+    }
+
+    fn watch(&mut self, socket: &UserSocket, _key: Key, _is_sending: bool) {
+        if let Some(slow) = &mut self.slow {
+            slow.buffer(socket.token).is_watched = true;
+        }
+    }
+
+    fn unwatch(&mut self, socket: &UserSocket) {
+        if let Some(slow) = &mut self.slow {
+            slow.buffer(socket.token).is_watched = false;
+        }
+    }
+
+    fn is_acknowledged(&mut self, socket: &UserSocket) -> bool {
+        self.stack.is_acknowledged(socket.connection)
+    }
+
+    fn close(&mut self, socket: UserSocket) {
+        if let Some(slow) = &mut self.slow {
+            slow.forget(socket.token);
+        }
+        match self.close {
+            Close::Fin => self.stack.close(socket.connection, self.now),
+            Close::Reset => self.stack.abort(socket.connection, self.now),
+        }
+    }
+
+    fn look(&mut self, now: Nanos) -> io::Result<bool> {
+        self.now = now;
+        self.stack.flush(now)?;
+        Ok(false)
+    }
+
+    fn wait(&mut self, now: Nanos, timeout: Nanos) -> io::Result<()> {
+        self.now = now;
+        self.stack.flush(now)?;
+        if timeout > Nanos::ZERO {
+            self.stack.wait(timeout)?;
+        }
+        (self.expires, self.is_waited_for) = (true, true);
+        Ok(())
+    }
+
+    fn next(&mut self, now: Nanos) -> io::Result<Option<Event>> {
+        self.now = now;
+        if std::mem::take(&mut self.expires) {
+            self.stack.expire(now);
+        }
+        while self.is_waited_for {
+            self.news = self.stack.next(now)?;
+            let Some(event) = self.news else { break };
+            let is_watched = self
+                .slow
+                .as_mut()
+                .is_none_or(|slow| slow.buffer(event.token).take(event.kind, self.stack.bytes()));
+            if is_watched {
+                return Ok(Some(Event::Ready(event.token.into())));
+            }
+        }
+        (self.news, self.is_waited_for) = (None, false);
+        Ok(None)
+    }
+
+    fn next_due(&self) -> Option<Nanos> {
+        self.stack.next_due()
+    }
+
+    fn finish(&mut self, now: &dyn Fn() -> Nanos) -> io::Result<()> {
+        let deadline = now() + LINGER;
+        while !self.stack.is_empty() && now() < deadline {
+            let left = deadline.saturating_sub(now());
+            self.wait(now(), self.next_due().map_or(left, |due| due.saturating_sub(now()).min(left)))?;
+            while self.next(now())?.is_some() {}
+        }
+        self.stack.reset_all(now())
+    }
+}
+
+/// The error that a kernel socket would have for the same failure.
+fn error(failure: Failure) -> io::Error {
+    match failure {
+        Failure::Refused => Errno::CONNREFUSED.into(),
+        Failure::Reset => Errno::CONNRESET.into(),
+        Failure::TimedOut => Errno::TIMEDOUT.into(),
+    }
+}

@@ -1,0 +1,205 @@
+//! The threads of a run: each carries out a lane of the measured traffic, or a share of a population.
+
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+
+use base::{Nanos, PerSecond, RealClock, Rng};
+use rand::Rng as _;
+use rustix::thread::set_current_timer_slack;
+use usertcp::SourceNet;
+
+use crate::engine::holders::{Holders, SLOW_BUFFER};
+use crate::engine::schedule::Schedule;
+use crate::engine::transport::sources::Sources;
+use crate::engine::transport::{AnyLink, KernelSockets, Transport, UserTcp};
+use crate::engine::{Engine, Settings};
+use crate::error::LoadError;
+use crate::measurement::recorder::Interval;
+use crate::measurement::thread_metrics::Report;
+use crate::plan::Plan;
+use crate::plan::arrivals::Lane;
+use crate::plan::config::Client;
+use crate::plan::draws::Draws;
+use crate::plan::population::Manner;
+use crate::plan::share::Share;
+use crate::plan::window::Window;
+
+/// The clock of a run and its start on that clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    pub clock: RealClock,
+    pub origin: Nanos,
+}
+
+impl Start {
+    /// The start at a time of the monotonic clock; a process that is late finds its sessions overdue.
+    pub fn at(origin: Nanos) -> Start {
+        Start { clock: RealClock::new(), origin }
+    }
+}
+
+/// Runs one engine in its own thread. With a `handler` socket it is the establisher of a pair.
+pub(crate) fn run_lane(
+    plan: &Plan,
+    lane: Lane,
+    start: Start,
+    link: Option<(AnyLink, SourceNet)>,
+    handler: Option<OwnedFd>,
+    should_stop: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(Interval),
+) -> Result<Report, LoadError> {
+    let config = &plan.config;
+    let until = config.window().until;
+    let (schedule, rate_peak) = match &config.client {
+        Client::SClient { rate, arrivals, .. } => {
+            let peak = arrivals.peak(*rate, until, Nanos::SECOND);
+            let share = PerSecond(peak.0 / f64::from(lane.count));
+            let arrivals = arrivals.arrivals(*rate, until, lane, config.seed);
+            (Schedule::open(arrivals, plan.tempo.clone()), Some(share))
+        }
+        Client::Closed { clients } => {
+            let clients = clients.get();
+            let share = clients / lane.count + u32::from(lane.index < clients % lane.count);
+            (Schedule::closed(share, Nanos::ZERO), None)
+        }
+    };
+    let settings = Settings { rate_peak, pending_max: plan.pending_max_of(lane.index), ..Settings::of(plan) };
+    let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
+    sleep_precisely()?;
+    let work = Engines { start, settings, schedule, seeds, handler, should_stop, tell };
+    over(plan, lane.index, link, None, start, work)
+}
+
+/// The work of one thread, over the transport that it gets.
+trait Work {
+    /// Carries out the work.
+    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError>;
+}
+
+/// Carries out a thread's work over kernel sockets, or over its link. `slow_bytes` is the receive buffer of
+/// clients that read slowly.
+fn over(
+    plan: &Plan,
+    thread: u32,
+    link: Option<(AnyLink, SourceNet)>,
+    slow_bytes: Option<u32>,
+    start: Start,
+    work: impl Work,
+) -> Result<Report, LoadError> {
+    let close = plan.config.close;
+    let Some((link, net)) = link else {
+        let sources = Sources::of_thread(plan, thread).with_receive_buffer(slow_bytes);
+        return work.carry_out(KernelSockets::new(plan.target, sources)?);
+    };
+    let epoch = start.origin;
+    // Each run has its own names: a server may still have connections of a run that was killed.
+    let seed = plan.config.seed.child(&format!("TCP {thread} {}", epoch.0));
+    let config = usertcp::Config { server: plan.target, net, seed, epoch };
+    match link {
+        AnyLink::Tun(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
+        AnyLink::AfXdp(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
+    }
+}
+
+/// The work of an engine.
+struct Engines<'a, 'b> {
+    start: Start,
+    settings: Settings<'a>,
+    schedule: Schedule,
+    seeds: Rng,
+    handler: Option<OwnedFd>,
+    should_stop: &'b dyn Fn() -> bool,
+    tell: &'b mut dyn FnMut(Interval),
+}
+
+impl Work for Engines<'_, '_> {
+    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError> {
+        let Start { clock, origin } = self.start;
+        let engine = Engine::new(clock, origin, self.settings, self.schedule, self.seeds, transport);
+        let engine = match self.handler {
+            Some(socket) => engine.establishing(socket),
+            None => engine,
+        };
+        engine.run(self.should_stop, self.tell)
+    }
+}
+
+/// The work of clients that hold connections.
+struct Holding<'a, 'b> {
+    start: Start,
+    settings: Settings<'a>,
+    manner: Manner,
+    schedule: Schedule,
+    draws: Draws,
+    should_stop: &'b dyn Fn() -> bool,
+    tell: &'b mut dyn FnMut(Interval),
+}
+
+impl Work for Holding<'_, '_> {
+    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError> {
+        let Holding { start: Start { clock, origin }, settings, manner, schedule, draws, .. } = self;
+        let holders = Holders::new(clock, origin, settings, manner, schedule, draws, transport);
+        holders.run(self.should_stop, self.tell)
+    }
+}
+
+/// Runs the handler of a pair; `establisher` is the socket to the other half.
+pub(crate) fn run_handler(
+    plan: &Plan,
+    start: Start,
+    establisher: OwnedFd,
+    tell: &mut dyn FnMut(Interval),
+) -> Result<Report, LoadError> {
+    let (nobody, unused) = (Schedule::closed(0, Nanos::ZERO), plan.config.seed.child("handler").rng());
+    sleep_precisely()?;
+    let sockets = KernelSockets::new(plan.target, Sources::of_thread(plan, 0))?;
+    Engine::new(start.clock, start.origin, Settings::of(plan), nobody, unused, sockets)
+        .handling(establisher)
+        .run(&|| false, tell)
+}
+
+/// By default the kernel rounds a sleep of this thread by 50 us to save wake-ups; this run needs them.
+fn sleep_precisely() -> Result<(), LoadError> {
+    set_current_timer_slack(NonZeroU64::new(1))
+        .map_err(|error| LoadError::System { operation: "asking for precise timers", source: error.into() })
+}
+
+/// Runs a process's share of a population in its own thread.
+pub(crate) fn run_population(
+    plan: &Plan,
+    number: usize,
+    share: Share,
+    start: Start,
+    link: Option<(AnyLink, SourceNet)>,
+    should_stop: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(Interval),
+) -> Result<Report, LoadError> {
+    let (config, population) = (&plan.config, &plan.config.populations[number]);
+    let clients = share.of(population.clients());
+    let settings = Settings {
+        workload: &plan.population_workloads[number],
+        pending_max: clients,
+        pending_follows_rate: false,
+        rate_peak: None,
+        counted: Window { from: Nanos::ZERO, until: config.window().until },
+        ..Settings::of(plan)
+    };
+    let schedule = Schedule::closed(clients, population.spread(config.warmup));
+    let mut seeds = config.seed.child(&format!("population/{population}/{}", share.index)).rng();
+    let thread = plan.population_thread(number, share);
+    if population.sessions().is_some() {
+        sleep_precisely()?;
+        let work = Engines { start, settings, schedule, seeds, handler: None, should_stop, tell };
+        return over(plan, thread, link, None, start, work);
+    }
+    let (manner, draws) = (population.manner, Draws::new(seeds.next_u64()));
+    let slow_bytes = matches!(manner, Manner::SlowRead { .. }).then_some(SLOW_BUFFER);
+    over(
+        plan,
+        thread,
+        link,
+        slow_bytes,
+        start,
+        Holding { start, settings, manner, schedule, draws, should_stop, tell },
+    )
+}

@@ -1,0 +1,131 @@
+//! The summary of a run in one line: the offered load, the replies in time, the failures.
+
+use base::{Nanos, PerSecond};
+use record::{Latency, LoadResult, Outcome, Verdict};
+
+/// The most outcomes that the line names; the others are one sum.
+const NAMED_MOST: usize = 3;
+
+/// The summary line. It says first when a run was not valid, and ends with the remark on the replies' status
+/// codes.
+pub(crate) fn of(result: &LoadResult, remark: Option<&str>) -> String {
+    let figures = || remark.map_or_else(|| figures(result), |remark| format!("{} {remark}", figures(result)));
+    let first_reason = || result.reasons.first().map_or("", String::as_str);
+    match result.verdict {
+        Verdict::Unreachable => format!("Nobody was reached. {}", first_reason()),
+        Verdict::NotMeasured => format!("Nothing was measured. {}", first_reason()),
+        Verdict::GeneratorLimited => format!("Not valid, the generator was the limit: {}", figures()),
+        Verdict::Valid | Verdict::Degraded => figures(),
+    }
+}
+
+fn figures(result: &LoadResult) -> String {
+    let latency = &result.latency_intended_ns;
+    let times = format!("p50 {}, p99 {}", shown(latency, latency.p50), shown(latency, latency.p99));
+    format!(
+        "{} were offered for {}, and {} came back correct and in time ({times}); {}.",
+        PerSecond(result.offered_per_s).approximate(),
+        Nanos::from_secs_f64(result.duration_s).approximate(),
+        PerSecond(result.goodput_per_s).approximate(),
+        failed(result)
+    )
+}
+
+fn shown(latency: &Latency, value: Option<u64>) -> String {
+    match value {
+        Some(ns) => Nanos(ns).approximate(),
+        None => format!("> {}", Nanos(latency.beyond_ns).approximate()),
+    }
+}
+
+/// The number of failed requests and their outcomes, such as
+/// `12 of 2000 failed: 10 status_error (404), 2 in flight at the end`.
+fn failed(result: &LoadResult) -> String {
+    if result.failed() == 0 {
+        return "none failed".to_owned();
+    }
+    let in_flight = result.in_flight_at_end.saturating_sub(result.not_due_at_end);
+    let mut ways: Vec<(u64, String)> = result
+        .outcomes
+        .iter()
+        .filter(|(outcome, _)| *outcome != Outcome::Ok)
+        .map(|(outcome, count)| (count, with_status(result, outcome)))
+        .chain([(in_flight, "in flight at the end".to_owned())])
+        .filter(|(count, _)| *count > 0)
+        .collect();
+    ways.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let more: u64 = ways.drain(NAMED_MOST.min(ways.len())..).map(|(count, _)| count).sum();
+    let mut named: Vec<String> = ways.into_iter().map(|(count, name)| format!("{count} {name}")).collect();
+    named.extend((more > 0).then(|| format!("{more} otherwise")));
+    format!("{} of {} failed: {}", result.failed(), result.due(), named.join(", "))
+}
+
+/// The name of an outcome; for a wrong status also the most frequent code.
+fn with_status(result: &LoadResult, outcome: Outcome) -> String {
+    let errors = result.statuses.iter().filter(|(code, _)| !(200..400).contains(code) && *code != 503);
+    match errors.max_by_key(|(_, count)| *count) {
+        Some((code, _)) if outcome == Outcome::StatusError => format!("{} ({code})", outcome.name()),
+        _ => outcome.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::verdict::tests::result;
+
+    /// Two thousand requests in ten seconds.
+    fn run(counts: &[(Outcome, u64)], in_flight: u64) -> LoadResult {
+        let mut run = result();
+        counts.iter().for_each(|(outcome, count)| run.outcomes.add(*outcome, *count));
+        (run.offered, run.in_flight_at_end) = (run.outcomes.total() + in_flight, in_flight);
+        (run.duration_s, run.offered_per_s) = (10.0, run.offered as f64 / 10.0);
+        run.goodput_per_s = run.outcomes.get(Outcome::Ok) as f64 / 10.0;
+        run.latency_intended_ns.beyond_ns = 10_000_000_000;
+        run
+    }
+
+    #[test]
+    fn what_was_offered_answered_and_lost_is_one_line() {
+        let mut good = run(&[(Outcome::Ok, 2_000)], 0);
+        (good.latency_intended_ns.p50, good.latency_intended_ns.p99) = (Some(1_200_000), Some(8_650_000));
+        assert_eq!(
+            of(&good, None),
+            "200/s were offered for 10 s, and 200/s came back correct and in time (p50 1.2 ms, p99 8.65 ms); none failed."
+        );
+        assert!(of(&good, Some("All are redirects.")).ends_with("; none failed. All are redirects."));
+        let hung = run(&[], 2_000);
+        assert_eq!(
+            of(&hung, None),
+            "200/s were offered for 10 s, and 0/s came back correct and in time (p50 > 10 s, p99 > 10 s); 2000 of 2000 \
+             failed: 2000 in flight at the end."
+        );
+    }
+
+    #[test]
+    fn the_most_common_failures_are_named() {
+        let counts = [
+            (Outcome::Ok, 1_000),
+            (Outcome::StatusError, 500),
+            (Outcome::Reset, 3),
+            (Outcome::ConnectTimeout, 400),
+            (Outcome::Malformed, 2),
+        ];
+        let mut run = run(&counts, 95);
+        for (code, count) in [(200, 1_000), (404, 490), (500, 10)] {
+            run.statuses.add(code, count);
+        }
+        let told = of(&run, None);
+        let expected = "1000 of 2000 failed: 500 status_error (404), 400 connect_timeout, 95 in flight at the end, 5 otherwise.";
+        assert!(told.ends_with(expected), "{told}");
+    }
+
+    #[test]
+    fn a_run_that_is_not_valid_says_so_first() {
+        let mut run = run(&[(Outcome::Ok, 2_000)], 0);
+        run.verdict = Verdict::GeneratorLimited;
+        assert!(of(&run, None).starts_with("Not valid, the generator was the limit: 200/s were offered"));
+        (run.verdict, run.reasons) = (Verdict::NotMeasured, vec!["It was ended.".to_owned()]);
+        assert_eq!(of(&run, None), "Nothing was measured. It was ended.");
+    }
+}

@@ -1,0 +1,198 @@
+//! Builds the record of a run from the reports of its engines.
+
+use std::collections::BTreeMap;
+
+use base::Nanos;
+use record::load::{Handshakes, Retries, SCHEMA};
+use record::{Distribution, Latency, LoadResult, Manifest};
+
+use crate::measurement::assembly::Assembly;
+use crate::measurement::conclusion;
+use crate::measurement::thread_metrics::Report;
+use crate::measurement::verdict::{self, Evidence, LATENESS_P99_MAX};
+use crate::plan::Plan;
+use crate::plan::expected::Statuses;
+use crate::plan::population::Population;
+use crate::plan::retry::Retry;
+use crate::plan::share::Share;
+
+/// The reports of all threads: the lanes together, each population, and the first TLS failure. Reports of
+/// several processes add up.
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct Reports {
+    pub(crate) lanes: Report,
+    pub(crate) populations: Vec<Report>,
+    pub(crate) tls_failure: Option<String>,
+}
+
+impl Reports {
+    /// Empty reports for a plan.
+    pub fn of(plan: &Plan) -> Reports {
+        let populations = plan.config.populations.iter().map(|_| Report::default()).collect();
+        Reports { populations, ..Reports::default() }
+    }
+
+    /// Adds the reports of another process.
+    pub fn merge(&mut self, other: &Reports) {
+        self.lanes.merge(&other.lanes);
+        for (sum, report) in self.populations.iter_mut().zip(&other.populations) {
+            sum.merge(report);
+        }
+        self.tls_failure = self.tls_failure.take().or_else(|| other.tls_failure.clone());
+    }
+}
+
+/// Assembles the result of a run and judges it.
+pub(crate) fn result(
+    plan: &Plan,
+    share: Share,
+    reports: Reports,
+    assembly: Assembly,
+    manifest: Manifest,
+) -> LoadResult {
+    let times = Times::of(plan, &reports.lanes);
+    let Report { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
+    let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
+    let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
+    let rate = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
+    let (all, again) = (ledger.all(), ledger.retries());
+    let outcomes = all.outcomes();
+    let retries = Retries {
+        offered: again.offered(),
+        in_flight_at_end: again.in_flight_at_end(),
+        outcomes: again.outcomes(),
+        given_up,
+    };
+    let lateness = Distribution::from(&totals.lateness);
+    let (outcomes_of_run, established) = assembly.totals();
+    let populations = populations(plan, share, &reports.populations, ended, duration_s);
+    let beside = plan.config.populations.iter().zip(&reports.populations);
+    let changes = plan.tempo.changes();
+    let (verdict, mut reasons) = verdict::judge(&Evidence {
+        planned: plan.config.duration,
+        measured: ended.saturating_sub(plan.config.warmup),
+        due: times.intended.all(),
+        offered: all.offered(),
+        outcomes: &outcomes,
+        lateness: &lateness,
+        late: totals.lateness.count_between(LATENESS_P99_MAX.0 + 1, u64::MAX),
+        outcomes_of_run: &outcomes_of_run,
+        established,
+        populations: &populations,
+        missing: beside
+            .filter_map(|(population, report)| {
+                population.missing(share.of(population.clients()), report.open[0])
+            })
+            .collect(),
+        given_up: retries.given_up,
+        rate_changes: changes,
+        above_clean_rate: plan.above_clean_rate(),
+    });
+    let expects_default = plan.config.expected.status == Statuses::default();
+    let remark = verdict::of_statuses(all.statuses(), &outcomes, expects_default);
+    reasons.extend(remark.clone());
+    reasons.extend(reports.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
+    let mut result = LoadResult {
+        schema: SCHEMA.to_owned(),
+        conclusion: String::new(),
+        duration_s,
+        offered: all.offered(),
+        in_flight_at_end: all.in_flight_at_end(),
+        not_due_at_end: all.not_due_at_end(),
+        outcomes,
+        statuses: all.statuses().clone(),
+        retries,
+        connections,
+        handshakes: plan.tls.as_ref().map(|_| Handshakes {
+            full: totals.handshakes_full,
+            resumed: totals.handshakes_resumed,
+            full_per_s: rate(totals.handshakes_full),
+            resumed_per_s: rate(totals.handshakes_resumed),
+        }),
+        target_per_s: plan
+            .requests_per_s()
+            .filter(|_| changes == 0)
+            .map(|all| all * share.fraction(plan.lanes())),
+        offered_per_s: rate(all.offered()),
+        sent_per_s: rate(totals.sent),
+        replies_per_s: rate(totals.replies),
+        goodput_per_s: rate(totals.good),
+        content_bytes_per_s: rate(totals.content_bytes),
+        latency_intended_ns: times.intended,
+        latency_sent_ns: times.sent,
+        connect_ns: times.connect,
+        lateness_ns: lateness,
+        generator_cpu: if duration_s > 0.0 { cpu.as_secs_f64() / duration_s } else { 0.0 },
+        populations,
+        series: assembly.into_points(),
+        thresholds: Vec::new(),
+        verdict,
+        reasons,
+        agents: Vec::new(),
+        manifest,
+    };
+    // If most requests failed, the conclusion already names the status.
+    let remark = remark.filter(|_| 2 * result.failed() <= result.due());
+    result.conclusion = conclusion::of(&result, remark.as_deref());
+    result
+}
+
+/// The latencies of one kind of clients.
+struct Times {
+    intended: Latency,
+    sent: Latency,
+    connect: Latency,
+}
+
+impl Times {
+    fn of(plan: &Plan, report: &Report) -> Times {
+        let Report { totals, connections, ended, .. } = report;
+        let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
+        let not_established = connections.attempted.saturating_sub(totals.connect.len());
+        Times {
+            intended: Latency::new(&totals.latency_intended, totals.unanswered, beyond.0),
+            sent: Latency::new(&totals.latency_sent, totals.unanswered, beyond.0),
+            connect: Latency::new(&totals.connect, not_established, plan.config.connect_timeout.0),
+        }
+    }
+}
+
+/// The longest latency that a run can observe: without retries the client gives up after its timeouts, and
+/// the run ends.
+fn observable(plan: &Plan, measured: Nanos) -> Nanos {
+    let config = &plan.config;
+    match config.retry {
+        Retry::Never => measured.min(config.connect_timeout + config.request_timeout),
+        Retry::Fixed { .. } | Retry::Exponential { .. } => measured,
+    }
+}
+
+/// The records of the populations, by name.
+fn populations(
+    plan: &Plan,
+    share: Share,
+    reports: &[Report],
+    ended: Nanos,
+    duration_s: f64,
+) -> BTreeMap<String, record::Population> {
+    let record = |(population, report): (&Population, &Report)| {
+        let replies = report.totals.replies as f64;
+        let record = record::Population {
+            clients: u64::from(share.of(population.clients())),
+            offered: report.ledger.all().offered(),
+            in_flight_at_end: report.ledger.all().in_flight_at_end(),
+            outcomes: report.ledger.all().outcomes(),
+            connections: report.connections,
+            open_at_start: report.open[0],
+            open_at_end: report.open[1],
+            replies_per_s: if duration_s > 0.0 { replies / duration_s } else { 0.0 },
+            latency_intended_ns: Latency::new(
+                &report.totals.latency_intended,
+                report.totals.unanswered,
+                observable(plan, ended).0,
+            ),
+        };
+        (population.to_string(), record)
+    };
+    plan.config.populations.iter().zip(reports).map(record).collect()
+}

@@ -1,0 +1,146 @@
+//! The figures that one thread of the generator keeps and delivers, interval by interval and at the end.
+//!
+//! Every engine keeps the same books, whatever its clients do: the ledger, the recorder, its connections and
+//! its CPU time. [`Books::close`] closes them once and turns them into the thread's report.
+
+use base::Nanos;
+use record::Outcome;
+use record::load::Connections;
+
+use crate::measurement::ledger::{Account, Ledger};
+use crate::measurement::recorder::{Interval, Recorder, Totals};
+use crate::plan::window::Window;
+
+/// The figures of one engine after its run, or the sum of several.
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Report {
+    pub ledger: Ledger,
+    pub totals: Totals,
+    pub connections: Connections,
+    /// Failed requests that the retry policy wanted to retry and could not.
+    pub given_up: u64,
+    /// Established connections when the measured window began, and when the run ended.
+    pub open: [u64; 2],
+    /// The time at which the last engine began; 0 for engines that were ready at the run's start.
+    pub began: Nanos,
+    /// The time at which the engine ended its schedule.
+    pub ended: Nanos,
+    /// CPU time of the thread in the measured window.
+    pub cpu: Nanos,
+}
+
+impl Report {
+    /// Adds the report of another thread.
+    pub fn merge(&mut self, other: &Report) {
+        self.ledger.merge(&other.ledger);
+        self.totals.merge(&other.totals);
+        self.connections.attempted += other.connections.attempted;
+        self.connections.established += other.connections.established;
+        self.connections.sockets_peak += other.connections.sockets_peak;
+        self.given_up += other.given_up;
+        self.open.iter_mut().zip(other.open).for_each(|(sum, open)| *sum += open);
+        self.began = self.began.max(other.began);
+        self.ended = self.ended.max(other.ended);
+        self.cpu += other.cpu;
+    }
+}
+
+/// The sockets that an engine has open at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// All of them.
+    pub sockets: u64,
+    /// Connected sockets.
+    pub established: u64,
+}
+
+/// The books of one thread. Times are since the run's start.
+pub(crate) struct Books {
+    measured: Window,
+    pub ledger: Ledger,
+    pub recorder: Recorder,
+    pub connections: Connections,
+    began: Nanos,
+    /// The thread's CPU time and its open connections at the beginning of the measured window.
+    at_window: Option<(Nanos, u64)>,
+}
+
+impl Books {
+    /// Empty books for a run with this measured window.
+    pub fn new(measured: Window, interval: Nanos) -> Books {
+        Books {
+            measured,
+            ledger: Ledger::default(),
+            recorder: Recorder::new(measured, interval),
+            connections: Connections::default(),
+            began: Nanos::ZERO,
+            at_window: None,
+        }
+    }
+
+    /// Notes the time at which the engine began.
+    pub fn began(&mut self, at: Nanos) {
+        self.began = at;
+    }
+
+    /// Ends a session: its unfinished requests all get this outcome.
+    pub fn end(&mut self, account: Account, outcome: Outcome) {
+        let requests = self.ledger.end_rest(account, outcome);
+        self.recorder.ended(outcome, requests);
+    }
+
+    /// Counts a connect that was attempted for a session.
+    pub fn attempted(&mut self, measured: bool) {
+        self.connections.attempted += u64::from(measured);
+    }
+
+    /// Counts a connection that was established after `connect`.
+    pub fn established(&mut self, connect: Nanos, measured: bool) {
+        self.connections.established += u64::from(measured);
+        self.recorder.established(connect, measured);
+    }
+
+    /// Ends the schedule at `at`, perhaps earlier than planned. The current interval is the last;
+    /// [`Books::close`] closes it.
+    pub fn end_schedule(&mut self, at: Nanos) {
+        self.measured.until = at;
+        self.recorder.end_schedule(at);
+    }
+
+    /// The end of the current interval; `None` when the schedule ends first.
+    pub fn next_page(&self) -> Option<Nanos> {
+        Some(self.recorder.interval_end()).filter(|end| *end < self.measured.until)
+    }
+
+    /// Counts an opened socket: `sockets` are open now.
+    pub fn opened(&mut self, sockets: usize) {
+        self.connections.sockets_peak = self.connections.sockets_peak.max(sockets as u64);
+    }
+
+    /// Closes the intervals that are over. Notes CPU time and open connections when the window begins.
+    pub fn turn_page(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
+        if self.at_window.is_none() && now >= self.measured.from {
+            self.at_window = Some((sys::cpu::thread_time(), held.established));
+            self.connections.sockets_peak = held.sockets;
+        }
+        while let Some(until) = self.next_page().filter(|until| *until <= now) {
+            tell(self.recorder.close_interval(until, held.sockets));
+        }
+    }
+
+    /// Closes the books. Every account must be in the ledger by then.
+    pub fn close(mut self, end: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) -> Report {
+        tell(self.recorder.close_interval(end, held.sockets));
+        let (cpu_before, open_at_start) = self.at_window.unwrap_or((sys::cpu::thread_time(), 0));
+        Report {
+            ledger: self.ledger,
+            totals: self.recorder.into_totals(),
+            connections: self.connections,
+            given_up: 0,
+            began: self.began,
+            open: [open_at_start, held.established],
+            ended: end,
+            cpu: sys::cpu::thread_time().saturating_sub(cpu_before),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The plan of a run: the load that the user asks for, checked and worked out before anything is sent.
+//!
+//! A [`config::Config`] holds the settings. [`preflight`] checks them and makes a [`Plan`], which every thread,
+//! process and agent of the run carries out in the same way.
+//!
+//! Leaves out connections, figures and threads: nothing here sends load. The exception is `round_trip`, which makes
+//! one connect before the run.
+//!
+//! The modules, from the bottom up:
+//!
+//! - Terms: `window`, `share` (of the processes), `draws` (random numbers), `target` (the URL), `digest` (of contents).
+//! - One setting each: `arrivals`, `workload`, `population`, `retry`, `expected`, `tls`, `source_addresses`, `tempo`.
+//! - The whole: `config`, and `settings`, which takes it to another machine.
+//! - The plan: `requests` encodes the workload, `preflight` checks and works out, `outline` sums up, `round_trip`
+//!   warns of a connect timeout that is too short.
+
+pub(crate) mod arrivals;
+pub(crate) mod config;
+pub(crate) mod digest;
+pub(crate) mod draws;
+pub(crate) mod expected;
+pub(crate) mod outline;
+pub(crate) mod population;
+pub mod preflight;
+pub(crate) mod requests;
+pub(crate) mod retry;
+pub(crate) mod round_trip;
+mod settings;
+pub(crate) mod share;
+pub(crate) mod source_addresses;
+pub(crate) mod target;
+pub(crate) mod tempo;
+pub(crate) mod tls;
+pub(crate) mod window;
+pub mod workload;
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use base::Nanos;
+use usertcp::SourceNet;
+
+use config::{Client, Config, Processes, SOURCE_NET, SOURCE_NET_V6, Stack};
+use requests::Workload;
+use share::Share;
+use source_addresses::SourceRange;
+use tempo::Tempo;
+use tls::Tls;
+
+/// A checked run.
+#[derive(Debug)]
+pub struct Plan {
+    pub(crate) config: Config,
+    pub(crate) workload: Workload,
+    /// The workload of each population: the measured workload with the population's session length and think
+    /// time.
+    pub(crate) population_workloads: Vec<Workload>,
+    pub(crate) target: SocketAddr,
+    /// TLS state for an https URL.
+    pub(crate) tls: Option<Tls>,
+    pub(crate) sources: Option<SourceRange>,
+    /// The most connects pending at once, all threads together.
+    pending_max: u64,
+    processes: u32,
+    lanes: u32,
+    /// The descriptors that one process may open; `None` for no limit.
+    pub(crate) descriptor_limit: Option<u64>,
+    /// The most connections in TIME-WAIT at once.
+    pub(crate) time_wait_max: f64,
+    /// The ports that the kernel gives to connects from one address.
+    pub(crate) ports: RangeInclusive<u16>,
+    pub(crate) tempo: Tempo,
+    warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The target's address.
+    pub fn target(&self) -> SocketAddr {
+        self.target
+    }
+
+    /// The most connects pending at once, all threads together.
+    pub fn pending_max(&self) -> u64 {
+        self.pending_max
+    }
+
+    /// The most connects pending at once in one lane; the shares of all lanes add up to the whole.
+    pub(crate) fn pending_max_of(&self, lane: u32) -> u32 {
+        let all = u32::try_from(self.pending_max).unwrap_or(u32::MAX);
+        Share { index: lane, count: self.lanes }.of(all)
+    }
+
+    /// A handle that changes the rate during the run. `None` for a closed loop, which has no rate, and for a
+    /// run in several processes, which the handle does not reach. An agent of a fleet is told of each change.
+    pub fn tempo(&self) -> Option<Tempo> {
+        let has_rate = matches!(self.config.client, Client::SClient { .. });
+        let is_reached = match self.config.processes {
+            Processes::Agents(_) => true,
+            Processes::Pair => false,
+            Processes::Auto | Processes::Count(_) => self.processes == 1,
+        };
+        (has_rate && is_reached).then(|| self.tempo.clone())
+    }
+
+    /// The number of processes that share the threads; 1 for a pair, whose establisher has one thread.
+    pub fn processes(&self) -> u32 {
+        self.processes
+    }
+
+    /// Engine threads of all processes: the configured number, and at least one per process.
+    pub(crate) fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    /// Returns true for a run by an establisher and a handler.
+    pub fn is_pair(&self) -> bool {
+        self.config.processes == Processes::Pair
+    }
+
+    /// Threads that report measured traffic: the lanes, and the handler of a pair.
+    pub(crate) fn tellers(&self) -> u32 {
+        self.lanes + u32::from(self.is_pair())
+    }
+
+    /// The source net of TCP in user space.
+    pub(crate) fn source_net(&self) -> SourceNet {
+        let default = if self.target.is_ipv4() { SOURCE_NET } else { SOURCE_NET_V6 };
+        match self.config.stack {
+            Stack::User { net: Some(net), .. } => net,
+            _ => default.parse().expect("the defaults are nets"),
+        }
+    }
+
+    /// The numbers, in the whole run, of the threads of one process's share: its lanes, then its part of each
+    /// population.
+    pub(crate) fn threads_of(&self, share: Share) -> Vec<u32> {
+        let populations = 0..self.config.populations.len();
+        let beside = populations.map(|number| self.population_thread(number, share));
+        share.range(self.lanes).chain(beside).collect()
+    }
+
+    /// The number, in the whole run, of the thread for a process's part of a population.
+    pub(crate) fn population_thread(&self, number: usize, share: Share) -> u32 {
+        self.lanes + number as u32 * share.count + share.index
+    }
+
+    /// The threads of all processes together.
+    pub(crate) fn threads_in_all(&self) -> u32 {
+        self.lanes + self.config.populations.len() as u32 * self.processes
+    }
+
+    /// Returns true if the connections are kernel sockets, which need descriptors and ports.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.config.stack == Stack::Kernel
+    }
+
+    /// The clients of all populations, each with a connection.
+    pub fn population_clients(&self) -> u64 {
+        self.config.populations.iter().map(|population| u64::from(population.clients())).sum()
+    }
+
+    /// The source addresses; `None` leaves the choice to the kernel.
+    pub fn sources(&self) -> Option<SourceRange> {
+        self.sources
+    }
+
+    /// Requests per second offered in the measured window: sessions times their mean length. `None` for a
+    /// closed client, which has no rate of its own.
+    pub fn requests_per_s(&self) -> Option<f64> {
+        match &self.config.client {
+            Client::SClient { rate, arrivals, .. } => {
+                let sessions = arrivals.mean(*rate, self.config.window());
+                Some(sessions.0 * self.workload.mean_session_length())
+            }
+            Client::Closed { .. } => None,
+        }
+    }
+
+    /// A warning for a run that asks for more than the machine's clean rate.
+    pub(crate) fn above_clean_rate(&self) -> Option<String> {
+        let clean = self.config.clean_rate?;
+        let peak = self.config.sessions_peak(Nanos::SECOND)?;
+        (peak.0 > clean.0).then(|| {
+            format!(
+                "The run asks for {:.0} sessions a second, but the clean rate of this machine is {:.0} (inrush load \
+                 --calibrate): above it the generator distorts the result.",
+                peak.0, clean.0
+            )
+        })
+    }
+
+    /// The Hurst parameter of self-similar arrivals: the estimate for this schedule, `None` when it is too
+    /// short, and the value of the process.
+    pub fn hurst(&self) -> Option<(Option<f64>, f64)> {
+        let Client::SClient { rate, arrivals, .. } = &self.config.client else { return None };
+        arrivals.hurst(*rate, self.config.window().until, self.config.seed)
+    }
+
+    fn arrivals_remark(&self) -> Option<String> {
+        let Client::SClient { arrivals, .. } = &self.config.client else { return None };
+        arrivals.remark(self.config.window())
+    }
+
+    /// Limits of the generator and gaps in what the run will show, one sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}

@@ -1,0 +1,467 @@
+//! The configuration of a run, in types that leave few checks to [`crate::prepare`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use base::{Nanos, PerSecond, Seed};
+use serde::{Deserialize, Serialize};
+use usertcp::SourceNet;
+
+use crate::plan::arrivals::Process;
+use crate::plan::expected::Expected;
+use crate::plan::population::Population;
+use crate::plan::retry::Retry;
+use crate::plan::source_addresses::SourceRange;
+use crate::plan::target::Url;
+use crate::plan::tls::{TlsOptions, Trust};
+use crate::plan::window::Window;
+use crate::plan::workload::{Field, Form, Length, Spec, Think};
+
+/// The default connect timeout: above any round trip, below the kernel's first retransmission (1 s), so that
+/// an attempt is one SYN (Banga 1997, section 3.1).
+pub const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
+
+/// The default timeout of a request: the client gives up without a complete reply by then.
+pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(10);
+
+/// The most processes of one generator: more than any machine needs.
+pub const PROCESSES_MAX: u32 = 64;
+
+/// The most agents of one fleet: their presence and intervals still pass through one coordinator with ease.
+pub const AGENTS_MAX: u32 = 256;
+
+/// The most connects pending at once: D of Banga 1997, section 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Sockets {
+    /// The bound follows from the rate and the connect timeout.
+    #[default]
+    Auto,
+    /// A fixed bound; a session that is due while all are pending ends as `no_descriptor`.
+    AtMost(NonZeroU32),
+}
+
+/// The way the client ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Close {
+    /// Orderly close (FIN); the side that closes first keeps the port for a minute.
+    #[default]
+    Fin,
+    /// Reset (RST): the port is free at once, and data on its way from the server is lost.
+    Reset,
+}
+
+/// The TCP that carries the connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stack {
+    /// The kernel's sockets.
+    #[default]
+    Kernel,
+    /// TCP in user space; each thread has its own link.
+    User {
+        /// The link for its packets.
+        link: Link,
+        /// The addresses that connections come from; `None` selects [`SOURCE_NET`] or [`SOURCE_NET_V6`].
+        net: Option<SourceNet>,
+        /// The server's CPUs, where the kernel receives the packets of a TUN device; the sender's if empty.
+        server_cpus: Vec<usize>,
+    },
+}
+
+/// The link that carries the packets of TCP in user space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// A TUN device, to a server in this network namespace.
+    #[default]
+    Tun,
+    /// AF_XDP sockets on this interface, to a server behind it.
+    AfXdp(String),
+}
+
+/// The source net for an IPv4 target.
+pub const SOURCE_NET: &str = "10.94.0.0/16";
+
+/// The source net for an IPv6 target.
+pub const SOURCE_NET_V6: &str = "fd94::/64";
+
+/// The text names no link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a link: accepted are tun and af-xdp:INTERFACE")]
+pub struct NotALink(String);
+
+impl FromStr for Link {
+    type Err = NotALink;
+
+    fn from_str(text: &str) -> Result<Link, NotALink> {
+        match text.split_once(':') {
+            None if text == "tun" => Ok(Link::Tun),
+            Some(("af-xdp", interface)) if !interface.is_empty() => Ok(Link::AfXdp(interface.to_owned())),
+            _ => Err(NotALink(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Link::Tun => f.write_str("tun"),
+            Link::AfXdp(interface) => write!(f, "af-xdp:{interface}"),
+        }
+    }
+}
+
+/// The number of generator processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Processes {
+    /// Enough processes for the descriptors that the run may open at once.
+    #[default]
+    Auto,
+    /// A fixed number.
+    Count(NonZeroU32),
+    /// The agents of a fleet, at most [`AGENTS_MAX`]. Each has [`Config::threads`] threads on its own machine.
+    Agents(NonZeroU32),
+    /// The paper's pair: an establisher and a handler with one thread each (Banga 1997, section 3). Requires
+    /// the S-client, plain HTTP, one request per connection and no retries.
+    Pair,
+}
+
+/// The rule that begins sessions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Client {
+    /// The S-client (open loop): the arrival process begins sessions, whatever the server does.
+    SClient {
+        /// Sessions per second of all threads together; ignored by processes with rates of their own.
+        rate: PerSecond,
+        /// The arrival process of the sessions.
+        arrivals: Process,
+        /// The bound on pending connects, all threads together.
+        sockets: Sockets,
+    },
+    /// The simple client (closed loop): each begins a session when its last one has ended.
+    Closed {
+        /// The number of clients of all threads together.
+        clients: NonZeroU32,
+    },
+}
+
+impl Client {
+    /// The settings as text.
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Client::SClient { rate, arrivals, sockets } => {
+                let rate = (!arrivals.has_own_rate()).then(|| ("rate", rate.to_string()));
+                let always = [
+                    ("client", "s-client".to_owned()),
+                    ("arrivals", arrivals.to_string()),
+                    ("sockets", sockets.to_string()),
+                ];
+                always.into_iter().chain(rate).collect()
+            }
+            Client::Closed { clients } => {
+                vec![("client", "closed".to_owned()), ("sockets", clients.to_string())]
+            }
+        }
+    }
+}
+
+/// The configuration of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The URLs to request: at least one, all of one server ([`crate::prepare`] checks both).
+    pub urls: Vec<Url>,
+    /// The rule that begins sessions.
+    pub client: Client,
+    /// Engine threads, of each agent in a fleet; each has an equal share of the rate or of the clients.
+    pub threads: NonZeroU32,
+    /// Processes that share the threads, at least one thread each; only [`crate::run_in_processes`] reads
+    /// this.
+    #[serde(skip)]
+    pub processes: Processes,
+    /// The measured time. A run takes `warmup` plus `duration`.
+    pub duration: Nanos,
+    /// The time before the measured window.
+    pub warmup: Nanos,
+    /// Timeout of a connect, after which it is abandoned; not zero.
+    pub connect_timeout: Nanos,
+    /// Timeout of a request; the client abandons request and connection without a complete reply by then; not
+    /// zero.
+    pub request_timeout: Nanos,
+    /// The requests that sessions make.
+    pub workload: Spec,
+    /// Requests per session; `None` leaves them to the workload.
+    pub requests_per_connection: Option<Length>,
+    /// The most requests of a session under way at once, over HTTP/2; `None` speaks HTTP/1.1.
+    pub streams: Option<NonZeroU32>,
+    /// The time from a reply to the session's next request; a closed client also waits before its next
+    /// session. `None` leaves it to the workload.
+    pub think: Option<Think>,
+    /// Method, header fields and content of every request.
+    pub form: Form,
+    /// The retry policy for failed requests; applies to closed-loop clients and populations too.
+    pub retry: Retry,
+    /// The replies that count as correct and in time; a deadline is not zero.
+    pub expected: Expected,
+    /// Clients beside the measured traffic; each population at most once.
+    pub populations: Vec<Population>,
+    /// TLS settings for https URLs.
+    pub tls: TlsOptions,
+    /// The seed of every random draw in the run.
+    pub seed: Seed,
+    /// The addresses to connect from; `None` selects the kernel's choice, or enough addresses of 127.0.0.0/8.
+    #[serde(skip)]
+    pub source: Option<SourceRange>,
+    /// The TCP that carries the connections.
+    #[serde(skip)]
+    pub stack: Stack,
+    /// The way the client ends connections.
+    pub close: Close,
+    /// The interval of the time series; not zero.
+    pub interval: Nanos,
+    /// The measured clean rate of this machine with this many threads. A run that asks for more sessions per
+    /// second is generator-limited.
+    #[serde(skip)]
+    pub clean_rate: Option<PerSecond>,
+    /// The user's statement that the target server is theirs. Loads above
+    /// [`RATE_UNASKED`](crate::plan::preflight::RATE_UNASKED) on a public address require it.
+    pub own_this_server: bool,
+}
+
+impl Config {
+    /// A run with the defaults: one thread, 30 s after 5 s of warm-up, intervals of 1 s, one request per
+    /// session, seed 1.
+    pub fn new(urls: Vec<Url>, client: Client) -> Config {
+        Config {
+            urls,
+            client,
+            threads: NonZeroU32::MIN,
+            processes: Processes::Count(NonZeroU32::MIN),
+            duration: Nanos::from_secs(30),
+            warmup: Nanos::from_secs(5),
+            connect_timeout: CONNECT_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+            workload: Spec::OnePacket,
+            requests_per_connection: None,
+            streams: None,
+            think: None,
+            form: Form::default(),
+            retry: Retry::Never,
+            expected: Expected::default(),
+            populations: Vec::new(),
+            tls: TlsOptions::default(),
+            seed: Seed(1),
+            source: None,
+            stack: Stack::Kernel,
+            close: Close::Fin,
+            interval: Nanos::SECOND,
+            clean_rate: None,
+            own_this_server: false,
+        }
+    }
+
+    /// The threads of all agents, or of this machine's processes.
+    pub(crate) fn threads_in_all(&self) -> u32 {
+        match self.processes {
+            Processes::Agents(agents) => self.threads.get().saturating_mul(agents.get()),
+            Processes::Auto | Processes::Count(_) | Processes::Pair => self.threads.get(),
+        }
+    }
+
+    /// The measured window.
+    pub fn window(&self) -> Window {
+        Window { from: self.warmup, until: self.warmup + self.duration }
+    }
+
+    /// The highest rate of sessions over any span of length `span`; `None` for a closed client.
+    pub(crate) fn sessions_peak(&self, span: Nanos) -> Option<PerSecond> {
+        match &self.client {
+            Client::SClient { rate, arrivals, .. } => Some(arrivals.peak(*rate, self.window().until, span)),
+            Client::Closed { .. } => None,
+        }
+    }
+
+    /// Every setting as text, for the manifest.
+    pub fn describe(&self) -> BTreeMap<String, String> {
+        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
+        let mut settings = vec![
+            ("urls", urls.join(" ")),
+            ("threads", self.threads.to_string()),
+            ("processes", self.processes.to_string()),
+            ("close", self.close.to_string()),
+            ("duration", self.duration.to_string()),
+            ("warmup", self.warmup.to_string()),
+            ("connect_timeout", self.connect_timeout.to_string()),
+            ("request_timeout", self.request_timeout.to_string()),
+            ("workload", self.workload.to_string()),
+            ("method", self.form.method().to_owned()),
+            ("retry", self.retry.to_string()),
+            ("expect_status", self.expected.status.to_string()),
+            ("seed", self.seed.to_string()),
+            ("interval", self.interval.to_string()),
+        ];
+        settings.extend(self.client.describe());
+        if self.processes == Processes::Pair {
+            settings.push(("client", "s-client-pair".to_owned()));
+        }
+        if let Some(length) = &self.requests_per_connection {
+            settings.push(("requests_per_connection", length.to_string()));
+        }
+        if let Some(streams) = &self.streams {
+            settings.push(("protocol", "HTTP/2".to_owned()));
+            settings.push(("streams", streams.to_string()));
+        }
+        if let Some(think) = &self.think {
+            settings.push(("think", think.to_string()));
+        }
+        if let Some(length) = &self.expected.length {
+            settings.push(("expect_length", length.to_string()));
+        }
+        if let Some(digest) = &self.expected.digest {
+            settings.push(("expect_digest", digest.to_string()));
+        }
+        if let Some(deadline) = &self.expected.deadline {
+            settings.push(("deadline", deadline.to_string()));
+        }
+        if self.urls.iter().any(Url::is_secure) {
+            let trust = match &self.tls.trust {
+                Trust::System => "system".to_owned(),
+                Trust::Roots(path) => path.display().to_string(),
+                Trust::Anybody => "anybody".to_owned(),
+            };
+            settings.push(("tls_trust", trust));
+            settings.push(("tls_resume", self.tls.resume.to_string()));
+        }
+        if !self.form.fields.is_empty() {
+            let fields: Vec<String> = self.form.fields.iter().map(Field::to_string).collect();
+            settings.push(("headers", fields.join("; ")));
+        }
+        if let Some(body) = &self.form.body {
+            settings.push(("body", body.to_string()));
+        }
+        if !self.populations.is_empty() {
+            let populations: Vec<String> = self.populations.iter().map(Population::to_string).collect();
+            settings.push(("populations", populations.join(" ")));
+        }
+        if let Some(source) = &self.source {
+            settings.push(("source_ip", source.to_string()));
+        }
+        if let Stack::User { link, net, server_cpus } = &self.stack {
+            settings.push(("stack", "user".to_owned()));
+            settings.push(("link", link.to_string()));
+            settings.extend(net.map(|net| ("source_net", net.to_string())));
+            if !server_cpus.is_empty() {
+                let cpus: Vec<String> = server_cpus.iter().map(usize::to_string).collect();
+                settings.push(("server_cpus", cpus.join(",")));
+            }
+        }
+        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// The text is not a number of sockets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a number of sockets: accepted are 1 or more, and auto")]
+pub struct NotSockets(String);
+
+impl FromStr for Sockets {
+    type Err = NotSockets;
+    fn from_str(text: &str) -> Result<Sockets, NotSockets> {
+        match text {
+            "auto" => Ok(Sockets::Auto),
+            number => number.parse().map(Sockets::AtMost).map_err(|_| NotSockets(text.to_owned())),
+        }
+    }
+}
+
+/// The text is not a number of processes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a number of processes: accepted are 1 to {PROCESSES_MAX}, and auto")]
+pub struct NotProcesses(String);
+
+impl FromStr for Processes {
+    type Err = NotProcesses;
+    fn from_str(text: &str) -> Result<Processes, NotProcesses> {
+        match (text, text.parse::<NonZeroU32>()) {
+            ("auto", _) => Ok(Processes::Auto),
+            (_, Ok(count)) if count.get() <= PROCESSES_MAX => Ok(Processes::Count(count)),
+            _ => Err(NotProcesses(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Processes::Auto => f.write_str("auto"),
+            Processes::Count(count) => count.fmt(f),
+            Processes::Agents(agents) => write!(f, "{agents} agents"),
+            Processes::Pair => f.write_str("2"),
+        }
+    }
+}
+
+impl fmt::Display for Close {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Close::Fin => "fin",
+            Close::Reset => "rst",
+        })
+    }
+}
+
+impl fmt::Display for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Sockets::Auto => f.write_str("auto"),
+            Sockets::AtMost(most) => most.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_parse_back() {
+        for text in ["auto", "1", "20000"] {
+            assert_eq!(text.parse::<Sockets>().unwrap().to_string(), text);
+        }
+        for text in ["auto", "1", "64"] {
+            assert_eq!(text.parse::<Processes>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "65".parse::<Processes>().unwrap_err().to_string(),
+            "'65' is not a number of processes: accepted are 1 to 64, and auto"
+        );
+        assert_eq!(
+            "0".parse::<Sockets>().unwrap_err().to_string(),
+            "'0' is not a number of sockets: accepted are 1 or more, and auto"
+        );
+    }
+
+    #[test]
+    fn links_parse_back() {
+        for text in ["tun", "af-xdp:eth0"] {
+            assert_eq!(text.parse::<Link>().unwrap().to_string(), text);
+        }
+        for text in ["", "tun:x", "af-xdp", "af-xdp:"] {
+            let told = text.parse::<Link>().unwrap_err().to_string();
+            assert_eq!(told, format!("'{text}' is not a link: accepted are tun and af-xdp:INTERFACE"));
+        }
+    }
+
+    #[test]
+    fn the_window_follows_the_warm_up() {
+        let url = "http://localhost/".parse().unwrap();
+        let config = Config::new(vec![url], Client::Closed { clients: NonZeroU32::MIN });
+        let window = config.window();
+        assert_eq!((window.from, window.length()), (Nanos::from_secs(5), Nanos::from_secs(30)));
+        let described = config.describe();
+        assert_eq!(described["client"], "closed");
+        assert_eq!(described["urls"], "http://localhost/");
+    }
+}

@@ -1,0 +1,205 @@
+//! Refuses runs that cannot be carried out, and settings that exclude each other. It also holds the one rule
+//! of conduct: only owners may overload a server.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use base::{Nanos, PerSecond};
+
+use crate::error::LoadError;
+use crate::plan::config::{Client, Config, Link, Processes, Stack};
+use crate::plan::population::Population;
+use crate::plan::requests::Workload;
+use crate::plan::retry::Retry;
+use crate::plan::target;
+use crate::plan::workload::Field;
+
+/// The highest rate of requests per second to a public address without `own_this_server`.
+pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
+
+pub(super) fn check_times(config: &Config) -> Result<(), LoadError> {
+    let times = [
+        ("duration", config.duration),
+        ("connect-timeout", config.connect_timeout),
+        ("request-timeout", config.request_timeout),
+        ("interval", config.interval),
+        ("deadline", config.expected.deadline.unwrap_or(Nanos::MAX)),
+    ];
+    match times.into_iter().find(|(_, time)| *time == Nanos::ZERO) {
+        Some((setting, _)) => Err(LoadError::Zero { setting }),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
+    let first = config.urls.first().ok_or(LoadError::NoUrl)?;
+    for other in &config.urls {
+        if other.authority() != first.authority() || other.is_secure() != first.is_secure() {
+            return Err(LoadError::TwoServers { first: first.authority(), other: other.authority() });
+        }
+    }
+    if config.workload.has_own_paths() && config.urls.len() > 1 {
+        return Err(LoadError::TwoRoots { workload: config.workload.to_string() });
+    }
+    first.resolve()
+}
+
+/// Refuses settings that a pair does not support.
+pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), LoadError> {
+    let why = match config {
+        Config { processes: Processes::Auto | Processes::Count(_) | Processes::Agents(_), .. } => {
+            return Ok(());
+        }
+        Config { client: Client::Closed { .. }, .. } => {
+            "a closed loop has no pair; accepted is an open loop".to_owned()
+        }
+        Config { threads, .. } if threads.get() > 1 => {
+            format!("--threads {threads}: establisher and handler have one thread each; leave --threads out")
+        }
+        Config { urls, .. } if urls.iter().any(|url| url.is_secure()) => {
+            "a TLS connection cannot change its process; accepted is http://".to_owned()
+        }
+        Config { retry, .. } if *retry != Retry::Never => {
+            format!("--retry {retry}: the handler sees failures but cannot connect again; leave --retry out")
+        }
+        _ if workload.mean_session_length() != 1.0 => {
+            "it makes one request a connection; accepted is --requests-per-connection 1".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(LoadError::Pair { why })
+}
+
+/// Refuses settings that HTTP/2 does not support.
+pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
+    if config.streams.is_none() {
+        return Ok(());
+    }
+    let forbidden = |field: &&Field| http2::client::is_forbidden(field.name(), field.value());
+    let speaks_http1 = |population: &&Population| population.sessions().is_none();
+    let why = if config.processes == Processes::Pair {
+        "streams of one connection cannot change their process; accepted is --client s-client or closed"
+            .to_owned()
+    } else if let Some(population) = config.populations.iter().find(speaks_http1) {
+        format!("--population {population} speaks HTTP/1.1; accepted are hot and cold")
+    } else if let Some(field) = config.form.fields.iter().find(forbidden) {
+        format!("--header '{field}' belongs to HTTP/1.1 (RFC 9113, 8.2.2); leave it out")
+    } else {
+        return Ok(());
+    };
+    Err(LoadError::Http2 { why })
+}
+
+/// Refuses settings that the chosen stack does not support.
+pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
+    let Stack::User { link, net, server_cpus } = &config.stack else { return Ok(()) };
+    let why = match config {
+        Config { own_this_server: false, .. } if net.is_some_and(|net| !target::is_private(net.network())) => {
+            "--source-net is not a private network, so the run would cut off its hosts; accepted is a private one \
+             such as 10.94.0.0/16"
+                .to_owned()
+        }
+        Config { source: Some(source), .. } => {
+            format!("--source-ip {source} is for kernel sockets; accepted is --source-net")
+        }
+        Config { processes: Processes::Pair, .. } => {
+            "its connections cannot change their process; accepted is --client s-client or closed".to_owned()
+        }
+        _ if !server_cpus.is_empty() && *link != Link::Tun => {
+            format!("--server-cpus steers a TUN device; leave it out with --link {link}")
+        }
+        Config { threads, populations, processes, .. } if matches!(link, Link::AfXdp(_)) => {
+            let one_process = matches!(processes, Processes::Auto | Processes::Count(NonZeroU32::MIN));
+            if threads.get() == 1 && populations.is_empty() && one_process {
+                return Ok(());
+            }
+            format!("--link {link} has one thread; leave out --threads, --processes and --population")
+        }
+        _ => return Ok(()),
+    };
+    Err(LoadError::Stack { stack: "user", why })
+}
+
+pub(super) fn check_populations(config: &Config) -> Result<(), LoadError> {
+    let names: Vec<String> = config.populations.iter().map(Population::to_string).collect();
+    let twice = (1..names.len()).find(|number| names[..*number].contains(&names[*number]));
+    twice.map_or(Ok(()), |number| Err(LoadError::TwoPopulations { population: names[number].clone() }))
+}
+
+pub(super) fn check_conduct(
+    config: &Config,
+    workload: &Workload,
+    target: SocketAddr,
+) -> Result<(), LoadError> {
+    // A closed client adapts to the server and has no rate of its own.
+    if config.own_this_server || target::is_private(target.ip()) {
+        return Ok(());
+    }
+    if !config.populations.is_empty() {
+        return Err(LoadError::PopulationNotYours { target: target.ip().to_string() });
+    }
+    let peak = config.sessions_peak(Nanos::SECOND);
+    // Counted for a server that never answers, without the timeouts that slow retries down.
+    let attempts = config.retry.attempts_max(config.window().until, Nanos(1));
+    let length = workload.mean_session_length();
+    let modest = peak.is_some_and(|peak| peak.0 * length * attempts <= RATE_UNASKED.0);
+    if modest {
+        return Ok(());
+    }
+    Err(LoadError::NotYours { target: target.ip().to_string(), allowed: RATE_UNASKED })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::prepare;
+    use super::super::tests::open;
+    use super::*;
+
+    #[test]
+    fn public_targets_need_their_owners_word() {
+        let refused = prepare(open("http://203.0.114.1/", 101.0)).unwrap_err().to_string();
+        assert!(refused.contains("--i-own-this-server"), "{refused}");
+        assert!(prepare(open("http://203.0.114.1/", 100.0)).is_ok());
+        let mut own = open("http://203.0.114.1/", 1e5);
+        own.own_this_server = true;
+        assert!(prepare(own).is_ok());
+    }
+
+    #[test]
+    fn populations_are_each_given_once_and_to_ones_own_server() {
+        let mut config = open("http://127.0.0.1:80/", 1.0);
+        config.populations =
+            vec!["idle:5".parse().unwrap(), "hot:5".parse().unwrap(), "idle:5".parse().unwrap()];
+        let refused = prepare(config.clone()).unwrap_err().to_string();
+        assert_eq!(refused, "--population idle:5 is given twice; give their sum");
+        config.populations.pop();
+        assert_eq!(prepare(config.clone()).unwrap().population_clients(), 10);
+        config.urls = vec!["http://203.0.114.1/".parse().unwrap()];
+        assert!(matches!(prepare(config), Err(LoadError::PopulationNotYours { .. })));
+    }
+
+    #[test]
+    fn times_that_make_no_sense_are_refused() {
+        let mut config = open("http://127.0.0.1:80/", 1.0);
+        config.interval = Nanos::ZERO;
+        let refused = prepare(config).unwrap_err().to_string();
+        assert_eq!(refused, "--interval is 0; accepted is a time above 0 such as 500ms or 10s");
+    }
+
+    #[test]
+    fn one_run_has_one_server_and_one_family() {
+        let mut two = open("http://127.0.0.1:80/", 1.0);
+        two.urls.push("http://127.0.0.1:81/".parse().unwrap());
+        assert!(matches!(prepare(two), Err(LoadError::TwoServers { .. })));
+        let mut roots = open("http://127.0.0.1:80/", 1.0);
+        roots.urls.push("http://127.0.0.1:80/other".parse().unwrap());
+        roots.workload = "specweb99".parse().unwrap();
+        assert!(matches!(prepare(roots), Err(LoadError::TwoRoots { .. })));
+        let mut none = open("http://127.0.0.1:80/", 1.0);
+        none.urls.clear();
+        assert!(matches!(prepare(none), Err(LoadError::NoUrl)));
+        let mut mixed = open("http://127.0.0.1:80/", 1.0);
+        mixed.source = Some("::1".parse().unwrap());
+        assert!(matches!(prepare(mixed), Err(LoadError::SourceFamily { .. })));
+    }
+}

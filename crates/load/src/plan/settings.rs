@@ -1,0 +1,162 @@
+//! The settings of a run as they travel to another machine.
+//!
+//! A setting travels as the text that its type prints, and is parsed and checked again where it arrives. What
+//! belongs to one machine does not travel: source addresses, the stack, the processes, and the clean rate. A
+//! setting that names a file is refused on both sides, because the files of two machines differ.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::plan::arrivals::Process;
+use crate::plan::config::Sockets;
+use crate::plan::digest::Digest;
+use crate::plan::expected::Statuses;
+use crate::plan::population::Population;
+use crate::plan::retry::Retry;
+use crate::plan::target::Url;
+use crate::plan::tls::Trust;
+use crate::plan::workload::{Body, Field, Length, Method, Spec, Think};
+
+/// The beginnings of texts that name a file.
+const FILES: [&str; 3] = ["trace:", "urls:", "@"];
+
+/// Refuses a setting that names a file.
+fn without_file(text: String) -> Result<String, String> {
+    if FILES.iter().any(|beginning| text.starts_with(beginning)) {
+        return Err(format!("'{text}' names a file of one machine; a fleet accepts settings without files"));
+    }
+    Ok(text)
+}
+
+fn write<S: Serializer>(setting: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&without_file(setting.to_string()).map_err(S::Error::custom)?)
+}
+
+fn read<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
+    let text = without_file(String::deserialize(deserializer)?).map_err(D::Error::custom)?;
+    text.parse().map_err(D::Error::custom)
+}
+
+macro_rules! travels_as_text {
+    ($($setting:ty),*) => {$(
+        impl Serialize for $setting {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                write(self, serializer)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $setting {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$setting, D::Error> {
+                read(deserializer)
+            }
+        }
+    )*};
+}
+
+travels_as_text!(
+    Body, Digest, Field, Length, Method, Population, Process, Retry, Sockets, Spec, Statuses, Think, Trust,
+    Url
+);
+
+impl Display for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trust::System => f.write_str("system"),
+            Trust::Roots(path) => write!(f, "@{}", path.display()),
+            Trust::Anybody => f.write_str("anybody"),
+        }
+    }
+}
+
+impl FromStr for Trust {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Trust, String> {
+        match text {
+            "system" => Ok(Trust::System),
+            "anybody" => Ok(Trust::Anybody),
+            _ => Err(format!("'{text}' is no trust: accepted are system and anybody")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use base::{Nanos, PerSecond};
+
+    use super::*;
+    use crate::plan::config::{Client, Config, Processes};
+
+    fn config() -> Config {
+        let arrivals = "on-off:6,5%,10s".parse().unwrap();
+        let client = Client::SClient { rate: PerSecond(2_000.0), arrivals, sockets: "400".parse().unwrap() };
+        let mut config = Config::new(vec!["https://server.test/a?b=c".parse().unwrap()], client);
+        config.threads = NonZeroU32::new(3).unwrap();
+        config.workload = "specweb99:12".parse().unwrap();
+        config.requests_per_connection = Some("2..5".parse().unwrap());
+        config.streams = NonZeroU32::new(8);
+        config.think = Some("0ms..20ms".parse().unwrap());
+        config.form.method = Some("PUT".parse().unwrap());
+        config.form.fields = vec!["Accept: text/html".parse().unwrap()];
+        config.form.body = Some("a=b".parse().unwrap());
+        config.retry = "exponential:10ms,1s,5".parse().unwrap();
+        config.expected.status = "200,4xx".parse().unwrap();
+        config.expected.digest = Some(format!("sha256:{}", "ab".repeat(32)).parse().unwrap());
+        config.expected.deadline = Some(Nanos::from_millis(300));
+        config.populations =
+            vec!["idle:60,half-request".parse().unwrap(), "slow-read:5,1KiB/s".parse().unwrap()];
+        config.tls.trust = Trust::Anybody;
+        config
+    }
+
+    #[test]
+    fn settings_arrive_as_they_were() {
+        let sent = Config { processes: Processes::Auto, ..config() };
+        let arrived: Config = serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
+        assert_eq!(arrived.describe(), sent.describe());
+        assert_eq!(arrived.threads, sent.threads);
+        let closed = Config { client: Client::Closed { clients: NonZeroU32::new(9).unwrap() }, ..sent };
+        let arrived: Config = serde_json::from_str(&serde_json::to_string(&closed).unwrap()).unwrap();
+        assert_eq!(arrived.describe(), closed.describe());
+    }
+
+    #[test]
+    fn settings_of_one_machine_stay_there() {
+        let mut sent = config();
+        sent.source = Some("127.0.0.9".parse().unwrap());
+        sent.clean_rate = Some(PerSecond(5.0));
+        let arrived: Config = serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
+        assert_eq!((arrived.source, arrived.clean_rate), (None, None));
+    }
+
+    #[test]
+    fn a_setting_that_names_a_file_is_refused_on_both_sides() {
+        let mut sent = config();
+        sent.tls.trust = Trust::Roots("/etc/ca.pem".into());
+        let refused = serde_json::to_string(&sent).unwrap_err().to_string();
+        assert!(refused.contains("'@/etc/ca.pem' names a file of one machine"), "{refused}");
+        let text = serde_json::to_string(&config()).unwrap();
+        for (from, to) in
+            [("a=b", "@/etc/passwd"), ("specweb99:12", "urls:/etc/passwd"), ("on-off:6,0.05,10s", "trace:/x")]
+        {
+            assert!(text.contains(from), "{text}");
+            let refused = serde_json::from_str::<Config>(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(refused.contains("names a file of one machine"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_order_with_more_than_settings_is_refused() {
+        let text = serde_json::to_string(&config()).unwrap();
+        let more = text.replacen('{', r#"{"command":"rm","#, 1);
+        assert!(serde_json::from_str::<Config>(&more).is_err());
+        let wrong = text.replace("specweb99:12", "specweb99:0");
+        assert!(serde_json::from_str::<Config>(&wrong).is_err());
+    }
+}
