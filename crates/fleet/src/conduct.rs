@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base::{Clock, Nanos, RealClock};
 use futures_util::StreamExt;
-use load::{Stop, Tempo, Told};
+use load::{Stop, Tempo, ThreadInterval};
 use tokio::time::{interval, sleep};
 
 use crate::access::{Access, Nats};
@@ -35,7 +35,7 @@ const DELIVERY_MAX: Nanos = Nanos::from_secs(30);
 pub(crate) enum Event {
     /// All agents have accepted their orders.
     Ready(Vec<(String, ClockReading)>),
-    Told(u32, Box<Told>),
+    Told(u32, Box<ThreadInterval>),
     Delivered(u32, Box<Delivery>),
     Lost(u32, String),
 }

@@ -3,7 +3,7 @@
 //! Times are nanoseconds of the coordinator's monotonic clock.
 
 use base::Nanos;
-use load::{Reports, Told};
+use load::{Reports, ThreadInterval};
 use record::load::AgentPart;
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,7 @@ pub(crate) enum FromAgent {
     /// A sign of life.
     Alive,
     /// An interval of one thread.
-    Told(Box<Told>),
+    Told(Box<ThreadInterval>),
     /// The agent could not carry out its share.
     Failed(String),
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_nats::Subscriber;
 use base::{Clock, Nanos, PerSecond, RealClock};
 use futures_util::StreamExt;
-use load::{AgentEnd, Config, LoadError, Plan, Processes, Stop, Tempo, Told};
+use load::{AgentEnd, Config, LoadError, Plan, Processes, Stop, Tempo, ThreadInterval};
 use record::load::AgentPart;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, timeout};
@@ -35,7 +35,7 @@ const DELIVERY: Duration = Duration::from_secs(20);
 
 /// A message of the engine's thread.
 enum FromEngine {
-    Told(Box<Told>),
+    Told(Box<ThreadInterval>),
     End(Box<Result<AgentEnd, LoadError>>),
 }
 
@@ -246,7 +246,7 @@ fn offer_share(
     sender: &UnboundedSender<FromEngine>,
 ) {
     // The receiver is gone only if the turn has failed; the switch then ends the load.
-    let mut tell = |told: &Told| drop(sender.send(FromEngine::Told(Box::new(told.clone()))));
+    let mut tell = |told: &ThreadInterval| drop(sender.send(FromEngine::Told(Box::new(told.clone()))));
     let end = load::run_agent(plan, index, origin, must_stop, &mut tell);
     let _ = sender.send(FromEngine::End(Box::new(end)));
 }

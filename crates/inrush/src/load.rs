@@ -21,8 +21,8 @@ use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
-    Config, Expected, Form, LinkError, LoadError, Observer, Part, Plan, Processes, Sockets, Stop, TlsOptions,
-    Trust,
+    Assignment, Config, Expected, Form, LinkError, LoadError, Observer, Plan, Processes, Sockets, Stop,
+    TlsOptions, Trust,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
@@ -55,8 +55,8 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if flags.calibrate {
         return calibrate::run(&flags);
     }
-    if let Some(part) = flags.part {
-        return run_part(flags, part);
+    if let Some(assignment) = flags.part {
+        return run_assignment(flags, assignment);
     }
     check_rate(&flags)?;
     check_processes(&flags)?;
@@ -173,11 +173,11 @@ pub fn clean_rate(threads: u32) -> Option<f64> {
 }
 
 /// Runs one of the processes of a run.
-fn run_part(flags: LoadFlags, part: Part) -> Result<(), Exit> {
+fn run_assignment(flags: LoadFlags, assignment: Assignment) -> Result<(), Exit> {
     let plan = ::load::prepare(configuration(flags)).map_err(exit)?;
     // A handler ends with its establisher, or by the signal.
-    let stop = if part.is_handler() { Stop::new() } else { stop_at_signal()? };
-    ::load::run_part(&plan, part, &mut io::stdout().lock(), &stop).map_err(exit)
+    let stop = if assignment.is_handler() { Stop::new() } else { stop_at_signal()? };
+    ::load::run_assignment(&plan, assignment, &mut io::stdout().lock(), &stop).map_err(exit)
 }
 
 /// Carries out a run in this process, or in as many processes as it needs.
@@ -192,9 +192,9 @@ fn carry_out(
     }
     let program = sys::process::this_program()
         .map_err(|error| Exit::Failed(format!("cannot find this program's own file: {error}")))?;
-    let command = |part: Part| {
+    let command = |assignment: Assignment| {
         let arguments = arguments.iter().skip(1).cloned();
-        Program::new(&program).arguments(arguments.chain([format!("--part={part}").into()]))
+        Program::new(&program).arguments(arguments.chain([format!("--part={assignment}").into()]))
     };
     ::load::run_in_processes(plan, &command, observer, stop).map_err(exit)
 }

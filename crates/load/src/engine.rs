@@ -68,7 +68,7 @@ use crate::engine::schedule::Schedule;
 use crate::engine::transport::{Event, Transport};
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
-use crate::measurement::thread_metrics::{Books, Held, Report};
+use crate::measurement::thread_metrics::{Held, ThreadMetrics, ThreadReport};
 use crate::plan::Plan;
 use crate::plan::config::{Client, Sockets};
 use crate::plan::draws::Draws;
@@ -193,7 +193,7 @@ pub(crate) struct Engine<'a, C, T: Transport> {
     role: Role,
     /// The state of the run's end; set from the schedule's end on.
     ending: Option<Ending>,
-    books: Books,
+    metrics: ThreadMetrics,
     scratch: Box<[u8]>,
 }
 
@@ -207,7 +207,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         mut session_seeds: Rng,
         transport: T,
     ) -> Engine<'a, C, T> {
-        let books = Books::new(settings.window, settings.interval);
+        let metrics = ThreadMetrics::new(settings.window, settings.interval);
         Engine {
             clock,
             origin,
@@ -228,7 +228,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             crowded_until: Nanos::ZERO,
             role: Role::Whole,
             ending: None,
-            books,
+            metrics,
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
         }
     }
@@ -242,9 +242,9 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         mut self,
         should_stop: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(Interval),
-    ) -> Result<Report, LoadError> {
+    ) -> Result<ThreadReport, LoadError> {
         self.await_start(should_stop)?;
-        self.books.began(self.now());
+        self.metrics.began(self.now());
         loop {
             let now = self.now();
             match self.ending {
@@ -262,7 +262,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             let timeout = self.sleep_time();
             self.handle_replies(timeout)?;
             let (now, held) = (self.now(), self.held());
-            self.books.turn_page(now, held, tell);
+            self.metrics.close_intervals(now, held, tell);
         }
     }
 
@@ -343,7 +343,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
             self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
             self.stream_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
-            self.books.next_page(),
+            self.metrics.interval_end(),
             self.ending.map(|ending| self.patience_ends(ending)),
             self.transport.next_due(),
             Some(now + SLEEP_MAX),

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Body, Digest, Field, Length, Link, Method, Part, Population, Process, Processes, Retry, Sockets,
+    Assignment, Body, Digest, Field, Length, Link, Method, Population, Process, Processes, Retry, Sockets,
     SourceNet, SourceRange, Spec, Statuses, Think, Threshold, Url,
 };
 use base::{Bytes, Nanos, PerSecond, Seed};
@@ -275,7 +275,7 @@ pub struct LoadFlags {
 
     /// Be one of the processes
     #[arg(long, hide = true)]
-    pub part: Option<Part>,
+    pub part: Option<Assignment>,
 
     /// TCP of the connections: kernel sockets, or in user space
     ///

@@ -24,8 +24,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let mut draws = Draws::new(self.session_seeds.next_u64());
         let requests = workload.session_length(&mut draws);
         let request = workload.pick(&mut draws);
-        let account = self.books.ledger.offer(requests, self.settings.counted.contains(intended));
-        self.books.recorder.offered(requests);
+        let account = self.metrics.ledger.offer(requests, self.settings.counted.contains(intended));
+        self.metrics.recorder.offered(requests);
         let users = self.users(intended);
         let session = Session { account, draws, request, intended, retries: 0, frees_client: true, users };
         let now = self.now();
@@ -38,7 +38,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         let measured = session.account.measured();
         if self.connect(session, now) {
-            self.books.recorder.late(lateness, measured);
+            self.metrics.recorder.late(lateness, measured);
         }
     }
 
@@ -59,7 +59,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Ok(socket) => socket,
             Err(error) => return self.cannot_connect(session, &error, now),
         };
-        self.books.attempted(session.account.measured());
+        self.metrics.attempted(session.account.measured());
         let phase = Phase::Connecting { since: now };
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
@@ -68,7 +68,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let connection =
             Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0, http2: None };
         self.connections.insert(connection);
-        self.books.opened(self.connections.len());
+        self.metrics.opened(self.connections.len());
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
     }
@@ -85,7 +85,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let Some(session) = self.close(key) else { return false };
             return self.cannot_connect(session, &error, now);
         }
-        self.books.attempted(measured);
+        self.metrics.attempted(measured);
         self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
     }
@@ -94,7 +94,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     fn cannot_connect(&mut self, session: Session, error: &io::Error, now: Nanos) -> bool {
         let outcome = connect_failure(error);
         let attempted = !outcome.is_client_limit();
-        self.books.attempted(attempted && session.account.measured());
+        self.metrics.attempted(attempted && session.account.measured());
         self.end_session(session, outcome, now);
         attempted
     }
@@ -116,7 +116,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 let Some(connection) = self.connections.get(key) else { return };
                 let measured = connection.session.account.measured();
                 self.connect_deadlines.remove(key);
-                self.books.established(now.saturating_sub(since), measured);
+                self.metrics.established(now.saturating_sub(since), measured);
                 self.first_request_sent(key, now);
             }
             Err(error) => {
@@ -166,7 +166,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// again.
     pub(super) fn end_session(&mut self, session: Session, outcome: Outcome, now: Nanos) {
         self.over(&session, Again::rest(&session), outcome, now);
-        self.books.end(session.account, outcome);
+        self.metrics.end(session.account, outcome);
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
                 engine.start_sessions(engine.now());
             }
         }
-        engine.books.ledger.all().outcomes()
+        engine.metrics.ledger.all().outcomes()
     }
 
     #[test]

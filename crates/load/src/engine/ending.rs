@@ -12,7 +12,7 @@ use super::{Engine, Held};
 use crate::engine::transport::Transport;
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
-use crate::measurement::thread_metrics::Report;
+use crate::measurement::thread_metrics::ThreadReport;
 
 /// The least time for which the engine waits for replies; also the most when the run was ended early.
 const PATIENCE: Nanos = Nanos::SECOND;
@@ -38,13 +38,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.start_session(intended);
         }
         self.resume_thinkers(last);
-        self.books.end_schedule(at);
+        self.metrics.end_schedule(at);
         self.ending = Some(Ending { at, since: now, is_early: now < planned });
     }
 
     /// The time until which the engine waits for replies.
     pub(super) fn patience_ends(&self, ending: Ending) -> Nanos {
-        let longest = if ending.is_early { Nanos::ZERO } else { self.books.recorder.longest() };
+        let longest = if ending.is_early { Nanos::ZERO } else { self.metrics.recorder.longest() };
         ending.since + longest.max(PATIENCE)
     }
 
@@ -59,7 +59,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         on_their_way == 0 || now >= self.patience_ends(ending)
     }
 
-    /// Closes the connections, enters their unfinished sessions in the books, and closes the books.
+    /// Closes the connections, enters their unfinished sessions in the ledger, and turns the metrics into a report.
     ///
     /// # Errors
     /// Errors that no peer can cause.
@@ -67,7 +67,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         mut self,
         ending: Ending,
         tell: &mut dyn FnMut(Interval),
-    ) -> Result<Report, LoadError> {
+    ) -> Result<ThreadReport, LoadError> {
         let (held, given_up): (Held, u64) = (self.held(), self.retries.given_up());
         let counted = self.settings.counted;
         let keys: Vec<Key> = self.connections.keys().collect();
@@ -78,14 +78,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let Some(connection) = self.connections.remove(key) else { continue };
             let session = connection.session;
             let due = u32::from(!matches!(connection.phase, Phase::Thinking { .. }));
-            self.books.recorder.unanswered(due, counted.contains(session.intended));
-            self.books.ledger.in_flight(session.account, due);
+            self.metrics.recorder.unanswered(due, counted.contains(session.intended));
+            self.metrics.ledger.in_flight(session.account, due);
             self.transport.close(connection.wire.socket);
         }
         for again in self.retries.waiting() {
-            self.books.recorder.unanswered(again.requests, counted.contains(again.intended));
+            self.metrics.recorder.unanswered(again.requests, counted.contains(again.intended));
         }
-        let report = Report { given_up, ..self.books.close(ending.at, held, tell) };
+        let report = ThreadReport { given_up, ..self.metrics.close(ending.at, held, tell) };
         let (clock, origin) = (&self.clock, self.origin);
         let ended = self.transport.finish(&|| clock.now().saturating_sub(origin));
         ended.map_err(LoadError::system("ending connections"))?;

@@ -26,7 +26,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.phase = Phase::Awaiting { sent: now };
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
         self.reply_deadlines.push(key, now + self.settings.request_timeout);
-        self.books.recorder.sent(now);
+        self.metrics.recorder.sent(now);
     }
 
     /// Handles an event of an established connection.
@@ -91,7 +91,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.phase = Phase::Awaiting { sent: now };
         let measured = connection.session.account.measured();
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
-        self.books.recorder.handshake(handshake, measured);
+        self.metrics.recorder.handshake(handshake, measured);
         Some(now)
     }
 
@@ -105,8 +105,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let (intended, digest) = (session.intended, connection.hasher.finish());
         let outcome = self.enter_reply(reply, digest, intended, sent, now);
         let Some(connection) = self.connections.get_mut(key) else { return };
-        self.books.ledger.end_one(&mut connection.session.account, outcome, Some(reply.status));
-        self.books.recorder.ended(outcome, 1);
+        self.metrics.ledger.end_one(&mut connection.session.account, outcome, Some(reply.status));
+        self.metrics.recorder.ended(outcome, 1);
         self.go_on(key, reply.persistent, outcome, now);
     }
 
@@ -120,7 +120,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         now: Nanos,
     ) -> Outcome {
         let outcome = self.settings.expected.outcome(reply, digest);
-        self.books.recorder.reply(now, reply.status);
+        self.metrics.recorder.reply(now, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(intended);
             let correct = Correct {
@@ -129,7 +129,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.books.recorder.correct(now, correct, self.settings.counted.contains(intended));
+            self.metrics.recorder.correct(now, correct, self.settings.counted.contains(intended));
         }
         outcome
     }

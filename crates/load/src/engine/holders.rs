@@ -38,7 +38,7 @@ use crate::engine::{Settings, connect_failure};
 use crate::error::LoadError;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Interval;
-use crate::measurement::thread_metrics::{Books, Held, Report};
+use crate::measurement::thread_metrics::{Held, ThreadMetrics, ThreadReport};
 use crate::plan::digest::Hasher;
 use crate::plan::draws::Draws;
 use crate::plan::population::Manner;
@@ -105,7 +105,7 @@ pub(crate) struct Holders<'a, C, T: Transport> {
     connections: Slab<Connection<T::Socket>>,
     pending: usize,
     wakes: BinaryHeap<Reverse<(Nanos, Key)>>,
-    books: Books,
+    metrics: ThreadMetrics,
     scratch: Box<[u8]>,
 }
 
@@ -120,7 +120,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         draws: Draws,
         transport: T,
     ) -> Holders<'a, C, T> {
-        let books = Books::new(settings.window, settings.interval);
+        let metrics = ThreadMetrics::new(settings.window, settings.interval);
         Holders {
             clock,
             origin,
@@ -132,7 +132,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
             connections: Slab::new(),
             pending: 0,
             wakes: BinaryHeap::new(),
-            books,
+            metrics,
             scratch: vec![0; SCRATCH.0 as usize].into_boxed_slice(),
         }
     }
@@ -145,7 +145,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         mut self,
         should_stop: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(Interval),
-    ) -> Result<Report, LoadError> {
+    ) -> Result<ThreadReport, LoadError> {
         let end = self.settings.window.until;
         loop {
             let now = self.now();
@@ -161,7 +161,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
             self.transport.wait(self.now(), timeout).map_err(LoadError::system(WAITING))?;
             self.handle_events()?;
             let held = self.held();
-            self.books.turn_page(self.now(), held, tell);
+            self.metrics.close_intervals(self.now(), held, tell);
             // The measured traffic may wait for this CPU; a population is never urgent.
             std::thread::yield_now();
         }
@@ -181,7 +181,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         let due = [
             self.schedule.next().filter(|_| self.pending < PENDING_MAX),
             self.wakes.peek().map(|Reverse((due, _))| *due),
-            self.books.next_page(),
+            self.metrics.interval_end(),
             self.transport.next_due(),
             Some(self.settings.window.until),
             Some(now + SLEEP_MAX),
@@ -198,15 +198,15 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
 
     fn connect(&mut self, intended: Nanos, now: Nanos) {
         let request = self.settings.workload.pick(&mut self.draws);
-        let account = self.books.ledger.offer(1, self.settings.counted.contains(intended));
-        self.books.recorder.offered(1);
+        let account = self.metrics.ledger.offer(1, self.settings.counted.contains(intended));
+        self.metrics.recorder.offered(1);
         let key = self.connections.next_key();
         let socket = match self.transport.connect(key) {
             Ok(socket) => socket,
             Err(error) => return self.not_connected(account, &error, now),
         };
-        self.books.attempted(account.measured());
-        self.books.recorder.late(now.saturating_sub(intended), account.measured());
+        self.metrics.attempted(account.measured());
+        self.metrics.recorder.late(now.saturating_sub(intended), account.measured());
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
         self.connections.insert(Connection {
@@ -224,13 +224,13 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
             wake: Nanos::MAX,
         });
         self.pending += 1;
-        self.books.opened(self.connections.len());
+        self.metrics.opened(self.connections.len());
         self.wake_at(key, now + self.settings.connect_timeout);
     }
 
     fn not_connected(&mut self, account: Account, error: &io::Error, now: Nanos) {
         let outcome = connect_failure(error);
-        self.books.attempted(!outcome.is_client_limit() && account.measured());
+        self.metrics.attempted(!outcome.is_client_limit() && account.measured());
         self.end_account(account, outcome);
         self.come_back(outcome, now);
     }
@@ -239,9 +239,9 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     fn end_account(&mut self, account: Account, outcome: Outcome) {
         let asks = !matches!(self.manner, Manner::Idle { .. });
         if asks && outcome != Outcome::Ok {
-            self.books.recorder.unanswered(account.left(), account.measured());
+            self.metrics.recorder.unanswered(account.left(), account.measured());
         }
-        self.books.end(account, outcome);
+        self.metrics.end(account, outcome);
     }
 
     fn wake_at(&mut self, key: Key, at: Nanos) {
@@ -288,14 +288,14 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         Ok(())
     }
 
-    fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Result<Report, LoadError> {
+    fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Result<ThreadReport, LoadError> {
         let held = self.held();
         let keys: Vec<Key> = self.connections.keys().collect();
         for connection in keys.into_iter().filter_map(|key| self.connections.remove(key)) {
-            self.books.ledger.in_flight(connection.account, 1);
+            self.metrics.ledger.in_flight(connection.account, 1);
             self.transport.close(connection.wire.socket);
         }
-        let report = self.books.close(end, held, tell);
+        let report = self.metrics.close(end, held, tell);
         let (clock, origin) = (&self.clock, self.origin);
         let ended = self.transport.finish(&|| clock.now().saturating_sub(origin));
         ended.map_err(LoadError::system("ending connections"))?;

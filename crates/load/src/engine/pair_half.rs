@@ -93,7 +93,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Awaiting { sent: now };
         outbox.waiting.push_back((key, now));
-        self.books.recorder.sent(now);
+        self.metrics.recorder.sent(now);
     }
 
     /// Gives the waiting connections away until the socket is full.
@@ -160,8 +160,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Handover { intended, sent, request, unsent, measured } = handover;
         let account = Account::taken_on(measured);
         let Some(socket) = socket.and_then(|descriptor| self.transport.adopt(descriptor)) else {
-            self.books.recorder.unanswered(account.left(), account.measured());
-            return self.books.end(account, Outcome::NoDescriptor);
+            self.metrics.recorder.unanswered(account.left(), account.measured());
+            return self.metrics.end(account, Outcome::NoDescriptor);
         };
         let draws = Draws::new(intended.0);
         let session =
@@ -181,7 +181,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let key = self.connections.next_key();
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
         self.connections.insert(connection);
-        self.books.opened(self.connections.len());
+        self.metrics.opened(self.connections.len());
         self.reply_deadlines.push(key, sent + self.settings.request_timeout);
     }
 }

@@ -56,7 +56,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             delay.is_some_and(|delay| self.retries.push(now + delay, again))
         };
         if !is_retried {
-            self.books.recorder.unanswered(requests, measured);
+            self.metrics.recorder.unanswered(requests, measured);
         }
         is_retried
     }
@@ -65,8 +65,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(super) fn start_retries(&mut self, now: Nanos) {
         for _ in 0..STARTS_PER_TURN {
             let Some((due, again)) = self.retries.take(now) else { break };
-            let account = self.books.ledger.offer_again(again.requests, self.settings.counted.contains(due));
-            self.books.recorder.offered_again(again.requests);
+            let account =
+                self.metrics.ledger.offer_again(again.requests, self.settings.counted.contains(due));
+            self.metrics.recorder.offered_again(again.requests);
             let users = self.users(again.intended);
             let session = Session {
                 account,

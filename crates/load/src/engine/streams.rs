@@ -103,7 +103,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Some(Box::new(Multiplex { client, wakes: None, is_blocked: false, is_over: false }));
         let measured = connection.session.account.measured();
         self.connect_deadlines.remove(key);
-        self.books.established(now.saturating_sub(since), measured);
+        self.metrics.established(now.saturating_sub(since), measured);
         self.transport.watch(&connection.wire.socket, key, true);
         self.carry_on(key, now);
         Ok(())
@@ -152,7 +152,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 Event::Ended(stream, end) => ended.push((stream, end)),
             });
             if let Some(handshake) = wire.handshake_ended() {
-                self.books.recorder.handshake(handshake, session.account.measured());
+                self.metrics.recorder.handshake(handshake, session.account.measured());
                 if !wire.allows_http2() {
                     return Err(Outcome::NotHttp2);
                 }
@@ -207,7 +207,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let stream = self.streams.insert(stream);
         http2.client.open(stream, workload.block(request), workload.content(), workload.answers_head());
         self.stream_deadlines.push(stream, now + self.settings.request_timeout);
-        self.books.recorder.sent(now);
+        self.metrics.recorder.sent(now);
     }
 
     /// Sends what the connection has to send.
@@ -280,8 +280,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied |= status.is_some();
         let session = &mut connection.session;
-        self.books.ledger.end_one(&mut session.account, outcome, status);
-        self.books.recorder.ended(outcome, 1);
+        self.metrics.ledger.end_one(&mut session.account, outcome, status);
+        self.metrics.recorder.ended(outcome, 1);
         if let Some(users) = &mut session.users {
             users.push(Reverse(now + stream.think));
         }
@@ -372,7 +372,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let again = Again { requests: rest, ..Again::rest(&session) };
             self.over(&session, again, outcome, now);
         }
-        self.books.end(session.account, outcome);
+        self.metrics.end(session.account, outcome);
     }
 
     /// Removes the open streams of a connection.
@@ -396,11 +396,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let waiting = session.due_before(until, rest, self.settings.workload);
         let mut count = 0;
         for (due, requests) in streams.iter().map(|stream| (stream.intended, 1)).chain(waiting) {
-            self.books.recorder.unanswered(requests, self.settings.counted.contains(due));
+            self.metrics.recorder.unanswered(requests, self.settings.counted.contains(due));
             count += requests;
         }
         if let Some(session) = self.close(key) {
-            self.books.ledger.in_flight(session.account, count);
+            self.metrics.ledger.in_flight(session.account, count);
         }
     }
 }

@@ -9,7 +9,7 @@ use record::LoadResult;
 
 use crate::engine::transport::Links;
 use crate::error::LoadError;
-use crate::execution::run::{Gathering, Member, Told, carry_out};
+use crate::execution::run::{Gathering, Member, ThreadInterval, carry_out};
 use crate::execution::threads::Start;
 use crate::measurement::observer::Snapshot;
 use crate::measurement::result::Reports;
@@ -28,7 +28,7 @@ pub struct AgentEnd {
 
 impl Plan {
     /// Returns true if agent `index` may deliver this interval: it is of a thread in the agent's share.
-    pub fn expects(&self, index: u32, Told(member, _): &Told) -> bool {
+    pub fn expects(&self, index: u32, ThreadInterval(member, _): &ThreadInterval) -> bool {
         let share = Share { index, count: self.processes() };
         match member {
             Member::Lane(lane) => share.range(self.lanes()).contains(lane),
@@ -52,13 +52,13 @@ pub fn run_agent(
     index: u32,
     origin: Nanos,
     should_stop: &(dyn Fn() -> bool + Sync),
-    tell: &mut dyn FnMut(&Told),
+    tell: &mut dyn FnMut(&ThreadInterval),
 ) -> Result<AgentEnd, LoadError> {
     sys::descriptors::make_room(u64::MAX);
     let share = Share { index, count: plan.processes() };
     let mut unseen = |_: &Snapshot<'_>| {};
     let mut gathering = Gathering::of_share(plan, share, &mut unseen);
-    let mut hear = |told: Told| {
+    let mut hear = |told: ThreadInterval| {
         tell(&told);
         gathering.hear(index, told);
     };

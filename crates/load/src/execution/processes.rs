@@ -26,7 +26,7 @@ use sys::process::{Child, Program};
 
 use crate::engine::transport::Links;
 use crate::error::LoadError;
-use crate::execution::protocol::{Line, Part, Role, read};
+use crate::execution::protocol::{Assignment, Line, Role, read};
 use crate::execution::run::{Gathering, carry_out};
 use crate::execution::s_client_pair;
 use crate::execution::stop::Stop;
@@ -44,13 +44,18 @@ const HEAD_START_EACH: Nanos = Nanos::from_millis(20);
 /// The longest sleep of the parent; a request to stop is noticed after it.
 const TICK: Nanos = Nanos::from_millis(50);
 
-/// Carries out a part of a run in this process and writes its lines to `out`. Blocks until the planned end or
+/// Carries out the assignment of this process and writes its lines to `out`. Blocks until the planned end or
 /// until `stop` is raised; a handler blocks until its establisher has ended.
 ///
 /// # Errors
 /// As [`crate::run`]; also a failed write to `out`.
-pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> Result<(), LoadError> {
-    let start = Start::at(part.origin);
+pub fn run_assignment(
+    plan: &Plan,
+    assignment: Assignment,
+    out: &mut impl Write,
+    stop: &Stop,
+) -> Result<(), LoadError> {
+    let start = Start::at(assignment.origin);
     let mut failure = None;
     let mut write = |line: &Line| {
         let written = serde_json::to_writer(&mut *out, line).map_err(io::Error::from);
@@ -60,8 +65,8 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
             stop.request();
         }
     };
-    let mut hear = |told| write(&Line::Told(Box::new(told)));
-    let reports = match part.role {
+    let mut hear = |told| write(&Line::Interval(Box::new(told)));
+    let reports = match assignment.role {
         Role::Share(share) => {
             descriptors::make_room(u64::MAX);
             let links = Links::open(plan, share)?;
@@ -80,7 +85,7 @@ pub fn run_part(plan: &Plan, part: Part, out: &mut impl Write, stop: &Stop) -> R
 /// [`LoadError::System`] when a part cannot be started, or ends without its report.
 pub fn run_in_processes(
     plan: &Plan,
-    program: &dyn Fn(Part) -> Program<'static>,
+    program: &dyn Fn(Assignment) -> Program<'static>,
     observer: &mut dyn Observer,
     stop: &Stop,
 ) -> Result<LoadResult, LoadError> {
@@ -91,8 +96,8 @@ pub fn run_in_processes(
     let origin = RealClock.now() + HEAD_START + HEAD_START_EACH * u64::from(count);
     let mut gathering = Gathering::new(plan, observer);
     let start = |index| {
-        let part = Part { role: Role::Share(Share { index, count }), origin };
-        program(part).start().map_err(LoadError::system("starting a part of the generator"))
+        let assignment = Assignment { role: Role::Share(Share { index, count }), origin };
+        program(assignment).start().map_err(LoadError::system("starting a part of the generator"))
     };
     // This thread starts the children because it outlives them: a child ends with the thread that started it.
     let mut children: Vec<Child> = (0..count).map(start).collect::<Result<_, _>>()?;
@@ -109,7 +114,7 @@ pub fn run_in_processes(
         let mut told_to_end = false;
         loop {
             match receiver.recv_timeout(TICK.into()) {
-                Ok((process, Ok(Line::Told(told)))) => gathering.hear(process, *told),
+                Ok((process, Ok(Line::Interval(told)))) => gathering.hear(process, *told),
                 Ok((_, Ok(Line::Reports(of_part)))) => {
                     reports.merge(&of_part);
                     reported += 1;

@@ -9,13 +9,13 @@ use std::sync::mpsc::Sender;
 use base::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::execution::run::Told;
+use crate::execution::run::ThreadInterval;
 use crate::measurement::result::Reports;
 use crate::plan::share::Share;
 
 /// The message that makes a process a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Assignment {
     pub(crate) role: Role,
     /// The run's start on the monotonic clock, which all processes of a machine share.
     pub(crate) origin: Nanos,
@@ -30,10 +30,10 @@ pub(crate) enum Role {
     Handler(RawFd),
 }
 
-impl Part {
+impl Assignment {
     /// A message for the handler of a pair.
-    pub(crate) fn handler(socket: RawFd, origin: Nanos) -> Part {
-        Part { role: Role::Handler(socket), origin }
+    pub(crate) fn handler(socket: RawFd, origin: Nanos) -> Assignment {
+        Assignment { role: Role::Handler(socket), origin }
     }
 
     /// Returns true for a handler, which runs until its establisher ends. A signal that should end it earlier
@@ -43,30 +43,30 @@ impl Part {
     }
 }
 
-/// The text names no part.
+/// The text is no assignment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a part of a run")]
-pub struct NotAPart(String);
+pub struct NotAnAssignment(String);
 
-impl FromStr for Part {
-    type Err = NotAPart;
+impl FromStr for Assignment {
+    type Err = NotAnAssignment;
 
-    fn from_str(text: &str) -> Result<Part, NotAPart> {
+    fn from_str(text: &str) -> Result<Assignment, NotAnAssignment> {
         let parse = || {
             let (role, origin) = text.split_once('@')?;
             let origin = Nanos(origin.parse().ok()?);
             if let Some(socket) = role.strip_prefix("handler:") {
-                return Some(Part::handler(socket.parse().ok()?, origin));
+                return Some(Assignment::handler(socket.parse().ok()?, origin));
             }
             let (index, count) = role.split_once('/')?;
             let share = Share { index: index.parse().ok()?, count: count.parse().ok()? };
-            (share.index < share.count).then_some(Part { role: Role::Share(share), origin })
+            (share.index < share.count).then_some(Assignment { role: Role::Share(share), origin })
         };
-        parse().ok_or_else(|| NotAPart(text.to_owned()))
+        parse().ok_or_else(|| NotAnAssignment(text.to_owned()))
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Assignment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.role {
             Role::Share(Share { index, count }) => write!(f, "{index}/{count}@{}", self.origin.0),
@@ -78,7 +78,7 @@ impl fmt::Display for Part {
 /// One line of a part's output.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Line {
-    Told(Box<Told>),
+    Interval(Box<ThreadInterval>),
     Reports(Box<Reports>),
 }
 
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn parts_parse_back() {
         for text in ["0/1@0", "2/3@123456789", "handler:7@5"] {
-            assert_eq!(text.parse::<Part>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Assignment>().unwrap().to_string(), text);
         }
         for text in ["", "3/3@1", "1@1", "1/3", "a/b@c", "handler:@1", "handler:x@1"] {
-            assert!(text.parse::<Part>().is_err(), "{text:?}");
+            assert!(text.parse::<Assignment>().is_err(), "{text:?}");
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) enum Member {
 
 /// A thread and the interval it delivers, to be sent to the process that gathers the run.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
-pub struct Told(pub(crate) Member, pub(crate) Interval);
+pub struct ThreadInterval(pub(crate) Member, pub(crate) Interval);
 
 /// Runs a process's share of a plan, with a thread for each lane and each population, and passes on their
 /// intervals. With a `handler` socket, the first lane is the establisher of a pair.
@@ -74,7 +74,7 @@ pub(crate) fn carry_out(
     mut links: Links,
     mut handler: Option<OwnedFd>,
     should_stop: &(dyn Fn() -> bool + Sync),
-    hear: &mut dyn FnMut(Told),
+    hear: &mut dyn FnMut(ThreadInterval),
 ) -> Result<Reports, LoadError> {
     let count = plan.lanes();
     let lanes = share.range(count).map(Member::Lane);
@@ -88,7 +88,7 @@ pub(crate) fn carry_out(
             let (member, sender) = (*member, sender.clone());
             let handler = if matches!(member, Member::Lane(_)) { handler.take() } else { None };
             // The receiver outlives the engines unless the gathering thread panicked.
-            let mut tell = move |interval: Interval| drop(sender.send(Told(member, interval)));
+            let mut tell = move |interval: Interval| drop(sender.send(ThreadInterval(member, interval)));
             let link = links.take(match member {
                 Member::Lane(index) => index,
                 Member::Population(number) => plan.population_thread(number, share),
@@ -163,7 +163,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Takes an interval of a thread in a process.
-    pub fn hear(&mut self, process: u32, Told(member, interval): Told) {
+    pub fn hear(&mut self, process: u32, ThreadInterval(member, interval): ThreadInterval) {
         match member {
             Member::Lane(lane) => self.assembly.add(lane, interval, self.observer),
             Member::Population(number) => self.assembly.add_population(number, process, &interval),

@@ -24,8 +24,8 @@ use sys::process::{Child, Program};
 use crate::engine::handover;
 use crate::engine::transport::Links;
 use crate::error::LoadError;
-use crate::execution::protocol::{Line, Part, read};
-use crate::execution::run::{Gathering, Member, Told, carry_out};
+use crate::execution::protocol::{Assignment, Line, read};
+use crate::execution::run::{Gathering, Member, ThreadInterval, carry_out};
 use crate::execution::stop::Stop;
 use crate::execution::threads::{Start, run_handler};
 use crate::measurement::observer::Observer;
@@ -47,15 +47,15 @@ type Lines = Receiver<(u32, io::Result<Line>)>;
 /// Carries out a planned run; `program` describes how to start this program as the handler.
 pub(crate) fn run(
     plan: &Plan,
-    program: &dyn Fn(Part) -> Program<'static>,
+    program: &dyn Fn(Assignment) -> Program<'static>,
     observer: &mut dyn Observer,
     stop: &Stop,
 ) -> Result<LoadResult, LoadError> {
     let (ours, theirs) = handover::pair().map_err(LoadError::system("a socket to the handler"))?;
     sys::descriptors::make_room(u64::MAX);
     let origin = RealClock.now() + HEAD_START;
-    let part = Part::handler(theirs.as_raw_fd(), origin);
-    let started = program(part).inheriting(&[theirs.as_fd()]).start();
+    let assignment = Assignment::handler(theirs.as_raw_fd(), origin);
+    let started = program(assignment).inheriting(&[theirs.as_fd()]).start();
     let mut handler = started.map_err(LoadError::system("starting the handler of the pair"))?;
     // The handler has inherited its end of the socket, so only the handler keeps it open now.
     drop(theirs);
@@ -73,7 +73,7 @@ pub(crate) fn run(
         let should_stop = &should_stop;
         let establisher = scope.spawn(move || {
             // The receiver outlives the establisher unless the gathering thread panicked.
-            let mut tell = |told| drop(sender.send((0, Ok(Line::Told(Box::new(told))))));
+            let mut tell = |told| drop(sender.send((0, Ok(Line::Interval(Box::new(told))))));
             carry_out(
                 plan,
                 Share::ALL,
@@ -100,7 +100,7 @@ fn gather(lines: &Lines, gathering: &mut Gathering<'_>) -> io::Result<Option<Box
     let (mut reports, mut failure) = (None, None);
     for (process, line) in lines {
         match line {
-            Ok(Line::Told(told)) => gathering.hear(process, *told),
+            Ok(Line::Interval(told)) => gathering.hear(process, *told),
             Ok(Line::Reports(of_handler)) => reports = Some(of_handler),
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -122,7 +122,7 @@ pub(crate) fn handle(
     plan: &Plan,
     socket: RawFd,
     start: Start,
-    hear: &mut dyn FnMut(Told),
+    hear: &mut dyn FnMut(ThreadInterval),
 ) -> Result<Reports, LoadError> {
     let socket =
         sys::process::inherited(socket).map_err(LoadError::system("the socket to the establisher"))?;
@@ -133,10 +133,10 @@ fn report(
     plan: &Plan,
     establisher: OwnedFd,
     start: Start,
-    hear: &mut dyn FnMut(Told),
+    hear: &mut dyn FnMut(ThreadInterval),
 ) -> Result<Reports, LoadError> {
     let lane = Member::Lane(plan.lanes());
-    let lanes = run_handler(plan, start, establisher, &mut |interval| hear(Told(lane, interval)))?;
+    let lanes = run_handler(plan, start, establisher, &mut |interval| hear(ThreadInterval(lane, interval)))?;
     Ok(Reports { lanes, ..Reports::of(plan) })
 }
 

@@ -15,7 +15,7 @@ use crate::engine::transport::{AnyLink, KernelSockets, Transport, UserTcp};
 use crate::engine::{Engine, Settings};
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
-use crate::measurement::thread_metrics::Report;
+use crate::measurement::thread_metrics::ThreadReport;
 use crate::plan::Plan;
 use crate::plan::arrivals::Lane;
 use crate::plan::config::Client;
@@ -47,7 +47,7 @@ pub(crate) fn run_lane(
     handler: Option<OwnedFd>,
     should_stop: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(Interval),
-) -> Result<Report, LoadError> {
+) -> Result<ThreadReport, LoadError> {
     let config = &plan.config;
     let until = config.window().until;
     let (schedule, rate_peak) = match &config.client {
@@ -73,7 +73,7 @@ pub(crate) fn run_lane(
 /// The work of one thread, over the transport that it gets.
 trait Work {
     /// Carries out the work.
-    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError>;
+    fn carry_out<T: Transport>(self, transport: T) -> Result<ThreadReport, LoadError>;
 }
 
 /// Carries out a thread's work over kernel sockets, or over its link. `slow_bytes` is the receive buffer of
@@ -85,7 +85,7 @@ fn over(
     slow_bytes: Option<u32>,
     start: Start,
     work: impl Work,
-) -> Result<Report, LoadError> {
+) -> Result<ThreadReport, LoadError> {
     let close = plan.config.close;
     let Some((link, net)) = link else {
         let sources = Sources::of_thread(plan, thread).with_receive_buffer(slow_bytes);
@@ -113,7 +113,7 @@ struct Engines<'a, 'b> {
 }
 
 impl Work for Engines<'_, '_> {
-    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError> {
+    fn carry_out<T: Transport>(self, transport: T) -> Result<ThreadReport, LoadError> {
         let Start { clock, origin } = self.start;
         let engine = Engine::new(clock, origin, self.settings, self.schedule, self.seeds, transport);
         let engine = match self.handler {
@@ -136,7 +136,7 @@ struct Holding<'a, 'b> {
 }
 
 impl Work for Holding<'_, '_> {
-    fn carry_out<T: Transport>(self, transport: T) -> Result<Report, LoadError> {
+    fn carry_out<T: Transport>(self, transport: T) -> Result<ThreadReport, LoadError> {
         let Holding { start: Start { clock, origin }, settings, manner, schedule, draws, .. } = self;
         let holders = Holders::new(clock, origin, settings, manner, schedule, draws, transport);
         holders.run(self.should_stop, self.tell)
@@ -149,7 +149,7 @@ pub(crate) fn run_handler(
     start: Start,
     establisher: OwnedFd,
     tell: &mut dyn FnMut(Interval),
-) -> Result<Report, LoadError> {
+) -> Result<ThreadReport, LoadError> {
     let (nobody, unused) = (Schedule::closed(0, Nanos::ZERO), plan.config.seed.child("handler").rng());
     sleep_precisely()?;
     let sockets = KernelSockets::new(plan.target, Sources::of_thread(plan, 0))?;
@@ -173,7 +173,7 @@ pub(crate) fn run_population(
     link: Option<(AnyLink, SourceNet)>,
     should_stop: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(Interval),
-) -> Result<Report, LoadError> {
+) -> Result<ThreadReport, LoadError> {
     let (config, population) = (&plan.config, &plan.config.populations[number]);
     let clients = share.of(population.clients());
     let settings = Settings {

@@ -8,7 +8,7 @@ use record::{Distribution, Latency, LoadResult, Manifest};
 
 use crate::measurement::assembly::Assembly;
 use crate::measurement::conclusion;
-use crate::measurement::thread_metrics::Report;
+use crate::measurement::thread_metrics::ThreadReport;
 use crate::measurement::verdict::{self, Evidence, LATENESS_P99_MAX};
 use crate::plan::Plan;
 use crate::plan::expected::Statuses;
@@ -20,15 +20,15 @@ use crate::plan::share::Share;
 /// several processes add up.
 #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
 pub struct Reports {
-    pub(crate) lanes: Report,
-    pub(crate) populations: Vec<Report>,
+    pub(crate) lanes: ThreadReport,
+    pub(crate) populations: Vec<ThreadReport>,
     pub(crate) tls_failure: Option<String>,
 }
 
 impl Reports {
     /// Empty reports for a plan.
     pub fn of(plan: &Plan) -> Reports {
-        let populations = plan.config.populations.iter().map(|_| Report::default()).collect();
+        let populations = plan.config.populations.iter().map(|_| ThreadReport::default()).collect();
         Reports { populations, ..Reports::default() }
     }
 
@@ -51,7 +51,7 @@ pub(crate) fn result(
     manifest: Manifest,
 ) -> LoadResult {
     let times = Times::of(plan, &reports.lanes);
-    let Report { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
+    let ThreadReport { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
     let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
     let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
     let rate = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
@@ -145,8 +145,8 @@ struct Times {
 }
 
 impl Times {
-    fn of(plan: &Plan, report: &Report) -> Times {
-        let Report { totals, connections, ended, .. } = report;
+    fn of(plan: &Plan, report: &ThreadReport) -> Times {
+        let ThreadReport { totals, connections, ended, .. } = report;
         let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
         let not_established = connections.attempted.saturating_sub(totals.connect.len());
         Times {
@@ -171,11 +171,11 @@ fn observable(plan: &Plan, measured: Nanos) -> Nanos {
 fn populations(
     plan: &Plan,
     share: Share,
-    reports: &[Report],
+    reports: &[ThreadReport],
     ended: Nanos,
     duration_s: f64,
 ) -> BTreeMap<String, record::Population> {
-    let record = |(population, report): (&Population, &Report)| {
+    let record = |(population, report): (&Population, &ThreadReport)| {
         let replies = report.totals.replies as f64;
         let record = record::Population {
             clients: u64::from(share.of(population.clients())),

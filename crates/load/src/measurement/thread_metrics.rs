@@ -1,7 +1,7 @@
-//! The figures that one thread of the generator keeps and delivers, interval by interval and at the end.
+//! The metrics of one thread of the generator, which it delivers interval by interval and at the end.
 //!
-//! Every engine keeps the same books, whatever its clients do: the ledger, the recorder, its connections and
-//! its CPU time. [`Books::close`] closes them once and turns them into the thread's report.
+//! Every engine keeps the same metrics, whatever its clients do: the ledger, the recorder, its connections and
+//! its CPU time. [`ThreadMetrics::close`] turns them into the thread's report, once.
 
 use base::Nanos;
 use record::Outcome;
@@ -13,7 +13,7 @@ use crate::plan::window::Window;
 
 /// The figures of one engine after its run, or the sum of several.
 #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct ThreadReport {
     pub ledger: Ledger,
     pub totals: Totals,
     pub connections: Connections,
@@ -29,9 +29,9 @@ pub(crate) struct Report {
     pub cpu: Nanos,
 }
 
-impl Report {
+impl ThreadReport {
     /// Adds the report of another thread.
-    pub fn merge(&mut self, other: &Report) {
+    pub fn merge(&mut self, other: &ThreadReport) {
         self.ledger.merge(&other.ledger);
         self.totals.merge(&other.totals);
         self.connections.attempted += other.connections.attempted;
@@ -54,8 +54,8 @@ pub(crate) struct Held {
     pub established: u64,
 }
 
-/// The books of one thread. Times are since the run's start.
-pub(crate) struct Books {
+/// The metrics of one thread. Times are since the run's start.
+pub(crate) struct ThreadMetrics {
     measured: Window,
     pub ledger: Ledger,
     pub recorder: Recorder,
@@ -65,10 +65,10 @@ pub(crate) struct Books {
     at_window: Option<(Nanos, u64)>,
 }
 
-impl Books {
-    /// Empty books for a run with this measured window.
-    pub fn new(measured: Window, interval: Nanos) -> Books {
-        Books {
+impl ThreadMetrics {
+    /// Empty metrics for a run with this measured window.
+    pub fn new(measured: Window, interval: Nanos) -> ThreadMetrics {
+        ThreadMetrics {
             measured,
             ledger: Ledger::default(),
             recorder: Recorder::new(measured, interval),
@@ -101,14 +101,14 @@ impl Books {
     }
 
     /// Ends the schedule at `at`, perhaps earlier than planned. The current interval is the last;
-    /// [`Books::close`] closes it.
+    /// [`ThreadMetrics::close`] closes it.
     pub fn end_schedule(&mut self, at: Nanos) {
         self.measured.until = at;
         self.recorder.end_schedule(at);
     }
 
     /// The end of the current interval; `None` when the schedule ends first.
-    pub fn next_page(&self) -> Option<Nanos> {
+    pub fn interval_end(&self) -> Option<Nanos> {
         Some(self.recorder.interval_end()).filter(|end| *end < self.measured.until)
     }
 
@@ -118,21 +118,21 @@ impl Books {
     }
 
     /// Closes the intervals that are over. Notes CPU time and open connections when the window begins.
-    pub fn turn_page(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
+    pub fn close_intervals(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
         if self.at_window.is_none() && now >= self.measured.from {
             self.at_window = Some((sys::cpu::thread_time(), held.established));
             self.connections.sockets_peak = held.sockets;
         }
-        while let Some(until) = self.next_page().filter(|until| *until <= now) {
+        while let Some(until) = self.interval_end().filter(|until| *until <= now) {
             tell(self.recorder.close_interval(until, held.sockets));
         }
     }
 
-    /// Closes the books. Every account must be in the ledger by then.
-    pub fn close(mut self, end: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) -> Report {
+    /// Closes the last interval and reports. Every account must be in the ledger by then.
+    pub fn close(mut self, end: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) -> ThreadReport {
         tell(self.recorder.close_interval(end, held.sockets));
         let (cpu_before, open_at_start) = self.at_window.unwrap_or((sys::cpu::thread_time(), 0));
-        Report {
+        ThreadReport {
             ledger: self.ledger,
             totals: self.recorder.into_totals(),
             connections: self.connections,

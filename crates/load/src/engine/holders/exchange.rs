@@ -50,7 +50,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         connection.heard = now;
         self.pending -= 1;
         let connect = now.saturating_sub(connection.began);
-        self.books.established(connect, connection.account.measured());
+        self.metrics.established(connect, connection.account.measured());
         self.transport.watch(&connection.wire.socket, key, false);
         self.wake_at(key, Nanos::MAX);
         self.send(key, now);
@@ -88,7 +88,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             return self.wake_at(key, Nanos::MAX);
         }
         connection.phase = Phase::Reading;
-        self.books.recorder.sent(now);
+        self.metrics.recorder.sent(now);
         if let Manner::SlowRead { bytes_per_s } = self.manner {
             // The clock alone decides when to read: more received bytes are no reason.
             self.transport.unwatch(&connection.wire.socket);
@@ -136,7 +136,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
     fn replied(&mut self, key: Key, reply: &Reply, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
-        self.books.recorder.reply(now, reply.status);
+        self.metrics.recorder.reply(now, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(connection.intended);
             let correct = Correct {
@@ -145,7 +145,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.books.recorder.correct(now, correct, connection.account.measured());
+            self.metrics.recorder.correct(now, correct, connection.account.measured());
         }
         self.end(key, outcome, now);
     }
