@@ -86,7 +86,7 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
 
 /// A client with constant arrivals, so that two steps differ only in their load.
 fn s_client(rate: PerSecond) -> Client {
-    Client::SClient { rate, arrivals: Process::Constant, sockets: Sockets::Auto }
+    Client::SClient { rate, arrivals: Process::constant(), sockets: Sockets::Auto }
 }
 
 fn configuration(flags: &CapacityFlags) -> Config {

@@ -27,9 +27,9 @@
 //! `error` defines the errors of all four.
 //!
 //! ```no_run
-//! use load::{Client, Config, Process, Sockets, Snapshot, Stop};
+//! use load::{Client, Config, Sockets, Snapshot, Stop};
 //!
-//! let client = Client::SClient { rate: "2k".parse()?, arrivals: Process::Poisson, sockets: Sockets::Auto };
+//! let client = Client::SClient { rate: "2k".parse()?, arrivals: "poisson".parse()?, sockets: Sockets::Auto };
 //! let plan = load::prepare(Config::new(vec!["http://127.0.0.1:8080/".parse()?], client))?;
 //! let mut print = |seen: &Snapshot<'_>| eprintln!("{} replies", seen.point.replies);
 //! let result = load::run(&plan, &mut print, &Stop::new())?;

@@ -73,6 +73,21 @@ fn content_length(text: &str) -> Result<u64, String> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(|error: base::UnitError| error.to_string())
 }
 
+/// The short help of `--rate`.
+const RATE_HELP: &str = "Average rate of new sessions a second; a session is one connection [default: 100]";
+
+fn rate_long_help() -> String {
+    format!("{RATE_HELP}\n\nThe arrival processes {} have their own rates.", Process::names_with_own_rate())
+}
+
+fn arrivals_help() -> String {
+    format!("Arrival process: {}", Process::short_forms())
+}
+
+fn arrivals_long_help() -> String {
+    format!("{}\n\n{}", arrivals_help(), Process::help())
+}
+
 pub fn positive_time(text: &str) -> Result<Nanos, String> {
     match text.parse::<Nanos>() {
         Ok(Nanos::ZERO) => Err("accepted are times above 0".to_owned()),
@@ -113,10 +128,7 @@ pub struct LoadFlags {
     #[arg(required_unless_present = "calibrate", value_name = "URL")]
     pub urls: Vec<Url>,
 
-    /// Average rate of new sessions a second; a session is one connection [default: 100]
-    ///
-    /// The arrival processes ramp, steps and trace have their own rates.
-    #[arg(long, short, value_name = "RATE", help_heading = LOAD)]
+    #[arg(long, short, value_name = "RATE", help = RATE_HELP, long_help = rate_long_help(), help_heading = LOAD)]
     pub rate: Option<PerSecond>,
 
     /// Time to measure
@@ -137,18 +149,7 @@ pub struct LoadFlags {
     #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = LOAD)]
     pub sockets: Sockets,
 
-    /// Arrival process: constant, poisson, on-off:..., pareto:ALPHA, ramp:FROM..TO, steps:..., trace:FILE
-    ///
-    /// constant: evenly spaced sessions at --rate.
-    /// poisson: independent arrivals at --rate.
-    /// on-off:PEAK,FRACTION[,PERIOD]: on-off:6,5%,100s has 6 times --rate during 5 % of each 100 s, and less during the
-    /// rest, so that the average is --rate.
-    /// pareto:ALPHA: self-similar bursts of 100 sources, on for 0.1 s and off for 0.9 s on average.
-    /// ramp:FROM..TO: ramp:0..2k rises over the whole run, warm-up included.
-    /// steps:RATExTIME,...: steps:100x10s,1kx5s; the last step lasts until the end.
-    /// trace:FILE: a file with one time in seconds a line, or an access log, whose times are used. The first session
-    /// begins with the run.
-    #[arg(long, value_name = "PROCESS", default_value = "constant", help_heading = LOAD, verbatim_doc_comment)]
+    #[arg(long, value_name = "PROCESS", default_value = "constant", help = arrivals_help(), long_help = arrivals_long_help(), help_heading = LOAD)]
     pub arrivals: Process,
 
     /// Clients beside the measured load; repeatable: idle:N, hot:N, cold:N, slow-read:N,BYTES/s, slow-send:N,BYTES/s

@@ -208,7 +208,7 @@ mod tests {
     fn begun(sockets: Sockets, times_ms: &[u64]) -> Outcomes {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-        let (rate, arrivals) = (PerSecond(2_000.0), Process::Constant);
+        let (rate, arrivals) = (PerSecond(2_000.0), Process::constant());
         let client = Client::SClient { rate, arrivals: arrivals.clone(), sockets };
         let connect_timeout = Nanos::from_millis(100);
         let config = Config { warmup: Nanos::ZERO, connect_timeout, ..Config::new(vec![url], client) };

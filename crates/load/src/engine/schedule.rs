@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_pause_and_a_doubled_rate_are_carried_out() {
         let (tempo, mut now) = (Tempo::default(), Nanos::ZERO);
-        let arrivals = Process::Constant.arrivals(PerSecond(1000.0), Nanos::SECOND * 3, ALONE, Seed(1));
+        let arrivals = Process::constant().arrivals(PerSecond(1000.0), Nanos::SECOND * 3, ALONE, Seed(1));
         let mut schedule = Schedule::open(arrivals, tempo.clone());
         let mut second = |share| {
             tempo.set(share);
@@ -115,7 +115,7 @@ mod tests {
         ) {
             let clock = SimulatedClock::new(WallTime::default());
             let origin = clock.now();
-            let arrivals = || Process::Poisson.arrivals(PerSecond(10_000.0), Nanos::SECOND, ALONE, Seed(seed));
+            let arrivals = || "poisson".parse::<Process>().unwrap().arrivals(PerSecond(10_000.0), Nanos::SECOND, ALONE, Seed(seed));
             let (mut schedule, mut taken) = (Schedule::open(arrivals(), Tempo::default()), Vec::new());
             for pause in pauses_us {
                 clock.advance(Nanos::from_micros(pause));

@@ -171,7 +171,7 @@ mod tests {
                 });
             }
         });
-        let (rate, arrivals, sockets) = (PerSecond(400.0), Process::Constant, Sockets::Auto);
+        let (rate, arrivals, sockets) = (PerSecond(400.0), Process::constant(), Sockets::Auto);
         Config {
             warmup: Nanos::from_millis(50),
             duration: Nanos::from_millis(250),

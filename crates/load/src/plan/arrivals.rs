@@ -6,7 +6,9 @@
 //!
 //! Ramp, steps and trace have rates or times of their own and ignore the given rate.
 //!
-//! To add a process: a file here, a variant of [`Process`] and a line in each `match` on it.
+//! A process is one file with a type that implements [`ArrivalProcess`] and a [`Kind`], which holds its text for users
+//! and its parser. To add one, write a file here and add its name below, among the modules and in [`ALL`]. Nothing has a
+//! default: the compiler names the method or the field that a new process lacks.
 //!
 //! The modules: `constant`, `poisson`, `on_off`, `pareto`, `ramp`, `steps` and `trace` are the processes.
 //! `profile` turns planned rates into times, `hurst` estimates self-similarity, and `error` reports text that
@@ -25,43 +27,22 @@ mod trace;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use base::{Nanos, PerSecond, Seed};
 
 use crate::plan::window::Window;
 pub use error::NotAProcess;
-pub use on_off::OnOff;
-pub use pareto::Pareto;
-use profile::Profile;
-pub use ramp::Ramp;
-pub use steps::Steps;
-pub use trace::Trace;
+
+/// All processes, in the order of the help.
+static ALL: &[Kind] =
+    &[constant::KIND, poisson::KIND, on_off::KIND, pareto::KIND, ramp::KIND, steps::KIND, trace::KIND];
 
 /// Intended times since the run's start, never decreasing; endless unless the process ends.
 pub type Arrivals = Box<dyn Iterator<Item = Nanos> + Send>;
 
 /// Arrivals that an estimate of the Hurst parameter reads at most, so that it takes about a second.
 const HURST_ARRIVALS_MAX: f64 = 1e7;
-
-/// An arrival process. Processes without rates of their own need a mean rate.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub enum Process {
-    /// Evenly spaced.
-    #[default]
-    Constant,
-    /// Independent arrivals: exponentially distributed gaps.
-    Poisson,
-    /// Periodic bursts; arrivals are evenly spaced within and between them.
-    OnOff(OnOff),
-    /// Self-similar arrivals from Pareto on/off sources.
-    Pareto(Pareto),
-    /// A rate that changes linearly over the run.
-    Ramp(Ramp),
-    /// Several rates, one after the other.
-    Steps(Steps),
-    /// Recorded times.
-    Trace(Trace),
-}
 
 /// One thread's part of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,88 +53,135 @@ pub struct Lane {
     pub count: u32,
 }
 
+/// A kind of arrival process, as its file describes it to users.
+struct Kind {
+    /// The text that selects the process: a name, or a name and its settings such as `ramp:FROM..TO`.
+    form: &'static str,
+    /// The help, in one sentence or two.
+    help: &'static str,
+    /// True for a process that has rates or times of its own and ignores a given rate.
+    has_own_rate: bool,
+    /// True if the settings name a file.
+    reads_file: bool,
+    /// Parses and checks the settings, which are empty for a form without any. The error says what is accepted.
+    parse: fn(&str) -> Result<Arc<dyn ArrivalProcess>, String>,
+}
+
+impl Kind {
+    /// The name before the settings, and the settings.
+    fn parts(&self) -> (&'static str, Option<&'static str>) {
+        split(self.form)
+    }
+
+    /// The form, with several settings shown as dots.
+    fn short_form(&self) -> String {
+        match self.parts() {
+            (name, Some(settings)) if settings.contains(',') => format!("{name}:..."),
+            _ => self.form.to_owned(),
+        }
+    }
+}
+
+/// The behaviour of an arrival process with its settings. It prints as text that parses back.
+trait ArrivalProcess: fmt::Display + Send + Sync {
+    /// The lane's arrivals in a run of length `run`, warm-up included. `rate` is the rate of all lanes together.
+    fn arrivals(&self, rate: PerSecond, run: Nanos, lane: Lane, seed: Seed) -> Arrivals;
+
+    /// The mean rate in a window of the run.
+    fn mean(&self, rate: PerSecond, window: Window) -> PerSecond;
+
+    /// The highest rate over any span of length `span` in a run, without the excess of [`ArrivalProcess::excess`].
+    fn peak(&self, rate: PerSecond, run: Nanos, span: Nanos) -> PerSecond;
+
+    /// The most arrivals above `mean` that a span at the peak rate may have: 0, or [`random_excess`].
+    fn excess(&self, mean: f64) -> f64;
+
+    /// One sentence on the part of the process that this window does not show; `None` when they match.
+    fn remark(&self, window: Window) -> Option<String>;
+
+    /// The Hurst parameter in theory; `None` for a process that is not self-similar.
+    fn hurst(&self) -> Option<f64>;
+}
+
+/// An arrival process. Processes without rates of their own need a mean rate.
+#[derive(Clone)]
+pub struct Process {
+    kind: &'static Kind,
+    set: Arc<dyn ArrivalProcess>,
+}
+
 impl Process {
+    /// Evenly spaced sessions.
+    pub fn constant() -> Process {
+        Process { kind: &constant::KIND, set: Arc::new(constant::Constant) }
+    }
+
+    /// The texts that select a process, for a line of help.
+    pub fn short_forms() -> String {
+        ALL.iter().map(Kind::short_form).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The help of every process, each on lines of its own.
+    pub fn help() -> String {
+        ALL.iter().map(|kind| format!("{}: {}", kind.form, kind.help)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The names of the processes that ignore a given rate.
+    pub fn names_with_own_rate() -> String {
+        listed(ALL.iter().filter(|kind| kind.has_own_rate).map(|kind| kind.parts().0))
+    }
+
+    /// Returns true if the text of a process names a file.
+    pub(crate) fn names_file(text: &str) -> bool {
+        let (name, settings) = split(text);
+        settings.is_some() && ALL.iter().any(|kind| kind.reads_file && kind.parts().0 == name)
+    }
+
     /// Returns true for a process that has rates or times of its own and ignores a given rate.
     pub fn has_own_rate(&self) -> bool {
-        matches!(self, Process::Ramp(_) | Process::Steps(_) | Process::Trace(_))
+        self.kind.has_own_rate
     }
 
     /// The lane's arrivals in a run of length `run`, warm-up included. `rate` is the rate of all lanes
     /// together.
     pub fn arrivals(&self, rate: PerSecond, run: Nanos, lane: Lane, seed: Seed) -> Arrivals {
-        match self {
-            Process::Constant => Box::new(constant::Constant::new(rate, lane)),
-            Process::Poisson => Box::new(poisson::Poisson::new(rate, lane, seed)),
-            Process::Pareto(pareto) => Box::new(pareto.arrivals(rate, lane, seed)),
-            Process::Trace(trace) => Box::new(trace.arrivals(lane)),
-            Process::OnOff(on_off) => Box::new(on_off.profile(rate).arrivals(lane)),
-            Process::Ramp(ramp) => Box::new(ramp.profile(run).arrivals(lane)),
-            Process::Steps(steps) => Box::new(steps.profile().arrivals(lane)),
-        }
+        self.set.arrivals(rate, run, lane, seed)
     }
 
     /// The mean rate in a window of the run.
     pub fn mean(&self, rate: PerSecond, window: Window) -> PerSecond {
-        match (self, self.profile(rate, window.until)) {
-            (_, Some(profile)) => profile.mean(window),
-            (Process::Trace(trace), None) => trace.mean(window),
-            (_, None) => rate,
-        }
+        self.set.mean(rate, window)
     }
 
     /// The highest rate over any span of length `span` in a run, without the excess of [`Process::excess`].
     pub fn peak(&self, rate: PerSecond, run: Nanos, span: Nanos) -> PerSecond {
-        match (self, self.profile(rate, run)) {
-            (_, Some(profile)) => profile.peak(),
-            (Process::Trace(trace), None) => trace.peak(span),
-            (Process::Pareto(pareto), None) => pareto.peak(rate),
-            (_, None) => rate,
-        }
+        self.set.peak(rate, run, span)
     }
 
-    /// The most arrivals above `mean` that a span at the peak rate may have: five standard deviations,
-    /// exceeded once in millions of spans.
+    /// The most arrivals above `mean` that a span at the peak rate may have; exceeded once in millions of spans.
     pub fn excess(&self, mean: f64) -> f64 {
-        match self {
-            Process::Poisson | Process::Pareto(_) => 5.0 * mean.sqrt(),
-            Process::Constant
-            | Process::OnOff(_)
-            | Process::Ramp(_)
-            | Process::Steps(_)
-            | Process::Trace(_) => 0.0,
-        }
+        self.set.excess(mean)
     }
 
     /// One sentence on the part of the process that this window does not show; `None` when they match.
     pub fn remark(&self, window: Window) -> Option<String> {
-        match self {
-            Process::OnOff(on_off) => on_off.remark(window.length()),
-            Process::Steps(steps) => steps.remark(window.until),
-            Process::Trace(trace) => trace.remark(window.until),
-            _ => None,
-        }
+        self.set.remark(window)
     }
 
     /// The Hurst parameter of a self-similar process: the estimate for the schedule of this run, then the
     /// value in theory. The estimate is `None` for a run that is too short; the whole is `None` for other
     /// processes.
     pub fn hurst(&self, rate: PerSecond, run: Nanos, seed: Seed) -> Option<(Option<f64>, f64)> {
-        let Process::Pareto(pareto) = self else { return None };
+        let in_theory = self.set.hurst()?;
         let until = run.min(Nanos::from_secs_f64(HURST_ARRIVALS_MAX / rate.0));
-        let times = pareto.arrivals(rate, Lane { index: 0, count: 1 }, seed);
-        let shown = hurst::hurst(times.take_while(|at| *at < until), until);
-        Some((shown, pareto.hurst()))
+        let times = self.set.arrivals(rate, run, Lane { index: 0, count: 1 }, seed);
+        Some((hurst::hurst(times.take_while(|at| *at < until), until), in_theory))
     }
+}
 
-    /// The planned rates, if the process has any.
-    fn profile(&self, rate: PerSecond, run: Nanos) -> Option<Profile> {
-        match self {
-            Process::OnOff(on_off) => Some(on_off.profile(rate)),
-            Process::Ramp(ramp) => Some(ramp.profile(run)),
-            Process::Steps(steps) => Some(steps.profile()),
-            Process::Constant | Process::Poisson | Process::Pareto(_) | Process::Trace(_) => None,
-        }
-    }
+/// The excess of independent arrivals: five standard deviations, exceeded once in millions of spans.
+fn random_excess(mean: f64) -> f64 {
+    5.0 * mean.sqrt()
 }
 
 /// Parses a rate; accepts 0.
@@ -161,39 +189,59 @@ fn parse_rate(text: &str) -> Option<PerSecond> {
     if text == "0" { Some(PerSecond(0.0)) } else { text.parse().ok() }
 }
 
+/// A name, and the settings behind its colon.
+fn split(text: &str) -> (&str, Option<&str>) {
+    text.split_once(':').map_or((text, None), |(name, settings)| (name, Some(settings)))
+}
+
+/// Several texts as `one, two and three`.
+fn listed(texts: impl Iterator<Item = &'static str>) -> String {
+    let texts: Vec<&str> = texts.collect();
+    match texts.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => texts.concat(),
+    }
+}
+
+impl Default for Process {
+    fn default() -> Process {
+        Process::constant()
+    }
+}
+
 impl FromStr for Process {
     type Err = NotAProcess;
 
     /// Parses a process; for a trace, also reads the file that the text names.
     fn from_str(text: &str) -> Result<Process, NotAProcess> {
-        match text.split_once(':') {
-            None if text == "constant" => Ok(Process::Constant),
-            None if text == "poisson" => Ok(Process::Poisson),
-            Some(("on-off", shape)) => OnOff::parse(text, shape).map(Process::OnOff),
-            Some(("pareto", shape)) => Pareto::parse(text, shape).map(Process::Pareto),
-            Some(("ramp", rates)) => Ramp::parse(text, rates).map(Process::Ramp),
-            Some(("steps", steps)) => Steps::parse(text, steps).map(Process::Steps),
-            Some(("trace", path)) => Trace::read(text, path).map(Process::Trace),
-            _ => Err(NotAProcess::new(
-                text,
-                "accepted are constant, poisson, on-off:PEAK,FRACTION[,PERIOD], pareto:ALPHA, ramp:FROM..TO, \
-                 steps:RATExTIME,... and trace:FILE",
-            )),
-        }
+        let (name, settings) = split(text);
+        let is_it = |kind: &&Kind| {
+            let (known, takes) = kind.parts();
+            known == name && takes.is_some() == settings.is_some()
+        };
+        let parsed = match ALL.iter().find(is_it) {
+            Some(kind) => (kind.parse)(settings.unwrap_or_default()).map(|set| Process { kind, set }),
+            None => Err(format!("accepted are {}", listed(ALL.iter().map(|kind| kind.form)))),
+        };
+        parsed.map_err(|why| NotAProcess::new(text, why))
     }
 }
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Process::Constant => f.write_str("constant"),
-            Process::Poisson => f.write_str("poisson"),
-            Process::OnOff(on_off) => on_off.fmt(f),
-            Process::Pareto(pareto) => pareto.fmt(f),
-            Process::Ramp(ramp) => ramp.fmt(f),
-            Process::Steps(steps) => steps.fmt(f),
-            Process::Trace(trace) => trace.fmt(f),
-        }
+        self.set.fmt(f)
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Process({self})")
+    }
+}
+
+impl PartialEq for Process {
+    fn eq(&self, other: &Process) -> bool {
+        self.to_string() == other.to_string()
     }
 }
 

@@ -226,7 +226,7 @@ mod tests {
 
     pub(super) fn open(url: &str, rate: f64) -> Config {
         let client =
-            Client::SClient { rate: PerSecond(rate), arrivals: Process::Constant, sockets: Sockets::Auto };
+            Client::SClient { rate: PerSecond(rate), arrivals: Process::constant(), sockets: Sockets::Auto };
         Config::new(vec![url.parse().unwrap()], client)
     }
 
@@ -235,8 +235,11 @@ mod tests {
         let plan = prepare(open("http://127.0.0.1:80/", 2_000.0)).unwrap();
         assert_eq!(plan.pending_max(), 1_050);
         let mut poisson = open("http://127.0.0.1:80/", 2_000.0);
-        poisson.client =
-            Client::SClient { rate: PerSecond(2_000.0), arrivals: Process::Poisson, sockets: Sockets::Auto };
+        poisson.client = Client::SClient {
+            rate: PerSecond(2_000.0),
+            arrivals: "poisson".parse().unwrap(),
+            sockets: Sockets::Auto,
+        };
         assert_eq!(prepare(poisson).unwrap().pending_max(), 1_159, "1000 and five times its root");
         assert_eq!(prepare(open("http://127.0.0.1:80/", 1.0)).unwrap().pending_max(), 16);
     }
@@ -280,7 +283,7 @@ mod tests {
         let most = NonZeroU32::new(100).unwrap();
         config.client = Client::SClient {
             rate: PerSecond(10.0),
-            arrivals: Process::Constant,
+            arrivals: Process::constant(),
             sockets: Sockets::AtMost(most),
         };
         config.threads = NonZeroU32::new(4).unwrap();

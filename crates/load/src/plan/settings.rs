@@ -21,12 +21,12 @@ use crate::plan::target::Url;
 use crate::plan::tls::Trust;
 use crate::plan::workload::{Body, Field, Length, Method, Spec, Think};
 
-/// The beginnings of texts that name a file.
-const FILES: [&str; 3] = ["trace:", "urls:", "@"];
+/// The beginnings of texts that name a file, beside those of arrival processes.
+const FILES: [&str; 2] = ["urls:", "@"];
 
 /// Refuses a setting that names a file.
 fn without_file(text: String) -> Result<String, String> {
-    if FILES.iter().any(|beginning| text.starts_with(beginning)) {
+    if Process::names_file(&text) || FILES.iter().any(|beginning| text.starts_with(beginning)) {
         return Err(format!("'{text}' names a file of one machine; a fleet accepts settings without files"));
     }
     Ok(text)

@@ -1,6 +1,6 @@
 //! Workloads: the number of requests in each session, and the paths that they ask for.
 //!
-//! Leaves out the bytes of a request: [`crate::plan::requests`] encodes them.
+//! Leaves out the bytes of a request, which `requests` encodes.
 //!
 //! To add a workload: a variant of [`Spec`], its text, and its paths.
 //!

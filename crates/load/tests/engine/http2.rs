@@ -82,7 +82,7 @@ fn greeting(bytes: Vec<u8>) -> Server {
 fn sharing(server: &Server, streams: u32, requests: &str) -> Config {
     let mut config = config(server);
     let rate = PerSecond(100.0);
-    config.client = Client::SClient { rate, arrivals: Process::Constant, sockets: Sockets::Auto };
+    config.client = Client::SClient { rate, arrivals: Process::constant(), sockets: Sockets::Auto };
     config.streams = NonZeroU32::new(streams);
     config.requests_per_connection = Some(requests.parse().unwrap());
     config

@@ -20,7 +20,7 @@ use servers::Server;
 /// reach.
 fn config(server: &Server) -> Config {
     let client =
-        Client::SClient { rate: PerSecond(400.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+        Client::SClient { rate: PerSecond(400.0), arrivals: Process::constant(), sockets: Sockets::Auto };
     let mut config = Config::new(vec![server.url()], client);
     config.warmup = Nanos::from_millis(50);
     config.duration = Nanos::from_millis(250);
@@ -69,7 +69,7 @@ fn a_stall_of_the_server_shows_in_full() {
     let server = Server::stalling(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 20, Nanos::SECOND);
     let mut stalled = config(&server);
     stalled.client =
-        Client::SClient { rate: PerSecond(100.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+        Client::SClient { rate: PerSecond(100.0), arrivals: Process::constant(), sockets: Sockets::Auto };
     (stalled.warmup, stalled.duration) = (Nanos::ZERO, Nanos::from_secs(2));
     let result = run(stalled);
     let latency = result.latency_intended_ns.answered;
@@ -172,7 +172,7 @@ fn a_listener_that_never_accepts_is_offered_every_connect() {
     let mut overload = config(&server);
     // More places than the run needs, so that a short stall of the test machine makes no difference.
     let sockets = Sockets::AtMost(NonZeroU32::new(600).unwrap());
-    overload.client = Client::SClient { rate: PerSecond(2_000.0), arrivals: Process::Constant, sockets };
+    overload.client = Client::SClient { rate: PerSecond(2_000.0), arrivals: Process::constant(), sockets };
     overload.connect_timeout = Nanos::from_millis(100);
     overload.request_timeout = Nanos::from_millis(100);
     let result = run(overload);
@@ -229,7 +229,7 @@ fn what_the_bound_on_sockets_forbids_is_told_and_not_delayed() {
     let server = Server::never_accepting();
     let mut bounded = config(&server);
     let sockets = Sockets::AtMost(NonZeroU32::new(2).unwrap());
-    bounded.client = Client::SClient { rate: PerSecond(400.0), arrivals: Process::Constant, sockets };
+    bounded.client = Client::SClient { rate: PerSecond(400.0), arrivals: Process::constant(), sockets };
     let result = run(bounded);
     assert_eq!(result.offered, 100);
     assert!(result.outcomes.get(Outcome::NoDescriptor) > 0);
@@ -331,7 +331,7 @@ fn large_replies_are_read_to_their_end() {
             .concat();
     let mut few = config(&Server::replying(Box::leak(reply.into_boxed_slice())));
     few.client =
-        Client::SClient { rate: PerSecond(40.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+        Client::SClient { rate: PerSecond(40.0), arrivals: Process::constant(), sockets: Sockets::Auto };
     let result = run(few);
     assert_all(&result, Outcome::Ok);
     let ratio = result.content_bytes_per_s / result.goodput_per_s;
@@ -404,8 +404,11 @@ fn the_same_seed_offers_the_same_requests() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let offered = |seed| {
         let mut random = config(&server);
-        random.client =
-            Client::SClient { rate: PerSecond(400.0), arrivals: Process::Poisson, sockets: Sockets::Auto };
+        random.client = Client::SClient {
+            rate: PerSecond(400.0),
+            arrivals: "poisson".parse().unwrap(),
+            sockets: Sockets::Auto,
+        };
         random.workload = "specweb99".parse().unwrap();
         random.seed = base::Seed(seed);
         run(random).offered

@@ -72,7 +72,7 @@ fn compare(config: &Config) {
 fn both_stacks_have_the_same_ledger_for_a_connection_a_request() {
     in_namespace(|| {
         let mut poisson = config(&Server::replying(OK));
-        let arrivals = Process::Poisson;
+        let arrivals = "poisson".parse().unwrap();
         poisson.client = Client::SClient { rate: PerSecond(800.0), arrivals, sockets: Sockets::Auto };
         compare(&poisson);
         poisson.close = Close::Reset;
@@ -139,7 +139,7 @@ fn large_replies_come_whole_over_tcp_in_user_space() {
             [b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n", &[b'a'; 3_000_000][..]].concat();
         let mut large = config(&Server::replying(reply.leak()));
         large.client =
-            Client::SClient { rate: PerSecond(20.0), arrivals: Process::Constant, sockets: Sockets::Auto };
+            Client::SClient { rate: PerSecond(20.0), arrivals: Process::constant(), sockets: Sockets::Auto };
         large.expected.length = Some(3_000_000);
         large.expected.digest = Some(format!("sha256:{DIGEST}").parse().unwrap());
         compare(&large);

@@ -1,28 +1,55 @@
 //! Evenly spaced arrivals. Each time is computed from its number, not from the time before, so that rounding
 //! errors do not add up. The lanes take turns.
 
-use base::{Nanos, PerSecond};
+use std::fmt;
+use std::sync::Arc;
 
-use super::Lane;
+use base::{Nanos, PerSecond, Seed};
 
-pub(super) struct Constant {
-    next: u64,
-    step: u64,
-    interval_ns: f64,
-}
+use super::{ArrivalProcess, Arrivals, Kind, Lane};
+use crate::plan::window::Window;
 
-impl Constant {
-    pub(super) fn new(rate: PerSecond, lane: Lane) -> Constant {
-        Constant { next: u64::from(lane.index), step: u64::from(lane.count), interval_ns: 1e9 / rate.0 }
+pub(super) const KIND: Kind = Kind {
+    form: "constant",
+    help: "evenly spaced sessions at --rate.",
+    has_own_rate: false,
+    reads_file: false,
+    parse: |_| Ok(Arc::new(Constant)),
+};
+
+/// The process; the rate is its only setting.
+pub(super) struct Constant;
+
+impl ArrivalProcess for Constant {
+    fn arrivals(&self, rate: PerSecond, _run: Nanos, lane: Lane, _seed: Seed) -> Arrivals {
+        let interval_ns = 1e9 / rate.0;
+        let numbers = (u64::from(lane.index)..).step_by(lane.count as usize);
+        Box::new(numbers.map(move |number| Nanos((number as f64 * interval_ns) as u64)))
+    }
+
+    fn mean(&self, rate: PerSecond, _window: Window) -> PerSecond {
+        rate
+    }
+
+    fn peak(&self, rate: PerSecond, _run: Nanos, _span: Nanos) -> PerSecond {
+        rate
+    }
+
+    fn excess(&self, _mean: f64) -> f64 {
+        0.0
+    }
+
+    fn remark(&self, _window: Window) -> Option<String> {
+        None
+    }
+
+    fn hurst(&self) -> Option<f64> {
+        None
     }
 }
 
-impl Iterator for Constant {
-    type Item = Nanos;
-
-    fn next(&mut self) -> Option<Nanos> {
-        let at = Nanos((self.next as f64 * self.interval_ns) as u64);
-        self.next += self.step;
-        Some(at)
+impl fmt::Display for Constant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("constant")
     }
 }

@@ -50,14 +50,14 @@ fn slope(points: &[(f64, f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::arrivals::Lane;
     use crate::plan::arrivals::poisson::Poisson;
+    use crate::plan::arrivals::{ArrivalProcess, Lane};
     use base::{PerSecond, Seed};
 
     #[test]
     fn independent_arrivals_have_one_half() {
         let until = Nanos::from_secs(1 << 13);
-        let times = Poisson::new(PerSecond(50.0), Lane { index: 0, count: 1 }, Seed(11));
+        let times = Poisson.arrivals(PerSecond(50.0), until, Lane { index: 0, count: 1 }, Seed(11));
         let estimate = hurst(times.take_while(|at| *at < until), until).unwrap();
         assert!((estimate - 0.5).abs() < 0.04, "{estimate}");
     }

@@ -5,18 +5,29 @@
 //! the mean rate, wherever they begin.
 
 use std::fmt;
+use std::sync::Arc;
 
-use base::{Nanos, PerSecond};
+use base::{Nanos, PerSecond, Seed};
 
-use super::NotAProcess;
 use super::profile::{Piece, Profile};
+use super::{ArrivalProcess, Arrivals, Kind, Lane};
+use crate::plan::window::Window;
+
+pub(super) const KIND: Kind = Kind {
+    form: "on-off:PEAK,FRACTION[,PERIOD]",
+    help: "on-off:6,5%,100s has 6 times --rate during 5 % of each 100 s, and less during the\nrest, so that the average is \
+           --rate.",
+    has_own_rate: false,
+    reads_file: false,
+    parse: |settings| Ok(Arc::new(OnOff::parse(settings)?)),
+};
 
 /// The period of the paper.
 const PERIOD: Nanos = Nanos::from_secs(100);
 
 /// The shape of the bursts: `PEAK,FRACTION[,PERIOD]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OnOff {
+pub(super) struct OnOff {
     /// `a`: the peak rate over the mean; above 1, and below 1 / `fraction`.
     peak: f64,
     /// `b`: the fraction of the time at the peak; between 0 and 1.
@@ -26,8 +37,8 @@ pub struct OnOff {
 }
 
 impl OnOff {
-    pub(super) fn parse(whole: &str, text: &str) -> Result<OnOff, NotAProcess> {
-        let refuse = |why: &str| NotAProcess::new(whole, why);
+    fn parse(text: &str) -> Result<OnOff, String> {
+        let refuse = |why: &str| why.to_owned();
         let parts: Vec<&str> = text.split(',').collect();
         let (peak, fraction, period) = match parts[..] {
             [peak, fraction] => (peak, fraction, Some(PERIOD)),
@@ -47,7 +58,7 @@ impl OnOff {
         Ok(OnOff { peak, fraction, period })
     }
 
-    pub(super) fn profile(&self, rate: PerSecond) -> Profile {
+    fn profile(&self, rate: PerSecond) -> Profile {
         let period_s = self.period.as_secs_f64();
         let off_per_s = rate.0 * (1.0 - self.peak * self.fraction) / (1.0 - self.fraction);
         Profile::repeated([
@@ -55,15 +66,38 @@ impl OnOff {
             Piece::level(period_s * self.fraction, rate.0 * self.peak),
         ])
     }
+}
 
-    /// A remark for a measured time that is no whole number of periods, which changes the mean.
-    pub(super) fn remark(&self, duration: Nanos) -> Option<String> {
+impl ArrivalProcess for OnOff {
+    fn arrivals(&self, rate: PerSecond, _run: Nanos, lane: Lane, _seed: Seed) -> Arrivals {
+        Box::new(self.profile(rate).arrivals(lane))
+    }
+
+    fn mean(&self, rate: PerSecond, window: Window) -> PerSecond {
+        self.profile(rate).mean(window)
+    }
+
+    fn peak(&self, rate: PerSecond, _run: Nanos, _span: Nanos) -> PerSecond {
+        self.profile(rate).peak()
+    }
+
+    fn excess(&self, _mean: f64) -> f64 {
+        0.0
+    }
+
+    /// A measured time that is no whole number of periods changes the mean.
+    fn remark(&self, window: Window) -> Option<String> {
+        let duration = window.length();
         (!duration.0.is_multiple_of(self.period.0)).then(|| {
             format!(
                 "{duration} is no whole number of periods of {}, so the measured mean rate differs from --rate.",
                 self.period
             )
         })
+    }
+
+    fn hurst(&self) -> Option<f64> {
+        None
     }
 }
 

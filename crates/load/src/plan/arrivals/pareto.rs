@@ -12,11 +12,21 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::sync::Arc;
 
 use base::{Nanos, PerSecond, Rng, Seed};
 use rand::RngExt;
 
-use super::{Lane, NotAProcess};
+use super::{ArrivalProcess, Arrivals, Kind, Lane, random_excess};
+use crate::plan::window::Window;
+
+pub(super) const KIND: Kind = Kind {
+    form: "pareto:ALPHA",
+    help: "self-similar bursts of 100 sources, on for 0.1 s and off for 0.9 s on average.",
+    has_own_rate: false,
+    reads_file: false,
+    parse: |settings| Ok(Arc::new(Pareto::parse(settings)?)),
+};
 
 /// The number of sources of all lanes together.
 const SOURCES: u32 = 100;
@@ -33,39 +43,52 @@ const DEVIATIONS: f64 = 6.0;
 
 /// Pareto on/off sources with this shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pareto {
+pub(super) struct Pareto {
     /// Between 1 and 2: finite mean, infinite variance.
     shape: f64,
 }
 
 impl Pareto {
-    pub(super) fn parse(whole: &str, text: &str) -> Result<Pareto, NotAProcess> {
+    fn parse(text: &str) -> Result<Pareto, String> {
         match text.parse() {
             Ok(shape) if shape > 1.0 && shape < 2.0 => Ok(Pareto { shape }),
-            _ => Err(NotAProcess::new(whole, "ALPHA is between 1 and 2, both left out, such as pareto:1.4")),
+            _ => Err("ALPHA is between 1 and 2, both left out, such as pareto:1.4".to_owned()),
         }
     }
+}
 
-    /// The Hurst parameter of the process.
-    pub(super) fn hurst(&self) -> f64 {
-        (3.0 - self.shape) / 2.0
-    }
-
-    /// The rate while the most sources are on at once.
-    pub(super) fn peak(&self, rate: PerSecond) -> PerSecond {
-        let deviation = ((1.0 - ON) / (ON * f64::from(SOURCES))).sqrt();
-        PerSecond(rate.0 * (1.0 + DEVIATIONS * deviation))
-    }
-
-    /// A lane's arrivals: the arrivals of every `count`-th source.
-    pub(super) fn arrivals(self, rate: PerSecond, lane: Lane, seed: Seed) -> Superposition {
+impl ArrivalProcess for Pareto {
+    /// A lane's arrivals are the arrivals of every `count`-th source.
+    fn arrivals(&self, rate: PerSecond, _run: Nanos, lane: Lane, seed: Seed) -> Arrivals {
         let gap_s = f64::from(SOURCES) * ON / rate.0;
         let numbers = (lane.index..SOURCES).step_by(lane.count as usize);
         let start = |number| Source::new(self.shape, gap_s, seed.child(&format!("source/{number}")).rng());
         let mut sources: Vec<Source> = numbers.map(start).collect();
         let first = |(index, source): (usize, &mut Source)| Reverse((source.next_arrival(), index));
         let due = sources.iter_mut().enumerate().map(first).collect();
-        Superposition { sources, due }
+        Box::new(Superposition { sources, due })
+    }
+
+    fn mean(&self, rate: PerSecond, _window: Window) -> PerSecond {
+        rate
+    }
+
+    /// The rate while the most sources are on at once.
+    fn peak(&self, rate: PerSecond, _run: Nanos, _span: Nanos) -> PerSecond {
+        let deviation = ((1.0 - ON) / (ON * f64::from(SOURCES))).sqrt();
+        PerSecond(rate.0 * (1.0 + DEVIATIONS * deviation))
+    }
+
+    fn excess(&self, mean: f64) -> f64 {
+        random_excess(mean)
+    }
+
+    fn remark(&self, _window: Window) -> Option<String> {
+        None
+    }
+
+    fn hurst(&self) -> Option<f64> {
+        Some((3.0 - self.shape) / 2.0)
     }
 }
 
@@ -76,7 +99,7 @@ impl fmt::Display for Pareto {
 }
 
 /// The sources of a lane together.
-pub(super) struct Superposition {
+struct Superposition {
     sources: Vec<Source>,
     /// The next arrival of each source, with the source's index.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
@@ -164,7 +187,7 @@ mod tests {
     const ALONE: Lane = Lane { index: 0, count: 1 };
 
     fn before(shape: f64, rate: f64, until: Nanos, seed: u64) -> impl Iterator<Item = Nanos> {
-        Pareto { shape }.arrivals(PerSecond(rate), ALONE, Seed(seed)).take_while(move |at| *at < until)
+        Pareto { shape }.arrivals(PerSecond(rate), until, ALONE, Seed(seed)).take_while(move |at| *at < until)
     }
 
     /// The mean over many runs is the rate from the first second on: the sources begin stationary. The rate
@@ -184,7 +207,7 @@ mod tests {
         for shape in [1.2, 1.4, 1.6, 1.8] {
             let until = Nanos::from_secs(1 << 14);
             let estimate = hurst(before(shape, 100.0, until, 7), until).unwrap();
-            let expected = Pareto { shape }.hurst();
+            let expected = Pareto { shape }.hurst().unwrap();
             assert!((estimate - expected).abs() < 0.1, "shape {shape}: {estimate}, not {expected}");
         }
     }
@@ -192,7 +215,7 @@ mod tests {
     /// More sources than at the peak are on so rarely that a test cannot meet it.
     #[test]
     fn the_peak_is_not_exceeded() {
-        let most = Pareto { shape: 1.4 }.peak(PerSecond(1000.0)).0 / 10.0;
+        let most = Pareto { shape: 1.4 }.peak(PerSecond(1000.0), Nanos::MAX, Nanos::SECOND).0 / 10.0;
         let mut counts = vec![0u32; 20_000];
         for at in before(1.4, 1000.0, Nanos::from_secs(2000), 3) {
             counts[(at.0 / 100_000_000) as usize] += 1;

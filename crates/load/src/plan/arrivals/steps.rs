@@ -2,18 +2,27 @@
 //! the end of the run.
 
 use std::fmt;
+use std::sync::Arc;
 
-use base::{Nanos, PerSecond};
+use base::{Nanos, PerSecond, Seed};
 
 use super::profile::{Piece, Profile};
-use super::{NotAProcess, parse_rate};
+use super::{ArrivalProcess, Arrivals, Kind, Lane, parse_rate};
+use crate::plan::window::Window;
+
+pub(super) const KIND: Kind = Kind {
+    form: "steps:RATExTIME,...",
+    help: "steps:100x10s,1kx5s; the last step lasts until the end.",
+    has_own_rate: true,
+    reads_file: false,
+    parse: |settings| Ok(Arc::new(Steps::parse(settings)?)),
+};
 
 /// The steps from the run's start on; at least one rate is above 0.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Steps(Vec<(PerSecond, Nanos)>);
+struct Steps(Vec<(PerSecond, Nanos)>);
 
 impl Steps {
-    pub(super) fn parse(whole: &str, text: &str) -> Result<Steps, NotAProcess> {
+    fn parse(text: &str) -> Result<Steps, String> {
         let step = |text: &str| {
             let (rate, time) = text.split_once('x')?;
             let time = time.parse().ok().filter(|time| *time > Nanos::ZERO)?;
@@ -22,23 +31,39 @@ impl Steps {
         let steps: Option<Vec<_>> = text.split(',').map(step).collect();
         match steps {
             Some(steps) if steps.iter().any(|(rate, _)| rate.0 > 0.0) => Ok(Steps(steps)),
-            _ => {
-                let accepted = "accepted is steps:RATExTIME,... such as steps:100x10s,1kx5s,100x30s";
-                Err(NotAProcess::new(whole, accepted))
-            }
+            _ => Err("accepted is steps:RATExTIME,... such as steps:100x10s,1kx5s,100x30s".to_owned()),
         }
     }
 
-    pub(super) fn profile(&self) -> Profile {
+    fn profile(&self) -> Profile {
         let last = self.0.len() - 1;
         Profile::once(self.0.iter().enumerate().map(|(index, (rate, time))| {
             let length_s = if index == last { f64::INFINITY } else { time.as_secs_f64() };
             Piece::level(length_s, rate.0)
         }))
     }
+}
 
-    /// A remark for a run that is shorter or longer than the steps.
-    pub(super) fn remark(&self, run: Nanos) -> Option<String> {
+impl ArrivalProcess for Steps {
+    fn arrivals(&self, _rate: PerSecond, _run: Nanos, lane: Lane, _seed: Seed) -> Arrivals {
+        Box::new(self.profile().arrivals(lane))
+    }
+
+    fn mean(&self, _rate: PerSecond, window: Window) -> PerSecond {
+        self.profile().mean(window)
+    }
+
+    fn peak(&self, _rate: PerSecond, _run: Nanos, _span: Nanos) -> PerSecond {
+        self.profile().peak()
+    }
+
+    fn excess(&self, _mean: f64) -> f64 {
+        0.0
+    }
+
+    /// The run may be shorter or longer than the steps.
+    fn remark(&self, window: Window) -> Option<String> {
+        let run = window.until;
         let all = self.0.iter().fold(Nanos::ZERO, |sum, (_, time)| sum.saturating_add(*time));
         (all != run).then(|| match all > run {
             true => format!("The steps take {all}, but the run ends after {run}, warm-up included."),
@@ -46,6 +71,10 @@ impl Steps {
                 format!("The steps end after {all}; their last rate holds until the run ends after {run}.")
             }
         })
+    }
+
+    fn hurst(&self) -> Option<f64> {
+        None
     }
 }
 

@@ -61,7 +61,7 @@ proptest! {
     /// `rate` x time arrivals to within one, evenly spread, for any number of lanes.
     #[test]
     fn constant_is_exact(rate in 1f64..20_000.0, lanes in 1u32..8) {
-        let times = all(&Process::Constant, rate, lanes, 0, Nanos::SECOND);
+        let times = all(&Process::constant(), rate, lanes, 0, Nanos::SECOND);
         prop_assert!((times.len() as f64 - rate).abs() <= 1.0, "{} of {rate}", times.len());
         for pair in times.windows(2) {
             prop_assert!(((pair[1] - pair[0]).0 as f64 - 1e9 / rate).abs() <= 2.0);
@@ -72,7 +72,7 @@ proptest! {
     /// errors.
     #[test]
     fn poisson_has_its_mean_and_dispersion(lanes in 1u32..5, seed: u64) {
-        let times = all(&Process::Poisson, 20_000.0, lanes, seed, Nanos::SECOND);
+        let times = all(&parsed("poisson"), 20_000.0, lanes, seed, Nanos::SECOND);
         prop_assert!((times.len() as f64 - 20_000.0).abs() < 5.0 * 20_000f64.sqrt());
         let index = dispersion(&times, Nanos::MILLISECOND, 1000);
         prop_assert!((index - 1.0).abs() < 5.0 * (2.0f64 / 999.0).sqrt(), "dispersion {index}");
@@ -81,7 +81,7 @@ proptest! {
 
 #[test]
 fn constant_has_no_dispersion() {
-    let times = all(&Process::Constant, 20_000.0, 3, 0, Nanos::SECOND);
+    let times = all(&Process::constant(), 20_000.0, 3, 0, Nanos::SECOND);
     assert!(dispersion(&times, Nanos::MILLISECOND, 1000) < 0.01);
 }
 

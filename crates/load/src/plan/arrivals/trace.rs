@@ -10,14 +10,22 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{Nanos, PerSecond};
+use base::{Nanos, PerSecond, Seed};
 
-use super::{Lane, NotAProcess};
+use super::{ArrivalProcess, Arrivals, Kind, Lane};
 use crate::plan::window::Window;
 
+pub(super) const KIND: Kind = Kind {
+    form: "trace:FILE",
+    help: "a file with one time in seconds a line, or an access log, whose times are used. The first session\nbegins with \
+           the run.",
+    has_own_rate: true,
+    reads_file: true,
+    parse: |file| Ok(Arc::new(Trace::read(file)?)),
+};
+
 /// A recorded schedule.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trace {
+struct Trace {
     path: PathBuf,
     /// Times since the first session, ascending; at least one.
     times: Arc<[Nanos]>,
@@ -25,26 +33,29 @@ pub struct Trace {
 
 impl Trace {
     /// Reads the file.
-    pub(super) fn read(whole: &str, path: &str) -> Result<Trace, NotAProcess> {
-        let refuse = |why: String| NotAProcess::new(whole, why);
-        let text =
-            std::fs::read_to_string(path).map_err(|cause| refuse(format!("cannot read it: {cause}")))?;
-        let times = parse(&text).map_err(refuse)?;
-        Ok(Trace { path: PathBuf::from(path), times: times.into() })
+    fn read(path: &str) -> Result<Trace, String> {
+        let text = std::fs::read_to_string(path).map_err(|cause| format!("cannot read it: {cause}"))?;
+        Ok(Trace { path: PathBuf::from(path), times: parse(&text)?.into() })
     }
 
-    pub(super) fn arrivals(&self, lane: Lane) -> impl Iterator<Item = Nanos> + Send + 'static {
+    fn count(&self, window: Window) -> usize {
+        let before = |end: Nanos| self.times.partition_point(|at| *at < end);
+        before(window.until) - before(window.from)
+    }
+}
+
+impl ArrivalProcess for Trace {
+    fn arrivals(&self, _rate: PerSecond, _run: Nanos, lane: Lane, _seed: Seed) -> Arrivals {
         let times = Arc::clone(&self.times);
-        (lane.index as usize..times.len()).step_by(lane.count as usize).map(move |index| times[index])
+        let numbers = (lane.index as usize..times.len()).step_by(lane.count as usize);
+        Box::new(numbers.map(move |index| times[index]))
     }
 
-    /// The mean rate in a window.
-    pub(super) fn mean(&self, window: Window) -> PerSecond {
+    fn mean(&self, _rate: PerSecond, window: Window) -> PerSecond {
         PerSecond(self.count(window) as f64 / window.length().as_secs_f64())
     }
 
-    /// The highest rate over any span of length `span`.
-    pub(super) fn peak(&self, span: Nanos) -> PerSecond {
+    fn peak(&self, _rate: PerSecond, _run: Nanos, span: Nanos) -> PerSecond {
         let most = self
             .times
             .iter()
@@ -53,8 +64,13 @@ impl Trace {
         PerSecond(most.unwrap_or(0) as f64 / span.as_secs_f64())
     }
 
-    /// A remark for a run that is shorter or longer than the trace.
-    pub(super) fn remark(&self, run: Nanos) -> Option<String> {
+    fn excess(&self, _mean: f64) -> f64 {
+        0.0
+    }
+
+    /// The run may be shorter or longer than the trace.
+    fn remark(&self, window: Window) -> Option<String> {
+        let run = window.until;
         let left_out = self.count(Window { from: run, until: Nanos::MAX });
         let last_s = self.times.last().map_or(0.0, |last| last.as_secs_f64());
         let path = self.path.display();
@@ -69,9 +85,8 @@ impl Trace {
         })
     }
 
-    fn count(&self, window: Window) -> usize {
-        let before = |end: Nanos| self.times.partition_point(|at| *at < end);
-        before(window.until) - before(window.from)
+    fn hurst(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -148,7 +163,11 @@ mod tests {
         assert_eq!(seconds("-1\n1e0"), [0.0, 2.0]);
         let times: Arc<[Nanos]> = parse("-1e300\n1e300").unwrap().into();
         let absurd = Trace { path: PathBuf::from("t"), times };
-        assert_eq!(absurd.peak(Nanos::SECOND), PerSecond(1.0), "times beyond the clock do not overflow");
+        assert_eq!(
+            absurd.peak(PerSecond(0.0), Nanos::MAX, Nanos::SECOND),
+            PerSecond(1.0),
+            "times beyond the clock do not overflow"
+        );
     }
 
     #[test]
@@ -178,12 +197,15 @@ mod tests {
     fn its_rates_are_those_of_the_recorded_times() {
         let times: Arc<[Nanos]> = parse("0\n1\n1.1\n1.2\n5").unwrap().into();
         let trace = Trace { path: PathBuf::from("t"), times };
-        assert_eq!(trace.peak(Nanos::SECOND), PerSecond(3.0));
-        assert_eq!(trace.mean(Window { from: Nanos::SECOND, until: Nanos::from_secs(3) }), PerSecond(1.5));
-        let lane = |index| trace.arrivals(Lane { index, count: 2 }).count();
+        assert_eq!(trace.peak(PerSecond(0.0), Nanos::MAX, Nanos::SECOND), PerSecond(3.0));
+        let window = Window { from: Nanos::SECOND, until: Nanos::from_secs(3) };
+        assert_eq!(trace.mean(PerSecond(0.0), window), PerSecond(1.5));
+        let lane =
+            |index| trace.arrivals(PerSecond(0.0), Nanos::MAX, Lane { index, count: 2 }, Seed(1)).count();
         assert_eq!((lane(0), lane(1)), (3, 2));
-        assert!(trace.remark(Nanos::from_secs(5)).unwrap().contains("1 of the 5 sessions"));
-        assert_eq!(trace.remark(Nanos::from_secs(6)), None);
-        assert!(trace.remark(Nanos::from_secs(7)).unwrap().contains("after 5.0 s"));
+        let remark = |until_s| trace.remark(Window { from: Nanos::ZERO, until: Nanos::from_secs(until_s) });
+        assert!(remark(5).unwrap().contains("1 of the 5 sessions"));
+        assert_eq!(remark(6), None);
+        assert!(remark(7).unwrap().contains("after 5.0 s"));
     }
 }
