@@ -24,7 +24,7 @@
 //!
 //! The modules:
 //!
-//! - What an engine stands on: `schedule` says when sessions are due and `deadlines` when waits end; `transport` is the
+//! - Below the engine: `schedule` says when sessions are due and `deadlines` when waits end; `transport` is the
 //!   client's TCP, `tls` the TLS state of a connection, `wire` a connection with or without it, `receive` reads replies.
 //! - The engine's own work: `connect`, `exchange` and `session` hold the connects, the replies and the state of a
 //!   session. Over HTTP/2 a session's requests share its connection (`streams`, `multiplex`). `retries` offers requests
@@ -33,8 +33,8 @@
 //! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.
 //!
 //! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, and in
-//! `reply_deadlines` exactly while it awaits a reply; over HTTP/2, while its requests await a stream. Every session that was offered ends in the ledger. All
-//! times are since the run's start.
+//! `reply_deadlines` exactly while it awaits a reply; over HTTP/2, while its requests await a stream. Every session that
+//! was offered ends in the ledger. All times are since the run's start.
 
 mod connect;
 mod deadlines;
@@ -77,10 +77,8 @@ use crate::plan::requests::Workload;
 use crate::plan::retry::Retry;
 use crate::plan::tls::Tls;
 use crate::plan::window::Window;
-pub(crate) use connect::connect_failure;
-use ending::Ending;
+use handover::Role;
 use multiplex::Stream;
-use pair_half::Role;
 use session::Connection;
 
 /// Sessions begun in one turn: about a millisecond's work, so that the engine reads replies in between.
@@ -161,6 +159,17 @@ impl Settings<'_> {
             interval: config.interval,
         }
     }
+}
+
+/// The end of a run's schedule.
+#[derive(Clone, Copy)]
+struct Ending {
+    /// The time of the end.
+    at: Nanos,
+    /// The time at which the engine noticed the end; a handler goes on as long as its establisher.
+    since: Nanos,
+    /// True for an end before the planned one.
+    is_early: bool,
 }
 
 /// The generator of one thread.
@@ -283,7 +292,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
     /// ended, so that every account ends in one ledger.
     fn is_over(&self, now: Nanos, should_stop: &dyn Fn() -> bool) -> bool {
         match &self.role {
-            Role::Handler(inbox) => inbox.is_over(),
+            Role::Handler(inbox) => inbox.is_over,
             Role::Whole | Role::Establisher(_) => now >= self.settings.window.until || should_stop(),
         }
     }

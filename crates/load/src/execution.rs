@@ -2,8 +2,8 @@
 //!
 //! Leaves out the work of one thread, which is the engine's, and the judgement of the result.
 //!
-//! The modules, from the bottom up: `stop` ends a run early, `threads` runs one engine each, `run` has all threads of one
-//! process. `protocol` is what processes tell each other. `s_client_pair` is a run by an establisher and a handler,
+//! The modules, from the bottom up: `stop` ends a run early, `threads` runs one engine each, `run` starts all threads of one
+//! process. `protocol` has the messages between processes. `s_client_pair` is a run by an establisher and a handler,
 //! `processes` a run in any number of processes, and `agents` one machine's share of a fleet's run. `calibrate` searches
 //! the highest rate at which the generator itself is no limit.
 

@@ -19,8 +19,9 @@
 //!
 //! Four rooms; each uses only the rooms above it in this list:
 //!
-//! - `plan`: what is asked. Settings, arrival processes, workloads, populations, and the preflight that makes a [`Plan`].
-//! - `measurement`: what became of it. Ledger, histograms, intervals, the verdict and the result.
+//! - `plan`: the load that the user asks for. Settings, arrival processes, workloads, populations, and the preflight that
+//!   makes a [`Plan`].
+//! - `measurement`: the outcome of that load. Ledger, histograms, intervals, the verdict and the result.
 //! - `engine`: one thread that offers load. The S-client, schedules, transports, and clients that hold connections.
 //! - `execution`: the threads, processes and machines that carry out a plan together.
 //!

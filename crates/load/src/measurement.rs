@@ -1,4 +1,4 @@
-//! The measurement of a run: what became of every request that was offered.
+//! The measurement of a run: the outcome and the times of every request that was offered.
 //!
 //! ```text
 //!   engine threads --> ledger, recorder --interval--> assembly --> observer, series

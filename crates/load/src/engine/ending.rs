@@ -6,9 +6,9 @@
 
 use base::{Clock, Key, Nanos};
 
-use super::pair_half::Role;
 use super::session::Phase;
-use super::{Engine, Held};
+use super::{Ending, Engine, Held};
+use crate::engine::handover::Role;
 use crate::engine::transport::Transport;
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
@@ -16,17 +16,6 @@ use crate::measurement::thread_metrics::ThreadReport;
 
 /// The least time for which the engine waits for replies; also the most when the run was ended early.
 const PATIENCE: Nanos = Nanos::SECOND;
-
-/// The end of a run's schedule.
-#[derive(Clone, Copy)]
-pub(super) struct Ending {
-    /// The time of the end.
-    pub at: Nanos,
-    /// The time at which the engine noticed the end; a handler goes on as long as its establisher.
-    since: Nanos,
-    /// True for an end before the planned one.
-    is_early: bool,
-}
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Begins the sessions and requests that were due before the end, and none after it.
@@ -51,7 +40,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Returns true when nothing is on its way any more, or the wait is over.
     pub(super) fn is_settled(&self, ending: Ending, now: Nanos) -> bool {
         let to_hand_over = match &self.role {
-            Role::Establisher(outbox) => outbox.waiting(),
+            Role::Establisher(outbox) => outbox.waiting.len(),
             Role::Whole | Role::Handler(_) => 0,
         };
         let waiting = self.connect_deadlines.len() + self.reply_deadlines.len() + self.stream_deadlines.len();

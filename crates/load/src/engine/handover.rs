@@ -10,13 +10,16 @@
 //! Both processes run the same program on the same machine with the same plan. Numbers are therefore in its
 //! byte order, times are since the run's start, and a request is its number in the workload's table.
 //!
+//! [`Role`] is the half of the pair that an engine is, with its end of the socket.
+//!
 //! Nothing here blocks. [`send`] reports a full socket, and the sender keeps the connection.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use base::Nanos;
+use base::{Key, Nanos};
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
@@ -60,6 +63,33 @@ pub(crate) enum Taken {
     End,
     /// A connection; without its descriptor when this process has reached its descriptor limit.
     One(Handover, Option<OwnedFd>),
+}
+
+/// The part of an S-client that an engine is.
+pub(crate) enum Role {
+    /// The whole S-client.
+    Whole,
+    /// The half that connects.
+    Establisher(Outbox),
+    /// The half that reads replies.
+    Handler(Inbox),
+}
+
+/// The establisher's side of the socket.
+pub(crate) struct Outbox {
+    /// This half's end.
+    pub socket: OwnedFd,
+    /// Connections whose request went out, with the time it was sent; longest waiting first.
+    pub waiting: VecDeque<(Key, Nanos)>,
+    /// True while the transport watches the socket for room.
+    pub is_watched: bool,
+}
+
+/// The handler's side of the socket.
+pub(crate) struct Inbox {
+    pub socket: OwnedFd,
+    /// True once the establisher has ended and every connection it sent has arrived.
+    pub is_over: bool,
 }
 
 /// Both ends of the socket; both are non-blocking.

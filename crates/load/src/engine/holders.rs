@@ -31,10 +31,11 @@ use base::{Bytes, Clock, Key, Nanos, Slab};
 use http1::client::Reader;
 use record::Outcome;
 
+use crate::engine::Settings;
+use crate::engine::connect::connect_failure;
 use crate::engine::schedule::Schedule;
 use crate::engine::transport::{Event, Transport};
 use crate::engine::wire::Wire;
-use crate::engine::{Settings, connect_failure};
 use crate::error::LoadError;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Interval;

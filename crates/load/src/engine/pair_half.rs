@@ -22,8 +22,7 @@ use record::Outcome;
 
 use super::Engine;
 use super::session::{Connection, Phase, Session};
-use crate::engine::handover;
-use crate::engine::handover::{Handover, Passed, Taken};
+use crate::engine::handover::{self, Handover, Inbox, Outbox, Passed, Role, Taken};
 use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
 use crate::error::LoadError;
@@ -32,46 +31,6 @@ use crate::plan::draws::Draws;
 
 /// Connections received in one turn, so that the engine reads replies in between.
 const RECEIVED_PER_TURN: usize = 256;
-
-/// The part of an S-client that an engine is.
-pub(super) enum Role {
-    /// The whole S-client.
-    Whole,
-    /// The half that connects.
-    Establisher(Outbox),
-    /// The half that reads replies.
-    Handler(Inbox),
-}
-
-/// The establisher's side of the socket.
-pub(super) struct Outbox {
-    socket: OwnedFd,
-    /// Connections whose request went out, with the time it was sent; longest waiting first.
-    waiting: VecDeque<(Key, Nanos)>,
-    /// True while the transport watches the socket for room.
-    is_watched: bool,
-}
-
-impl Outbox {
-    /// The number of connections that the socket has not taken yet.
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-}
-
-/// The handler's side of the socket.
-pub(super) struct Inbox {
-    socket: OwnedFd,
-    /// True once the establisher has ended and every connection it sent has arrived.
-    is_over: bool,
-}
-
-impl Inbox {
-    /// Returns true when no further connection will come.
-    pub fn is_over(&self) -> bool {
-        self.is_over
-    }
-}
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Makes the engine the half that connects; it gives connections to the handler over this socket.

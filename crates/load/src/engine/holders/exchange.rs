@@ -7,7 +7,7 @@ use http1::client::Reply;
 use record::Outcome;
 
 use super::{Connection, Holders, PAUSE, Phase, SCRATCH, STEP};
-use crate::engine::connect_failure;
+use crate::engine::connect::connect_failure;
 use crate::engine::receive::{Received, receive};
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::Correct;
