@@ -26,6 +26,7 @@ mod steps;
 mod trace;
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -34,9 +35,17 @@ use base::{Nanos, PerSecond, Seed};
 use crate::plan::window::Window;
 pub use error::NotAProcess;
 
-/// All processes, in the order of the help.
-static ALL: &[Kind] =
-    &[constant::KIND, poisson::KIND, on_off::KIND, pareto::KIND, ramp::KIND, steps::KIND, trace::KIND];
+/// All processes.
+static ALL: &[Kind] = &[
+    // The order of the help.
+    constant::KIND,
+    poisson::KIND,
+    on_off::KIND,
+    pareto::KIND,
+    ramp::KIND,
+    steps::KIND,
+    trace::KIND,
+];
 
 /// Intended times since the run's start, never decreasing; endless unless the process ends.
 pub type Arrivals = Box<dyn Iterator<Item = Nanos> + Send>;
@@ -83,7 +92,7 @@ impl Kind {
 }
 
 /// The behaviour of an arrival process with its settings. It prints as text that parses back.
-trait ArrivalProcess: fmt::Display + Send + Sync {
+pub trait ArrivalProcess: fmt::Display + Send + Sync {
     /// The lane's arrivals in a run of length `run`, warm-up included. `rate` is the rate of all lanes together.
     fn arrivals(&self, rate: PerSecond, run: Nanos, lane: Lane, seed: Seed) -> Arrivals;
 
@@ -93,27 +102,28 @@ trait ArrivalProcess: fmt::Display + Send + Sync {
     /// The highest rate over any span of length `span` in a run, without the excess of [`ArrivalProcess::excess`].
     fn peak(&self, rate: PerSecond, run: Nanos, span: Nanos) -> PerSecond;
 
-    /// The most arrivals above `mean` that a span at the peak rate may have: 0, or [`random_excess`].
+    /// The most arrivals above `mean` that a span at the peak rate may have, exceeded once in millions of spans: 0 for a
+    /// process that is planned.
     fn excess(&self, mean: f64) -> f64;
 
     /// One sentence on the part of the process that this window does not show; `None` when they match.
     fn remark(&self, window: Window) -> Option<String>;
 
     /// The Hurst parameter in theory; `None` for a process that is not self-similar.
-    fn hurst(&self) -> Option<f64>;
+    fn hurst_in_theory(&self) -> Option<f64>;
 }
 
 /// An arrival process. Processes without rates of their own need a mean rate.
 #[derive(Clone)]
 pub struct Process {
     kind: &'static Kind,
-    set: Arc<dyn ArrivalProcess>,
+    behaviour: Arc<dyn ArrivalProcess>,
 }
 
 impl Process {
     /// Evenly spaced sessions.
     pub fn constant() -> Process {
-        Process { kind: &constant::KIND, set: Arc::new(constant::Constant) }
+        Process { kind: &constant::KIND, behaviour: Arc::new(constant::Constant) }
     }
 
     /// The texts that select a process, for a line of help.
@@ -142,39 +152,13 @@ impl Process {
         self.kind.has_own_rate
     }
 
-    /// The lane's arrivals in a run of length `run`, warm-up included. `rate` is the rate of all lanes
-    /// together.
-    pub fn arrivals(&self, rate: PerSecond, run: Nanos, lane: Lane, seed: Seed) -> Arrivals {
-        self.set.arrivals(rate, run, lane, seed)
-    }
-
-    /// The mean rate in a window of the run.
-    pub fn mean(&self, rate: PerSecond, window: Window) -> PerSecond {
-        self.set.mean(rate, window)
-    }
-
-    /// The highest rate over any span of length `span` in a run, without the excess of [`Process::excess`].
-    pub fn peak(&self, rate: PerSecond, run: Nanos, span: Nanos) -> PerSecond {
-        self.set.peak(rate, run, span)
-    }
-
-    /// The most arrivals above `mean` that a span at the peak rate may have; exceeded once in millions of spans.
-    pub fn excess(&self, mean: f64) -> f64 {
-        self.set.excess(mean)
-    }
-
-    /// One sentence on the part of the process that this window does not show; `None` when they match.
-    pub fn remark(&self, window: Window) -> Option<String> {
-        self.set.remark(window)
-    }
-
     /// The Hurst parameter of a self-similar process: the estimate for the schedule of this run, then the
     /// value in theory. The estimate is `None` for a run that is too short; the whole is `None` for other
     /// processes.
     pub fn hurst(&self, rate: PerSecond, run: Nanos, seed: Seed) -> Option<(Option<f64>, f64)> {
-        let in_theory = self.set.hurst()?;
+        let in_theory = self.hurst_in_theory()?;
         let until = run.min(Nanos::from_secs_f64(HURST_ARRIVALS_MAX / rate.0));
-        let times = self.set.arrivals(rate, run, Lane { index: 0, count: 1 }, seed);
+        let times = self.arrivals(rate, run, Lane { index: 0, count: 1 }, seed);
         Some((hurst::hurst(times.take_while(|at| *at < until), until), in_theory))
     }
 }
@@ -203,6 +187,14 @@ fn listed(texts: impl Iterator<Item = &'static str>) -> String {
     }
 }
 
+impl Deref for Process {
+    type Target = dyn ArrivalProcess;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.behaviour
+    }
+}
+
 impl Default for Process {
     fn default() -> Process {
         Process::constant()
@@ -220,7 +212,9 @@ impl FromStr for Process {
             known == name && takes.is_some() == settings.is_some()
         };
         let parsed = match ALL.iter().find(is_it) {
-            Some(kind) => (kind.parse)(settings.unwrap_or_default()).map(|set| Process { kind, set }),
+            Some(kind) => {
+                (kind.parse)(settings.unwrap_or_default()).map(|behaviour| Process { kind, behaviour })
+            }
             None => Err(format!("accepted are {}", listed(ALL.iter().map(|kind| kind.form)))),
         };
         parsed.map_err(|why| NotAProcess::new(text, why))
@@ -229,7 +223,7 @@ impl FromStr for Process {
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.set.fmt(f)
+        self.behaviour.fmt(f)
     }
 }
 

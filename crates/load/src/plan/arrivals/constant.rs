@@ -43,7 +43,7 @@ impl ArrivalProcess for Constant {
         None
     }
 
-    fn hurst(&self) -> Option<f64> {
+    fn hurst_in_theory(&self) -> Option<f64> {
         None
     }
 }

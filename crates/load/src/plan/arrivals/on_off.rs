@@ -96,7 +96,7 @@ impl ArrivalProcess for OnOff {
         })
     }
 
-    fn hurst(&self) -> Option<f64> {
+    fn hurst_in_theory(&self) -> Option<f64> {
         None
     }
 }

@@ -44,7 +44,7 @@ impl ArrivalProcess for Poisson {
         None
     }
 
-    fn hurst(&self) -> Option<f64> {
+    fn hurst_in_theory(&self) -> Option<f64> {
         None
     }
 }

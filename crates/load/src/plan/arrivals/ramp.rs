@@ -59,7 +59,7 @@ impl ArrivalProcess for Ramp {
         None
     }
 
-    fn hurst(&self) -> Option<f64> {
+    fn hurst_in_theory(&self) -> Option<f64> {
         None
     }
 }

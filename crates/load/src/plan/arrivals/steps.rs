@@ -73,7 +73,7 @@ impl ArrivalProcess for Steps {
         })
     }
 
-    fn hurst(&self) -> Option<f64> {
+    fn hurst_in_theory(&self) -> Option<f64> {
         None
     }
 }

@@ -85,7 +85,7 @@ impl ArrivalProcess for Trace {
         })
     }
 
-    fn hurst(&self) -> Option<f64> {
+    fn hurst_in_theory(&self) -> Option<f64> {
         None
     }
 }
