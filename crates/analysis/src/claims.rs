@@ -9,10 +9,10 @@
 //! Too few measurements decide nothing, even with a narrow interval: three agree by chance with a probability of 1 in
 //! 4. Trials with a flaw do not count.
 
-use experiment::{Claim, Expected, Experiment, Measure, Selection};
+use experiment::{Claim, Expected, Experiment, Measure, Selection, Terms};
 use record::experiment::{Form, RunDirectory, Unit, Value};
 use serde::{Deserialize, Serialize};
-use statistics::{Estimate, Interval};
+use statistics::Estimate;
 
 use super::measure::{Found, measure};
 use super::quantity;
@@ -177,31 +177,23 @@ fn scale(experiment: &Experiment, measure: &Measure) -> Scale {
 
 /// Decides, and gives the reason as a phrase.
 fn decide(found: &Found, bounds: Expected, tolerance: f64) -> (Judgement, String) {
-    let with_note = |why: String| {
-        if found.note.is_empty() { why } else { format!("{why}; {}", found.note) }
-    };
     let Some(Estimate { ci95, .. }) = found.estimate else {
         return nothing_measured(found);
     };
-    if found.samples < SAMPLES_MIN {
-        let why = format!("{} of at least {SAMPLES_MIN} valid measurements", found.samples);
-        return (Judgement::Undecided, with_note(why));
-    }
     let wider = Expected {
         at_least: bounds.at_least - bounds.at_least.abs() * tolerance,
         at_most: bounds.at_most + bounds.at_most.abs() * tolerance,
     };
-    if lies_within(ci95, bounds) {
-        (Judgement::Reproduced, with_note("the whole interval is as expected".to_owned()))
+    let (judged, why) = if found.samples < SAMPLES_MIN {
+        (Judgement::Undecided, format!("{} of at least {SAMPLES_MIN} valid measurements", found.samples))
+    } else if ci95.low >= bounds.at_least && ci95.high <= bounds.at_most {
+        (Judgement::Reproduced, "the whole interval is as expected".to_owned())
     } else if ci95.high < wider.at_least || ci95.low > wider.at_most {
-        (Judgement::Refuted, with_note("the whole interval is elsewhere".to_owned()))
+        (Judgement::Refuted, "the whole interval is elsewhere".to_owned())
     } else {
-        (Judgement::Undecided, with_note("the interval reaches over the bound".to_owned()))
-    }
-}
-
-fn lies_within(ci95: Interval, bounds: Expected) -> bool {
-    ci95.low >= bounds.at_least && ci95.high <= bounds.at_most
+        (Judgement::Undecided, "the interval reaches over the bound".to_owned())
+    };
+    (judged, if found.note.is_empty() { why } else { format!("{why}; {}", found.note) })
 }
 
 fn nothing_measured(found: &Found) -> (Judgement, String) {
@@ -220,19 +212,24 @@ fn nothing_measured(found: &Found) -> (Judgement, String) {
 
 /// Names the reason for a missing number if the run has one: a server that was left out, or a form without it.
 fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
-    let groups = groups(&claim.measure);
+    let Terms { groups, at, .. } = claim.measure.terms();
     let excluded = run.run.servers.iter().find_map(|server| {
         let reason = server.excluded.as_ref()?;
         let value = Value::Text(server.name.clone());
         let is_named =
-            |selection: &&Selection| selection.0.get("server").is_some_and(|matcher| matcher.matches(&value));
-        groups.iter().flatten().any(is_named).then(|| format!("{} was not measured: {reason}", server.name))
+            |selection: &Selection| selection.0.get("server").is_some_and(|matcher| matcher.matches(&value));
+        groups
+            .iter()
+            .copied()
+            .chain(at)
+            .any(is_named)
+            .then(|| format!("{} was not measured: {reason}", server.name))
     });
     if excluded.is_some() {
         return excluded;
     }
-    let was_tried = |group: &Vec<&Selection>| {
-        run.trials.iter().any(|trial| group.iter().all(|selection| selection.matches(trial)))
+    let was_tried = |group: &&Selection| {
+        run.trials.iter().any(|trial| [Some(*group), at].iter().flatten().all(|one| one.matches(trial)))
     };
     if groups.iter().all(was_tried) {
         return None;
@@ -246,20 +243,10 @@ fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
     })
 }
 
-/// Returns the groups of trials to measure. A trial of a group matches all its selections.
-fn groups(measure: &Measure) -> Vec<Vec<&Selection>> {
-    match measure {
-        Measure::Value(single) => vec![vec![&single.of]],
-        Measure::Ratio(two) => vec![vec![&two.of, &two.at], vec![&two.over, &two.at]],
-        Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => vec![vec![&curve.of]],
-        Measure::Crossing(two) => vec![vec![&two.of, &two.at], vec![&two.over, &two.at]],
-        Measure::Best(best) => vec![vec![&best.at]],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use statistics::Interval;
 
     fn found(value: f64, low: f64, high: f64, samples: usize) -> Found {
         let estimate = Some(Estimate { value, ci95: Interval { low, high } });

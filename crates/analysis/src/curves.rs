@@ -1,11 +1,9 @@
 //! The curve of a metric along an axis, for any set of repetitions.
 
-use std::collections::BTreeMap;
-
 use record::experiment::TrialRecord;
 use statistics::median;
 
-use super::select::{key, names};
+use super::select::by_place;
 
 /// A curve that can leave repetitions out, or take them twice.
 pub struct Curves {
@@ -22,18 +20,13 @@ impl Curves {
     /// Makes the curve of a metric over an axis or over another metric. Over a metric, trials that differ only in
     /// their repetition make a point, which lies at their median along x.
     pub fn new(trials: &[&TrialRecord], x: &str, metric: &str) -> Curves {
-        let is_axis = trials.iter().any(|trial| trial.axes.contains_key(x));
-        let names = if is_axis { vec![x.to_owned()] } else { names(trials.iter().copied()) };
-        let mut groups: BTreeMap<Vec<String>, Vec<(f64, u32, f64)>> = BTreeMap::new();
-        for trial in trials {
-            let (Some(x), Some(y)) = (trial.quantity(x), trial.quantity(metric)) else { continue };
-            groups.entry(key(trial, &names).1).or_default().push((x, trial.repeat, y));
-        }
-        let point = |group: Vec<(f64, u32, f64)>| CurvePoint {
-            x: median(&group.iter().map(|(x, _, _)| *x).collect::<Vec<_>>()),
-            ys: group.into_iter().map(|(_, repeat, y)| (repeat, y)).collect(),
+        let point = |group: Vec<&TrialRecord>| {
+            let value =
+                |trial: &&TrialRecord| Some((trial.quantity(x)?, (trial.repeat, trial.quantity(metric)?)));
+            let (xs, ys): (Vec<f64>, Vec<(u32, f64)>) = group.iter().filter_map(value).unzip();
+            (!xs.is_empty()).then(|| CurvePoint { x: median(&xs), ys })
         };
-        let mut points: Vec<CurvePoint> = groups.into_values().map(point).collect();
+        let mut points: Vec<CurvePoint> = by_place(trials, x).into_iter().filter_map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Curves { points }
     }

@@ -9,10 +9,10 @@
 //! and the plan's order. They do not share the moment, so a drift of the machine between the runs is part of the
 //! difference.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use base::Seed;
-use experiment::{Experiment, Measure};
+use experiment::Experiment;
 use record::experiment::{RunDirectory, TrialRecord};
 use serde::Serialize;
 use statistics::{Ratio, median, paired_ratio};
@@ -105,28 +105,22 @@ pub fn compare(
 
 /// Servers and loads of a run, in the order of the file.
 fn groups(run: &RunDirectory) -> Vec<(String, Option<String>)> {
-    let seen: BTreeSet<(String, Option<String>)> =
-        run.trials.iter().map(|trial| (trial.server.clone(), trial.load.clone())).collect();
     let place = |name: &str| run.run.servers.iter().position(|server| server.name == name);
-    let mut groups: Vec<_> = seen.into_iter().collect();
+    let mut groups: Vec<(String, Option<String>)> =
+        run.trials.iter().map(|trial| (trial.server.clone(), trial.load.clone())).collect();
     groups.sort_by_key(|(server, load)| (place(server), load.clone()));
+    groups.dedup();
     groups
 }
 
 /// Returns the metrics of the experiment's figures and claims.
 fn metrics(experiment: &Experiment) -> Vec<String> {
-    let drawn = experiment.figures.iter().flat_map(|figure| figure.y.iter().cloned());
-    let claimed = experiment.claims.iter().map(|claim| match &claim.measure {
-        Measure::Value(single) => single.metric.clone(),
-        Measure::Ratio(two) => two.metric.clone(),
-        Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => curve.metric.clone(),
-        Measure::Crossing(compared) => compared.metric.clone(),
-        Measure::Best(best) => best.metric.clone(),
-    });
+    let drawn = experiment.figures.iter().flat_map(|figure| figure.y.iter().map(String::as_str));
+    let claimed = experiment.claims.iter().map(|claim| claim.measure.terms().metric);
     let mut metrics: Vec<String> = Vec::new();
     for metric in drawn.chain(claimed) {
-        if !metrics.contains(&metric) {
-            metrics.push(metric);
+        if !metrics.iter().any(|known| known == metric) {
+            metrics.push(metric.to_owned());
         }
     }
     metrics
@@ -144,13 +138,9 @@ fn row(
         let value = |trial: &TrialRecord| Some((key(trial, &names), (point(trial), trial.quantity(metric)?)));
         run.trials.iter().filter(meant).filter_map(value).collect()
     };
-    let (before, after) = (of(first), of(second));
-    let mut pairs: Vec<(String, f64, f64)> = Vec::new();
-    for (key, (point, a)) in &before {
-        if let Some((_, b)) = after.get(key) {
-            pairs.push((point.clone(), *a, *b));
-        }
-    }
+    let after = of(second);
+    let pair = |(key, (point, a)): (Key, (String, f64))| Some((point, a, after.get(&key)?.1));
+    let pairs: Vec<(String, f64, f64)> = of(first).into_iter().filter_map(pair).collect();
     let both: Vec<(f64, f64)> = pairs.iter().map(|(_, a, b)| (*b, *a)).collect();
     let part = format!("compare {server} {load:?} {metric}");
     let Ratio { ratio, chance, pairs: count } = paired_ratio(&both, &mut seed.child(&part).rng())?;
@@ -214,27 +204,19 @@ fn change(row: &Row, matters: f64) -> Change {
 }
 
 fn warnings(first: &RunDirectory, second: &RunDirectory) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if first.run.text != second.run.text {
-        warnings.push("The two runs are not of the same experiment file.".to_owned());
-    }
-    if first.run.form != second.run.form {
-        warnings.push("One run is of the full form, the other of the quick one.".to_owned());
-    }
     let (one, other) = (&first.run.manifest, &second.run.manifest);
-    if (&one.kernel, &one.cpu) != (&other.kernel, &other.cpu) {
-        warnings.push(format!(
-            "The machines differ: {} on {}, {} on {}.",
-            one.kernel, one.cpu, other.kernel, other.cpu
-        ));
-    }
-    if first.run.topology.kind != second.run.topology.kind {
-        warnings.push("One run was in namespaces, the other on loopback.".to_owned());
-    }
-    for (run, which) in [(first, "first"), (second, "second")] {
-        if !run.run.finished {
-            warnings.push(format!("The {which} run was broken off."));
-        }
-    }
-    warnings
+    let machines =
+        format!("The machines differ: {} on {}, {} on {}.", one.kernel, one.cpu, other.kernel, other.cpu);
+    let warnings = [
+        (first.run.text != second.run.text, "The two runs are not of the same experiment file."),
+        (first.run.form != second.run.form, "One run is of the full form, the other of the quick one."),
+        ((&one.kernel, &one.cpu) != (&other.kernel, &other.cpu), &machines),
+        (
+            first.run.topology.kind != second.run.topology.kind,
+            "One run was in namespaces, the other on loopback.",
+        ),
+        (!first.run.finished, "The first run was broken off."),
+        (!second.run.finished, "The second run was broken off."),
+    ];
+    warnings.iter().filter(|(applies, _)| *applies).map(|(_, text)| (*text).to_owned()).collect()
 }

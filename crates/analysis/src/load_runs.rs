@@ -196,21 +196,9 @@ fn row(metric: &Metric, first: &[Slice<'_>], second: &[Slice<'_>], is_enough: bo
     let ci95 = ratio.and(drawn).and_then(|drawn| drawn.ci95);
     let change = match ci95 {
         None => Change::Unknown,
-        Some(ci95) if ci95.low > 1.0 => {
-            if metric.more_is_better {
-                Change::Better
-            } else {
-                Change::Worse
-            }
-        }
-        Some(ci95) if ci95.high < 1.0 => {
-            if metric.more_is_better {
-                Change::Worse
-            } else {
-                Change::Better
-            }
-        }
-        Some(_) => Change::NoneSeen,
+        Some(ci95) if ci95.low <= 1.0 && ci95.high >= 1.0 => Change::NoneSeen,
+        Some(ci95) if (ci95.low > 1.0) == metric.more_is_better => Change::Better,
+        Some(_) => Change::Worse,
     };
     Row { metric: metric.name, first: of_first, second: of_second, ratio, ci95, change }
 }
@@ -222,17 +210,15 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
         found.push("Both are the same run.".to_owned());
     }
     for ((name, run), count) in runs.into_iter().zip(intervals) {
-        let why = run.reasons.join(" ");
-        match run.verdict {
-            Verdict::Valid => {}
-            Verdict::Degraded => found.push(format!("{name} is degraded. {why}")),
-            Verdict::Unreachable | Verdict::NotMeasured => {
-                found.push(format!("{name} is no valid run. {why}"));
+        let doubt = match run.verdict {
+            Verdict::Valid => None,
+            Verdict::Degraded => Some("is degraded"),
+            Verdict::Unreachable | Verdict::NotMeasured => Some("is no valid run"),
+            Verdict::GeneratorLimited => {
+                Some("is no valid run, the generator was the limit, so a difference may not be the server's")
             }
-            Verdict::GeneratorLimited => found.push(format!(
-                "{name} is no valid run, the generator was the limit, so a difference may not be the server's. {why}"
-            )),
-        }
+        };
+        found.extend(doubt.map(|doubt| format!("{name} {doubt}. {}", run.reasons.join(" "))));
         if 2 * run.failed() > run.due() {
             let percent = 100.0 * run.failed() as f64 / run.due() as f64;
             found.push(format!("{name}: {percent:.0} % of the requests had no correct reply."));

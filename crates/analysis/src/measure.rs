@@ -13,7 +13,7 @@ use statistics::{
 };
 
 use super::curves::Curves;
-use super::select::{Group, chosen, pairs};
+use super::select::{chosen, pairs};
 
 /// Points of a slope for each trial that another measure needs.
 const SLOPE_POINTS: usize = 2;
@@ -56,7 +56,7 @@ pub fn measure(experiment: &Experiment, claim: &Claim, trials: &[TrialRecord]) -
     match &claim.measure {
         Measure::Value(Single { metric, of }) => {
             let group = chosen(trials, &[of], metric);
-            let values: Vec<f64> = group.valid.iter().filter_map(|trial| trial.quantity(metric)).collect();
+            let values = values(&group.valid, metric);
             if values.is_empty() {
                 return Found::nothing(group.left_out, "");
             }
@@ -75,6 +75,10 @@ fn seed_of(experiment: &Experiment, claim: &Claim) -> Seed {
     experiment.plan.seed.child(&claim.text)
 }
 
+fn values(trials: &[&TrialRecord], metric: &str) -> Vec<f64> {
+    trials.iter().filter_map(|trial| trial.quantity(metric)).collect()
+}
+
 fn ratio(two: &Two, trials: &[TrialRecord], rng: &mut Rng) -> Found {
     let of = chosen(trials, &[&two.of, &two.at], &two.metric);
     let over = chosen(trials, &[&two.over, &two.at], &two.metric);
@@ -82,8 +86,11 @@ fn ratio(two: &Two, trials: &[TrialRecord], rng: &mut Rng) -> Found {
     if of.valid.is_empty() || over.valid.is_empty() {
         return Found::nothing(left_out, "");
     }
-    let pairs = pairs((&of, &over), (&two.of, &two.over), &two.metric);
-    match paired_ratio(&pairs, rng) {
+    of_pairs(&pairs((&of.valid, &over.valid), (&two.of, &two.over), &two.metric), left_out, rng)
+}
+
+fn of_pairs(pairs: &[(f64, f64)], left_out: usize, rng: &mut Rng) -> Found {
+    match paired_ratio(pairs, rng) {
         Some(ratio) => Found::number(ratio.ratio, ratio.pairs, left_out),
         None => Found::nothing(left_out, "no two trials can be paired"),
     }
@@ -109,9 +116,14 @@ fn on_a_curve(
     place: fn(&[(f64, f64)]) -> Option<f64>,
     otherwise: &str,
 ) -> Found {
-    let group = chosen(trials, &[&curve.of], &curve.metric);
-    let curves = Curves::new(&group.valid, &curve.x, &curve.metric);
-    from_repeats(&curves.repeats(), group.left_out, rng, otherwise, |repeats| place(&curves.of(repeats)))
+    let (curves, left_out) = curves(trials, &[&curve.of], &curve.x, &curve.metric);
+    from_repeats(&curves.repeats(), left_out, rng, otherwise, |repeats| place(&curves.of(repeats)))
+}
+
+/// Returns the curve of the selected trials, and the number of trials that were left out.
+fn curves(trials: &[TrialRecord], selections: &[&Selection], x: &str, metric: &str) -> (Curves, usize) {
+    let group = chosen(trials, selections, metric);
+    (Curves::new(&group.valid, x, metric), group.left_out)
 }
 
 fn peak(points: &[(f64, f64)]) -> Option<f64> {
@@ -119,11 +131,7 @@ fn peak(points: &[(f64, f64)]) -> Option<f64> {
 }
 
 fn crosses(compared: &Compared, trials: &[TrialRecord], rng: &mut Rng) -> Found {
-    let side = |selection: &Selection| {
-        let group = chosen(trials, &[selection, &compared.at], &compared.metric);
-        let curves = Curves::new(&group.valid, &compared.x, &compared.metric);
-        (curves, group.left_out)
-    };
+    let side = |of: &Selection| curves(trials, &[of, &compared.at], &compared.x, &compared.metric);
     let ((of, of_left_out), (over, over_left_out)) = (side(&compared.of), side(&compared.over));
     let mut repeats = of.repeats();
     repeats.retain(|repeat| over.repeats().contains(repeat));
@@ -155,11 +163,8 @@ fn from_repeats(
     match (place(repeats), drawn.ci95) {
         (Some(value), Some(ci95)) => {
             let ci95 = Interval { low: ci95.low.min(value), high: ci95.high.max(value) };
-            let note = if drawn.absent > 0.05 {
-                format!("in {:.0} % of the draws {otherwise}", drawn.absent * 100.0)
-            } else {
-                String::new()
-            };
+            let absent = || format!("in {:.0} % of the draws {otherwise}", drawn.absent * 100.0);
+            let note = if drawn.absent > 0.05 { absent() } else { String::new() };
             Found { note, ..Found::number(Estimate { value, ci95 }, samples, left_out) }
         }
         _ => Found {
@@ -174,40 +179,33 @@ fn from_repeats(
 /// Pairs the best of the expected servers with the best of the others: the ratio is above 1 if the expected one is
 /// better. Both are chosen by their medians first, so that a side with more servers has no more luck.
 fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord], rng: &mut Rng) -> Found {
-    let group_of = |server: &str| {
-        let mut group = chosen(trials, &[&best.at], &best.metric);
-        group.valid.retain(|trial| trial.server == server);
-        group
-    };
-    let all: Vec<&str> = experiment.servers.iter().map(|server| server.name.as_str()).collect();
-    let among: Vec<&str> =
-        if best.among.is_empty() { all } else { best.among.iter().map(String::as_str).collect() };
-    let middle = |group: &Group<'_>| {
-        median(&group.valid.iter().filter_map(|trial| trial.quantity(&best.metric)).collect::<Vec<_>>())
-    };
+    let all = chosen(trials, &[&best.at], &best.metric);
+    let is_compared = |name: &str| best.among.is_empty() || best.among.iter().any(|one| one == name);
+    let names = experiment.servers.iter().map(|server| server.name.as_str()).filter(|name| is_compared(name));
+    let names: Vec<&str> = names.collect();
+    let middle = |group: &[&TrialRecord]| median(&values(group, &best.metric));
     let champion = |expected: bool| {
-        let side = among.iter().filter(|name| best.expected.iter().any(|one| one == **name) == expected);
-        let groups = side.map(|name| (*name, group_of(name))).filter(|(_, group)| !group.valid.is_empty());
+        let side = names.iter().filter(|name| best.expected.iter().any(|one| one == **name) == expected);
+        let group = |name: &&str| all.valid.iter().copied().filter(|trial| trial.server == *name).collect();
+        let groups =
+            side.map(|name| (*name, group(name))).filter(|(_, group): &(&str, Vec<_>)| !group.is_empty());
         groups.reduce(|best_so_far, other| {
             let is_more = middle(&other.1) > middle(&best_so_far.1);
             if is_more != best.lowest { other } else { best_so_far }
         })
     };
-    let left_out = chosen(trials, &[&best.at], &best.metric).left_out;
     let (Some((own, of)), Some((rival, over))) = (champion(true), champion(false)) else {
-        return Found::nothing(left_out, "there is nobody to compare with");
+        return Found::nothing(all.left_out, "there is no server to compare with");
     };
     let mut pairs = pairs((&of, &over), (&of_server(own), &of_server(rival)), &best.metric);
     if best.lowest {
         pairs.iter_mut().for_each(|pair| *pair = (pair.1, pair.0));
     }
-    match paired_ratio(&pairs, rng) {
-        Some(ratio) => Found {
-            note: format!("{own} against {rival}"),
-            ..Found::number(ratio.ratio, ratio.pairs, left_out)
-        },
-        None => Found::nothing(left_out, "no two trials can be paired"),
+    let mut found = of_pairs(&pairs, all.left_out, rng);
+    if found.estimate.is_some() {
+        found.note = format!("{own} against {rival}");
     }
+    found
 }
 
 fn of_server(name: &str) -> Selection {

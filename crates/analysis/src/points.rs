@@ -3,15 +3,13 @@
 //! All values are in the units of the records, divided as the figure asks. Trials with a flaw stay beside their point
 //! and do not count. If a point has no others, their median stands and is marked.
 
-use std::collections::BTreeMap;
-
 use base::Seed;
 use experiment::{Experiment, Figure, Published};
 use record::experiment::{Flaw, TrialRecord, Unit, Value};
 use statistics::{Estimate, confidence_of_median, median, median_with_interval};
 
 use super::quantity;
-use super::select::{coordinate, key, names};
+use super::select::{by_place, coordinate};
 
 /// The content of a figure.
 #[derive(Clone, Debug, PartialEq)]
@@ -241,27 +239,18 @@ impl Builder<'_> {
         let is_axis = self.experiment.axis(&self.figure.x).is_some();
         let (along, level): (Vec<&TrialRecord>, Vec<&TrialRecord>) =
             trials.iter().partition(|trial| !is_axis || trial.axes.contains_key(&self.figure.x));
-        let named = |source, points| {
+        let level = self.point(&level, Some(0.0)).into_iter().collect();
+        let line = |(source, points)| {
             let (name, series) = (self.name.to_owned(), self.series.to_owned());
             Line { name, series, quantity: self.quantity, source, points }
         };
-        let level = self.point(&level, Some(0.0)).into_iter().collect::<Vec<_>>();
-        [(Source::Measured, self.points(&along, is_axis)), (Source::Level, level)]
-            .into_iter()
-            .filter(|(_, points)| !points.is_empty())
-            .map(|(source, points)| named(source, points))
-            .collect()
+        [(Source::Measured, self.points(&along)), (Source::Level, level)].map(line).into()
     }
 
-    fn points(&self, trials: &[&TrialRecord], is_axis: bool) -> Vec<PlottedPoint> {
-        // Along a metric, the trials of a point differ only in their repetition.
-        let names = if is_axis { vec![self.figure.x.clone()] } else { names(trials.iter().copied()) };
-        let mut groups: BTreeMap<Vec<String>, Vec<&TrialRecord>> = BTreeMap::new();
-        for trial in trials {
-            groups.entry(key(trial, &names).1).or_default().push(trial);
-        }
+    fn points(&self, trials: &[&TrialRecord]) -> Vec<PlottedPoint> {
+        let groups = by_place(trials, &self.figure.x);
         let mut points: Vec<PlottedPoint> =
-            groups.values().filter_map(|group| self.point(group, None)).collect();
+            groups.iter().filter_map(|group| self.point(group, None)).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         points
     }
@@ -296,8 +285,7 @@ impl Builder<'_> {
         if self.words.is_empty() {
             return divided(trial, &self.figure.x, self.figure.x_over.as_deref());
         }
-        let word = trial.axes.get(&self.figure.x)?.to_string();
-        self.words.iter().position(|one| *one == word).map(|place| place as f64)
+        place(self.words, &trial.axes.get(&self.figure.x)?.to_string())
     }
 
     fn seed(&self, x: f64) -> Seed {
@@ -323,26 +311,25 @@ fn stretch_level_lines(lines: &mut [Line]) {
     }
 }
 
+/// Returns the place of a word on an axis of words.
+fn place(words: &[String], word: &str) -> Option<f64> {
+    words.iter().position(|one| one == word).map(|place| place as f64)
+}
+
 fn published_line(published: &Published, measured: &[Line], words: &[String]) -> Line {
-    let place = |x: f64| {
-        if words.is_empty() {
-            return Some(x);
-        }
-        words.iter().position(|word| *word == x.to_string()).map(|place| place as f64)
-    };
     let point = |[x, y]: &[f64; 2]| {
         let ci95 = statistics::Interval { low: *y, high: *y };
         Some(PlottedPoint {
-            x: place(*x)?,
+            x: if words.is_empty() { *x } else { place(words, &x.to_string())? },
             y: Estimate { value: *y, ci95 },
             confidence: 0.0,
             trials: Vec::new(),
         })
     };
     // `inf (2004)` goes with `inf`; of several matching names, the longest wins.
-    let fits = |line: &&(usize, &Line)| published.name.starts_with(line.1.name.as_str());
-    let like = measured.iter().enumerate().collect::<Vec<_>>();
-    let like = like.iter().filter(fits).max_by_key(|(_, line)| line.name.len()).map(|(place, _)| *place);
+    let fits = |line: &(usize, &Line)| published.name.starts_with(line.1.name.as_str());
+    let fitting = measured.iter().enumerate().filter(fits);
+    let like = fitting.max_by_key(|(_, line)| line.name.len()).map(|(place, _)| place);
     let mut points: Vec<PlottedPoint> = published.points.iter().filter_map(point).collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
     let name = published.name.clone();

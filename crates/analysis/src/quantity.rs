@@ -15,31 +15,24 @@ pub struct Quantity {
 
 /// Finds an axis of the experiment, one of its derived metrics or a metric of trials, by its name.
 pub fn quantity(experiment: &Experiment, name: &str) -> Quantity {
-    if let Some(axis) = experiment.axis(name) {
-        return Quantity { title: axis.title().to_owned(), unit: None };
-    }
-    if let Some(derived) = experiment.metric(name) {
-        return Quantity { title: derived.title.clone(), unit: Some(derived.unit) };
-    }
-    match metric(name) {
-        Some(metric) => Quantity { title: metric.title.to_owned(), unit: Some(metric.unit) },
-        None => of_a_family(name),
-    }
-}
-
-/// `outcome_connect_timeout_per_s` is "outcome connect timeout/s".
-fn of_a_family(name: &str) -> Quantity {
-    match name.strip_suffix("_per_s") {
-        Some(counted) => {
-            Quantity { title: format!("{}/s", counted.replace('_', " ")), unit: Some(Unit::PerSecond) }
-        }
-        None => Quantity { title: name.replace('_', " "), unit: Some(Unit::Count) },
-    }
+    let (title, unit) = if let Some(axis) = experiment.axis(name) {
+        (axis.title().to_owned(), None)
+    } else if let Some(derived) = experiment.metric(name) {
+        (derived.title.clone(), Some(derived.unit))
+    } else if let Some(metric) = metric(name) {
+        (metric.title.to_owned(), Some(metric.unit))
+    } else if let Some(counted) = name.strip_suffix("_per_s") {
+        // `outcome_connect_timeout_per_s` is "outcome connect timeout/s".
+        (format!("{}/s", counted.replace('_', " ")), Some(Unit::PerSecond))
+    } else {
+        (name.replace('_', " "), Some(Unit::Count))
+    };
+    Quantity { title, unit }
 }
 
 /// Returns `Some(true)` if more of a metric is better, `Some(false)` if it is worse, and `None` if it is neither.
 pub fn direction(name: &str) -> Option<bool> {
-    const BETTER: [&str; 4] = ["replies_per_s", "goodput_per_s", "good_share", "fairness"];
+    const BETTER: [&str; 5] = ["replies_per_s", "goodput_per_s", "capacity_per_s", "good_share", "fairness"];
     const WORSE: [&str; 8] = [
         "latency_ms_",
         "service_latency_ms_",
@@ -50,7 +43,7 @@ pub fn direction(name: &str) -> Option<bool> {
         "wakeups_per_connection",
         "cpu_us_per_connection",
     ];
-    if BETTER.contains(&name) || name == "capacity_per_s" {
+    if BETTER.contains(&name) {
         return Some(true);
     }
     WORSE.iter().any(|start| name.starts_with(start)).then_some(false)
@@ -70,8 +63,16 @@ mod tests {
 
     #[test]
     fn names_of_families_become_titles() {
-        let of = of_a_family("outcome_connect_timeout_per_s");
+        let text = r#"
+title = "t"
+plan = { trials = 3, warmup = "1s", duration = "2s" }
+server = [{ name = "one" }]
+load = [{ name = "l", rate = "1k" }]
+"#;
+        let experiment = Experiment::parse(text).unwrap();
+        let of = quantity(&experiment, "outcome_connect_timeout_per_s");
         assert_eq!((of.title.as_str(), of.unit), ("outcome connect timeout/s", Some(Unit::PerSecond)));
-        assert_eq!(of_a_family("population_idle_established").title, "population idle established");
+        let of = quantity(&experiment, "population_idle_established");
+        assert_eq!((of.title.as_str(), of.unit), ("population idle established", Some(Unit::Count)));
     }
 }

@@ -1,6 +1,6 @@
 //! The selection of a claim's trials, and the pairing of two groups of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{TrialRecord, Value};
 
@@ -34,11 +34,9 @@ pub fn coordinate(trial: &TrialRecord, name: &str) -> Option<Value> {
 
 /// Returns all coordinates that tell trials apart, without the repetition.
 pub fn names<'a>(trials: impl Iterator<Item = &'a TrialRecord>) -> Vec<String> {
-    let mut names = vec!["server".to_owned(), "load".to_owned()];
-    names.extend(trials.flat_map(|trial| trial.axes.keys().cloned()));
-    names.sort_unstable();
-    names.dedup();
-    names
+    let axes = trials.flat_map(|trial| trial.axes.keys().cloned());
+    let names: BTreeSet<String> = ["server", "load"].map(str::to_owned).into_iter().chain(axes).collect();
+    names.into_iter().collect()
 }
 
 /// A trial's repetition and its place along some coordinates.
@@ -51,26 +49,37 @@ pub fn key(trial: &TrialRecord, names: &[String]) -> Key {
     (trial.repeat, place.collect())
 }
 
+/// Groups trials by their place along an axis. Along a metric, the trials of a group differ only in their repetition.
+pub fn by_place<'a>(trials: &[&'a TrialRecord], x: &str) -> Vec<Vec<&'a TrialRecord>> {
+    let is_axis = trials.iter().any(|trial| trial.axes.contains_key(x));
+    let names = if is_axis { vec![x.to_owned()] } else { names(trials.iter().copied()) };
+    let mut groups: BTreeMap<Vec<String>, Vec<&TrialRecord>> = BTreeMap::new();
+    for trial in trials {
+        groups.entry(key(trial, &names).1).or_default().push(trial);
+    }
+    groups.into_values().collect()
+}
+
 /// Pairs the metric of one group with that of the other, trial by trial. Paired trials share the repetition and the
 /// place along everything that both groups have, except for the coordinates that the selections set apart. If several
 /// trials of the other group fit, their median counts.
 pub fn pairs(
-    (of, over): (&Group<'_>, &Group<'_>),
+    (of, over): (&[&TrialRecord], &[&TrialRecord]),
     (of_selection, over_selection): (&Selection, &Selection),
     metric: &str,
 ) -> Vec<(f64, f64)> {
-    let both = || of.valid.iter().chain(&over.valid).copied();
+    let both = || of.iter().chain(over).copied();
     let shared = |name: &String| {
         of_selection.0.get(name) == over_selection.0.get(name)
             && both().all(|trial| coordinate(trial, name).is_some())
     };
     let names: Vec<String> = names(both()).into_iter().filter(shared).collect();
     let mut beside: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
-    for trial in &over.valid {
+    for trial in over {
         beside.entry(key(trial, &names)).or_default().extend(trial.quantity(metric));
     }
     let pair = |trial: &&TrialRecord| {
         Some((trial.quantity(metric)?, statistics::median(beside.get(&key(trial, &names))?)))
     };
-    of.valid.iter().filter_map(pair).collect()
+    of.iter().filter_map(pair).collect()
 }

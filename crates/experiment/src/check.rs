@@ -311,20 +311,12 @@ impl<'a> Check<'a> {
 
     fn claim(&mut self, claim: &Claim) {
         let place = format!("claim '{}'", claim.text);
-        let (metric, x, selections) = match &claim.measure {
-            Measure::Value(single) => (&single.metric, None, vec![&single.of]),
-            Measure::Ratio(two) => (&two.metric, None, vec![&two.of, &two.over, &two.at]),
-            Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => {
-                (&curve.metric, Some(&curve.x), vec![&curve.of])
-            }
-            Measure::Crossing(two) => (&two.metric, Some(&two.x), vec![&two.of, &two.over, &two.at]),
-            Measure::Best(best) => (&best.metric, None, vec![&best.at]),
-        };
-        self.metric(&place, metric);
-        if let Some(x) = x {
+        let terms = claim.measure.terms();
+        self.metric(&place, terms.metric);
+        if let Some(x) = terms.x {
             self.axis_or_metric(&place, x);
         }
-        for selection in selections {
+        for selection in terms.groups.into_iter().chain(terms.at) {
             self.selection(&place, selection);
         }
         if let Measure::Best(best) = &claim.measure {

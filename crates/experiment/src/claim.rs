@@ -109,19 +109,32 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Returns the names of the quantities that it needs from a trial: metrics, and along a curve an axis or a
-    /// metric.
-    pub fn quantities(&self) -> Vec<&str> {
-        match self {
-            Measure::Value(single) => vec![&single.metric],
-            Measure::Ratio(two) => vec![&two.metric],
+    /// Returns the terms that all kinds of measurements have in common.
+    pub fn terms(&self) -> Terms<'_> {
+        let (metric, x, groups, at) = match self {
+            Measure::Value(single) => (&single.metric, None, vec![&single.of], None),
+            Measure::Ratio(two) => (&two.metric, None, vec![&two.of, &two.over], Some(&two.at)),
             Measure::Slope(curve) | Measure::Knee(curve) | Measure::Peak(curve) => {
-                vec![&curve.metric, &curve.x]
+                (&curve.metric, Some(&curve.x), vec![&curve.of], None)
             }
-            Measure::Crossing(compared) => vec![&compared.metric, &compared.x],
-            Measure::Best(best) => vec![&best.metric],
-        }
+            Measure::Crossing(two) => (&two.metric, Some(&two.x), vec![&two.of, &two.over], Some(&two.at)),
+            Measure::Best(best) => (&best.metric, None, vec![&best.at], None),
+        };
+        Terms { metric, x: x.map(String::as_str), groups, at }
     }
+}
+
+/// The terms of a measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terms<'a> {
+    /// The metric.
+    pub metric: &'a str,
+    /// An axis of the experiment or a metric, along a curve.
+    pub x: Option<&'a str>,
+    /// The groups of trials.
+    pub groups: Vec<&'a Selection>,
+    /// The common selection of the groups.
+    pub at: Option<&'a Selection>,
 }
 
 /// Bounds of the measured number; at least one is finite, except for [`Measure::Best`].

@@ -30,7 +30,7 @@ use record::experiment::Form;
 use serde::Deserialize;
 
 pub use axis::Axis;
-pub use claim::{Best, Claim, Compared, Curve, Expected, Measure, Single, Two};
+pub use claim::{Best, Claim, Compared, Curve, Expected, Measure, Single, Terms, Two};
 pub use derived_metric::DerivedMetric;
 pub use figure::{Figure, LogAxes, Published};
 pub use load::{LoadSpec, Rate, Stack};

@@ -54,12 +54,12 @@ pub(crate) fn drawn(draw: impl FnMut() -> Option<f64>) -> Resampled {
 }
 
 /// A resample of the same length: each value is drawn from all.
-pub(crate) fn resample<T: Copy>(values: &[T], rng: &mut Rng) -> Vec<T> {
+pub fn resample<T: Copy>(values: &[T], rng: &mut Rng) -> Vec<T> {
     (0..values.len()).map(|_| values[rng.random_range(0..values.len())]).collect()
 }
 
 /// The middle 95 % of many draws of a statistic.
-pub(crate) fn interval(rng: &mut Rng, mut statistic: impl FnMut(&mut Rng) -> f64) -> Interval {
+pub fn interval(rng: &mut Rng, mut statistic: impl FnMut(&mut Rng) -> f64) -> Interval {
     let mut values: Vec<f64> = (0..RESAMPLES).map(|_| statistic(rng)).collect();
     values.sort_by(f64::total_cmp);
     middle(&values)

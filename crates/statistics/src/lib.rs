@@ -27,7 +27,9 @@ mod slope;
 mod spread;
 
 pub use blocks::{block_length, ratio_of_series};
-pub use bootstrap::{Resampled, confidence_of_median, mean_with_interval, median_with_interval, resampled};
+pub use bootstrap::{
+    Resampled, confidence_of_median, interval, mean_with_interval, median_with_interval, resample, resampled,
+};
 pub use curve::{crossing, knee};
 pub use paired::{Ratio, paired_ratio};
 pub use slope::{log_slope, log_slope_through};

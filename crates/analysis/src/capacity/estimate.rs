@@ -10,17 +10,12 @@
 //! The interval is a percentile bootstrap over the trials of each load (Efron and Tibshirani, 1993, chapter 13). It
 //! is widened to hold both loads around the knee, because three trials that agree do not refine the grid.
 
-use base::{Rng, Seed};
-use rand::RngExt;
+use base::Seed;
 use record::Step;
-use statistics::Spread;
+use statistics::{Spread, interval, mean, resample};
 
 use super::step::{KEEPS_UP, answered_share, by_load};
 
-/// A number of draws at which the ends of a 95 % interval are stable.
-const RESAMPLES: usize = 1_000;
-/// The share of draws that is cut off at each end.
-const TAIL: f64 = 0.025;
 /// The share of trials in which the objective must hold for a load.
 const HOLDS: f64 = 0.5;
 
@@ -35,29 +30,21 @@ pub struct Estimate {
     pub enclosed: bool,
 }
 
-/// One trial.
-#[derive(Clone, Copy)]
-struct Trial {
-    per_s: f64,
-    answered: f64,
-    held: bool,
-}
-
-/// The summary of all trials of one load.
+/// One trial of a load, or the summary of all.
 #[derive(Clone, Copy)]
 struct Load {
     per_s: f64,
     answered: f64,
+    /// The share of trials in which the objective held.
     held: f64,
 }
 
 impl Load {
-    fn of(trials: &[Trial]) -> Load {
-        let share = |count: usize| count as f64 / trials.len() as f64;
+    fn of(trials: &[Load]) -> Load {
         Load {
             per_s: median(trials.iter().map(|trial| trial.per_s)),
             answered: median(trials.iter().map(|trial| trial.answered)),
-            held: share(trials.iter().filter(|trial| trial.held).count()),
+            held: mean(&trials.iter().map(|trial| trial.held).collect::<Vec<_>>()),
         }
     }
 
@@ -80,11 +67,11 @@ pub fn capacity(steps: &[Step], seed: Seed) -> Estimate {
     let groups = trials(steps);
     let loads: Vec<Load> = groups.iter().map(|trials| Load::of(trials)).collect();
     let per_s = capacity_of(&loads);
-    let mut rng = seed.rng();
-    let mut resampled: Vec<f64> = (0..RESAMPLES).map(|_| capacity_of(&resample(&groups, &mut rng))).collect();
-    resampled.sort_by(f64::total_cmp);
-    let at = |share: f64| resampled[((RESAMPLES as f64 * share) as usize).min(RESAMPLES - 1)];
-    let (mut low, mut high) = (at(TAIL).min(per_s), at(1.0 - TAIL).max(per_s));
+    let drawn = interval(&mut seed.rng(), |rng| {
+        let loads = groups.iter().map(|trials| Load::of(&resample(trials, rng)));
+        capacity_of(&loads.collect::<Vec<_>>())
+    });
+    let (mut low, mut high) = (drawn.low.min(per_s), drawn.high.max(per_s));
     let first_lost = loads.iter().position(|load| !load.is_kept_up_with());
     if let Some(lost) = first_lost {
         let kept = lost.checked_sub(1).map_or(0.0, |kept| loads[kept].goodput_per_s());
@@ -95,35 +82,26 @@ pub fn capacity(steps: &[Step], seed: Seed) -> Estimate {
 
 /// Returns the load to offer next if all loads lie on one side of the knee, and `None` otherwise.
 pub fn further_load(steps: &[Step], factor: f64) -> Option<f64> {
-    let groups = trials(steps);
-    let loads: Vec<Load> = groups.iter().map(|trials| Load::of(trials)).collect();
     let asked = by_load(steps);
-    let (first, last) = (loads.first()?, loads.last()?);
-    let generator_gave_out = asked.last()?.iter().any(|step| step.generator_limited);
-    if !first.is_kept_up_with() {
-        Some(asked.first()?[0].asked_per_s / factor)
-    } else if last.is_kept_up_with() && loads.iter().all(Load::is_kept_up_with) && !generator_gave_out {
-        Some(asked.last()?[0].asked_per_s * factor)
+    let (first, last) = (asked.first()?, asked.last()?);
+    let kept_up: Vec<bool> = trials(steps).iter().map(|trials| Load::of(trials).is_kept_up_with()).collect();
+    let generator_gave_out = last.iter().any(|step| step.generator_limited);
+    if !kept_up[0] {
+        Some(first[0].asked_per_s / factor)
+    } else if kept_up.iter().all(|kept| *kept) && !generator_gave_out {
+        Some(last[0].asked_per_s * factor)
     } else {
         None
     }
 }
 
-fn trials(steps: &[Step]) -> Vec<Vec<Trial>> {
-    let trial = |step: &&Step| Trial {
+fn trials(steps: &[Step]) -> Vec<Vec<Load>> {
+    let trial = |step: &&Step| Load {
         per_s: step.offered_per_s * step.sent_share(),
         answered: answered_share(step),
-        held: step.slo_held || step.generator_limited,
+        held: f64::from(step.slo_held || step.generator_limited),
     };
     by_load(steps).iter().map(|group| group.iter().map(trial).collect()).collect()
-}
-
-fn resample(groups: &[Vec<Trial>], rng: &mut Rng) -> Vec<Load> {
-    let draw = |trials: &Vec<Trial>| {
-        let drawn: Vec<Trial> = trials.iter().map(|_| trials[rng.random_range(0..trials.len())]).collect();
-        Load::of(&drawn)
-    };
-    groups.iter().map(draw).collect()
 }
 
 /// Returns the goodput at the knee. If no load was too much: the highest goodput of all loads. If the lowest load was

@@ -57,38 +57,32 @@ pub fn step(points: &[Point], asked_per_s: f64, from: Nanos, until: Nanos) -> St
 }
 
 fn latency(points: &[Point]) -> Distribution {
+    let answered: Vec<&Distribution> = points
+        .iter()
+        .map(|point| &point.latency_intended_ns.answered)
+        .filter(|part| part.count > 0)
+        .collect();
+    let total: u64 = answered.iter().map(|part| part.count).sum();
     let of = |value: fn(&Distribution) -> u64| {
-        let mut seen: Vec<(u64, u64)> = points
-            .iter()
-            .map(|point| &point.latency_intended_ns.answered)
-            .map(|answered| (value(answered), answered.count))
-            .filter(|(_, count)| *count > 0)
-            .collect();
+        let mut seen: Vec<(u64, u64)> = answered.iter().map(|part| (value(part), part.count)).collect();
         seen.sort_unstable();
-        let half = seen.iter().map(|(_, count)| count).sum::<u64>().div_ceil(2);
         let mut below = 0;
         let reaches_half = |(_, count): &&(u64, u64)| {
             below += count;
-            below >= half
+            below >= total.div_ceil(2)
         };
         seen.iter().find(reaches_half).map_or(0, |(value, _)| *value)
     };
-    let count: u64 = points.iter().map(|point| point.latency_intended_ns.answered.count).sum();
-    let sum: f64 = points
-        .iter()
-        .map(|point| {
-            point.latency_intended_ns.answered.mean * point.latency_intended_ns.answered.count as f64
-        })
-        .sum();
+    let sum: f64 = answered.iter().map(|part| part.mean * part.count as f64).sum();
     Distribution {
-        count,
-        mean: if count > 0 { sum / count as f64 } else { 0.0 },
+        count: total,
+        mean: if total > 0 { sum / total as f64 } else { 0.0 },
         p50: of(|part| part.p50),
         p90: of(|part| part.p90),
         p95: of(|part| part.p95),
         p99: of(|part| part.p99),
         p999: of(|part| part.p999),
-        max: points.iter().map(|point| point.latency_intended_ns.answered.max).max().unwrap_or(0),
+        max: answered.iter().map(|part| part.max).max().unwrap_or(0),
     }
 }
 

@@ -31,7 +31,7 @@ pub fn undecidable(experiment: &Experiment) -> Vec<Undecidable> {
 
 /// A valid record of every planned trial, with values for the quantities of a claim that are no axes.
 fn made_up(experiment: &Experiment, claim: &Claim, planned: &[Planned]) -> Vec<TrialRecord> {
-    let quantities = claim.measure.quantities();
+    let terms = claim.measure.terms();
     let record = |(order, planned): (usize, &Planned)| TrialRecord {
         schema: TRIAL_SCHEMA.to_owned(),
         server: experiment.servers[planned.point.server].name.clone(),
@@ -44,7 +44,11 @@ fn made_up(experiment: &Experiment, claim: &Claim, planned: &[Planned]) -> Vec<T
         failure: None,
         capacity_per_s: None,
         // Above 0 and apart, so that a slope runs through them.
-        metrics: quantities.iter().map(|name| ((*name).to_owned(), order as f64 + 1.0)).collect(),
+        metrics: [terms.metric]
+            .into_iter()
+            .chain(terms.x)
+            .map(|name| (name.to_owned(), order as f64 + 1.0))
+            .collect(),
         client: None,
         herd: None,
         kernel: None,
