@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use base::{Clock, Seed};
 use clap::{Args, Subcommand};
+use rand::seq::SliceRandom;
 use record::Manifest;
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ pub enum Bench {
     Requests(race::Options),
     /// Connections offered to a listener that never accepts, beside other generators
     Load(load::Options),
-    /// Latencies and rates of `inrush load`, beside what they really are; half a minute
+    /// Latencies and rates that `inrush load` reports, beside the real ones; half a minute
     Accuracy(accuracy::Options),
     /// Memory of an idle keep-alive connection, beside other servers
     Memory(memory::Options),
@@ -57,6 +58,29 @@ pub struct Common {
     /// Fail if a measurement falls short of a promise
     #[arg(long)]
     check: bool,
+}
+
+impl Common {
+    /// Runs each of `count` contestants once in every round, in random order. Returns the samples of each contestant.
+    fn in_rounds<T>(
+        &self,
+        title: &str,
+        rounds: u32,
+        count: usize,
+        mut run: impl FnMut(usize) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<Vec<T>>> {
+        let mut samples: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();
+        let mut rng = self.seed.child(title).rng();
+        let mut order: Vec<usize> = (0..count).collect();
+        for round in 1..=rounds {
+            eprintln!("{title}: round {round} of {rounds}");
+            order.shuffle(&mut rng);
+            for index in &order {
+                samples[*index].push(run(*index)?);
+            }
+        }
+        Ok(samples)
+    }
 }
 
 /// One of the project's promises, with its measurement.

@@ -1,7 +1,8 @@
 //! `cargo xtask campaign faults|suite`: a server's losses while something around it fails, and the tests beside busy CPUs.
 //!
-//! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load while one
-//! fault happens again and again. The load's ledger says what was lost, by outcome; the fault says what may be.
+//! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load
+//! while one fault happens again and again. The load's ledger has the losses by outcome, and the fault has the
+//! accepted losses.
 //!
 //! Leaves out rates past saturation and rivals: those are benchmarks and experiments.
 //!

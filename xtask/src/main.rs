@@ -38,10 +38,10 @@ enum Chore {
     /// Measure Inrush beside its rivals
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Try what a server loses when something around it fails
+    /// Measure a server's losses while parts of its environment fail
     #[command(subcommand)]
     Campaign(campaign::Campaign),
-    /// Check what the demonstration or other experiments left behind: the records add up, the report can be read
+    /// Check the folder of a demonstration or an experiment: the records balance, and a browser can read the report
     CheckReport {
         /// The folder that `inrush demo --out` or `inrush lab run --out` was given
         folder: PathBuf,

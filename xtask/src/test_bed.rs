@@ -1,14 +1,17 @@
 //! The test bed of every benchmark: two sides, the program under test, and the settings that all servers have.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use base::{Nanos, RealClock};
+use lab::stage::owner::temporary_folder;
 use lab::stage::topology::Topology;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sys::process::{Program, this_program};
+use tempfile::TempDir;
 
 /// The size of the file that is asked for.
 pub const FILE_LENGTH: usize = 1024;
@@ -53,6 +56,18 @@ impl TestBed {
         });
         listener.context("cannot listen on the server's side")
     }
+}
+
+/// Makes a folder to serve, with files of these names and lengths.
+///
+/// # Errors
+/// The folder or a file cannot be written.
+pub fn folder_to_serve(files: &[(&str, usize)]) -> anyhow::Result<TempDir> {
+    let folder = temporary_folder().context("cannot make a folder to serve")?;
+    for (name, length) in files {
+        fs::write(folder.path().join(name), vec![b'x'; *length])?;
+    }
+    Ok(folder)
 }
 
 /// Raises our descriptor limit as far as it goes.

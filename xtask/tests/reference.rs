@@ -1,4 +1,4 @@
-//! The reference pages of the manual say what the program says now.
+//! The reference pages agree with the program.
 
 #[test]
 fn the_reference_pages_are_those_that_the_program_writes() {

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, anyhow, ensure};
 use base::{Clock, Nanos, RealClock};
 use experiment::Stack;
-use lab::stage::owner::temporary_folder;
 use record::LoadResult;
 use report::columns::aligned;
 use serde::Serialize;
@@ -25,7 +24,7 @@ use statistics::Spread;
 use super::{Common, Promise};
 use crate::rivals::generators::inrush_result;
 use crate::rivals::servers::{self, CONNECTIONS};
-use crate::test_bed::{FILE_LENGTH, TICK, TestBed};
+use crate::test_bed::{FILE_LENGTH, TICK, TestBed, folder_to_serve};
 
 /// The times for which replies are held.
 const HOLDS_MS: [u64; 4] = [1, 5, 20, 100];
@@ -184,8 +183,7 @@ fn unless_it_would_block<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 
 /// Measures the sending at each rate. Blocks.
 fn rates(options: &Options, bed: &TestBed) -> anyhow::Result<Vec<Rate>> {
-    let folder = temporary_folder().context("cannot make a folder to serve")?;
-    std::fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
+    let folder = folder_to_serve(&[(FILE_NAME, FILE_LENGTH)])?;
     let rates = RATES.map(|asked| {
         let burn = format!("{}us", OVERLOAD * 1_000_000 / u64::from(asked));
         let server = servers::start_inrush(bed, folder.path(), CONNECTIONS, &[("--burn", &burn)])?;

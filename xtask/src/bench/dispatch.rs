@@ -11,8 +11,8 @@
 //! sockets without room, so that nothing is ever reported.
 //!
 //! All costs are CPU time of the waiting thread, with the kernel's work for it. Within a run they are means, because
-//! some mechanisms examine all descriptors only now and then. The runs of a round come in random order, and the table
-//! shows the median over the rounds. Every run has a thread of its own, because a mechanism may keep state per
+//! some mechanisms examine all descriptors only now and then. The mechanisms of a round come in random order, and the
+//! table shows the median over the rounds. Every run has a thread of its own, because a mechanism may keep state per
 //! thread.
 
 mod show;
@@ -21,9 +21,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, anyhow};
-use base::{Nanos, Seed};
+use base::Nanos;
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Token};
-use rand::seq::SliceRandom;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use serde::Serialize;
@@ -85,7 +84,7 @@ struct Results {
     changes: Vec<Change>,
 }
 
-/// A socket that is watched, and the one that makes it ready.
+/// A watched socket, and the socket that makes it ready.
 struct Pair {
     watched: OwnedFd,
     peer: OwnedFd,
@@ -98,12 +97,12 @@ struct Contender {
     changes: fn(&[Pair]) -> io::Result<[f64; 3]>,
 }
 
-/// The costs of one mechanism, by round.
-struct Measured {
+/// The costs of one mechanism in one round.
+struct Sample {
     /// By [`REGISTERED`] and [`READY`].
-    turns: Vec<Vec<Vec<f64>>>,
+    turns: Vec<Vec<f64>>,
     /// Register, modify, deregister.
-    changes: [Vec<f64>; 3],
+    changes: [f64; 3],
 }
 
 macro_rules! contender_of_each {
@@ -128,8 +127,9 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let pairs = pairs(sizes.last().copied().unwrap_or(0)).context("cannot make socket pairs")?;
     let mut contenders = dispatch::for_each_mechanism!(contender_of_each);
     contenders.retain(Contender::is_available);
-    let measured = measure(options.rounds, options.common.seed, &sizes, &contenders, &pairs)?;
-    let results = summarise(&sizes, &contenders, &measured);
+    let run = |index: usize| measure(&contenders[index], &sizes, &pairs);
+    let samples = options.common.in_rounds("mechanisms", options.rounds, contenders.len(), run)?;
+    let results = summarise(&sizes, &contenders, &samples);
     print!("\n{}\n", show::text(&results));
     bed.conclude(&options.common, "dispatch", &results, &[])
 }
@@ -161,42 +161,15 @@ fn pairs(count: usize) -> io::Result<Vec<Pair>> {
     (0..count).map(pair).collect()
 }
 
-fn measure(
-    rounds: u32,
-    seed: Seed,
-    sizes: &[usize],
-    contenders: &[Contender],
-    pairs: &[Pair],
-) -> anyhow::Result<Vec<Measured>> {
-    let empty = || Measured {
-        turns: vec![vec![Vec::new(); READY.len()]; sizes.len()],
-        changes: [const { Vec::new() }; 3],
+/// Measures one mechanism once. Blocks.
+fn measure(contender: &Contender, sizes: &[usize], pairs: &[Pair]) -> anyhow::Result<Sample> {
+    let Contender { name, turns, changes } = contender;
+    let of_size = |size: &usize| {
+        in_a_thread(|| turns(&pairs[..*size])).with_context(|| format!("{name}, {size} descriptors"))
     };
-    let mut measured: Vec<Measured> = contenders.iter().map(|_| empty()).collect();
-    let mut rng = seed.child("order of mechanisms").rng();
-    let mut order: Vec<usize> = (0..contenders.len()).collect();
-    for round in 1..=rounds {
-        eprintln!("round {round} of {rounds}");
-        for (row, size) in sizes.iter().enumerate() {
-            order.shuffle(&mut rng);
-            for index in &order {
-                let Contender { name, turns, .. } = contenders[*index];
-                let costs = in_a_thread(|| turns(&pairs[..*size]));
-                let costs = costs.with_context(|| format!("{name}, {size} descriptors"))?;
-                for (column, cost) in costs.into_iter().enumerate() {
-                    measured[*index].turns[row][column].push(cost);
-                }
-            }
-        }
-        for index in &order {
-            let Contender { name, changes, .. } = contenders[*index];
-            let costs = in_a_thread(|| changes(&pairs[..CHANGED.min(pairs.len())]));
-            for (kind, cost) in costs.with_context(|| format!("{name}, changes"))?.into_iter().enumerate() {
-                measured[*index].changes[kind].push(cost);
-            }
-        }
-    }
-    Ok(measured)
+    let turns = sizes.iter().map(of_size).collect::<anyhow::Result<_>>()?;
+    let changes = in_a_thread(|| changes(&pairs[..CHANGED.min(pairs.len())]));
+    Ok(Sample { turns, changes: changes.with_context(|| format!("{name}, changes"))? })
 }
 
 fn in_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> anyhow::Result<T> {
@@ -204,17 +177,18 @@ fn in_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> anyhow::
     Ok(joined.map_err(|_| anyhow!("the measuring thread panicked"))??)
 }
 
-fn summarise(sizes: &[usize], contenders: &[Contender], measured: &[Measured]) -> Results {
+fn summarise(sizes: &[usize], contenders: &[Contender], samples: &[Vec<Sample>]) -> Results {
     let mut results = Results { waits: Vec::new(), changes: Vec::new() };
-    for (Contender { name: mechanism, .. }, measured) in contenders.iter().zip(measured) {
-        for (registered, costs) in sizes.iter().zip(&measured.turns) {
-            let points = READY.iter().zip(costs).filter_map(|(ready, costs)| {
-                Some(Wait { mechanism, registered: *registered, ready: *ready, ns: Spread::of(costs)? })
+    for (Contender { name: mechanism, .. }, samples) in contenders.iter().zip(samples) {
+        for (row, registered) in sizes.iter().copied().enumerate() {
+            let points = READY.into_iter().enumerate().filter_map(|(column, ready)| {
+                let costs = samples.iter().filter_map(|sample| sample.turns[row].get(column));
+                Some(Wait { mechanism, registered, ready, ns: Spread::of(costs)? })
             });
             results.waits.extend(points);
         }
-        let [register, modify, deregister] = measured.changes.each_ref().map(Spread::of);
-        if let (Some(register_ns), Some(modify_ns), Some(deregister_ns)) = (register, modify, deregister) {
+        let change = |kind: usize| Spread::of(samples.iter().map(|sample| sample.changes[kind]));
+        if let [Some(register_ns), Some(modify_ns), Some(deregister_ns)] = [0, 1, 2].map(change) {
             results.changes.push(Change { mechanism, register_ns, modify_ns, deregister_ns });
         }
     }

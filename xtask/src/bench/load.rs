@@ -11,7 +11,6 @@ use anyhow::Context;
 use base::{Bytes, Clock};
 use lab::stage::memory;
 use lab::stage::sockets::SocketCounters;
-use rand::seq::SliceRandom;
 use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
@@ -77,18 +76,14 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
             None => println!("skipped: {} is not installed", generator.name),
         }
     }
-    let mut samples: Vec<Vec<Sample>> = generators.iter().map(|_| Vec::new()).collect();
     let mut most = Vec::new();
-    let mut rng = options.common.seed.child("order of generators").rng();
-    let mut order: Vec<usize> = (0..generators.len()).collect();
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
-        order.shuffle(&mut rng);
-        for index in &order {
-            samples[*index].push(measure(options, bed, generators[*index])?);
+    let samples = options.common.in_rounds("generators", options.rounds, generators.len(), |index| {
+        // Once in each round.
+        if index == 0 {
+            most.push(measure_most(options, bed)?);
         }
-        most.push(measure_most(options, bed)?);
-    }
+        measure(options, bed, generators[index])
+    })?;
     let names = generators.iter().map(|generator| generator.name);
     let generators: Vec<Measured> =
         names.zip(samples).map(|(generator, samples)| Measured { generator, samples }).collect();
@@ -100,7 +95,7 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let most_syns_per_s = Spread::of(&most);
     if let Some(most) = most_syns_per_s {
         println!(
-            "\n{INRUSH}, one core, connect time-out {SHORT_CONNECT_TIMEOUT}: {:.0} SYN/s ({:.0}..{:.0})\n",
+            "\n{INRUSH}, one core, connect timeout {SHORT_CONNECT_TIMEOUT}: {:.0} SYN/s ({:.0}..{:.0})\n",
             most.median, most.min, most.max
         );
     }
@@ -192,7 +187,7 @@ fn promises(results: &Results) -> Vec<Promise> {
         of(INRUSH, |sample| sample.syns_sent as f64)
             .map(|sent| Promise::at_least("scheduled connections that were sent", 1.0, sent / scheduled)),
         of(INRUSH, |sample| sample.sockets_peak as f64)
-            .map(|peak| Promise::at_most("peak sockets, x rate x time-out", 1.05, peak / pending)),
+            .map(|peak| Promise::at_most("peak sockets, x rate x timeout", 1.05, peak / pending)),
         cpu.map(|(own, other)| Promise::at_most("CPU time, x h2load", 1.0, own / other)),
         results.most_syns_per_s.map(|most| Promise::at_least("SYN/s of one core", 100_000.0, most.median)),
     ];

@@ -8,13 +8,11 @@
 //! Beside other servers, inrush is one event loop. Its architectures that hold 10,000 connections follow, with room
 //! for them. Architectures with a process for each connection are not made for 10,000, and are left out.
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::Context;
 use lab::stage::memory;
-use lab::stage::owner::temporary_folder;
 use lab::stage::server_under_test::RunningServer;
 use report::columns::aligned;
 use serde::Serialize;
@@ -22,7 +20,7 @@ use serde::Serialize;
 use super::{Common, Promise};
 use crate::responder::AfterReply;
 use crate::rivals::servers::{self, CONNECTIONS, INRUSH, LIMIT};
-use crate::test_bed::{FILE_LENGTH, TestBed, allow_descriptors};
+use crate::test_bed::{FILE_LENGTH, TestBed, allow_descriptors, folder_to_serve};
 
 /// Connections before the first look.
 const FIRST: u32 = 100;
@@ -65,21 +63,15 @@ struct Measured {
 /// Measures, prints and writes.
 pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     allow_descriptors("--connections", (options.connections + FIRST + OTHER_DESCRIPTORS) as usize)?;
-    let folder = temporary_folder().context("cannot make a folder to serve")?;
-    fs::write(folder.path().join(FILE_NAME), vec![b'x'; FILE_LENGTH])?;
+    let folder = folder_to_serve(&[(FILE_NAME, FILE_LENGTH)])?;
     let mut measured = Vec::new();
     // The readiness limit keeps only a connection's place, so a comparison would mean nothing.
     for server in servers::ALL.iter().filter(|server| server.name != LIMIT.name) {
-        let cost = match server.start(bed, folder.path(), AfterReply::Keep) {
-            Ok(Some(running)) => measure(options, bed, server.name, running),
-            Ok(None) => {
-                println!("skipped: {} is not installed", server.name);
-                continue;
-            }
-            Err(error) => Err(error),
-        };
-        match cost {
-            Ok(cost) => measured.push(cost),
+        let started = server.start(bed, folder.path(), AfterReply::Keep);
+        let cost = |running| measure(options, bed, server.name, running);
+        match started.and_then(|running| running.map(cost).transpose()) {
+            Ok(Some(cost)) => measured.push(cost),
+            Ok(None) => println!("skipped: {} is not installed", server.name),
             Err(error) if server.name == INRUSH => return Err(error),
             Err(error) => println!("skipped: {error:#}"),
         }
@@ -108,7 +100,7 @@ fn measure(
 ) -> anyhow::Result<Measured> {
     let open =
         |count| bed.topology.client.enter(|| (0..count).map(|_| idle_connection(running.address)).collect());
-    let failed = || format!("{server} does not take so many connections");
+    let failed = || format!("cannot open the idle connections to {server}");
     let first: Vec<TcpStream> = open(FIRST).with_context(failed)?;
     let before = memory::anonymous_memory_of_all(running.pid())?;
     let rest: Vec<TcpStream> = open(options.connections).with_context(failed)?;

@@ -3,7 +3,6 @@
 
 use anyhow::{Context, Result};
 use lab::stage::kernel::{Elapsed, Observer};
-use rand::seq::SliceRandom;
 use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
@@ -99,20 +98,11 @@ pub fn race(
     reference: &str,
     mut run: impl FnMut(usize, u32) -> Result<Sample>,
 ) -> Result<Vec<Measured>> {
-    let Options { common: Common { seed, .. }, rounds, seconds, .. } = options;
     for index in 0..names.len() {
         run(index, 1)?;
     }
-    let mut samples: Vec<Vec<Sample>> = names.iter().map(|_| Vec::new()).collect();
-    let mut rng = seed.child(title).rng();
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    for round in 1..=*rounds {
-        eprintln!("{title}: round {round} of {rounds}");
-        order.shuffle(&mut rng);
-        for index in &order {
-            samples[*index].push(run(*index, *seconds)?);
-        }
-    }
+    let Options { common, rounds, seconds, .. } = options;
+    let samples = common.in_rounds(title, *rounds, names.len(), |index| run(index, *seconds))?;
     Ok(summarise(names, reference, samples))
 }
 

@@ -6,18 +6,15 @@
 //! a request: the busy time of the client's CPU, packet work included, over the requests answered. The cost means
 //! nothing if another program runs on that CPU.
 
-use std::fs;
-
 use anyhow::Context;
 use lab::stage::kernel::Observer;
-use lab::stage::owner::temporary_folder;
 
 use super::Promise;
 use super::race::{Measured, Mode, Options, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, INRUSH, Reader, Task};
 use crate::rivals::servers::{self, LIMIT};
-use crate::test_bed::{FILE_LENGTH, TestBed};
+use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
 
 /// "Level with the reference": within the difference of two runs of wrk itself.
 const LEVEL: f64 = 0.97;
@@ -43,8 +40,7 @@ fn measure(
     title: &str,
     after_reply: AfterReply,
 ) -> anyhow::Result<Vec<Measured>> {
-    let folder = temporary_folder().context("cannot make a folder")?;
-    fs::write(folder.path().join("index.html"), vec![b'x'; FILE_LENGTH])?;
+    let folder = folder_to_serve(&[("index.html", FILE_LENGTH)])?;
     // The readiness limit does not speak HTTP/2.
     let server = if options.http2 { &servers::OVER_HTTP2[0] } else { &LIMIT };
     let server = server.start(bed, folder.path(), after_reply)?.context("the server has gone")?;

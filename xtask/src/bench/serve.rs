@@ -11,14 +11,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lab::stage::kernel::Observer;
-use lab::stage::owner::temporary_folder;
 
 use super::Promise;
 use super::race::{Measured, Mode, Options, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::Task;
 use crate::rivals::servers::{self, COMPLETION, H2O, INRUSH, LIMIT, REFERENCE};
-use crate::test_bed::{FILE_LENGTH, TestBed};
+use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
 
 /// Requests that a connection sends at once.
 const PIPELINED: usize = 16;
@@ -78,10 +77,7 @@ pub struct ServeOptions {
 /// Measures, prints and writes.
 pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
     let ServeOptions { race: options, tls } = options;
-    let folder = temporary_folder().context("cannot make a folder to serve")?;
-    for shape in &SHAPES {
-        fs::write(folder.path().join(shape.file_name), vec![b'x'; shape.file_length])?;
-    }
+    let folder = folder_to_serve(&SHAPES.each_ref().map(|shape| (shape.file_name, shape.file_length)))?;
     let plain =
         Contest { name: "serve", scheme: "http", servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.25 };
     let contest = match (tls, options.http2) {

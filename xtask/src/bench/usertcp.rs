@@ -19,8 +19,6 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::Context;
 use base::{Clock, Nanos, PerSecond};
 use lab::stage::kernel::Observer;
-use lab::stage::owner::temporary_folder;
-use rand::seq::SliceRandom;
 use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
@@ -31,7 +29,7 @@ use usertcp::{Config, Link, SourceNet, Stack};
 use super::{Common, Promise};
 use crate::responder::{self, AfterReply};
 use crate::rivals::servers::LIMIT;
-use crate::test_bed::TestBed;
+use crate::test_bed::{TestBed, folder_to_serve};
 use rush::{Figures, Play};
 
 /// The addresses of connections over TUN and over AF_XDP, whose route stays; the sides of the benchmarks have others.
@@ -42,7 +40,7 @@ const LINK: &str = "inrush0";
 const CONNECTIONS: u32 = 64;
 /// An abandoned SYN's time.
 const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
-/// Connections that a listener keeps for nobody to accept.
+/// Connections in the queue of a listener that never accepts.
 const IDLE_BACKLOG: i32 = 1 << 17;
 
 /// The settings of the benchmark.
@@ -94,38 +92,31 @@ struct Sample {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, ground: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let mut links = vec!["TUN"];
-    match af_xdp(ground, server_address(ground)?) {
+    match af_xdp(bed, server_address(bed)?) {
         Ok(_) => links.push("AF_XDP"),
         Err(error) => println!("skipped: AF_XDP: {error:#}"),
     }
     let plays = ["SYNs", "connections", "requests", "idle"];
-    let mut cases: Vec<_> = links.iter().flat_map(|link| plays.map(|play| (*link, play))).collect();
-    let mut measured: Vec<Measured> =
-        cases.iter().map(|(link, play)| Measured { link, play, samples: Vec::new() }).collect();
-    let mut rng = options.common.seed.child("order of plays").rng();
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
-        cases.shuffle(&mut rng);
-        for (link, play) in &cases {
-            let sample =
-                measure(options, ground, link, play).with_context(|| format!("{play} over {link}"))?;
-            let place = measured.iter_mut().find(|one| (one.link, one.play) == (link, play));
-            place.context("every case has a place")?.samples.push(sample);
-        }
-    }
+    let cases: Vec<_> = links.iter().flat_map(|link| plays.map(|play| (*link, play))).collect();
+    let samples = options.common.in_rounds("plays", options.rounds, cases.len(), |index| {
+        let (link, play) = cases[index];
+        measure(options, bed, link, play).with_context(|| format!("{play} over {link}"))
+    })?;
+    let measured = cases.iter().zip(samples).map(|((link, play), samples)| Measured { link, play, samples });
+    let measured: Vec<Measured> = measured.collect();
     print!("\n{}", show(&measured));
-    ground.conclude(&options.common, "usertcp", &measured, &promises(options, &measured))
+    bed.conclude(&options.common, "usertcp", &measured, &promises(options, &measured))
 }
 
-fn server_address(ground: &TestBed) -> anyhow::Result<SocketAddr> {
-    ground.topology.server.free_port().context("no port on the server's side")
+fn server_address(bed: &TestBed) -> anyhow::Result<SocketAddr> {
+    bed.topology.server.free_port().context("no port on the server's side")
 }
 
-fn tun(ground: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
-    let cpus = &ground.topology.server.cpus;
-    let opened = ground.topology.server.enter(|| {
+fn tun(bed: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
+    let cpus = &bed.topology.server.cpus;
+    let opened = bed.topology.server.enter(|| {
         let tun = Tun::open(server.ip(), net("TUN")).map_err(std::io::Error::other)?;
         sys::netns::steer_receive(tun.name(), cpus)?;
         Ok(tun)
@@ -133,19 +124,19 @@ fn tun(ground: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
     opened.context("cannot open the link over TUN")
 }
 
-fn af_xdp(ground: &TestBed, server: SocketAddr) -> anyhow::Result<AfXdp> {
+fn af_xdp(bed: &TestBed, server: SocketAddr) -> anyhow::Result<AfXdp> {
     let net = net("AF_XDP");
-    let client = IpAddr::from(ground.topology.client.addresses[0]);
-    ground.topology.server.enter(|| {
+    let client = IpAddr::from(bed.topology.client.addresses[0]);
+    bed.topology.server.enter(|| {
         let mut route = Route::open()?;
         let index = route.link_index(LINK)?;
         let there = route.networks(server.ip())?.contains(&(net.network(), net.prefix_length()));
         if there { Ok(()) } else { route.add_route(net.network(), net.prefix_length(), index, Some(client)) }
     })?;
-    let opened = ground
+    let opened = bed
         .topology
         .client
-        .enter(|| AfXdp::open(LINK, server.ip(), net, true, &ground.clock).map_err(std::io::Error::other));
+        .enter(|| AfXdp::open(LINK, server.ip(), net, true, &bed.clock).map_err(std::io::Error::other));
     Ok(opened?)
 }
 
@@ -153,21 +144,20 @@ fn net(link: &str) -> SourceNet {
     NETS[usize::from(link != "TUN")].parse().expect("the constant is a net")
 }
 
-fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {
+fn measure(options: &Options, bed: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {
     let rate = if link == "TUN" { options.tun_rate } else { options.af_xdp_rate };
-    let folder = temporary_folder().context("cannot make a folder")?;
+    let folder = folder_to_serve(&[])?;
     let mut running = None;
     let mut listener = None;
     let server = match play {
         "connections" | "requests" => {
             let after = if play == "requests" { AfterReply::Keep } else { AfterReply::Close };
-            let started =
-                LIMIT.start(ground, folder.path(), after)?.context("the readiness limit has gone")?;
+            let started = LIMIT.start(bed, folder.path(), after)?.context("the readiness limit has gone")?;
             running.insert(started).address
         }
         _ => {
             let backlog = if play == "idle" { IDLE_BACKLOG } else { 1 };
-            let (socket, address) = ground.silent_listener(backlog)?;
+            let (socket, address) = bed.silent_listener(backlog)?;
             listener = Some(socket);
             address
         }
@@ -181,8 +171,8 @@ fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyho
         _ => Play::Idle { connections: options.idle },
     };
     let sample = match link {
-        "TUN" => perform(options, ground, tun(ground, server)?, (server, net(link)), &play),
-        _ => perform(options, ground, af_xdp(ground, server)?, (server, net(link)), &play),
+        "TUN" => perform(options, bed, tun(bed, server)?, (server, net(link)), &play),
+        _ => perform(options, bed, af_xdp(bed, server)?, (server, net(link)), &play),
     };
     if let Some(running) = running {
         running.stop()?;
@@ -193,15 +183,15 @@ fn measure(options: &Options, ground: &TestBed, link: &str, play: &str) -> anyho
 
 fn perform<L: Link>(
     options: &Options,
-    ground: &TestBed,
+    bed: &TestBed,
     link: L,
     (server, net): (SocketAddr, SourceNet),
     play: &Play,
 ) -> anyhow::Result<Sample> {
-    let clock = &ground.clock;
+    let clock = &bed.clock;
     let config = Config { server, net, seed: options.common.seed, epoch: Nanos::ZERO };
     let mut stack = Stack::new(link, config, clock.now());
-    let mut observer = Observer::of(&ground.topology)?;
+    let mut observer = Observer::of(&bed.topology)?;
     let before = observer.read(clock)?;
     let figures = rush::perform(&mut stack, clock, play, options.duration)?;
     let elapsed = observer.read(clock)?.since(&before);

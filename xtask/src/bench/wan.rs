@@ -13,7 +13,6 @@ use std::os::fd::AsFd;
 
 use anyhow::Context;
 use base::{Clock, Nanos, PerSecond, RealClock};
-use rand::seq::SliceRandom;
 use report::columns::aligned;
 use rustix::event::{Timespec, poll};
 use serde::Serialize;
@@ -68,17 +67,11 @@ struct Attempt {
 pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let expected = options.duration.as_secs_f64() * f64::from(options.rounds) * RATES.len() as f64;
     eprintln!("{} rates, {} rounds: about {:.0} s", RATES.len(), options.rounds, expected * 1.1);
-    let mut attempts = Vec::new();
-    let mut rng = options.common.seed.child("order of rates").rng();
-    for round in 1..=options.rounds {
-        eprintln!("round {round} of {}", options.rounds);
-        let mut order = RATES;
-        order.shuffle(&mut rng);
-        for rate in order {
-            attempts.push(attempt(rate, options, bed).with_context(|| format!("{rate} packets/s"))?);
-        }
-    }
-    attempts.sort_by_key(|attempt| attempt.asked_per_s);
+    let attempts = options.common.in_rounds("rates", options.rounds, RATES.len(), |index| {
+        let rate = RATES[index];
+        attempt(rate, options, bed).with_context(|| format!("{rate} packets/s"))
+    })?;
+    let attempts: Vec<Attempt> = attempts.into_iter().flatten().collect();
     print!("\n{}", show(&attempts));
     let best = best(&attempts);
     let promises = [Promise::at_least("packets/s without loss on one processor", PROMISED_PER_S, best)];

@@ -307,7 +307,7 @@ fn send_garbage(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
 }
 
 fn terminate(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
-    // Not at once: the load is to be well under way.
+    // The fault comes later, when the load has run for a while.
     if scene.next == Nanos::ZERO || scene.times > 0 {
         return Ok(0);
     }

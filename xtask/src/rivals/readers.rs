@@ -52,11 +52,16 @@ pub struct Reader {
 }
 
 /// The base of comparisons between clients, and the reader of servers.
-pub const REFERENCE: Reader = Reader { name: "wrk", reconnects: true, prepare: wrk, parse: parse_wrk };
+pub const REFERENCE: Reader =
+    Reader { name: "wrk", reconnects: true, prepare: wrk, parse: |output| read_with(read_wrk, output) };
 
 /// The base of comparisons over HTTP/2, and the reader of servers.
-pub const HTTP2_REFERENCE: Reader =
-    Reader { name: "h2load", reconnects: false, prepare: h2load, parse: parse_h2load };
+pub const HTTP2_REFERENCE: Reader = Reader {
+    name: "h2load",
+    reconnects: false,
+    prepare: h2load,
+    parse: |output| read_with(read_h2load, output),
+};
 
 /// All of them, in the order they are shown.
 pub const ALL: [Reader; 3] = [
@@ -124,11 +129,6 @@ fn wrk(task: &Task<'_>) -> Option<CommandLine> {
     find_program("wrk").map(|program| CommandLine::new(program, [&arguments[..], close, &script].concat()))
 }
 
-fn parse_wrk(output: &Output) -> anyhow::Result<Read> {
-    let text = said(output)?;
-    read_wrk(&text).with_context(|| format!("it said something else than usual: {text}"))
-}
-
 fn read_wrk(text: &str) -> Option<Read> {
     let after = |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name));
     let requests = text.lines().find(|line| line.contains(" requests in "))?;
@@ -150,11 +150,6 @@ fn h2load(task: &Task<'_>) -> Option<CommandLine> {
     find_program("h2load").map(|program| CommandLine::new(program, arguments))
 }
 
-fn parse_h2load(output: &Output) -> anyhow::Result<Read> {
-    let text = said(output)?;
-    read_h2load(&text).with_context(|| format!("it said something else than usual: {text}"))
-}
-
 fn read_h2load(text: &str) -> Option<Read> {
     let after = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let rate = after("finished in ")?.split(", ").nth(1)?.strip_suffix(" req/s")?;
@@ -168,11 +163,12 @@ fn read_h2load(text: &str) -> Option<Read> {
     })
 }
 
-/// Returns the output of a program.
-fn said(output: &Output) -> anyhow::Result<String> {
+/// Reads a client's figures from its output.
+fn read_with(read: fn(&str) -> Option<Read>, output: &Output) -> anyhow::Result<Read> {
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.exit.status.success(), "{}: {}", output.exit.status, errors.trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let text = String::from_utf8_lossy(&output.stdout);
+    read(&text).with_context(|| format!("unexpected output: {text}"))
 }
 
 #[cfg(test)]

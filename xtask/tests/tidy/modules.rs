@@ -74,7 +74,7 @@ impl Modules {
         uses.into_iter().flat_map(|(parent, uses)| circles(parent, uses)).collect()
     }
 
-    /// The module that a path in `place` leads to; nothing where it leads out of the crate.
+    /// The module that a path in `place` leads to; `None` if it leads out of the crate.
     fn target(&self, place: &Place, path: &[String], depth: usize) -> Option<Place> {
         let mut at = match path.first()?.as_str() {
             "crate" => Place::new(),
