@@ -101,7 +101,7 @@ pub struct Row {
     /// The mechanism's capabilities.
     #[serde(flatten)]
     pub capabilities: Capabilities,
-    /// As [`Capabilities::must_drain`].
+    /// True if the owner of a descriptor must read or write until the call would block.
     pub must_drain: bool,
     /// True if the mechanism works on this machine for this user.
     pub available: bool,

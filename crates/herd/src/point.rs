@@ -24,7 +24,7 @@ pub struct Settle {
 /// The reported figures of a point. The field names are part of the command line's contract.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// The way to wait.
+    /// The way to wait, by its name on the command line.
     pub wait: Wait,
     /// The number of waiters.
     pub waiters: usize,
@@ -38,8 +38,8 @@ pub struct Point {
     pub settle_us: Settle,
     /// The mean of that time, with its interval.
     pub settle_us_mean: Estimate,
-    /// The mean of the most by which a settle time may be too long: 0 if the last return to sleep was
-    /// observed directly.
+    /// The mean of the settle times' greatest errors: a settle time may be too long by that much. 0 if the watch
+    /// saw the last return to sleep.
     pub settle_us_late_by: f64,
     /// Mean CPU time of all waiters, the acceptor and the connect() call, in microseconds.
     pub cpu_us_per_connection: f64,
@@ -54,7 +54,7 @@ pub struct Point {
     pub tasks: Tasks,
     /// The source of wake-ups and settle times.
     pub counted_by: CountedBy,
-    /// The slope of ln(median settle time) over ln(waiters), over all points with this way to wait; absent if
+    /// The slope of ln(median settle time) over ln(waiters), over all points with this way to wait. `None` if
     /// they all have the same number of waiters.
     pub settle_log_slope: Option<Estimate>,
     /// The same slope for the mean wake-ups.

@@ -60,7 +60,7 @@ pub fn check() -> Result<()> {
 fn pages() -> Result<Pages> {
     let mut pages = commands::pages();
     pages.insert("metrics.md".into(), metrics::page()?);
-    pages.insert("results.md".into(), results::page()?);
+    pages.extend(results::pages()?);
     Ok(pages.into_iter().map(|(path, text)| (path, format!("{MARK}{}\n", text.trim_end()))).collect())
 }
 

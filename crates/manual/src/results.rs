@@ -1,6 +1,7 @@
-//! The JSON of results: the types of the crate `record`, as serde writes them, with their doc comments.
+//! The JSON of results: the types that serde writes, with their doc comments.
 //!
-//! A document is a type with a `schema`. An unknown attribute of serde is an error, because the page would be wrong.
+//! Each page reads the sources of its types. A document is a type with a `schema`, or one that its page names. An
+//! unknown attribute of serde is an error, because the page would be wrong.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +11,79 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use record::experiment::{FAMILIES, METRICS, Unit};
 use syn::{Attribute, Expr, Field, Fields, GenericArgument, Item, Lit, PathArguments, Type};
 
-use super::row;
+use super::{Pages, row};
+
+/// A page of documents.
+struct Page {
+    file: &'static str,
+    introduction: &'static str,
+    /// Files and folders below `crates`.
+    sources: &'static [&'static str],
+    /// Documents without a `schema`.
+    documents: &'static [&'static str],
+}
+
+const PAGES: [Page; 5] = [
+    Page { file: RESULTS, introduction: INTRODUCTION, sources: &["record/src"], documents: &[] },
+    Page {
+        file: "results/herd.md",
+        introduction: HERD,
+        sources: &["herd/src", "statistics/src/lib.rs"],
+        documents: &["Point"],
+    },
+    Page {
+        file: "results/wan.md",
+        introduction: WAN,
+        sources: &["wan/src/check.rs", "wan/src/report.rs", "wan/src/conditions.rs"],
+        documents: &["Checked"],
+    },
+    Page {
+        file: "results/doctor.md",
+        introduction: DOCTOR,
+        sources: &["lab/src/doctor.rs", "dispatch/src/capabilities.rs"],
+        documents: &["Finding", "Row"],
+    },
+    Page {
+        file: "results/status.md",
+        introduction: STATUS,
+        sources: &[
+            "server/src/admin.rs",
+            "server/src/counters.rs",
+            "server/src/overload_control.rs",
+            "bpf/src/admission.rs",
+        ],
+        documents: &["StatusPage"],
+    },
+];
+
+/// The page of the documents that the crate `record` defines.
+const RESULTS: &str = "results.md";
+
+const HERD: &str = "# Results of inrush herd
+
+`inrush herd --output json` prints an array of [points](#point), sorted by way to wait and number of waiters.
+
+";
+
+const WAN: &str = "# Results of inrush wan
+
+- `inrush wan run --output json` prints one [Report](#report).
+- `inrush wan check --output json` prints one [Checked](#checked).
+
+";
+
+const DOCTOR: &str = "# Results of inrush doctor
+
+- `inrush doctor --output json` prints an array of [findings](#finding).
+- `inrush doctor --mechanisms --output json` prints an array of [rows](#row), one for each event mechanism.
+
+";
+
+const STATUS: &str = "# Status of a server
+
+`GET /status` of `inrush serve --admin ADDR:PORT` returns one [StatusPage](#statuspage).
+
+";
 
 const INTRODUCTION: &str = "# Results
 
@@ -24,9 +97,15 @@ end in their unit.
 - `inrush lab run` writes `experiment.json`, a [RunRecord](#runrecord), and a [TrialRecord](#trialrecord) for each attempt
   at a trial.
 
+[herd](results/herd.md), [wan](results/wan.md), [doctor](results/doctor.md) and the [status](results/status.md) of a
+server have pages of their own.
+
 ";
 
-/// A type of the crate, in the file that defines it.
+/// Types that serde writes as text.
+const TEXTS: [&str; 7] = ["String", "str", "BitRate", "Bytes", "Nanos", "Share", "Wait"];
+
+/// A type, in the file that defines it.
 struct Known {
     file: String,
     item: Item,
@@ -35,6 +114,7 @@ struct Known {
 /// The attributes of serde on a type or a field.
 #[derive(Default)]
 struct Serde {
+    rename: Option<String>,
     rename_all: Option<String>,
     into: Option<String>,
     is_flat: bool,
@@ -49,22 +129,37 @@ struct Schema {
     queue: Vec<usize>,
 }
 
-/// The page of all documents.
-pub fn page() -> Result<String> {
+/// All pages, by their path.
+pub fn pages() -> Result<Pages> {
+    let mut pages = Pages::new();
+    for page in &PAGES {
+        pages.insert(page.file.into(), self::page(page).with_context(|| page.file)?);
+    }
+    pages.entry(RESULTS.into()).and_modify(|page| *page += &metrics());
+    Ok(pages)
+}
+
+fn page(page: &Page) -> Result<String> {
     let mut schema = Schema { types: Vec::new(), texts: HashMap::new(), queue: Vec::new() };
-    schema.read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/src"))?;
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for source in page.sources {
+        schema.read(&crates.join(source))?;
+    }
     let is_document = |known: &Known| match &known.item {
-        Item::Struct(item) => item.fields.iter().any(|field| field_name(field) == "schema"),
+        Item::Struct(item) => {
+            page.documents.iter().any(|name| item.ident == name)
+                || item.fields.iter().any(|field| field_name(field) == "schema")
+        }
         _ => false,
     };
     schema.queue = (0..schema.types.len()).filter(|at| is_document(&schema.types[*at])).collect();
-    let mut page = INTRODUCTION.to_owned();
+    let mut text = page.introduction.to_owned();
     let mut shown = 0;
     while shown < schema.queue.len() {
-        page += &schema.section(schema.queue[shown])?;
+        text += &schema.section(schema.queue[shown])?;
         shown += 1;
     }
-    Ok(page + &metrics())
+    Ok(text)
 }
 
 /// The names of the numbers in a trial's `metrics`.
@@ -89,25 +184,24 @@ fn metrics() -> String {
 }
 
 impl Schema {
-    fn read(&mut self, folder: &Path) -> Result<()> {
-        let mut paths: Vec<_> =
-            fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
-        paths.sort();
-        for path in paths {
-            if path.is_dir() {
-                self.read(&path)?;
-                continue;
-            }
-            let parsed = syn::parse_file(&fs::read_to_string(&path)?);
-            let file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            for item in parsed.with_context(|| format!("cannot parse {}", path.display()))?.items {
-                if let Item::Const(text) = &item
-                    && let Some(value) = text_of(&text.expr)
-                {
-                    self.texts.insert((file.clone(), text.ident.to_string()), value);
-                } else if name_of(&item).is_some() {
-                    self.types.push(Known { file: file.clone(), item });
-                }
+    /// Reads a file, or all files of a folder.
+    fn read(&mut self, path: &Path) -> Result<()> {
+        if path.is_dir() {
+            let mut paths: Vec<_> =
+                fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+            paths.sort();
+            return paths.iter().try_for_each(|path| self.read(path));
+        }
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let parsed = syn::parse_file(&text).with_context(|| format!("cannot parse {}", path.display()))?;
+        let file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        for item in parsed.items {
+            if let Item::Const(constant) = &item
+                && let Some(value) = shown(&constant.expr)
+            {
+                self.texts.insert((file.clone(), constant.ident.to_string()), value);
+            } else if name_of(&item).is_some() {
+                self.types.push(Known { file: file.clone(), item });
             }
         }
         Ok(())
@@ -147,14 +241,17 @@ impl Schema {
                 Ok(section + &self.rows(&fields, &file)? + "\n")
             }
             Item::Enum(item) => {
-                let case =
-                    serde(&item.attrs)?.rename_all.with_context(|| format!("{title} has no rename_all"))?;
+                let case = serde(&item.attrs)?.rename_all;
                 let mut section = format!(
                     "## {title}\n\n{}\n\n| value | meaning |\n|---|---|\n",
                     self.doc(&item.attrs, &file)
                 );
                 for variant in &item.variants {
-                    let name = renamed(&variant.ident.to_string(), &case)?;
+                    let name = match (serde(&variant.attrs)?.rename, &case) {
+                        (Some(name), _) => name,
+                        (None, Some(case)) => renamed(&variant.ident.to_string(), case)?,
+                        (None, None) => bail!("{title} has no rename_all"),
+                    };
                     section += &row([&format!("`\"{name}\"`"), &self.doc(&variant.attrs, &file)]);
                 }
                 Ok(section + "\n")
@@ -187,8 +284,9 @@ impl Schema {
                 json = format!("{}; may be absent", json.trim_end_matches(" or null"));
             }
             let doc = self.doc(&field.attrs, file);
-            ensure!(!doc.is_empty(), "{file}.rs: the field {} has no comment", field_name(field));
-            rows += &row([&format!("`{}`", field_name(field)), &json, &doc]);
+            let name = serde.rename.unwrap_or_else(|| field_name(field));
+            ensure!(!doc.is_empty(), "{file}.rs: the field {name} has no comment");
+            rows += &row([&format!("`{name}`"), &json, &doc]);
         }
         Ok(rows)
     }
@@ -198,6 +296,8 @@ impl Schema {
         let path = match rust {
             Type::Path(path) => &path.path,
             Type::Array(array) => return Ok(format!("array of {}", self.json(&array.elem, file)?)),
+            Type::Slice(slice) => return Ok(format!("array of {}", self.json(&slice.elem, file)?)),
+            Type::Reference(reference) => return self.json(&reference.elem, file),
             _ => bail!("{file}.rs: a type that is neither a name nor an array"),
         };
         let last = path.segments.last().context("a path has a segment")?;
@@ -211,10 +311,10 @@ impl Schema {
             }
         }
         Ok(match (last.ident.to_string().as_str(), &inner[..]) {
-            ("String", []) => "string".to_owned(),
+            (name, []) if TEXTS.contains(&name) => "string".to_owned(),
             ("bool", []) => "true or false".to_owned(),
             ("f64", []) => "number".to_owned(),
-            ("i64" | "u16" | "u32" | "u64" | "usize" | "Seed", []) => "integer".to_owned(),
+            ("i64" | "u8" | "u16" | "u32" | "u64" | "usize" | "Seed", []) => "integer".to_owned(),
             ("Value", []) if path.segments.len() > 1 => "any value".to_owned(),
             ("Option", [some]) => format!("{some} or null"),
             ("Vec", [element]) => format!("array of {element}"),
@@ -224,7 +324,7 @@ impl Schema {
         })
     }
 
-    /// The JSON type of one of the crate's own types.
+    /// The JSON type of one of the types that were read.
     fn own(&mut self, name: &str, file: &str) -> Result<String> {
         let at = self.find(name, file)?;
         let file = self.types[at].file.clone();
@@ -261,10 +361,10 @@ impl Schema {
         let mut doc = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").replace('|', "\\|");
         for ((of, name), text) in &self.texts {
             if of == file {
-                doc = doc.replace(&format!("[`{name}`]"), &format!("`{text}`"));
+                doc = doc.replace(&format!("[`{name}`]"), text);
             }
         }
-        doc.replace("[`", "`").replace("`]", "`")
+        doc.replace("[`", "`").replace("`]", "`").replace("`None`", "null")
     }
 }
 
@@ -290,6 +390,23 @@ fn text_of(value: &Expr) -> Option<String> {
     }
 }
 
+/// The text of a constant: a string, or the names of a table with their meanings.
+fn shown(value: &Expr) -> Option<String> {
+    if let Expr::Array(table) = value {
+        let rows = table.elems.iter().map(|row| match row {
+            Expr::Tuple(row) => {
+                match (row.elems.first().and_then(text_of), row.elems.last().and_then(text_of)) {
+                    (Some(name), Some(meaning)) => Some(format!("`{name}` ({meaning})")),
+                    _ => None,
+                }
+            }
+            _ => None,
+        });
+        return rows.collect::<Option<Vec<String>>>().map(|rows| rows.join("; "));
+    }
+    text_of(value).map(|text| format!("`{text}`"))
+}
+
 fn serde(attributes: &[Attribute]) -> Result<Serde> {
     let mut found = Serde::default();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
@@ -298,6 +415,7 @@ fn serde(attributes: &[Attribute]) -> Result<Serde> {
                 let name = meta.path.require_ident()?.to_string();
                 let value = || meta.value()?.parse::<syn::LitStr>().map(|text| text.value());
                 match name.as_str() {
+                    "rename" => found.rename = Some(value()?),
                     "rename_all" => found.rename_all = Some(value()?),
                     "into" => found.into = Some(value()?),
                     "from" => drop(value()?),

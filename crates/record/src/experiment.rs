@@ -126,7 +126,7 @@ pub struct CapacityRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flaw {
-    /// The generator could not offer what it was asked to.
+    /// The generator could not offer the scheduled load.
     GeneratorLimited,
     /// Something else was busy on the CPUs of server or client.
     Noisy,

@@ -228,7 +228,7 @@ pub struct Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The generator offered what it was asked to offer.
+    /// The generator offered the scheduled load.
     Valid,
     /// The generator offered the load, with a reservation. The reasons name it, with a remedy.
     Degraded,

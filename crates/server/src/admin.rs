@@ -10,6 +10,7 @@ mod history;
 pub mod metrics;
 mod page;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -63,53 +64,81 @@ pub struct Admin {
     pub history: History,
 }
 
-/// One loop's figures or the whole server's.
+/// The figures of one loop.
 #[derive(Serialize)]
 struct Figures {
+    /// Connections open now.
     connections: u64,
+    /// Connections accepted.
     accepts: u64,
+    /// Accept phases.
     accept_phases: u64,
+    /// Connections per accept phase; 0 before the first.
     mean_accepted_per_phase: f64,
+    /// Requests received.
     requests: u64,
+    /// Bytes sent.
     bytes: u64,
+    /// The accept queues of the listeners together.
     queue: Queue,
+    /// The workers of a dispatcher (SMPED).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     workers: Vec<WorkerFigures>,
+    /// The stages of a staged server (SEDA).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stages: Vec<StageFigures>,
+    /// Admission by response time.
     #[serde(skip_serializing_if = "Option::is_none")]
     admission: Option<AdmissionFigures>,
-    counters: serde_json::Map<String, serde_json::Value>,
+    /// Totals since the start. The [metrics](../metrics.md#the-server) have the same names between `inrush_` and
+    /// `_total`.
+    counters: BTreeMap<&'static str, u64>,
 }
 
+/// The accept queues of some listeners, added up.
 #[derive(Serialize)]
 struct Queue {
+    /// Connections that wait to be accepted.
     depth: u32,
+    /// The most connections that may wait.
     limit: u32,
+    /// Connections that the kernel dropped because a queue was full.
     drops: u32,
 }
 
 /// Overload control and its accept queues.
 #[derive(Serialize)]
 struct OverloadStatus {
+    /// The hook that refuses connections.
     hook: &'static str,
+    /// The devices that the hook is attached to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<Attached>,
+    /// The target delay of the accept queues, in seconds.
     queue_target_s: f64,
+    /// The accept queues.
     queues: Vec<QueueFigures>,
 }
 
+/// The figures of a server. Its own figures are the sums over all loops.
 #[derive(Serialize)]
 struct StatusPage {
+    /// The version of Inrush.
     version: &'static str,
+    /// The name of the architecture.
     architecture: &'static str,
+    /// The name of the event mechanism.
     dispatch: &'static str,
+    /// Seconds since the start.
     uptime_s: f64,
+    /// The accept-limit in force: a number, or `inf`.
     accept_limit: String,
     #[serde(flatten)]
     total: Figures,
+    /// Overload control.
     #[serde(skip_serializing_if = "Option::is_none")]
     overload: Option<OverloadStatus>,
+    /// The figures of each loop.
     loops: Vec<Figures>,
 }
 
@@ -130,7 +159,7 @@ impl From<&Counters> for Figures {
             workers: counters.workers.clone(),
             stages: counters.stages.clone(),
             admission: counters.admission.clone(),
-            counters: counters.named().map(|(name, count)| (name.to_owned(), count.into())).collect(),
+            counters: counters.named().collect(),
         }
     }
 }

@@ -146,20 +146,24 @@ fn set<T: FromStr<Err: fmt::Display>>(
 /// The treatment of packets in one direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conditions {
-    /// The time a packet is on its way, without the time in the bottleneck.
+    /// The time a packet is on its way without the bottleneck, such as `50ms`.
     pub(crate) delay: Nanos,
     /// At most the delay. The delay of a packet is uniform from delay - jitter to delay + jitter.
     pub(crate) jitter: Nanos,
+    /// The share of lost packets, such as `1%`.
     pub(crate) loss: Share,
+    /// The share of packets that are sent ahead, without the delay.
     pub(crate) reorder: Share,
+    /// The slowest link, if the rate is bounded.
     pub(crate) bottleneck: Option<Bottleneck>,
 }
 
 /// A link that sends one packet after the other, and its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Bottleneck {
+    /// The rate, such as `100Mbit`: bits per second.
     pub rate: BitRate,
-    /// The length of the queue. The packet being sent counts with its unsent part.
+    /// The length of the queue, such as `64KiB`. The packet being sent counts with its unsent part.
     pub queue: Bytes,
 }
 

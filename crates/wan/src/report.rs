@@ -48,7 +48,7 @@ pub struct Lateness {
 pub struct Direction {
     /// The configured conditions.
     pub conditions: Conditions,
-    /// Packets, by their fate.
+    /// Packets, by their fate: [`COUNTS`].
     pub packets: BTreeMap<&'static str, u64>,
     /// Bytes of the packets forwarded.
     pub bytes_forwarded: u64,
@@ -85,6 +85,7 @@ impl Direction {
 /// The report of a path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// [`SCHEMA`].
     schema: &'static str,
     /// The engine: `router` or `netem`.
     pub engine: &'static str,
