@@ -120,8 +120,8 @@ fn descriptors() -> Finding {
     let found = format!("{} a process, can be raised to {}", show(limit.current), show(limit.maximum));
     let consequence = limit.maximum.filter(|most| *most < 100_000).map(|most| {
         format!(
-            "With a connect time-out of 500 ms one process offers at most {} connections/s to a server that \
-             does not answer; a shorter time-out or more processes offer more.",
+            "With a connect timeout of 500 ms one process offers at most {} connections/s to a server that \
+             does not answer; a shorter timeout or more processes offer more.",
             most * 2
         )
     });

@@ -1,12 +1,13 @@
 //! A run of an experiment: its plan, carried out trial by trial, to records.
 //!
-//! Owns the order of a run. It writes the files to serve (`files`), finds capacities (`capacities`), and runs every
-//! trial of the [`schedule`] in random order, each on its own `test_bed` (`attempt`, [`metrics`], [`command_lines`]).
-//! `store` writes each trial when it ends. Flawed trials run again at the end, up to the plan's `retries`.
+//! Owns the order of a run. It writes the files to serve (`files`) and finds capacities (`capacities`). It runs
+//! every trial of the [`schedule`] in random order, each on its own `test_bed` (`attempt`, [`metrics`],
+//! [`command_lines`]). `store` writes each trial when it ends. Flawed trials run again at the end, up to the
+//! plan's `retries`.
 //!
-//! A server that does not start, a failed trial or a full disk is reported and recorded where possible; the rest of the
-//! plan goes on. An interrupted run resumes at its first missing trial. [`judgeable`] says beforehand which claims the plan
-//! can judge. Draws and judges nothing.
+//! A run reports and records a server that does not start, a failed trial or a full disk. Then it goes on with the
+//! plan. An interrupted run resumes at its first missing trial. [`judgeable`] says beforehand which claims the
+//! plan can judge. Draws and judges nothing.
 
 mod attempt;
 mod capacities;
@@ -36,61 +37,60 @@ use crate::stage::server_under_test::Settings;
 use crate::stage::topology::{Topology, list};
 use crate::trial::RunTime;
 
-/// What a person must know from the start who cannot have namespaces.
+/// The warning at the start of a run without namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \
                         connection costs the server nothing and it looks better past its capacity than it is.";
-/// What they must know beside it where a load has `stack = "user"`.
+/// The further warning for loads with `stack = "user"`.
 const NO_USER_STACK: &str = "TCP in user space needs network namespaces, and so root: the client uses kernel sockets, \
                              and is the limit from about twice a server's capacity.";
-/// A server that does not start so often in a row is left out from then on.
+/// Failed starts in a row after which the run leaves a server out.
 const START_FAILURES: u32 = 3;
 
-/// What to run, and where its records go.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The experiment's name.
     pub name: String,
     /// Its file, word for word.
     pub text: String,
-    /// Which form of it.
+    /// The form to run.
     pub form: Form,
-    /// Repetitions instead of its own.
+    /// Repetitions in place of the file's.
     pub trials: Option<u32>,
     /// The folder for its records.
     pub out: PathBuf,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSummary {
     /// Trials of the plan.
     pub planned: usize,
-    /// Of them, those whose last attempt is valid.
+    /// Trials whose last attempt is valid.
     pub valid: usize,
-    /// Of them, those that have a result, flawed or not.
+    /// Trials that have a result, flawed or not.
     pub results: usize,
     /// Servers that were left out, with the reasons.
     pub excluded: Vec<(String, String)>,
-    /// Where its records are.
+    /// The folder of the records.
     pub out: PathBuf,
 }
 
-/// What runs share that are carried out one after another.
+/// The environment that successive runs share.
 pub struct Surroundings<'a> {
     /// Time.
     pub clock: &'a dyn Clock,
-    /// The CPUs that there are, as they were before the first run moved us to the client's.
+    /// The CPUs of this process before the first run moved it to the client's CPUs.
     pub cpus: &'a [usize],
-    /// Where a person looks.
+    /// The display of progress.
     pub progress: &'a Progress,
-    /// Whether to stop: asked several times a second.
+    /// Returns true to stop the run. The run calls it several times a second.
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
 /// The experiment of some options, in its form and with their number of trials.
 ///
-/// # Errors
-/// What is wrong with the file.
+/// # Errors The mistakes in the file.
 pub fn experiment(options: &RunOptions) -> anyhow::Result<Experiment> {
     let whole = Experiment::parse(&options.text).with_context(|| options.name.clone())?;
     let mut experiment = whole.in_form(options.form);
@@ -98,12 +98,11 @@ pub fn experiment(options: &RunOptions) -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Runs an experiment to its end. Blocks. To be called on a thread that stays, for servers end with it; the
-/// signals that `interrupted` speaks of are to be blocked before other threads are started.
+/// Runs an experiment to its end. Blocks. Servers end with the calling thread, so the thread must stay. Block the
+/// signals behind `interrupted` before you start other threads.
 ///
-/// # Errors
-/// When the file is wrong, when nothing can be written at all, and when it was interrupted. The records so far
-/// are kept.
+/// # Errors The file has mistakes, no record can be written, or the run was interrupted. The records so far are
+/// kept.
 pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Result<RunSummary> {
     let experiment = experiment(options)?;
     let deadline = experiment.plan.budget.map(|budget| surroundings.clock.now() + budget);
@@ -116,7 +115,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
         surroundings.progress.say(&format!("warning: {warning}"));
     }
     let store = Store::open(options.out.clone(), run)?;
-    // We are part of the client: what we do must not take time from the server.
+    // This process belongs to the client and must not take time from the server.
     sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
     drop(topology);
     let settings = Settings {
@@ -142,7 +141,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
     Ok(running.summary(options.out.clone()))
 }
 
-/// The record of a run that begins.
+/// Returns the record of a new run.
 fn run_record(
     options: &RunOptions,
     experiment: &Experiment,
@@ -181,14 +180,14 @@ fn run_record(
     })
 }
 
-/// How a server has fared so far.
+/// The failed starts of a server.
 #[derive(Clone, Debug, Default)]
 struct Standing {
-    /// Times in a row that it did not start.
+    /// Failed starts in a row.
     failures: u32,
 }
 
-/// What trials have really taken.
+/// The measured time of trials beside their load.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
     trials: u64,
@@ -196,13 +195,13 @@ struct Spent {
 }
 
 impl Spent {
-    /// What a trial takes beside its load: what was planned at first, what was seen later.
+    /// Returns the mean time of a trial beside its load: first the planned time, later the measured time.
     fn overhead(self) -> Nanos {
         (self.overhead + OVERHEAD) / (self.trials + 1)
     }
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run<'a> {
     experiment: &'a Experiment,
     form: Form,
@@ -212,10 +211,10 @@ struct Run<'a> {
     surroundings: &'a Surroundings<'a>,
     /// Each server's standing, in the order of the file.
     servers: Vec<Standing>,
-    /// The test_bed of the last trial, where servers are not restarted, and the server it is of.
+    /// The test bed of the last trial with its server and axes, if the plan does not restart servers.
     kept: Option<(usize, command_lines::Axes, TestBed)>,
     spent: Spent,
-    /// When the plan's budget is spent, on the surroundings' clock.
+    /// The end of the plan's budget, on the surroundings' clock.
     deadline: Option<Nanos>,
 }
 
@@ -236,7 +235,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs flawed trials again, in further rounds so that what disturbed them may have passed.
+    /// Runs flawed trials again in further rounds. By then the disturbance may have passed.
     fn run_again(&mut self) -> anyhow::Result<()> {
         let most = schedule::repeated_at_most(self.plan.len());
         for _ in 0..self.experiment.plan.retries {
@@ -253,19 +252,19 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is left of the budget; without one, all the time there is.
+    /// Returns the rest of the budget, or `Nanos::MAX` without a budget.
     fn time_left(&self) -> Nanos {
         let now = self.surroundings.clock.now();
         self.deadline.map_or(Nanos::MAX, |deadline| deadline.saturating_sub(now))
     }
 
-    /// The lengths of the next trial: the plan's, or shorter where the budget is short.
+    /// Returns the lengths of the next trial: the plan's, or shorter ones if the budget is short.
     fn trial_time(&self) -> RunTime {
         let whole = schedule::trial_run(self.experiment);
         schedule::shortened(whole, self.time_left(), self.untried(), self.spent.overhead())
     }
 
-    /// Trials of the plan that are still to be tried; at least one.
+    /// Returns the number of trials without an attempt, at least one.
     fn untried(&self) -> usize {
         let is_untried =
             |order: &usize| self.store.known(*order as u32).attempts == 0 && !self.is_excluded(*order);
@@ -316,7 +315,7 @@ impl Run<'_> {
         self.surroundings.progress.step(&format!("{}: {what}", self.store.run.name), left, whole);
     }
 
-    /// Writes an attempt, or says that it cannot be: it is kept and written with a later one.
+    /// Writes an attempt. An attempt that cannot be written is reported, kept, and written with a later one.
     fn write(&mut self, trial: TrialRecord) {
         if let Some(failure) = &trial.failure {
             self.say(&format!("{}: {failure}", trial.server));
@@ -330,7 +329,7 @@ impl Run<'_> {
         self.surroundings.progress.say(&format!("{}: {what}", self.store.run.name));
     }
 
-    /// Leaves a server out from here on.
+    /// Leaves a server out for the rest of the run.
     fn exclude(&mut self, server: usize, reason: String) {
         self.say(&format!("{} is left out: {reason}", self.experiment.servers[server].name));
         self.store.run.servers[server].excluded = Some(reason);
@@ -343,7 +342,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends the server that was kept and writes what is not written.
+    /// Ends the kept server and writes the outstanding records.
     fn close(&mut self) {
         self.kept = None;
         self.flush();

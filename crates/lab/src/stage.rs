@@ -1,9 +1,9 @@
-//! The stage of an experiment: where servers run, with which resources, and what the kernel counts meanwhile.
+//! The stage of an experiment: the places of servers, their resources, and the kernel's counters.
 //!
-//! Owns two sides with CPUs and addresses ([`topology`]), a bound on CPU time ([`cgroup`]), the servers and their
-//! configurations ([`server_under_test`]), the kernel's counters ([`kernel`], read by [`proc`]), a side's [`sockets`], and
-//! the [`memory`] of processes. [`leftovers`] removes
-//! the remains of a killed run, which it finds by the marks of [`owner`]. Offers no load.
+//! Owns two sides with CPUs and addresses ([`topology`]), a bound on CPU time ([`cgroup`]), and the servers with
+//! their configurations ([`server_under_test`]). Reads the kernel's counters ([`kernel`], by [`proc`]), a side's
+//! [`sockets`], and the [`memory`] of processes. [`leftovers`] removes the remains of a killed run, which it finds
+//! by the marks of [`owner`]. Offers no load.
 
 pub mod cgroup;
 pub mod kernel;

@@ -62,8 +62,8 @@ const PAST_LOADS: usize = 4;
 const IN_TIME: Nanos = Nanos::SECOND;
 /// A server that is slow by nature gets this multiple of its idle latency.
 const IN_TIME_LATENCIES: u64 = 2;
-/// The load of the trickle between runs, as a share of the highest load that was served; larger for a small load, or
-/// it would tell nothing.
+/// The load of the trickle between runs, as a share of the highest served load. The share is larger for a small
+/// load, which would otherwise have too few requests.
 const TRICKLE: f64 = 0.1;
 /// The longest pause for a server to settle between runs.
 const SETTLE_MOST: Nanos = Nanos::from_secs(5);

@@ -13,11 +13,11 @@ use super::{Run, START_FAILURES, command_lines, metrics};
 use crate::stage::server_under_test::StartError;
 use crate::trial::{LoadError, RunTime, Seen};
 
-/// How often a herd is looked at, whether it has ended.
+/// The time between two checks whether a herd has ended.
 const TICK: Nanos = Nanos::from_millis(20);
 
 impl Run<'_> {
-    /// Runs a trial of the plan once, for that time. Whatever goes wrong with it is in the record.
+    /// Runs a trial of the plan once, with load of that duration. Records every failure of the trial.
     ///
     /// # Errors
     /// On an interruption only.
@@ -64,7 +64,7 @@ impl Run<'_> {
         }
     }
 
-    /// The draws of a repetition: the same for all servers and values, so that they are offered the same.
+    /// Returns the seed of a repetition. It is the same for all servers and values, so all get the same load.
     fn seed(&self, repeat: u32) -> Seed {
         self.experiment.plan.seed.child(&format!("repeat {repeat}"))
     }
@@ -74,7 +74,8 @@ impl Run<'_> {
         let seed = self.seed(trial.repeat);
         let arguments = command_lines::herd(&self.experiment.servers[point.server], &point.axes, seed);
         let program = sys::process::Program::new(sys::process::this_program()?).arguments(arguments);
-        // Its waiters are everywhere; we are tied to the client's CPUs, and it would be.
+        // The herd's waiters need all CPUs. This process is pinned to the client's, and a child would inherit
+        // that.
         let everywhere = self.all_cpus();
         let child = program.on_cpus(&everywhere).start()?;
         let output = child.output(TICK, || !(self.surroundings.interrupted)())?;
@@ -147,7 +148,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a run of load leaves in the record.
+    /// Fills the record with the result of a load run.
     fn fill(&self, trial: &mut TrialRecord, seen: Seen, run_s: f64) {
         trial.metrics = metrics::of_load(&seen, trial.capacity_per_s, run_s);
         match seen.load.verdict {
@@ -172,7 +173,7 @@ impl Run<'_> {
         trial.client = Some(seen.load);
     }
 
-    /// TestBed for a server at a point: that of the last trial where it may be kept, else a new one.
+    /// Returns the test bed for a server at a point: the last trial's if it may be kept, otherwise a new one.
     pub(super) fn test_bed(&mut self, server: usize, axes: &command_lines::Axes) -> Result<TestBed, Failure> {
         let spec = &self.experiment.servers[server];
         let flags = |axes: &command_lines::Axes| {
@@ -211,11 +212,11 @@ impl Run<'_> {
     }
 }
 
-/// Why a trial has no result.
+/// The reason why a trial has no result.
 pub(super) enum Failure {
     /// A reason for the record.
     Because(String),
-    /// Somebody asked us to stop.
+    /// The run was interrupted.
     Interrupted,
 }
 

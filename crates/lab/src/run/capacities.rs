@@ -1,4 +1,4 @@
-//! The capacities that rates are multiples of: found once a run, before its trials.
+//! The reference capacities of relative rates, found once per run, before its trials.
 
 use analysis::capacity::OfferedLoad;
 use anyhow::bail;
@@ -11,13 +11,13 @@ use super::{Run, command_lines, schedule};
 use crate::capacity::{self, Capacity, Search};
 use crate::trial::LoadError;
 
-/// A load that any server takes, for the first run.
+/// The load of the first run, which every server can serve.
 const FIRST_GUESS_PER_S: f64 = 1_000.0;
-/// The next server is first offered this share of the capacity of the one before it.
+/// The first load for the next server, as a share of the capacity of the one before it.
 const NEXT_GUESS: f64 = 0.6;
 
 impl Run<'_> {
-    /// Finds every capacity that is not known yet. A server without one is left out.
+    /// Finds every capacity that is not known yet. Leaves out a server without a capacity.
     ///
     /// # Errors
     /// On an interruption only.
@@ -46,7 +46,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Without the capacity of the server that counts for all, no rate means anything.
+    /// Leaves out all servers if the reference server has no capacity: no relative rate has a meaning then.
     fn exclude_without_reference(&mut self) {
         let Some(of) = &self.experiment.capacity.of else { return };
         let relative = self.experiment.loads.iter().position(|load| load.is_relative());
@@ -62,7 +62,7 @@ impl Run<'_> {
         }
     }
 
-    /// The capacity that rates of a load at a server are multiples of.
+    /// Returns the capacity that a load's relative rates at a server refer to.
     pub(super) fn capacity(&self, server: usize, load: usize) -> Option<f64> {
         let own = &self.experiment.servers[server].name;
         let name = self.experiment.capacity.of.as_ref().unwrap_or(own);

@@ -18,7 +18,7 @@ use crate::trial::{LoadRun, RunTime};
 /// The values of a point's axes.
 pub type Axes = BTreeMap<String, Value>;
 
-/// The text with the values in it.
+/// Fills a text's placeholders with the values of the axes.
 pub fn filled(text: &str, axes: &Axes) -> String {
     fill(text, |name| axes.get(name))
 }
@@ -27,10 +27,9 @@ fn all_filled<'a>(texts: &'a [String], axes: &'a Axes) -> impl Iterator<Item = S
     texts.iter().map(|text| filled(text, axes))
 }
 
-/// How to start a server at a point.
+/// Returns the recipe of a server at a point.
 ///
-/// # Errors
-/// [`StartError`] where it is not installed or cannot be prepared.
+/// # Errors [`StartError`] if the server is not installed or cannot be prepared.
 pub fn recipe(
     experiment: &Experiment,
     server: &ServerSpec,
@@ -64,7 +63,7 @@ pub fn recipe(
     }
 }
 
-/// Flags of `inrush wan run` at a point.
+/// Returns the flags of `inrush wan run` at a point.
 pub fn path(network: &Network, axes: &Axes) -> Vec<String> {
     let flags = [
         ("--delay", &network.delay),
@@ -76,14 +75,14 @@ pub fn path(network: &Network, axes: &Axes) -> Vec<String> {
     given.flat_map(|(flag, text)| [flag.to_owned(), filled(text, axes)]).collect()
 }
 
-/// The arguments of `inrush herd` at a point.
+/// Returns the arguments of `inrush herd` at a point.
 pub fn herd(server: &ServerSpec, axes: &Axes, seed: Seed) -> Vec<String> {
     let ours = ["herd", "--output", "json", "--seed"].map(str::to_owned);
     ours.into_iter().chain([seed.to_string()]).chain(all_filled(&server.flags, axes)).collect()
 }
 
-/// The command lines of our own program that an experiment leads to, with what each belongs to: those of every
-/// server and load with every value of the axes, each axis alone.
+/// Returns the command lines of Inrush in an experiment, each with the name of its server or load. Varies each
+/// axis alone.
 pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
     let mut lines = Vec::new();
     for axes in sample_points(experiment) {
@@ -109,7 +108,7 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
                 time: schedule::trial_run(experiment),
                 seed: experiment.plan.seed,
             };
-            // What is wrong with its rate was said when the file was checked.
+            // The check of the file has reported a wrong rate already.
             lines.extend(
                 load(spec, &axes, offer).ok().map(|run| (format!("load '{}'", spec.name), run.arguments)),
             );
@@ -120,7 +119,7 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
     lines
 }
 
-/// Programs of an experiment that are not installed here; their servers will be left out.
+/// Returns an experiment's programs that are not installed here. A run leaves out their servers.
 pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
     let programs = experiment.servers.iter().filter_map(|server| match server.kind {
         ServerKind::Nginx => Some("nginx"),
@@ -137,7 +136,8 @@ pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
     missing
 }
 
-/// Every axis at its first value, and each of its other values with the other axes at theirs.
+/// Returns the point with every axis at its first value. Adds a point for each further value of an axis, with the
+/// other axes at their first values.
 fn sample_points(experiment: &Experiment) -> Vec<Axes> {
     let first: Axes =
         experiment.axes.iter().map(|axis| (axis.name.clone(), axis.values[0].clone())).collect();
@@ -152,25 +152,24 @@ fn sample_points(experiment: &Experiment) -> Vec<Axes> {
     points
 }
 
-/// What a run of load needs beside its texts.
+/// The parameters of a load run that its texts do not hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
-    /// Where the server is.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// What the rate is a multiple of.
+    /// The capacity that a relative rate refers to.
     pub capacity_per_s: Option<f64>,
-    /// A rate instead of the load's own, requests a second.
+    /// A rate in place of the load's own, in requests per second.
     pub rate_per_s: Option<f64>,
     /// Its length.
     pub time: RunTime,
-    /// What its draws come from.
+    /// The seed of the run.
     pub seed: Seed,
 }
 
-/// The run of `inrush load` at a point.
+/// Returns the run of `inrush load` at a point.
 ///
-/// # Errors
-/// One sentence where a text makes no sense with these values, or the capacity is not known.
+/// # Errors One sentence if a text is invalid with these values, or the capacity is unknown.
 pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, String> {
     let workload = filled(&load.workload, axes);
     let usual = if workload.starts_with("specweb99") { "/" } else { "/index.html" };
@@ -214,13 +213,13 @@ fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f
     }
 }
 
-/// `idle:0` asks for nobody, which `inrush load` does not take.
+/// Tells whether a population has no clients, such as `idle:0`, which `inrush load` refuses.
 fn is_nobody(population: &str) -> bool {
     let count = population.split_once(':').map_or("", |(_, rest)| rest);
     count.split(',').next() == Some("0")
 }
 
-/// The mean number of requests of a session, by which a rate of requests becomes one of sessions.
+/// Returns the mean number of requests per session. It converts a rate of requests into a rate of sessions.
 fn requests_per_session(workload: &str, length: Option<&str>) -> Result<f64, String> {
     let Some(length) = length else {
         return Ok(match workload.split(':').next() {

@@ -10,18 +10,17 @@ use tempfile::TempDir;
 use crate::fileset;
 use crate::stage::owner;
 
-/// A folder that is served; a generated one is gone with this.
+/// A folder that is served. Dropping it removes a generated folder.
 pub struct Served {
-    /// Where it is.
+    /// The folder's path.
     pub root: PathBuf,
     _folder: Option<TempDir>,
 }
 
 impl Served {
-    /// The folder that the experiment names, or a new one with what it asks for.
+    /// Returns the experiment's folder, or a new one with generated files.
     ///
-    /// # Errors
-    /// When the folder is not there or the files cannot be written.
+    /// # Errors The folder does not exist, or the files cannot be written.
     pub fn of(experiment: &Experiment) -> anyhow::Result<Served> {
         let files = &experiment.files;
         if let Some(root) = &files.root {
@@ -39,7 +38,7 @@ impl Served {
     }
 }
 
-/// A page of that many bytes, in lines of 64.
+/// Returns a page of `size` bytes, in lines of 64.
 fn page(size: u64) -> Vec<u8> {
     (0..size).map(|at| if at % 64 == 63 { b'\n' } else { b'a' + (at % 26) as u8 }).collect()
 }

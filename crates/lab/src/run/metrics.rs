@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::trial::Seen;
 
-/// By name; what could not be measured is not there.
+/// Measured numbers by name. A number that was not measured is absent.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// The numbers of a run of load.
+/// Returns the metrics of a load run.
 pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>, run_s: f64) -> Metrics {
     let mut metrics = Metrics::new();
     let mut put = |name: &str, value: f64| {
@@ -46,7 +46,7 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>, run_s: f64) -> Metrics 
         put("queue_depth_mean", queue.depth_mean);
         put("queue_depth_max", queue.depth_max as f64);
     }
-    // Of the answered requests, as the papers have it; how many were not answered is in the outcomes.
+    // Latencies are those of answered requests, as in the papers. The outcomes count the others.
     latency(&mut metrics, "latency_ms", &load.latency_intended_ns.answered);
     latency(&mut metrics, "service_latency_ms", &load.latency_sent_ns.answered);
     latency(&mut metrics, "connect_ms", &load.connect_ns.answered);
@@ -67,7 +67,7 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>, run_s: f64) -> Metrics 
     metrics
 }
 
-/// Cores that somebody other than the generator kept busy on the client's CPUs.
+/// Returns the cores that other processes than the generator kept busy on the client's CPUs.
 pub fn foreign(seen: &Seen) -> f64 {
     (seen.elapsed.client_cpu - seen.load.generator_cpu).max(0.0)
 }
@@ -119,7 +119,7 @@ fn from_status(metrics: &mut Metrics, status: &Value, run_s: f64) {
     }
 }
 
-/// Numbers of an object within objects: `population_idle_established`.
+/// Adds the numbers of nested objects by joined names: `population_idle_established`.
 fn flatten(metrics: &mut Metrics, prefix: &str, object: &serde_json::Map<String, Value>) {
     for (name, value) in object {
         let name = format!("{prefix}_{name}");
@@ -133,7 +133,7 @@ fn flatten(metrics: &mut Metrics, prefix: &str, object: &serde_json::Map<String,
     }
 }
 
-/// The numbers of the one point of a herd; none where it is not one point.
+/// Returns the metrics of a herd's only point; `None` unless there is exactly one.
 pub fn of_herd(points: &Value) -> Option<Metrics> {
     let [point] = points.as_array()?.as_slice() else { return None };
     let settle =

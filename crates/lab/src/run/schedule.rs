@@ -14,16 +14,17 @@ use record::experiment::{Form, Value};
 
 use crate::trial::RunTime;
 
-/// What a trial takes beside its load: a network, a server's start and end, the client's, the record. Measured
-/// on two cores; a run corrects it by what it sees.
+/// The time of a trial beside its load: the network, starting and ending the server and the client, the record.
+/// Measured on two cores; a run corrects it by its own measurements.
 pub const OVERHEAD: Nanos = Nanos::from_millis(450);
-/// Runs of a search for a capacity, on average.
+/// The mean number of runs in the search for a capacity.
 const SEARCH_RUNS: u64 = 14;
-/// What such a run takes beside its load: the client alone.
+/// The time of such a run beside its load, which is the client's alone.
 const SEARCH_OVERHEAD: Nanos = Nanos::from_millis(150);
-/// A budget makes trials shorter, but not below this part of their length: less would measure nothing.
+/// The divisor of a trial's length that gives its least length under a budget. Shorter trials would measure
+/// nothing.
 const SHORTEST: u64 = 4;
-/// Of the plan's trials, at most one in so many is run again.
+/// The divisor of the plan's trials that gives the most repeated ones.
 const REPEATED_ONE_IN: usize = 8;
 
 /// One point: a server, under a load, with values for the axes that the two depend on.
@@ -37,16 +38,16 @@ pub struct PlanPoint {
     pub axes: BTreeMap<String, Value>,
 }
 
-/// One trial to be run.
+/// One planned trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// What.
+    /// The point.
     pub point: PlanPoint,
-    /// Which repetition, from 0.
+    /// The repetition, from 0.
     pub repeat: u32,
 }
 
-/// Every server under every load at every combination of values.
+/// Returns every server under every load at every combination of values.
 pub fn points(experiment: &Experiment) -> Vec<PlanPoint> {
     let mut points = Vec::new();
     for (server, spec) in experiment.servers.iter().enumerate() {
@@ -75,7 +76,7 @@ pub fn points(experiment: &Experiment) -> Vec<PlanPoint> {
     points
 }
 
-/// The axes that a pair depends on.
+/// Returns the axes that a server and a load depend on.
 fn depends_on<'a>(
     server: &'a ServerSpec,
     load: Option<&'a LoadSpec>,
@@ -85,7 +86,7 @@ fn depends_on<'a>(
     texts.chain(network.into_iter().flat_map(Network::texts)).flat_map(placeholders).collect()
 }
 
-/// All trials, in the order they are run.
+/// Returns all trials in the order of the run.
 pub fn schedule(experiment: &Experiment) -> Vec<Planned> {
     let points = points(experiment);
     let mut rng = experiment.plan.seed.child("order of trials").rng();
@@ -99,7 +100,7 @@ pub fn schedule(experiment: &Experiment) -> Vec<Planned> {
     all
 }
 
-/// The pairs of server and load, by their places, whose capacities must be known.
+/// Returns the pairs of server and load, by their places, that need a capacity.
 pub fn searches(experiment: &Experiment) -> Vec<(usize, usize)> {
     let counts = |server: &ServerSpec| {
         server.kind.serves() && experiment.capacity.of.as_ref().is_none_or(|of| *of == server.name)
@@ -110,7 +111,7 @@ pub fn searches(experiment: &Experiment) -> Vec<(usize, usize)> {
     servers.flat_map(|(server, _)| relative.iter().map(move |load| (server, *load))).collect()
 }
 
-/// One run of a search for a capacity, and how many narrow it down.
+/// Returns the times of one run of a capacity search, and the number of runs that narrow the capacity down.
 pub fn search_run(form: Form) -> (RunTime, usize) {
     match form {
         Form::Full => (RunTime { warmup: Nanos::from_millis(150), measured: Nanos::from_millis(350) }, 5),
@@ -118,17 +119,18 @@ pub fn search_run(form: Form) -> (RunTime, usize) {
     }
 }
 
-/// How long a search takes.
+/// Returns the duration of a search.
 pub fn search_time(form: Form) -> Nanos {
     (search_run(form).0.total() + SEARCH_OVERHEAD) * SEARCH_RUNS
 }
 
-/// The load of one trial.
+/// Returns the times of one trial's load.
 pub fn trial_run(experiment: &Experiment) -> RunTime {
     RunTime { warmup: experiment.plan.warmup, measured: experiment.plan.duration }
 }
 
-/// An equal part of the time `left` for each of `trials`, of the run's own length at most and a quarter of it at least.
+/// Divides the time `left` equally among `trials`. Each gets at most the run's own length, and at least a quarter
+/// of it.
 pub fn shortened(run: RunTime, left: Nanos, trials: usize, overhead: Nanos) -> RunTime {
     let whole = run.total();
     let share = (left / trials.max(1) as u64).saturating_sub(overhead).clamp(whole / SHORTEST, whole);
@@ -137,20 +139,20 @@ pub fn shortened(run: RunTime, left: Nanos, trials: usize, overhead: Nanos) -> R
     RunTime { warmup: of(run.warmup), measured: of(run.measured) }
 }
 
-/// What a plan comes to.
+/// The size of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Trials.
     pub trials: usize,
     /// Searches for a capacity.
     pub searches: usize,
-    /// How long it takes if no trial is run again, within the plan's budget.
+    /// Duration without repeated trials, within the plan's budget.
     pub time: Nanos,
-    /// How long it takes if as many are as may be. A budget too small for the shortest trials is exceeded.
+    /// Duration with the most repeated trials. Exceeds a budget that is too small for the shortest trials.
     pub at_most: Nanos,
 }
 
-/// How long an experiment takes, which is in that form already.
+/// Estimates an experiment that is in that form already.
 pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
     let trials = points(experiment).len() * experiment.plan.trials as usize;
     let searches = searches(experiment).len();
@@ -166,7 +168,7 @@ pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
     Estimate { trials, searches, time, at_most }
 }
 
-/// How many trials of a plan may be run again.
+/// Returns the most trials of a plan that may run again.
 pub fn repeated_at_most(trials: usize) -> usize {
     trials.div_ceil(REPEATED_ONE_IN)
 }

@@ -10,14 +10,14 @@ use anyhow::{Context, bail};
 use record::experiment::{Directory, Flaw, RunRecord, TrialRecord};
 use record::file::{self, RecordError};
 
-/// What is known of a trial of the plan.
+/// The state of a planned trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Attempts so far.
     pub attempts: u32,
-    /// Whether the last one is valid.
+    /// True if the last attempt is valid.
     pub valid: bool,
-    /// Whether the last one has a result, flawed or not.
+    /// True if the last attempt has a result, flawed or not.
     pub has_result: bool,
 }
 
@@ -42,10 +42,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// Begins a run in a folder, or takes up the one that was broken off there.
+    /// Begins a run in a folder, or resumes the interrupted run there.
     ///
-    /// # Errors
-    /// When the folder cannot be written or read, or holds a run of something else.
+    /// # Errors The folder cannot be written or read, or holds a run of another experiment.
     pub fn open(path: PathBuf, fresh: RunRecord) -> anyhow::Result<Store> {
         let directory = Directory::new(path);
         let folder = directory.trials_folder();
@@ -65,7 +64,7 @@ impl Store {
             run.manifest = earlier.manifest;
             run.finished = earlier.finished;
             if run.finished {
-                // What was left out stays so; a run that goes on tries it again.
+                // Keeps the list of excluded servers; the resumed run tries them again.
                 run.servers = earlier.servers;
                 run.warnings = earlier.warnings;
             }
@@ -79,30 +78,29 @@ impl Store {
         Ok(store)
     }
 
-    /// What is known of the trial at a place of the plan.
+    /// Returns the state of the trial at a place of the plan.
     pub fn known(&self, order: u32) -> Known {
         self.known.get(&order).copied().unwrap_or_default()
     }
 
-    /// Places whose last attempt is valid.
+    /// Returns the number of places whose last attempt is valid.
     pub fn valid(&self) -> usize {
         self.known.values().filter(|known| known.valid).count()
     }
 
-    /// Places whose last attempt has a result.
+    /// Returns the number of places whose last attempt has a result.
     pub fn results(&self) -> usize {
         self.known.values().filter(|known| known.has_result).count()
     }
 
-    /// Attempts beyond the first of each place.
+    /// Returns the number of attempts beyond the first of each place.
     pub fn repeated(&self) -> usize {
         self.known.values().map(|known| known.attempts.saturating_sub(1) as usize).sum()
     }
 
-    /// Takes an attempt in and writes it. What cannot be written is kept and tried again with the next one.
+    /// Adds an attempt and writes it. Keeps a record that cannot be written, and retries with the next attempt.
     ///
-    /// # Errors
-    /// [`RecordError`] of the first that could not be written; nothing is lost while this lives.
+    /// # Errors [`RecordError`] of the first record that could not be written. The store keeps it.
     pub fn add(&mut self, trial: TrialRecord) -> Result<(), RecordError> {
         self.known.insert(trial.order, Known::of(&trial));
         self.unwritten.push(trial);
@@ -117,10 +115,9 @@ impl Store {
         Ok(())
     }
 
-    /// Writes everything that is not written yet, and the run itself.
+    /// Writes the outstanding records, and the run itself.
     ///
-    /// # Errors
-    /// [`RecordError`], of the first file that could not be written.
+    /// # Errors [`RecordError`] of the first file that could not be written.
     pub fn flush(&mut self) -> Result<(), RecordError> {
         self.write_trials()?;
         self.write_run()

@@ -15,10 +15,10 @@ use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 
 /// A topology with a server that runs in it.
 pub struct TestBed {
-    /// The server; ended before its namespaces, so it stands before them.
+    /// The server. It is the first field because it must end before its namespaces.
     pub running: RunningServer,
     observer: Option<Observer>,
-    /// Where both sides are.
+    /// The network with both sides.
     pub topology: Topology,
 }
 
@@ -36,7 +36,7 @@ pub enum TestBedError {
     Quota(std::io::Error),
 }
 
-/// What a topology of an experiment is asked for, at a point; without one, whatever lies between the two sides.
+/// Returns the options of an experiment's topology at a point. Without a point they have no path.
 pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> TopologyOptions {
     let spec = &experiment.topology;
     let network = axes.and_then(|axes| Some((axes, experiment.network.as_ref()?)));
@@ -54,8 +54,7 @@ pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> 
 impl TestBed {
     /// Makes the network and starts the server. Blocks until it is ready.
     ///
-    /// # Errors
-    /// [`TestBedError`], whose text says why there is no trial.
+    /// # Errors [`TestBedError`], with the reason why there is no trial.
     pub fn prepare(
         experiment: &Experiment,
         server: &ServerSpec,
@@ -75,7 +74,7 @@ impl TestBed {
         Ok(TestBed { running, observer: Some(observer), topology })
     }
 
-    /// Offers load and watches, and waits afterwards until the server has no connection left, at most
+    /// Offers load and observes both sides. Then waits until the server has no connection left, for at most
     /// `cooldown`.
     ///
     /// # Errors

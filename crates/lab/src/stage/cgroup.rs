@@ -15,22 +15,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::owner;
 
-/// In which the quota is given out: short against every latency that is measured, and long enough for the
-/// kernel's smallest quota of 1 ms to be a twentieth of it.
+/// The period of the quota. It is short beside every measured latency. The kernel's smallest quota of 1 ms is a
+/// twentieth of it.
 const PERIOD_US: u64 = 20_000;
 /// The kernel's smallest quota.
 const QUOTA_US_MIN: u64 = 1_000;
 
-/// Where control groups with a CPU quota can be made.
+/// The hierarchy in which control groups get a CPU quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// The `cpu` controller's own.
+    /// Version 1: the `cpu` controller's own hierarchy.
     One(PathBuf),
-    /// The unified one.
+    /// Version 2: the unified hierarchy.
     Two(PathBuf),
 }
 
-/// A control group, and a door into it.
+/// A control group, with the file through which processes enter it.
 #[derive(Debug)]
 pub struct Cgroup {
     folder: PathBuf,
@@ -38,10 +38,9 @@ pub struct Cgroup {
 }
 
 impl Hierarchy {
-    /// The one of this machine: version 1 where the `cpu` controller is there, else version 2.
+    /// Returns this machine's hierarchy: version 1 if it has the `cpu` controller, otherwise version 2.
     ///
-    /// # Errors
-    /// `Unsupported` where neither is mounted with that controller.
+    /// # Errors `Unsupported` if neither is mounted with that controller.
     pub fn of_this_machine() -> io::Result<Hierarchy> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         Hierarchy::among(&mounts, |root| {
@@ -51,7 +50,7 @@ impl Hierarchy {
         .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "there is no cgroup with a cpu controller"))
     }
 
-    /// From lines of `/proc/self/mounts`: device, place, type, options.
+    /// Finds the hierarchy in lines of `/proc/self/mounts`: device, place, type, options.
     fn among(mounts: &str, has_cpu: impl Fn(&Path) -> bool) -> Option<Hierarchy> {
         let lines = || mounts.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let first = lines().find_map(|words| match words[..] {
@@ -68,7 +67,7 @@ impl Hierarchy {
         })
     }
 
-    /// Where its groups are.
+    /// Returns the folder of its groups.
     pub fn folder(&self) -> &Path {
         match self {
             Hierarchy::One(folder) | Hierarchy::Two(folder) => folder,
@@ -77,10 +76,9 @@ impl Hierarchy {
 }
 
 impl Cgroup {
-    /// A group whose processes together may use so many cores.
+    /// Makes a group whose processes together may use `cores` CPUs.
     ///
-    /// # Errors
-    /// `PermissionDenied` without root; `Unsupported` where the kernel has no such thing.
+    /// # Errors `PermissionDenied` without root; `Unsupported` if the kernel has no CPU quota.
     pub fn with_quota(cores: f64) -> io::Result<Cgroup> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let hierarchy = Hierarchy::of_this_machine()?;
@@ -88,7 +86,7 @@ impl Cgroup {
         let folder = hierarchy.folder().join(format!("{}{number}", owner::prefix()));
         fs::create_dir(&folder)?;
         Cgroup::set_up(&hierarchy, &folder, cores).inspect_err(|_| {
-            // The error that is reported says more than one of removing it would.
+            // An error of the removal would say less than the reported error.
             let _ = fs::remove_dir(&folder);
         })
     }
@@ -110,11 +108,10 @@ impl Cgroup {
     }
 }
 
-/// Removes a control group. One whose processes have just been killed may hold them for a moment: this waits for
-/// a second at most.
+/// Removes a control group. Waits for at most a second, because killed processes may stay in the group for a
+/// moment.
 ///
-/// # Errors
-/// `ResourceBusy` where somebody is in it still.
+/// # Errors `ResourceBusy` if the group still has a process.
 pub(super) fn remove(group: &Path) -> std::io::Result<()> {
     const TRIES: u32 = 100;
     for _ in 1..TRIES {
@@ -135,7 +132,7 @@ impl AsFd for Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Whoever is still in it keeps it; the laboratory's cleaning finds it then.
+        // A group that still has a process remains, and the laboratory's cleaning finds it later.
         let _ = remove(&self.folder);
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Owns the choice of counters and their differences; [`super::proc`] reads and parses the files. Judges nothing.
 //!
-//! CPU time is that of whole CPUs, packet work included, which no process is charged for: where a side
-//! has CPUs of its own it is the honest cost of serving. It is what a CPU was not idle: idle time is measured by
-//! the kernel whenever a CPU falls asleep and wakes, and reported in hundredths of a second. The times of
-//! user, system and the like are sampled by a periodic tick instead, which misses whoever sleeps in step with
-//! it: a loop that works for 5 us after each 500 us of sleep, 5 % of a CPU, appears there as 1 %.
+//! CPU time is that of whole CPUs. It includes packet work, which the kernel charges to no process. If a side has
+//! CPUs of its own, it is the full cost of serving.
+//!
+//! CPU time is the time in which a CPU was not idle. The kernel measures idle time whenever a CPU falls asleep and
+//! wakes, and reports it in hundredths of a second. A periodic tick samples the times of user and system instead.
+//! The tick misses a task that sleeps in step with it: of a loop that used 5 % of a CPU it counted 1 %.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +28,7 @@ struct IdleTime {
     cpus: u32,
 }
 
-/// Everything that is counted, at one moment.
+/// All counters at one moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
     at: Nanos,
@@ -38,22 +39,22 @@ pub struct Reading {
     idle: BTreeMap<usize, IdleTime>,
 }
 
-/// What happened between two readings.
+/// The difference of two readings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elapsed {
     /// Drops at the server's listeners.
     pub drops: KernelDrops,
-    /// How much of its CPUs the server's side used, in cores.
+    /// CPU time of the server's side, in cores.
     pub server_cpu: f64,
-    /// How much of its CPUs the client's side used, in cores.
+    /// CPU time of the client's side, in cores.
     pub client_cpu: f64,
-    /// How busy each CPU of either side was, from 0 to 1, by its number.
+    /// The busy share of each CPU of either side, from 0 to 1, by its number.
     pub cpu_busy: BTreeMap<usize, f64>,
 }
 
 /// Looks at the server's side of a topology.
 ///
-/// The files stay open: a file of `/proc/net` speaks for the namespace of the thread that opened it.
+/// The files stay open. A file of `/proc/net` shows the namespace of the thread that opened it.
 pub struct Observer {
     netstat: ProcFile,
     softnet: ProcFile,
@@ -66,10 +67,9 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Opens what is looked at.
+    /// Opens the files.
     ///
-    /// # Errors
-    /// Those of opening files in /proc, and of a kernel without sock_diag.
+    /// # Errors Errors of opening files in /proc, and of a kernel without sock_diag.
     pub fn of(topology: &Topology) -> io::Result<Observer> {
         topology.server.enter(|| {
             let mut sockstat = ProcFile::open("/proc/thread-self/net/sockstat")?;
@@ -103,16 +103,15 @@ impl Observer {
         })
     }
 
-    /// How many connections wait to be accepted at a port, and how many may.
+    /// Returns the depth and the limit of the accept queue at a port.
     ///
-    /// # Errors
-    /// Those of asking the kernel. Nobody listening is an empty queue without room.
+    /// # Errors Errors of the query. A port without a listener has an empty queue without room.
     pub fn accept_queue(&mut self, port: u16) -> io::Result<sys::netlink::AcceptQueue> {
         Ok(self.diagnostics.accept_queue(port)?.unwrap_or_default())
     }
 
-    /// How many TCP sockets the server's side has more than when we began to look: listeners and
-    /// connections, accepted or not, TIME-WAIT left out.
+    /// Returns the TCP sockets of the server's side in excess of those at the start of the observation. Counts
+    /// listeners and connections, accepted or not, without TIME-WAIT.
     ///
     /// # Errors
     /// Those of reading files in /proc.
@@ -152,7 +151,7 @@ impl Reading {
 }
 
 impl IdleTime {
-    /// How many of the CPUs were busy, of those that there are, over so many seconds.
+    /// Returns the mean number of busy CPUs over `over_s` seconds.
     fn cores_busy_since(self, earlier: IdleTime, over_s: f64) -> f64 {
         let idle_s = self.ticks.saturating_sub(earlier.ticks) as f64 / clock_ticks_per_second() as f64;
         let cpus = f64::from(self.cpus);
@@ -170,7 +169,7 @@ pub struct QueueSamples {
 }
 
 impl QueueSamples {
-    /// Adds one look at the queue.
+    /// Adds one sample of the queue.
     pub fn add(&mut self, queue: sys::netlink::AcceptQueue) {
         self.count += 1;
         self.sum += u64::from(queue.depth);
@@ -178,7 +177,7 @@ impl QueueSamples {
         self.limit = queue.limit;
     }
 
-    /// What a trial records; nothing where nobody looked.
+    /// Returns the figures for a trial's record; `None` without samples.
     pub fn summary(self) -> Option<QueueDepth> {
         (self.count > 0).then(|| QueueDepth {
             depth_max: self.max.into(),

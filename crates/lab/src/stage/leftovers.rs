@@ -1,9 +1,9 @@
 //! Removal of the leftovers of a laboratory that was killed.
 //!
-//! The kernel removes most of them: network namespaces have no names and vanish with their last process, and a child is
-//! killed when its parent ends. Control groups, generated files and the children of a server with several processes
-//! survive a SIGKILL. Each carries its owner's process number ([`super::owner`]); this module removes those whose owner
-//! is gone.
+//! The kernel removes most of them. Network namespaces have no names and vanish with their last process. A child
+//! is killed when its parent ends. Control groups, generated files and the children of a server with several
+//! processes survive a SIGKILL. Each carries its owner's process number ([`super::owner`]); this module removes
+//! those whose owner is gone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::cgroup::{self, Hierarchy};
 use super::owner::{is_alive, owner_in, owner_of};
 
-/// What was taken away, and what could not be, a line each.
+/// The result of a cleaning, one line for each leftover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// What is gone.
+    /// The removed leftovers.
     pub gone: Vec<String>,
-    /// What is still there, and why.
+    /// The remaining leftovers, each with the reason.
     pub left: Vec<String>,
 }
 
-/// Takes away what laboratories that have ended left behind: processes first, for they hold the rest.
+/// Removes the leftovers of laboratories that have ended. Processes come first, because they hold the rest.
 pub fn clean() -> Cleaned {
     let mut cleaned = Cleaned::default();
     for (process, owner) in marked_processes() {
@@ -51,7 +51,7 @@ impl Cleaned {
     }
 }
 
-/// Folders of ours in a place whose owners are gone.
+/// Returns our folders in a place whose owners are gone.
 fn orphans(place: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     let owned = entries.filter_map(|entry| {
@@ -61,7 +61,7 @@ fn orphans(place: &Path) -> Vec<PathBuf> {
     owned.collect()
 }
 
-/// Processes with our mark whose owner is gone, and the owner's number.
+/// Returns the processes with our mark whose owner is gone, with the owner's number.
 fn marked_processes() -> Vec<(Pid, i32)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let marked = entries.filter_map(|entry| {

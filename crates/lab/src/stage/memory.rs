@@ -15,7 +15,7 @@ pub fn anonymous_memory(pid: u32) -> anyhow::Result<Bytes> {
     status_field(pid, "RssAnon")
 }
 
-/// The same of a process and of all that it has started, directly or not.
+/// The anonymous memory of a process and all its descendants.
 ///
 /// # Errors
 /// There is no such process.
@@ -28,8 +28,8 @@ pub fn anonymous_memory_of_all(pid: u32) -> anyhow::Result<Bytes> {
     Ok(sum)
 }
 
-/// The most memory a process has had in RAM so far (VmHWM). Unlike `ru_maxrss` it leaves out what the
-/// process was before it executed its program: a copy of us.
+/// The most memory a process has had in RAM so far (VmHWM). Unlike `ru_maxrss`, it leaves out the time before the
+/// process executed its program, when it was a copy of this process.
 ///
 /// # Errors
 /// There is no such process, or it has ended.

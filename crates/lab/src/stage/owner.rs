@@ -1,7 +1,7 @@
 //! The mark that ties folders, control groups and processes to the laboratory that made them.
 //!
-//! The mark is the process number of the laboratory: in the name of a folder or a control group, and in a variable of the
-//! environment of a process. Owns writing and reading it.
+//! The mark is the process number of the laboratory. It stands in the name of a folder or a control group, and in
+//! an environment variable of a process. Owns writing and reading it.
 
 use std::fs;
 
@@ -12,13 +12,13 @@ pub const MARK: &str = "INRUSH_LAB";
 /// The first part of the names of our folders and control groups.
 pub(super) const NAME: &str = "inrush-lab-";
 
-/// What the names of our folders and groups begin with: `inrush-lab-1234-`.
+/// Returns the prefix of our folders and groups: `inrush-lab-1234-`.
 pub fn prefix() -> String {
     format!("{NAME}{}-", std::process::id())
 }
 
-/// A temporary folder that cleaning finds, in memory where there is a file system in memory. Every user may
-/// use it, for some servers give up root.
+/// Makes a temporary folder that cleaning finds, in a file system in memory if there is one. Every user may use
+/// it, because some servers give up root.
 ///
 /// # Errors
 /// Those of making it.
@@ -28,24 +28,24 @@ pub fn temporary_folder() -> std::io::Result<tempfile::TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix);
     let folder = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?;
-    // Afterwards, because the process's mask would take some of it away.
+    // The mode is set afterwards, because the process's umask would remove bits of it.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
     Ok(folder)
 }
 
-/// The owner that a name tells: 1234 of `inrush-lab-1234-7`.
+/// Returns the owner in a name: 1234 in `inrush-lab-1234-7`.
 pub(super) fn owner_in(name: &str) -> Option<i32> {
     name.strip_prefix(NAME)?.split('-').next()?.parse().ok()
 }
 
-/// Whether there is a process with that number.
+/// Tells whether a process with that number exists.
 pub(super) fn is_alive(process: i32) -> bool {
-    // EPERM, too, says that it exists.
+    // EPERM means that it exists, too.
     Pid::from_raw(process)
         .is_some_and(|process| !matches!(test_kill_process(process), Err(rustix::io::Errno::SRCH)))
 }
 
-/// The owner that an environment, variables with a zero behind each, names.
+/// Returns the owner in an environment, whose variables each end with a zero byte.
 pub(super) fn owner_of(environment: &[u8]) -> Option<i32> {
     let mark = format!("{MARK}=");
     let value = environment.split(|byte| *byte == 0).find_map(|line| line.strip_prefix(mark.as_bytes()))?;

@@ -53,8 +53,8 @@ pub fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
     pairs.find(|(known, _)| *known == name)?.1.parse().ok()
 }
 
-/// The TCP sockets of `/proc/net/sockstat`, TIME-WAIT left out; 0 where the file does not say:
-/// `inuse` of the line `TCP: inuse 3 orphan 0 tw 12 alloc 5 mem 1`.
+/// Returns the TCP sockets of `/proc/net/sockstat` without TIME-WAIT: `inuse` of the line `TCP: inuse 3 orphan 0
+/// tw 12 alloc 5 mem 1`. Returns 0 if the file has no such line.
 pub fn sockets_in_use(text: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("TCP: inuse ")).unwrap_or_default();
     line.split_whitespace().next().and_then(|value| value.parse().ok()).unwrap_or(0)

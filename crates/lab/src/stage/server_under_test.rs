@@ -1,4 +1,4 @@
-//! The servers under test: started, found ready, asked for their status, and stopped.
+//! The life of a server under test: start, readiness, status, end.
 //!
 //! Owns starting, readiness, the status page and the end. Command lines and configurations are [`recipe`]s. A
 //! server that does not start is an error with a reason for the record, never the end of an experiment.
@@ -24,33 +24,33 @@ use crate::stage::cgroup::Cgroup;
 use crate::stage::owner;
 use crate::stage::topology::Topology;
 
-/// A server has this long to be ready; a loaded machine starts a process in well under a second.
+/// The time limit for a server to be ready. A loaded machine starts a process in well under a second.
 const READY_WITHIN: Nanos = Nanos::from_secs(5);
-/// How long to wait between two looks whether a port is open.
+/// The time between two checks whether a port is open.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
-/// A status page that takes longer is given up.
+/// The timeout of the status page.
 const STATUS_WITHIN: Nanos = Nanos::from_millis(500);
 const STATUS_LENGTH_MAX: u64 = 1 << 20;
-/// A server that is asked to stop has nobody left to serve.
+/// The time limit for a server to stop. It has no client left by then.
 const STOP_WITHIN: Nanos = Nanos::from_millis(300);
-/// So many lines of complaint are kept for the record; what comes after them is read and dropped.
+/// The most lines of a server's output that are kept for the record. Later lines are read and dropped.
 const COMPLAINTS: usize = 64;
 
-/// What all servers of an experiment have in common.
+/// The settings of all servers of an experiment.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folder to serve; absolute.
     pub root: PathBuf,
     /// The length of the accept queue.
     pub backlog: u32,
-    /// The most connections at once.
+    /// The connection limit.
     pub connections: u32,
 }
 
-/// Why a server is not there.
+/// The reason why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no such program.
+    /// The program is not installed.
     #[error("{0} is not installed")]
     NotInstalled(String),
     /// It could not be prepared or started.
@@ -59,7 +59,7 @@ pub enum StartError {
     /// It ended before it was ready.
     #[error("it ended at once, {0}{1}")]
     Died(ExitStatus, String),
-    /// It runs and is not ready.
+    /// It runs but is not ready.
     #[error("it was not ready within {READY_WITHIN}{0}")]
     Late(String),
 }
@@ -67,25 +67,25 @@ pub enum StartError {
 /// A server that is ready. Dropping it kills it.
 #[derive(Debug)]
 pub struct RunningServer {
-    /// Where it serves.
+    /// The address at which it serves.
     pub address: SocketAddr,
-    /// Where it tells about itself, if it does.
+    /// The address of its status page, if it has one.
     admin: Option<SocketAddr>,
     /// Its command line, word by word.
     pub command: Vec<String>,
     child: Child,
     complaints: Receiver<String>,
-    /// Its bound on CPU time; removed after its processes have ended, so it stands behind them.
+    /// Its bound on CPU time. It stands after the child, because it must be removed after the processes have
+    /// ended.
     _cgroup: Option<Cgroup>,
-    /// Its configuration and whatever it writes.
+    /// The folder of its configuration and output.
     _folder: Option<TempDir>,
 }
 
-/// Starts a server on the server's side and waits until it is ready. To be called on a thread that stays:
-/// the server ends with it.
+/// Starts a server on the server's side and waits until it is ready. The server ends with the calling thread, so
+/// the thread must stay.
 ///
-/// # Errors
-/// [`StartError`], whose text says why this server is not in the comparison.
+/// # Errors [`StartError`], with the reason why this server is not in the comparison.
 pub fn start(
     topology: &Topology,
     recipe: Recipe,
@@ -142,7 +142,7 @@ pub fn start(
     }
 }
 
-/// Why a server is not ready, with what it wrote.
+/// The reason why a server is not ready, with its output.
 enum NotReady {
     Late(Vec<String>),
     Ended(Vec<String>),
@@ -155,7 +155,7 @@ impl RunningServer {
         self.child.id()
     }
 
-    /// Lets time pass, less of it if the server ends. Blocks.
+    /// Blocks for `time`, or until the server ends.
     ///
     /// # Errors
     /// None in practice.
@@ -163,7 +163,7 @@ impl RunningServer {
         self.child.wait(time).map(|_| ())
     }
 
-    /// What it says about itself; nothing where it has no status page or does not answer in time.
+    /// Returns the server's status; `None` without a status page or a timely answer.
     pub fn status(&self, topology: &Topology) -> Option<serde_json::Value> {
         let admin = self.admin?;
         let reply = topology.server.enter(|| get(admin, "/status")).ok()?;
@@ -171,7 +171,7 @@ impl RunningServer {
         serde_json::from_str(body).ok()
     }
 
-    /// How it ended, if it has, with the last line it wrote. Returns at once.
+    /// Returns the server's exit status with the last line of its output if it has ended. Does not block.
     ///
     /// # Errors
     /// None in practice.
@@ -181,7 +181,7 @@ impl RunningServer {
         Ok(exit.map(|exit| format!("{}{}", exit.status, quoted(&lines))))
     }
 
-    /// Asks it to stop, and makes it. Blocks for a moment.
+    /// Asks the server to stop, and kills it if it does not. Blocks for a moment.
     ///
     /// # Errors
     /// None in practice.
@@ -190,7 +190,7 @@ impl RunningServer {
     }
 }
 
-/// Waits until a server of ours has said where it serves and where it tells about itself.
+/// Waits until one of our servers has announced its address and the address of its status page.
 fn announcement(
     lines: &Receiver<String>,
     deadline: Nanos,
@@ -205,7 +205,7 @@ fn announcement(
     Ok((address.expect("it was heard"), admin))
 }
 
-/// Waits until a line is the one.
+/// Waits for a line that fits.
 fn hear(
     lines: &Receiver<String>,
     deadline: Nanos,
@@ -243,7 +243,7 @@ fn reach(
     Ok(())
 }
 
-/// Whether a reply has a status below 400.
+/// Tells whether a reply has a status below 400.
 fn is_fine(reply: &str) -> bool {
     let status = reply.split_whitespace().nth(1).and_then(|status| status.parse::<u16>().ok());
     status.is_some_and(|status| status < 400)
@@ -271,7 +271,7 @@ fn read_complaints(child: &mut Child) -> Receiver<String> {
 fn forward_lines(from: impl Read, to: &SyncSender<String>) {
     for line in BufReader::new(from).lines() {
         let Ok(line) = line else { return };
-        // A full channel means that there are complaints enough already.
+        // A full channel holds enough lines already.
         let _ = to.try_send(line);
     }
 }
@@ -284,12 +284,12 @@ fn died(mut child: Child, heard: &[String]) -> StartError {
     }
 }
 
-/// The last line of what a server wrote, to be put behind a reason.
+/// Returns the last line of a server's output, to append to a reason.
 fn quoted(lines: &[String]) -> String {
     lines.last().map_or(String::new(), |line| format!(": {}", line.trim()))
 }
 
-/// One GET and its whole reply, as text.
+/// Sends one GET and returns the whole reply as text.
 fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, STATUS_WITHIN.into())?;
     stream.set_read_timeout(Some(STATUS_WITHIN.into()))?;

@@ -14,7 +14,7 @@ pub struct Attempts {
     pub resent: u64,
 }
 
-/// Looks at one side's sockets. The files stay open: they speak for the namespace they were opened in.
+/// Counts one side's sockets. The files stay open, because they show the namespace they were opened in.
 pub struct SocketCounters {
     snmp: ProcFile,
     netstat: ProcFile,
@@ -22,7 +22,7 @@ pub struct SocketCounters {
 }
 
 impl SocketCounters {
-    /// Opens what is looked at.
+    /// Opens the files.
     ///
     /// # Errors
     /// Those of opening files in /proc.
@@ -36,7 +36,7 @@ impl SocketCounters {
         })
     }
 
-    /// Connection attempts so far.
+    /// Returns the connection attempts so far.
     ///
     /// # Errors
     /// Those of reading files in /proc.
@@ -46,7 +46,7 @@ impl SocketCounters {
         Ok(Attempts { opened: opened.unwrap_or(0), resent: resent.unwrap_or(0) })
     }
 
-    /// TCP sockets there are, connecting ones among them, TIME-WAIT left out.
+    /// Returns the number of TCP sockets. Connecting ones count, those in TIME-WAIT do not.
     ///
     /// # Errors
     /// Those of reading files in /proc.

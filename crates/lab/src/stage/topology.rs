@@ -3,15 +3,15 @@
 //! Owns the choice between two network namespaces and the loopback interface, their addresses and
 //! kernel settings, and the CPUs of each side. Starts no process itself.
 //!
-//! Why it matters: on loopback and on a plain veth pair the *sender's* CPU runs the receiver's packet
-//! work, so a flood of SYNs costs the server nothing and the overload result is a fiction (Banga 1997,
-//! section 2.2: the cost of a refused connection is what makes throughput fall). In two namespaces
-//! with receive packet steering, each side pays for the packets it is sent.
+//! On loopback and on a plain veth pair, the *sender's* CPU does the receiver's packet work. A flood of SYNs then
+//! costs the server nothing, and its overload does not show. The cost of refused connections is what makes
+//! throughput fall (Banga 1997, section 2.2). In two namespaces with receive packet steering, each side pays for
+//! the packets it is sent.
 //!
-//! A far-away client is one behind `inrush wan`, which makes the two namespaces then, and the path between them.
+//! For a distant client, `inrush wan` makes the two namespaces and the path between them.
 //!
-//! Invariant: whatever is changed is changed inside namespaces of our own, which vanish with this
-//! process. The machine's own network is never touched.
+//! Invariant: all changes are made inside our own namespaces, which vanish with this process. The machine's own
+//! network never changes.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -30,23 +30,23 @@ const LINK: &str = "inrush0";
 const PREFIX_LENGTH: u8 = 24;
 const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const FIRST_CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-/// The client has this many addresses: 64,000 ports each. A port is busy for a minute after its
-/// connection (TIME-WAIT), and a minute of one-request connections at 8000/s uses up half a million.
+/// The number of the client's addresses, with 64,000 ports each. A port is busy for a minute after its connection
+/// (TIME-WAIT), and a minute of one-request connections at 8000/s uses up half a million.
 const CLIENT_ADDRESSES: u8 = 8;
-/// What `inrush wan` calls its links and which addresses it gives, part of what it promises.
+/// The name of `inrush wan`'s links, which its documentation promises together with the addresses.
 const WAN_LINK: &str = "wan0";
 const WAN_SERVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 const WAN_FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
-/// How often a program that is ending is looked at.
+/// The time between two checks whether a program has ended.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 
-/// Settings of both namespaces. Cookies would let the SYN queue overflow without a drop; saved metrics
-/// and linear SYN time-outs would make a run depend on the one before and on the kernel's age.
+/// Settings of both namespaces. With cookies the SYN queue would overflow without a drop. Saved metrics would make
+/// a run depend on the one before it, and linear SYN timeouts on the kernel's version.
 const SYSCTLS: [(&str, &str); 9] = [
     ("net.ipv4.tcp_syncookies", "0"),
     ("net.ipv4.tcp_no_metrics_save", "1"),
     ("net.ipv4.tcp_syn_linear_timeouts", "0"),
-    // The server's own backlog is to be what bounds its queues.
+    // The server's own backlog bounds its queues.
     ("net.core.somaxconn", "65535"),
     ("net.ipv4.tcp_max_syn_backlog", "65535"),
     ("net.ipv4.ip_local_port_range", "1024 65535"),
@@ -58,7 +58,7 @@ const SYSCTLS: [(&str, &str); 9] = [
 /// One of the two sides.
 #[derive(Debug)]
 pub struct Side {
-    /// Its network namespace; the machine's own where it has none.
+    /// Its network namespace; `None` for the machine's own.
     namespace: Option<NetworkNamespace>,
     /// The CPUs it runs on, and the only ones that do its packet work.
     pub cpus: Vec<usize>,
@@ -67,14 +67,14 @@ pub struct Side {
 }
 
 impl Side {
-    /// A program that will run on this side.
+    /// Returns a program that will run on this side.
     pub fn program(&self, path: impl Into<PathBuf>) -> Program<'_> {
         Program::new(path)
             .in_namespace(self.namespace.as_ref().map(NetworkNamespace::as_fd))
             .on_cpus(&self.cpus)
     }
 
-    /// Does something in this side's network. May start a thread for it.
+    /// Runs `work` in this side's network, in a thread of its own if needed.
     ///
     /// # Errors
     /// Those of entering the namespace, and of `work`.
@@ -85,7 +85,7 @@ impl Side {
         }
     }
 
-    /// A TCP port of this side where nobody listens at the moment.
+    /// Returns a TCP port of this side without a listener.
     ///
     /// # Errors
     /// Those of bind(2).
@@ -95,43 +95,43 @@ impl Side {
     }
 }
 
-/// What may be asked for. The default is the best there is.
+/// The options of a topology. The default is the best topology of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopologyOptions {
-    /// The CPUs that there are for both; those that the calling thread may use if not said. A thread that has
-    /// moved to one side's CPUs says so.
+    /// The CPUs of both sides; by default those that the calling thread may use. A thread that is pinned to one
+    /// side's CPUs must give them.
     pub cpus: Option<Vec<usize>>,
-    /// Loopback, though namespaces could be had.
+    /// Selects loopback even if namespaces are available.
     pub loopback: bool,
-    /// The server's CPUs; the first one if not said.
+    /// The server's CPUs; by default the first one.
     pub server_cpus: Option<Vec<usize>>,
-    /// The client's; all but the server's if not said.
+    /// The client's CPUs; by default all but the server's.
     pub client_cpus: Option<Vec<usize>>,
-    /// Kernel settings of both namespaces beside, and over, our own.
+    /// Kernel settings of both namespaces, which add to our own and override them.
     pub sysctls: Vec<(String, String)>,
-    /// Flags of `inrush wan run`, which then lies between the two sides.
+    /// Flags of `inrush wan run` for a path between the two sides.
     pub path: Option<Vec<String>>,
 }
 
 /// The two sides and how they are joined.
 #[derive(Debug)]
 pub struct Topology {
-    /// How they are kept apart.
+    /// The separation of the two sides.
     pub kind: TopologyKind,
-    /// What this machine cannot do, one sentence each. What loopback changes is for the report to say.
+    /// The missing abilities of this machine, one sentence each. The report explains the effects of loopback.
     pub warnings: Vec<String>,
-    /// Where servers run.
+    /// The side of the servers.
     pub server: Side,
-    /// Where load comes from.
+    /// The side of the load generator.
     pub client: Side,
-    /// What lies between them, gone with this.
+    /// The process of the path between them. It ends with this value.
     path: Option<Child>,
 }
 
 impl Topology {
-    /// The load generator. Where the client's side has its CPUs to itself, the generator runs before everything else
-    /// there. Otherwise the kernel threads that do the client's packet work take turns with it, and sessions begin
-    /// late by milliseconds.
+    /// Returns the load generator's program. If the client's side has its own CPUs, the generator runs before
+    /// everything else there. Otherwise the kernel threads that do the client's packet work take turns with it,
+    /// and sessions begin late by milliseconds.
     ///
     /// TCP in user space runs in the server's namespace, because its TUN device leads there.
     pub fn generator(&self, path: impl Into<PathBuf>, stack: Stack) -> Program<'_> {
@@ -149,28 +149,27 @@ impl Topology {
         }
     }
 
-    /// Whether it carries packets of TCP in user space. On loopback kernel sockets replace it.
+    /// Tells whether the topology carries packets of TCP in user space. On loopback kernel sockets replace it.
     fn carries(&self, stack: Stack) -> bool {
         stack == Stack::User && self.kind == TopologyKind::Namespaces
     }
 
-    /// Whether each side has CPUs of its own, so that their busy time is its cost.
+    /// Tells whether each side has its own CPUs, so that their busy time is its cost.
     pub fn sides_have_own_cpus(&self) -> bool {
         self.client.cpus.iter().all(|cpu| !self.server.cpus.contains(cpu))
     }
 
-    /// Two namespaces with steered packets where the machine allows it, else loopback with a warning.
+    /// Makes two namespaces with receive steering, or loopback with a warning if this machine does not allow
+    /// namespaces.
     ///
-    /// # Errors
-    /// When not even our own CPUs can be asked for.
+    /// # Errors The CPUs of this thread cannot be read.
     pub fn best() -> io::Result<Topology> {
         Topology::with(&TopologyOptions::default())
     }
 
-    /// What was asked for, as far as the machine allows it, with warnings for the rest.
+    /// Makes the topology of some options as far as this machine allows it, with warnings about the rest.
     ///
-    /// # Errors
-    /// `InvalidInput` for CPUs that are not ours, and for settings that this kernel does not have or not take.
+    /// # Errors `InvalidInput` for CPUs that are not ours, and for settings that this kernel lacks or refuses.
     pub fn with(options: &TopologyOptions) -> io::Result<Topology> {
         let cpus = options.cpus.clone().map_or_else(sys::cpu::allowed, Ok)?;
         let sides = sides(&cpus, options)?;
@@ -212,7 +211,7 @@ impl Topology {
         Ok(self)
     }
 
-    /// Says that there is nothing that settings could be changed in.
+    /// Warns that loopback has no settings to change.
     fn without_settings(mut self, options: &TopologyOptions) -> Topology {
         if !options.sysctls.is_empty() {
             let names: Vec<&str> = options.sysctls.iter().map(|(name, _)| name.as_str()).collect();
@@ -286,7 +285,7 @@ impl Topology {
         })
     }
 
-    /// Whether what lies between the two sides still works.
+    /// Tells whether the path between the two sides still runs.
     ///
     /// # Errors
     /// None in practice.
@@ -297,13 +296,13 @@ impl Topology {
         })
     }
 
-    /// What a report says about it.
+    /// Returns the topology's record.
     pub fn record(&self) -> TopologyRecord {
         TopologyRecord { kind: self.kind, warnings: self.warnings.clone() }
     }
 }
 
-/// The first line that a child writes; nothing when it ends without one.
+/// Returns the first line of a child's output; `None` if it ends without one.
 fn first_line(child: &mut Child) -> Option<String> {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut()?).read_line(&mut line).ok()?;
@@ -311,7 +310,7 @@ fn first_line(child: &mut Child) -> Option<String> {
     (!line.is_empty()).then(|| line.to_owned())
 }
 
-/// The network namespace that a process holds by a descriptor, and that is neither ours nor this other one.
+/// Returns the network namespace that a process holds by a descriptor. It is neither ours nor `other`.
 fn held_by(process: u32, other: &Path) -> io::Result<PathBuf> {
     let known = [std::fs::read_link(other)?, std::fs::read_link("/proc/self/ns/net")?];
     for entry in std::fs::read_dir(format!("/proc/{process}/fd"))? {
@@ -329,7 +328,7 @@ fn held_by(process: u32, other: &Path) -> io::Result<PathBuf> {
 fn apply_settings(namespace: &NetworkNamespace) -> io::Result<()> {
     for (name, value) in SYSCTLS {
         match namespace.set_sysctl(name, value) {
-            // An older or newer kernel without the setting has nothing to be set.
+            // A kernel may lack the setting.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
         }
@@ -337,12 +336,12 @@ fn apply_settings(namespace: &NetworkNamespace) -> io::Result<()> {
     Ok(())
 }
 
-/// `0,2`, as flags have lists of CPUs.
+/// Writes CPUs as flags take them: `0,2`.
 pub fn list(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// `10.77.0.2-9`, for addresses without a gap.
+/// Writes addresses without a gap as a range: `10.77.0.2-9`.
 fn source_range(addresses: &[Ipv4Addr]) -> String {
     match addresses {
         [first, .., last] => format!("{first}-{}", last.octets()[3]),
@@ -354,7 +353,7 @@ fn client_addresses(first: Ipv4Addr) -> Vec<Ipv4Addr> {
     (0..CLIENT_ADDRESSES).map(|next| Ipv4Addr::from_bits(first.to_bits() + u32::from(next))).collect()
 }
 
-/// The first CPU serves, the others offer load; a single one does both.
+/// Gives the first CPU to the server and the others to the client. A single CPU does both.
 fn split_cpus(cpus: &[usize]) -> (Vec<usize>, Vec<usize>) {
     match cpus {
         [server, client @ ..] if !client.is_empty() => (vec![*server], client.to_vec()),
@@ -453,8 +452,8 @@ mod tests {
         }
     }
 
-    /// Packets that each CPU's share of the network stack has taken in (`/proc/net/softnet_stat`: a line
-    /// a CPU, its first column; the thirteenth is the CPU's number).
+    /// The packets that the network stack has received on each CPU. `/proc/net/softnet_stat` has a line for each
+    /// CPU: the first column is the count, the thirteenth the CPU's number.
     fn packets_of(cpu: usize) -> u64 {
         let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
         let number = |word: Option<&str>| u64::from_str_radix(word.unwrap(), 16).unwrap();

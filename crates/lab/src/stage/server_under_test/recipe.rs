@@ -1,9 +1,9 @@
-//! How each server is set up: its command line and configuration.
+//! The command line and configuration of each server under test.
 //!
-//! Others get what their operators give them for static files: one event loop, sendfile, files kept open,
-//! keep-alive without a bound, no access log. Each runs so that nothing outlives us: nginx with
-//! `master_process off`, the same loop without a supervisor; Apache in the foreground, in our process group, not
-//! as root, as which it refuses to serve.
+//! Other servers are set up as their operators do for static files: one event loop, sendfile, files kept open,
+//! keep-alive without a bound, no access log. No server outlives the laboratory. nginx runs with `master_process
+//! off`: the same loop without a supervisor. Apache runs in the foreground in our process group. It refuses to
+//! serve as root, so it runs as another user.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,19 +17,19 @@ use super::{Settings, StartError};
 use crate::stage::owner;
 use crate::stage::topology::Topology;
 
-/// Apache's processes (prefork), as many as the SMPED paper gave it.
+/// The number of Apache's processes (prefork), as in the SMPED paper.
 const PREFORK_PROCESSES: u32 = 150;
 /// Apache's threads (event).
 const EVENT_THREADS: u32 = 128;
 
-/// How a server is known to be ready.
+/// The sign by which a server is known to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It is ours and says where it listens, for clients and for us.
+    /// The server is ours and announces its addresses.
     Announces,
     /// It takes connections.
     Connects(SocketAddr),
-    /// It answers a request, in whatever way. Some listen before they have read their whole configuration.
+    /// It answers a request with any reply. Some servers listen before they have read their whole configuration.
     Replies(SocketAddr),
     /// It answers a GET of a path with a status below 400.
     Answers(SocketAddr, String),
@@ -37,7 +37,7 @@ pub enum Readiness {
     Says(SocketAddr, String),
 }
 
-/// Everything that is needed to start a server.
+/// The command line, environment and files of a server.
 #[derive(Debug)]
 pub struct Recipe {
     /// The program.
@@ -46,16 +46,15 @@ pub struct Recipe {
     pub arguments: Vec<OsString>,
     /// Variables beside those of our own environment.
     pub environment: Vec<(String, String)>,
-    /// How it is known to be ready.
+    /// The sign that it is ready.
     pub readiness: Readiness,
-    /// Its configuration and whatever it writes.
+    /// The folder of its configuration and output.
     pub folder: Option<TempDir>,
 }
 
-/// `inrush serve` with more flags, which win over those that all servers have in common.
+/// `inrush serve` with more flags, which override the common ones.
 ///
-/// # Errors
-/// When this program's own file is gone.
+/// # Errors This program's own file is gone.
 pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Result<Recipe, StartError> {
     let program = sys::process::this_program().map_err(|error| StartError::Io("find this program", error))?;
     let any_port = format!("{}:0", topology.server.addresses[0]);
@@ -75,7 +74,7 @@ pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Res
     Ok(Recipe { program, arguments, environment: Vec::new(), readiness: Readiness::Announces, folder: None })
 }
 
-/// What the recipes of others begin with.
+/// The common start of the recipes for other servers.
 struct Kitchen {
     program: PathBuf,
     address: SocketAddr,
@@ -147,7 +146,7 @@ pub fn nginx_tls(
 /// As [`nginx`]'s.
 pub fn nginx_http2(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
     let recipe = nginx_sending("sendfile on; tcp_nopush on;", "http2", topology, settings)?;
-    // It has no answer to the request in HTTP/1.1 that others are asked with.
+    // nginx does not answer the HTTP/1.1 request that shows the others' readiness.
     let readiness = match recipe.readiness {
         Readiness::Replies(address) => Readiness::Connects(address),
         other => other,
@@ -301,7 +300,8 @@ AsyncRequestWorkerFactor 256
     apache(topology, settings, "mpm_event", &pool, "-X")
 }
 
-/// Apache refuses to serve as root, so there it is started as nobody, and told once more to end with us.
+/// Returns the recipe of Apache. Apache refuses to serve as root, so root starts it as the user nobody. The change
+/// of user clears the request to die with the parent, which the recipe repeats.
 fn apache(
     topology: &Topology,
     settings: &Settings,
@@ -352,10 +352,9 @@ DocumentRoot \"~R\"
     Ok(recipe)
 }
 
-/// Any command, in whose words names in braces stand for what we choose.
+/// Any command. Names in braces in its words stand for chosen values.
 ///
-/// # Errors
-/// [`StartError`] for want of a port or a folder.
+/// # Errors [`StartError`] if there is no free port or folder.
 pub fn command(
     topology: &Topology,
     settings: &Settings,
