@@ -1,9 +1,9 @@
 //! Two runs of one experiment side by side: two builds of a server, two kernels, two machines.
 //!
-//! For each server, load and metric, the analysis pairs every trial of the second run with the trial of the first run at
-//! the same point and repetition. A row holds the ratio over all pairs with its median and interval. It also holds the
-//! probability that chance alone puts as many pairs on one side (sign test), corrected for the number of rows (Holm,
-//! 1979).
+//! The analysis pairs trials for each server, load and metric. The trials of a pair are those of both runs at the
+//! same point and repetition. A row holds the ratio over all pairs with its median and interval. It also holds the
+//! probability that chance alone puts as many pairs on one side (sign test), corrected for the number of rows
+//! (Holm, 1979).
 //!
 //! Deviation from a test of two independent samples: both trials of a pair share the point, the seed of the arrivals
 //! and the plan's order. They do not share the moment, so a drift of the machine between the runs is part of the

@@ -3,8 +3,9 @@
 //! Owns the way from records to numbers and judgements:
 //!
 //! - [`Analysed`] (`analysed`) is a whole run of an experiment.
-//! - [`points`] groups trials into the points of a figure, [`claims`] judges claims by what [`measure`] finds; `curves`
-//!   looks for knees, peaks and crossings, `select` chooses and pairs trials, `quantity` says what a metric's name means.
+//! - [`points`] groups trials into the points of a figure. [`claims`] judges claims by the measurements of
+//!   [`measure`]. `curves` finds knees, peaks and crossings, `select` chooses and pairs trials, and `quantity` has
+//!   the meaning of a metric's name.
 //! - [`capacity`] estimates a server's capacity from a survey and judges its behaviour past it.
 //! - [`experiment_runs`] compares two runs of one experiment, [`load_runs`] two runs of the load generator.
 //!

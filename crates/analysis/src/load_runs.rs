@@ -169,7 +169,7 @@ pub fn compare(runs: [(&str, &LoadResult); 2], seed: Seed) -> Result<Comparison,
     })
 }
 
-/// Returns the intervals after the warm-up, without a last one that was cut short.
+/// Returns the intervals after the warm-up, without an incomplete last interval.
 fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<Slice<'a>>, NotComparable> {
     let warmup: Option<Nanos> = run.manifest.config.get("warmup").and_then(|text| text.parse().ok());
     let warmup_s = warmup.ok_or_else(|| NotComparable::NoWarmup(name.to_owned()))?.as_secs_f64();

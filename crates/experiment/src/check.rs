@@ -94,7 +94,7 @@ impl<'a> Check<'a> {
         for axis in &self.experiment.axes {
             let name = &axis.name;
             self.require(!["server", "load"].contains(&name.as_str()) && metric(name).is_none(), || {
-                format!("axis '{name}': that name means something already")
+                format!("axis '{name}': server, load and the names of metrics are taken; choose another name")
             });
             self.require(!axis.values.is_empty(), || format!("axis '{name}' has no values"));
             let twice = axis.values.iter().enumerate().find(|(at, value)| axis.values[..*at].contains(value));
@@ -225,7 +225,7 @@ impl<'a> Check<'a> {
                 || self.axis_names().contains(&name.as_str())
                 || earlier.iter().any(|other| other.name == *name);
             self.require(!name.is_empty() && !taken, || {
-                format!("metric '{name}': that name means something already")
+                format!("metric '{name}': another metric or an axis has this name; choose another")
             });
             self.require(!derived.sum.is_empty(), || format!("metric '{name}': its sum has no terms"));
             for (term, factor) in &derived.sum {

@@ -98,7 +98,7 @@ pub enum Measure {
     Ratio(Two),
     /// d ln metric / d ln x.
     Slope(Curve),
-    /// The x above which the metric no longer follows it.
+    /// The x above which the metric no longer follows x.
     Knee(Curve),
     /// The x at which the metric is largest.
     Peak(Curve),
@@ -208,7 +208,7 @@ impl TryFrom<ClaimFile> for Claim {
         match measure {
             Measure::Best(_) if bounded => {
                 return Err(format!(
-                    "the claim '{}' is about which is best; at-least and at-most mean nothing to it",
+                    "the claim '{}' names the best server; it accepts neither at-least nor at-most",
                     file.text
                 ));
             }

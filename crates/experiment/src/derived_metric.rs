@@ -17,7 +17,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DerivedMetric {
-    /// The name that figures and claims use; no other metric has it, and no axis.
+    /// The name in figures and claims. No other metric and no axis has it.
     pub name: String,
     /// Text of an axis of a chart.
     pub title: String,

@@ -4,10 +4,10 @@
 //! exists, and every number is in its range. Parsing reports each mistake with its line or its place, and for an unknown
 //! key proposes the nearest known one. Runs nothing and reads nothing but the text.
 //!
-//! A file has one *sweep*: every server under every load at every combination of the axes' values, each repeated. The
-//! value of an axis replaces the axis's name in braces in a server's flags, a load or the network
-//! (`"--fdm-live-counter", "{n}"`). A pair of server and load that does not mention an axis, and whose network does
-//! not, is not swept along it.
+//! A file has one *sweep*: every server under every load at every combination of the axes' values, each repeated.
+//! The value of an axis replaces the axis's name in braces in a server's flags, a load or the network
+//! (`"--fdm-live-counter", "{n}"`). An axis applies to a pair of server and load only if the server, the load or
+//! the network mentions it.
 //!
 //! The modules: `server`, `load` and `axis` are the sweep, `figure` the charts, and `claim` the claims.
 //! `derived_metric` is a metric computed from others. `template` fills values into texts and selects trials. `check`

@@ -18,10 +18,10 @@ use crate::lab::carry_out;
 const SEED: &str = "seed = 1\n";
 const FILES: &str = "specweb99 = 4\n";
 const WORKLOAD: &str = "workload = \"specweb99:4\"\n";
-/// More URLs do not fit a readable command line.
+/// The most URLs of a readable command line.
 const URLS_MAX: usize = 200;
 
-/// Runs it, and prints what it found and where the report is.
+/// Runs the demonstration. Prints its findings and the path of its report.
 pub fn run(flags: DemoFlags) -> Result<(), Exit> {
     let options = RunOptions {
         name: DEMO.name.to_owned(),
@@ -54,7 +54,7 @@ fn text(flags: &DemoFlags) -> anyhow::Result<String> {
     Ok(text.replacen(WORKLOAD, &format!("path = {}\n", serde_json::to_string(&paths)?), 1))
 }
 
-/// Takes away a demonstration that this one does not carry on: one that is finished, or of other settings.
+/// Removes an earlier demonstration that this one cannot resume: a finished one, or one with other settings.
 fn make_room(options: &RunOptions) -> anyhow::Result<()> {
     let directory = Directory::new(&options.out);
     let Some(earlier) = directory.run()?.filter(|run| run.name == options.name) else { return Ok(()) };

@@ -38,7 +38,7 @@ use watch::{Line, Watcher};
 /// Default number of clients of a closed loop, as wrk users expect.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 
-/// Default streams of a session over HTTP/2: what a page of a few dozen files keeps busy.
+/// Default streams of a session over HTTP/2: as for a page of a few dozen files.
 const STREAMS: NonZeroU32 = NonZeroU32::new(32).expect("32 is not 0");
 
 /// Default sessions per second, if neither --rate nor the arrivals give a rate.

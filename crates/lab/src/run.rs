@@ -90,7 +90,8 @@ pub struct Surroundings<'a> {
 
 /// The experiment of some options, in its form and with their number of trials.
 ///
-/// # Errors The mistakes in the file.
+/// # Errors
+/// The mistakes in the file.
 pub fn experiment(options: &RunOptions) -> anyhow::Result<Experiment> {
     let whole = Experiment::parse(&options.text).with_context(|| options.name.clone())?;
     let mut experiment = whole.in_form(options.form);
@@ -101,7 +102,8 @@ pub fn experiment(options: &RunOptions) -> anyhow::Result<Experiment> {
 /// Runs an experiment to its end. Blocks. Servers end with the calling thread, so the thread must stay. Block the
 /// signals behind `interrupted` before you start other threads.
 ///
-/// # Errors The file has mistakes, no record can be written, or the run was interrupted. The records so far are
+/// # Errors
+/// The file has mistakes, no record can be written, or the run was interrupted. The records so far are
 /// kept.
 pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Result<RunSummary> {
     let experiment = experiment(options)?;

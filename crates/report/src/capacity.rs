@@ -24,7 +24,7 @@ pub use text::{paragraph, table};
 /// The forms of a chart: class, width and height.
 const FORMS: [(&str, (f64, f64)); 2] = [("wide", (840.0, 380.0)), ("narrow", (400.0, 320.0))];
 
-/// A line: its name, its steps with loads ascending, and its value of a step, where it has one.
+/// A line: its name, its steps with loads ascending, and the value of a step, if the step has one.
 type Line<'a> = (&'static str, Vec<&'a Step>, fn(&Step) -> Option<f64>);
 
 const GOODPUT: LineFigure = LineFigure {

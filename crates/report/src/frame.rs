@@ -20,7 +20,7 @@ const TEMPLATES: [(&str, &str); 6] = [
     ("paper.html", include_str!("assets/paper.html")),
 ];
 
-/// A page as one self-contained HTML file. The template names only what the page has.
+/// A page as one self-contained HTML file. The template names only fields of the page.
 pub fn render(template: &str, page: &impl Serialize) -> String {
     static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
         let mut environment = Environment::new();

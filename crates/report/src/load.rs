@@ -145,7 +145,7 @@ mod tests {
             "id=\"outcomes\"",
             "id=\"lateness\"",
             "measured from here",
-            "<th scope=\"row\">connect time-out</th><td>150</td><td>15 %</td>",
+            "<th scope=\"row\">connect timeout</th><td>150</td><td>15 %</td>",
             "<th scope=\"row\">404</th><td>50</td><td>6 %</td>",
             "80 % of the offered",
             "<dd>15 % <small>150 of 1000 requests</small></dd>",

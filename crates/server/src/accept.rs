@@ -1,8 +1,8 @@
 //! Accepting as a value: the number of connections per phase, and the response to a shortage.
 //!
-//! The strategy of Brecht 2004 (section 3): accept at a ready listener until the *accept-limit*, until the queue is
-//! empty, or until there is no room. The accept rate is the phases per second times the mean connections per phase
-//! (equation 1). Both are counted ([`phase`]).
+//! The strategy is that of Brecht 2004 (section 3). A ready listener is accepted from until the *accept-limit*, an
+//! empty queue, or a shortage of room. The accept rate is the phases per second times the mean connections per
+//! phase (equation 1). Both are counted ([`phase`]).
 //!
 //! At the connection limit, and without a descriptor (EMFILE, ENFILE), every newcomer gets an answer:
 //!
@@ -169,14 +169,14 @@ impl Acceptor {
         }
     }
 
-    /// Takes a connection into the acceptor's hand that the kernel has accepted by itself; the next accept finds it there.
+    /// Holds a connection that the kernel has accepted by itself. The next accept returns it.
     pub fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>, counts: &mut LoopCounts) {
         self.pause = FIRST_PAUSE;
         self.newcomer = Some((socket, peer));
         counts.limit_connections += u64::from(self.share.is_full());
     }
 
-    /// Whether a connection waits for room in the acceptor's hand.
+    /// Tells whether the acceptor holds a connection that waits for room.
     pub fn has_newcomer(&self) -> bool {
         self.newcomer.is_some()
     }
@@ -192,7 +192,8 @@ impl Acceptor {
         self.arrived(now, slot)
     }
 
-    /// Turns one connection away with a 503: the one that waits for room, or the next in the queue. Never blocks.
+    /// Turns one connection away with a 503: the newcomer that waits for room, or the next in the queue. Never
+    /// blocks.
     pub fn turn_away(
         &mut self,
         listener: &Listener,

@@ -37,7 +37,7 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// What moves the bytes of an event loop.
+    /// The driver of an event loop, which moves its bytes.
     Driver {
         /// The loop asks which sockets are ready, and moves bytes by system calls.
         Readiness = "readiness",
@@ -60,7 +60,7 @@ named! {
 }
 
 named! {
-    /// What refuses connections on the devices of the listeners, in place of the sink.
+    /// The hook that refuses connections on the devices of the listeners, in place of the sink.
     OverloadHook {
         /// Traffic control (tcx).
         Tc = "tc",
@@ -69,10 +69,10 @@ named! {
     }
 }
 
-/// A target delay of overload control that a loop can keep.
+/// Parses a target delay of overload control that a loop can keep.
 ///
 /// # Errors
-/// What is accepted.
+/// The accepted values.
 pub fn queue_target(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
         target if target < Nanos::MILLISECOND => {
@@ -115,9 +115,7 @@ impl Choice {
             Choice::Dispatch => "waits for one descriptor at a time and dispatches no events",
             Choice::Driver => "has one driver",
             Choice::ReadAfterAccept => "works on an accepted connection at once in any case",
-            Choice::KernelCache => {
-                "cannot tell how long a connection has been idle that the kernel answers on"
-            }
+            Choice::KernelCache => "cannot tell how long a connection of the kernel cache has been idle",
             Choice::Overload => "has controllers of its own",
         }
     }

@@ -1,4 +1,4 @@
-//! Everything a server is told, already checked: what follows never checks again.
+//! The configuration of a server. It is checked, and no other module checks it again.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::aside::{AdminAddress, Token};
 use crate::choices::{Driver, OverloadHook, Switch, URING};
 use crate::setting::Chosen;
 
-/// Where the access log goes.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output: `-`.
@@ -19,7 +19,7 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
-/// How a line of the access log is written.
+/// The format of the access log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// The combined log format that every log analyser reads.
@@ -31,59 +31,59 @@ pub enum LogFormat {
 /// The admin interface.
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: AdminAddress,
-    /// Names by which it may be addressed, beside addresses and `localhost`.
+    /// The accepted host names, beside addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// What every client has to show.
+    /// The token that every client must send.
     pub token: Option<Token>,
 }
 
-/// What to serve, where, and how.
+/// The configuration of a server. `None` selects the architecture's default. An architecture refuses a setting
+/// that it does not use.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// The directory that is served.
+    /// The directory to serve.
     pub root: PathBuf,
     /// Addresses to listen on; port 0 lets the kernel choose.
     pub listen: Vec<SocketAddr>,
-    /// The event mechanism's name: one of [`dispatch::for_each_mechanism`], or [`URING`]. The best where absent, here and
-    /// below where an architecture has a use for it; refused where it has none.
+    /// The event mechanism's name: one of [`dispatch::for_each_mechanism`], or [`URING`]. `None` selects the best
+    /// one.
     pub dispatch: Option<&'static str>,
-    /// What moves the bytes of event loops, unless `dispatch` names it; [`ServeConfig::driver`] has the choice.
+    /// The driver of event loops, unless `dispatch` names it; [`ServeConfig::driver`] returns the choice.
     pub driver: Option<Driver>,
     /// Settings of the event mechanisms that have any.
     pub mechanism: dispatch::Settings,
     /// Settings of the architecture.
     pub chosen: Chosen,
-    /// Connections accepted each time the listener is ready (Brecht 2004); the architecture's choice where
-    /// absent.
+    /// Connections accepted each time the listener is ready (Brecht 2004).
     pub accept_limit: Option<Limit>,
     /// Read from a connection as soon as it is accepted (off in the paper).
     pub read_after_accept: bool,
-    /// How many loops, threads or processes, at most where their number follows the load; the architecture's choice where absent.
+    /// The number of loops, threads or processes. If the number follows the load, its maximum.
     pub workers: Option<usize>,
-    /// Processors to tie the loops to, in turn; all that are allowed where empty.
+    /// Processors to pin the loops to, in turn. Empty selects all allowed processors.
     pub cpus: Vec<usize>,
-    /// Connections open at once, all loops together.
+    /// The most open connections of all loops together.
     pub max_connections: usize,
     /// The length of the kernel's accept queue.
     pub backlog: u32,
-    /// Whether connections are refused that could not be served in time; `None` selects the architecture's default, which
-    /// is on, or controllers of its own.
+    /// Overload control, which refuses connections that the server could not serve in time. The default is on, or
+    /// the architecture's own controllers.
     pub overload: Option<Switch>,
     /// The target delay of overload control, 1 ms or more; `None` selects 20 ms.
     pub queue_target: Option<Nanos>,
-    /// What refuses connections; `None` selects the sink, which also stands in where a hook is not to be had.
+    /// The hook that refuses connections. `None` selects the sink, which also replaces an unavailable hook.
     pub overload_hook: Option<OverloadHook>,
     /// CPU time spent on each request, for experiments.
     pub burn: Nanos,
-    /// Where /status, /metrics and /accept-limit are served, and to whom.
+    /// The admin interface, with its clients; `None` without one.
     pub admin: Option<AdminSettings>,
-    /// Limits and time-outs of the protocol.
+    /// Limits and timeouts of the protocol.
     pub http: http1::server::Settings,
-    /// What is served of the directory, and what is kept in memory.
+    /// Options of the site: the files to serve and those to keep in memory.
     pub site: site::Options,
-    /// Answer hot requests inside the kernel, where the program can be loaded.
+    /// Answers hot requests inside the kernel if the program can be loaded.
     pub kernel_cache: bool,
     /// Certificates with their keys; connections are plain without any.
     pub tls: Vec<tls::Files>,
@@ -91,16 +91,16 @@ pub struct ServeConfig {
     pub access_log: Option<(LogTarget, LogFormat)>,
     /// The user that a server started by root changes to; `None` selects the user who started it.
     pub account: Option<Account>,
-    /// Restrict files and system calls, for the whole process and for good, as far as the kernel can.
+    /// Restricts files and system calls for the whole process, permanently, as far as the kernel can.
     pub confine: Switch,
-    /// Files that are read again while the server runs, beside certificates and keys.
+    /// Files, beside certificates and keys, that the server reads again while it runs.
     pub reads_again: Vec<PathBuf>,
-    /// How long a shutdown waits for connections to finish.
+    /// The time for connections to finish at a shutdown.
     pub drain_timeout: Nanos,
 }
 
 impl ServeConfig {
-    /// Returns the driver that the flags ask for.
+    /// Returns the configured driver.
     pub fn driver(&self) -> Driver {
         let is_uring = self.dispatch == Some(URING);
         self.driver.unwrap_or(if is_uring { Driver::Completion } else { Driver::Readiness })

@@ -1,4 +1,5 @@
-//! What the server gives up between its start and its first connection: the superuser, capabilities, files, system calls.
+//! The server's confinement: before its first connection it gives up the superuser, capabilities, files and system
+//! calls.
 //!
 //! ```text
 //!   main      begin: files ──> opens everything, starts threads ──> finish: user, capabilities, calls
@@ -12,7 +13,7 @@
 //! open. The threads that serve wait for it (`privileges`), so no client meets a privileged thread. A thread that has
 //! waited starts the worker processes. They inherit all of it, and refuse themselves some more calls (`processes`).
 //!
-//! Leaves out how it is done, which is `confine`'s.
+//! Leaves the system calls for it to the crate `confine`.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

@@ -34,7 +34,7 @@ base::counts! {
         closed,
         /// Connections that the peer or the network broke off.
         broken,
-        /// Connections that had not finished when the drain time-out ended.
+        /// Connections that had not finished when the drain timeout ended.
         cut_off_at_shutdown,
         /// Connections that had died in the accept queue.
         aborted_in_queue,

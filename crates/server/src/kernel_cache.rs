@@ -7,15 +7,15 @@
 //!   kernel: tc <── objects, requests, date <── keeper thread: Site + http1 ┘ asks again every 400 ms
 //! ```
 //!
-//! Owns the keeper thread and the observers of the loops. The keeper renders each response with a site and a protocol
-//! machine of its own, so the kernel sends the bytes that a loop would send.
+//! Owns the keeper thread and the observers of the loops. The keeper renders each response with its own site and
+//! protocol machine. So the kernel sends the bytes that a loop would send.
 //!
 //! Leaves out the program and its maps (`bpf`), and the list of architectures with a kernel cache
 //! ([`Choice::KernelCache`](crate::choices::Choice)).
 //!
-//! Invariants: an object is valid for a second after its last check of the file, so that a hanging keeper cannot keep
-//! an old file alive. Loops never wait for the keeper. Without the program the server serves as if the cache were
-//! off.
+//! Invariants: an object is valid for a second after the last check of its file. So a keeper that hangs cannot
+//! keep an old file alive. Loops never wait for the keeper. Without the program the server serves as if the cache
+//! were off.
 
 mod hot;
 mod keeper;

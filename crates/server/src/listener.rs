@@ -86,7 +86,7 @@ pub fn somebody_waits(listener: BorrowedFd<'_>) -> bool {
 /// The errors of bind(2) and listen(2): address in use, not an address of this machine, no permission.
 pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> io::Result<Vec<Listener>> {
     let group = group || queues > 1;
-    // The kernel chooses a port that nobody uses, but lets a server of the same user share a given one.
+    // The kernel chooses an unused port, but lets a server of the same user share a given one.
     if group && address.port() != 0 {
         drop(bind(address, false)?);
     }

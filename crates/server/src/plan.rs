@@ -142,7 +142,7 @@ impl Plan {
         self.config.dispatch.filter(|name| *name != URING).unwrap_or(DEFAULT_DISPATCH)
     }
 
-    /// Returns the name of what event loops wait by.
+    /// Returns the name of the mechanism by which event loops wait.
     pub fn waits_by(&self) -> &'static str {
         if self.driver() == Driver::Completion { URING } else { self.dispatch() }
     }

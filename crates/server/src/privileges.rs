@@ -3,7 +3,7 @@
 //! Owns the wait of every thread that serves, and its capabilities. Leaves out everything else that is given up, which
 //! is `confinement`'s.
 //!
-//! Invariant: a server whose start fails serves nobody. Its threads wait until the process ends.
+//! Invariant: a server whose start fails serves no client. Its threads wait until the process ends.
 
 use std::io;
 use std::mem::ManuallyDrop;

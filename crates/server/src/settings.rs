@@ -1,7 +1,7 @@
-//! Limits and time-outs of the protocol, which may be replaced while the server runs.
+//! Limits and timeouts of the protocol, which may change while the server runs.
 //!
-//! Whoever uses them holds a copy and looks, when it begins a turn, whether there are others: one load of a
-//! number that hardly ever changes.
+//! Each thread holds a copy and checks for newer settings when it begins a turn. The check loads one number that
+//! hardly ever changes.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http1::server::Settings;
 use tls::Sessions;
 
-/// Settings as one thread sees them. A clone is another thread's view of the same.
+/// One thread's view of the settings. A clone is another thread's view of the same settings.
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
     shared: Arc<Shared>,
@@ -26,31 +26,31 @@ struct Shared {
 }
 
 impl LiveSettings {
-    /// Settings to start with.
+    /// Makes the settings of a server that starts.
     pub fn new(settings: Settings) -> LiveSettings {
         let mine = Arc::new(settings);
         let shared = Shared { version: AtomicU64::new(0), newest: Mutex::new(Arc::clone(&mine)) };
         LiveSettings { shared: Arc::new(shared), seen: 0, mine, tls: None }
     }
 
-    /// The same for connections under TLS, whose certificates may be replaced as well.
+    /// Adds TLS, whose certificates may change as well.
     pub fn with_tls(self, tls: Option<Sessions>) -> LiveSettings {
         LiveSettings { tls, ..self }
     }
 
-    /// What makes sessions of TLS; `None` where connections are plain.
+    /// Returns the maker of TLS sessions; `None` for plain connections.
     pub fn tls(&self) -> Option<&Sessions> {
         self.tls.as_ref()
     }
 
-    /// Replaces them for everybody, from each one's next [`LiveSettings::refresh`] on.
+    /// Replaces the settings of all threads. Each thread takes them at its next [`LiveSettings::refresh`].
     pub fn set(&self, settings: Settings) {
         let mut newest = self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner);
         *newest = Arc::new(settings);
         self.shared.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes the newest into use.
+    /// Takes the newest settings.
     pub fn refresh(&mut self) {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {

@@ -9,10 +9,10 @@ use crate::median;
 /// x.
 ///
 /// The function tries each place to divide the points. The points before it rise with the median of y/x; the
-/// points after it lie at the median of y. The bend is the meeting point of the two, kept between the
-/// neighbouring points. The division with the least sum of |ln(y / fitted)| wins. Returns `None` if a point
-/// is not positive, with fewer than three points, or if no division is better than a rise throughout: then
-/// the knee was not reached.
+/// points after it lie at the median of y. The bend is the meeting point of the two, kept between the neighbouring
+/// points. The division with the least sum of |ln(y / fitted)| wins. Returns `None` for fewer than three points,
+/// or if a point is not positive. Also returns `None` if no division is better than a rise throughout: then the
+/// curve does not reach its knee.
 pub fn knee(points: &[(f64, f64)]) -> Option<f64> {
     let is_positive = |(x, y): &(f64, f64)| *x > 0.0 && *y > 0.0 && x.is_finite() && y.is_finite();
     if points.len() < 3 || !points.iter().all(is_positive) {

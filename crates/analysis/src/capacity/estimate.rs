@@ -1,8 +1,8 @@
 //! A capacity with its interval, from runs around the knee.
 //!
-//! Each load has two figures: the median share of answered requests over its trials, and the share of trials in which
-//! the objective held. The knee lies between the highest load that the server kept up with and the next one. If the
-//! server answered only a part of the next load, that part is the capacity, because a server past its capacity
+//! Each load has two figures: the median share of answered requests over its trials, and the share of trials in
+//! which the objective held. The knee lies between the highest load that the server kept up with and the next one.
+//! If the server answered only a part of the next load, that part is the capacity: past its capacity a server
 //! answers about as much as it can. It is at least the load before. If the objective did not hold, linear
 //! interpolation finds the load at which half of the trials would have held it. If both apply, the lower counts.
 //! Medians are used because another process on the processor spoils one trial and not the server.

@@ -154,7 +154,7 @@ pub struct LoadFlags {
 
     /// Clients beside the measured load; repeatable: idle:N, hot:N, cold:N, slow-read:N,BYTES/s, slow-send:N,BYTES/s
     ///
-    /// They connect during the warm-up, request the same URLs, and are counted apart.
+    /// They connect during the warm-up and request the same URLs. The result counts them separately.
     /// idle:N holds connections and sends nothing; idle:N,half-request sends half of a request first. A
     /// connection that the server closes is opened again after 1 s.
     /// hot:N sends a request every 0 to 20 ms, 5 on a connection; cold:N one every 5 s, 20 on a connection.
@@ -165,8 +165,8 @@ pub struct LoadFlags {
     /// Workload: one-packet (the URLs), specweb99[:DIRECTORIES], urls:FILE, hot or cold
     ///
     /// specweb99: the files that inrush fileset wrote, below the URL.
-    /// urls:FILE: paths below the URL. A line is /PATH or WEIGHT /PATH. In an access log the GET requests are used, as
-    /// often as they occur.
+    /// urls:FILE: paths below the URL. A line is /PATH or WEIGHT /PATH. From an access log the workload takes the GET
+    /// requests, as often as they occur.
     /// hot: the URLs, 5 requests a session, 0 to 20 ms between a reply and the next request.
     /// cold: the same with 20 requests and 5 s.
     #[arg(long, value_name = "WORKLOAD", default_value = "one-packet", help_heading = REQUESTS, verbatim_doc_comment)]
@@ -178,9 +178,9 @@ pub struct LoadFlags {
 
     /// HTTP/2: requests of a session are streams of its connection; over TLS by ALPN, in cleartext by prior knowledge
     ///
-    /// In an open loop a request waits for no reply: the first is due with its session, each further one a --think time
-    /// after the one before was due. A request that waits for a stream counts from the time it was due. In a closed loop
-    /// each stream is one user, who thinks after a reply.
+    /// In an open loop a request waits for no reply. The first is due with its session, and each further one a --think
+    /// time later. A request that waits for a stream counts from its due time. In a closed loop each stream is one user,
+    /// who thinks after a reply.
     #[arg(long, help_heading = REQUESTS)]
     pub http2: bool,
 
@@ -206,8 +206,8 @@ pub struct LoadFlags {
 
     /// Retry failed requests: none, fixed:DELAY[,MAX] or exponential:BASE[,CAP][,MAX]
     ///
-    /// Requests are retried after 503, refusal, reset and timeout, at most MAX times (default 3; or inf). fixed waits for
-    /// DELAY. exponential waits for a random time up to BASE, doubled with each retry up to CAP (default 20s). A
+    /// A request is retried after 503, refusal, reset and timeout, at most MAX times (default 3; or inf). fixed waits for
+    /// DELAY. exponential waits for a random time up to BASE. BASE doubles with each retry, up to CAP (default 20s). A
     /// retry is offered load with its own outcome. Latency and --deadline count from the first attempt.
     #[arg(long, value_name = "POLICY", default_value = "none", help_heading = REQUESTS, hide_short_help = true)]
     pub retry: Retry,

@@ -251,7 +251,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS), hide_possible_values = false, help_heading = EXPERIMENTS)]
     pub dispatch: Option<String>,
 
-    /// sped, per-core, smped: what moves the bytes: readiness (default) or completion
+    /// Driver of sped, per-core and smped, which moves the bytes: readiness (default) or completion
     ///
     /// completion: the kernel carries out operations from an io_uring (Linux 6.1). It accepts no --dispatch.
     #[arg(long, value_name = "DRIVER", help_heading = EXPERIMENTS)]

@@ -46,7 +46,7 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
         (&["--dispatch=kqueue"], &["--dispatch", "'kqueue'", "epoll, epoll-et, poll, select"]),
         (&["--arch=pm"], &["--arch", "'pm'", "sped", "per-core"]),
         (&["--arch=smped", "--workers=3"], &["--workers 3", "--smped initial=N,p-min=N,p-max=N"]),
-        (&["--smped=c-max=0"], &["--smped", "'c-max=0'", "numbers of connections from 1 on"]),
+        (&["--smped=c-max=0"], &["--smped", "'c-max=0'", "numbers of connections from 1 up"]),
         (&["--smped=p-min=9,p-max=8"], &["--smped", "p-min=9 is more than p-max=8"]),
         (&["--schedule=random"], &["--schedule random", "per-core has no dispatcher", "for smped"]),
         (&["--handoff=kernel"], &["--handoff kernel", "per-core has no workers", "for smped"]),

@@ -29,7 +29,8 @@ fn all_filled<'a>(texts: &'a [String], axes: &'a Axes) -> impl Iterator<Item = S
 
 /// Returns the recipe of a server at a point.
 ///
-/// # Errors [`StartError`] if the server is not installed or cannot be prepared.
+/// # Errors
+/// [`StartError`] if the server is not installed or cannot be prepared.
 pub fn recipe(
     experiment: &Experiment,
     server: &ServerSpec,
@@ -169,7 +170,8 @@ pub struct Offer {
 
 /// Returns the run of `inrush load` at a point.
 ///
-/// # Errors One sentence if a text is invalid with these values, or the capacity is unknown.
+/// # Errors
+/// One sentence if a text is invalid with these values, or the capacity is unknown.
 pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, String> {
     let workload = filled(&load.workload, axes);
     let usual = if workload.starts_with("specweb99") { "/" } else { "/index.html" };

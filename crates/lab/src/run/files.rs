@@ -20,7 +20,8 @@ pub struct Served {
 impl Served {
     /// Returns the experiment's folder, or a new one with generated files.
     ///
-    /// # Errors The folder does not exist, or the files cannot be written.
+    /// # Errors
+    /// The folder does not exist, or the files cannot be written.
     pub fn of(experiment: &Experiment) -> anyhow::Result<Served> {
         let files = &experiment.files;
         if let Some(root) = &files.root {

@@ -44,7 +44,8 @@ pub struct Store {
 impl Store {
     /// Begins a run in a folder, or resumes the interrupted run there.
     ///
-    /// # Errors The folder cannot be written or read, or holds a run of another experiment.
+    /// # Errors
+    /// The folder cannot be written or read, or holds a run of another experiment.
     pub fn open(path: PathBuf, fresh: RunRecord) -> anyhow::Result<Store> {
         let directory = Directory::new(path);
         let folder = directory.trials_folder();
@@ -100,7 +101,8 @@ impl Store {
 
     /// Adds an attempt and writes it. Keeps a record that cannot be written, and retries with the next attempt.
     ///
-    /// # Errors [`RecordError`] of the first record that could not be written. The store keeps it.
+    /// # Errors
+    /// [`RecordError`] of the first record that could not be written. The store keeps it.
     pub fn add(&mut self, trial: TrialRecord) -> Result<(), RecordError> {
         self.known.insert(trial.order, Known::of(&trial));
         self.unwritten.push(trial);
@@ -117,7 +119,8 @@ impl Store {
 
     /// Writes the outstanding records, and the run itself.
     ///
-    /// # Errors [`RecordError`] of the first file that could not be written.
+    /// # Errors
+    /// [`RecordError`] of the first file that could not be written.
     pub fn flush(&mut self) -> Result<(), RecordError> {
         self.write_trials()?;
         self.write_run()

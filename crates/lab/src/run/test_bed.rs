@@ -54,7 +54,8 @@ pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> 
 impl TestBed {
     /// Makes the network and starts the server. Blocks until it is ready.
     ///
-    /// # Errors [`TestBedError`], with the reason why there is no trial.
+    /// # Errors
+    /// [`TestBedError`], with the reason why there is no trial.
     pub fn prepare(
         experiment: &Experiment,
         server: &ServerSpec,

@@ -40,7 +40,8 @@ pub struct Cgroup {
 impl Hierarchy {
     /// Returns this machine's hierarchy: version 1 if it has the `cpu` controller, otherwise version 2.
     ///
-    /// # Errors `Unsupported` if neither is mounted with that controller.
+    /// # Errors
+    /// `Unsupported` if neither is mounted with that controller.
     pub fn of_this_machine() -> io::Result<Hierarchy> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         Hierarchy::among(&mounts, |root| {
@@ -78,7 +79,8 @@ impl Hierarchy {
 impl Cgroup {
     /// Makes a group whose processes together may use `cores` CPUs.
     ///
-    /// # Errors `PermissionDenied` without root; `Unsupported` if the kernel has no CPU quota.
+    /// # Errors
+    /// `PermissionDenied` without root; `Unsupported` if the kernel has no CPU quota.
     pub fn with_quota(cores: f64) -> io::Result<Cgroup> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let hierarchy = Hierarchy::of_this_machine()?;
@@ -111,7 +113,8 @@ impl Cgroup {
 /// Removes a control group. Waits for at most a second, because killed processes may stay in the group for a
 /// moment.
 ///
-/// # Errors `ResourceBusy` if the group still has a process.
+/// # Errors
+/// `ResourceBusy` if the group still has a process.
 pub(super) fn remove(group: &Path) -> std::io::Result<()> {
     const TRIES: u32 = 100;
     for _ in 1..TRIES {

@@ -69,7 +69,8 @@ pub struct Observer {
 impl Observer {
     /// Opens the files.
     ///
-    /// # Errors Errors of opening files in /proc, and of a kernel without sock_diag.
+    /// # Errors
+    /// Errors of opening files in /proc, and of a kernel without sock_diag.
     pub fn of(topology: &Topology) -> io::Result<Observer> {
         topology.server.enter(|| {
             let mut sockstat = ProcFile::open("/proc/thread-self/net/sockstat")?;
@@ -105,7 +106,8 @@ impl Observer {
 
     /// Returns the depth and the limit of the accept queue at a port.
     ///
-    /// # Errors Errors of the query. A port without a listener has an empty queue without room.
+    /// # Errors
+    /// Errors of the query. A port without a listener has an empty queue without room.
     pub fn accept_queue(&mut self, port: u16) -> io::Result<sys::netlink::AcceptQueue> {
         Ok(self.diagnostics.accept_queue(port)?.unwrap_or_default())
     }

@@ -85,7 +85,8 @@ pub struct RunningServer {
 /// Starts a server on the server's side and waits until it is ready. The server ends with the calling thread, so
 /// the thread must stay.
 ///
-/// # Errors [`StartError`], with the reason why this server is not in the comparison.
+/// # Errors
+/// [`StartError`], with the reason why this server is not in the comparison.
 pub fn start(
     topology: &Topology,
     recipe: Recipe,

@@ -162,14 +162,16 @@ impl Topology {
     /// Makes two namespaces with receive steering, or loopback with a warning if this machine does not allow
     /// namespaces.
     ///
-    /// # Errors The CPUs of this thread cannot be read.
+    /// # Errors
+    /// The CPUs of this thread cannot be read.
     pub fn best() -> io::Result<Topology> {
         Topology::with(&TopologyOptions::default())
     }
 
     /// Makes the topology of some options as far as this machine allows it, with warnings about the rest.
     ///
-    /// # Errors `InvalidInput` for CPUs that are not ours, and for settings that this kernel lacks or refuses.
+    /// # Errors
+    /// `InvalidInput` for CPUs that are not ours, and for settings that this kernel lacks or refuses.
     pub fn with(options: &TopologyOptions) -> io::Result<Topology> {
         let cpus = options.cpus.clone().map_or_else(sys::cpu::allowed, Ok)?;
         let sides = sides(&cpus, options)?;

@@ -12,9 +12,9 @@ use crate::columns::aligned;
 use crate::format::{multiple, percent, plural, rate, time};
 
 const HEAD: [&str; 8] = ["", "x cap.", "offered", "goodput", "in time", "p50", "p99", ""];
-/// Losses below this share are not worth a word: less than that is lost at the capacity, too.
+/// The least share of losses that the text mentions. Smaller losses occur at the capacity, too.
 const WORTH_A_WORD: f64 = 0.01;
-/// Sooner than this is at once: two intervals of what is watched.
+/// A recovery within two watched intervals counts as immediate.
 const AT_ONCE_S: f64 = 0.2;
 
 /// The table with a line for each load, a legend, and the paragraph on one line.

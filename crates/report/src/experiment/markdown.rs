@@ -1,4 +1,4 @@
-//! An experiment as Markdown: what the page says, for a terminal, a repository or a review.
+//! An experiment as Markdown: the content of the page, for a terminal, a repository or a review.
 
 use super::claims::ClaimRow;
 use super::figures::FigureView;
@@ -52,8 +52,8 @@ pub fn push_section(out: &mut String, section: &Section, depth: &str) {
     push_table(out, depth, "Servers", &section.servers);
 }
 
-/// The table of claims, with the experiment's name in front where there are several. It has a column for the papers'
-/// findings if a claim has one.
+/// The table of claims. With several experiments, each row begins with the experiment's name. It has a column for
+/// the papers' findings if a claim has one.
 pub fn claims_table(claims: &[ClaimRow], named: bool) -> String {
     /// A column's heading, whether the table has it, and its cell.
     type Column = (&'static str, bool, fn(&ClaimRow) -> String);

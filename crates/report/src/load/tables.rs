@@ -57,7 +57,8 @@ pub fn latency(result: &LoadResult) -> Table {
     table(head, kinds.into_iter().map(row).collect())
 }
 
-/// Writes a percentile of all requests. One that falls among the unanswered is longer than the run could see.
+/// Writes a percentile of all requests. A percentile that falls among the unanswered requests is longer than the
+/// run could see.
 pub fn quantile(of: &Latency, value: Option<u64>) -> String {
     match value {
         Some(ns) => time(ns as f64),
@@ -86,7 +87,7 @@ pub fn populations(result: &LoadResult) -> Table {
     table(head, rows.collect())
 }
 
-/// `correct reply 12, connect time-out 3`.
+/// `correct reply 12, connect timeout 3`.
 fn endings(outcomes: &Outcomes) -> String {
     let seen = outcomes.iter().filter(|(_, count)| *count > 0);
     let shown: Vec<String> =

@@ -83,7 +83,7 @@ impl Ready {
         self.indexes.extend(0..sources);
     }
 
-    /// Forgets what was reported.
+    /// Forgets all reports.
     pub fn clear(&mut self) {
         self.indexes.clear();
     }

@@ -22,7 +22,7 @@ pub const SAMPLES: usize = 300;
 pub struct Sample {
     /// Its number since the start of the server.
     pub number: u64,
-    /// `open`, `shedding`, or `uncontrolled` where there is no overload control.
+    /// `open`, `shedding`, or `uncontrolled` without overload control.
     pub state: &'static str,
     /// SYNs that came, retransmissions included. Without overload control: connections accepted.
     pub offered_per_s: f64,

@@ -41,7 +41,7 @@ use crate::setting::{Declaration, Setting};
 const THREADS: usize = 1000;
 
 named! {
-    /// How a thread serves the connections that it has taken in one accept phase.
+    /// The order in which a thread serves the connections of one accept phase.
     Batch {
         /// One after another (Brecht 2004).
         Serial = "serial",

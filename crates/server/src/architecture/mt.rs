@@ -53,11 +53,11 @@ const STACK_BYTES: usize = 256 * 1024;
 const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport];
 
 named! {
-    /// Where threads come from.
+    /// The origin of threads.
     Threads {
         /// A fixed number, started before the first connection.
         Pool = "pool",
-        /// One is started for each connection.
+        /// A thread for each connection.
         PerConnection = "per-connection",
     }
 }
@@ -67,7 +67,7 @@ static THREADS: Setting<Threads> = Setting::new(Declaration {
     value: "SOURCE",
     help: "mt: use a pool of threads or start one per connection: pool (default) or per-connection",
     more: None,
-    without: "has as many threads as it has loops",
+    without: "has one thread for each loop",
     in_kernel: None,
 });
 

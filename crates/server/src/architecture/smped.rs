@@ -72,7 +72,7 @@ const PATIENCE: Nanos = Nanos::SECOND;
 const SEED: Seed = Seed(0);
 
 named! {
-    /// By what a dispatcher chooses the worker of a new connection.
+    /// The rule by which a dispatcher chooses the worker of a new connection.
     Schedule {
         /// The least share of throughput times the least share of connections (SMPED).
         Smped = "smped",
@@ -86,7 +86,7 @@ named! {
 }
 
 named! {
-    /// The way of a connection to the worker that was chosen for it.
+    /// The way of a connection to its chosen worker.
     Handoff {
         /// A dispatcher accepts it and passes its descriptor (SMPED).
         Fd = "fd",
@@ -110,7 +110,7 @@ static SCHEDULE: Setting<Schedule> = Setting::new(Declaration {
     value: "RULE",
     help: "smped: how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random",
     more: None,
-    without: "has no dispatcher that would choose a worker",
+    without: "has no dispatcher that chooses workers",
     in_kernel: None,
 });
 
@@ -122,7 +122,7 @@ static HANDOFF: Setting<Handoff> = Setting::new(Declaration {
         "fd: the dispatcher accepts it and passes its descriptor. kernel: a program in the kernel chooses the worker's \
          own accept queue; needs CAP_BPF and CAP_NET_ADMIN.",
     ),
-    without: "has no workers that somebody else chooses for a connection",
+    without: "has no workers to hand connections to",
     in_kernel: Some("kernel"),
 });
 

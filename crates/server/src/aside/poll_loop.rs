@@ -69,7 +69,7 @@ pub struct PollLoop<S> {
     scratch: Box<[u8]>,
     buffers: Buffers,
     counts: Counts,
-    /// Required by the machine and read by nobody: this loop has no TLS, and counts its own events.
+    /// The machine requires it, and no code reads it: this loop has no TLS, and counts its own events.
     loops: LoopCounts,
 }
 
@@ -221,7 +221,7 @@ impl<S: SmallService> PollLoop<S> {
         }
     }
 
-    /// Lets a client's machine and socket work, and acts on what the machine wants afterwards.
+    /// Lets a client's machine and socket work, and then acts on the machine's wants.
     fn turn(
         &mut self,
         index: usize,

@@ -4,19 +4,20 @@ use super::named;
 use crate::setting::{Declaration, Setting};
 
 named! {
-    /// How one of those who wait for connections is found and woken (Molloy and Lever 2000, and what came after).
+    /// The way to choose and wake one of several waiters for a connection (Molloy and Lever 2000, and later
+    /// mechanisms).
     Wake {
         /// The kernel wakes one: EPOLLEXCLUSIVE, an interest set per thread.
         Exclusive = "exclusive",
-        /// A waker is told of the connection and wakes one, by futex: their patch's wake-one in user space.
+        /// A waker learns of the connection and wakes one waiter by futex: the paper's wake-one in user space.
         One = "one",
         /// One thread at a time waits, under a mutex, and accepts: Apache's accept mutex.
         Mutex = "mutex",
         /// The kernel wakes all, one wins, the others sleep again: poll(2) in each.
         All = "all",
-        /// Each has an accept queue of its own, among which the kernel chooses by a hash of the addresses.
+        /// Each waiter has its own accept queue. The kernel chooses one by a hash of the addresses.
         Reuseport = "reuseport",
-        /// The same, but that of the processor that received the connection is chosen.
+        /// As `reuseport`, but the kernel chooses the queue of the processor that received the connection.
         Steered = "steered",
     }
 }
@@ -30,7 +31,7 @@ pub static WAKE: Setting<Wake> = Setting::new(Declaration {
         "mt: exclusive (default), one, mutex, all or reuseport. mp: exclusive (default), mutex or all. per-core: \
          reuseport (default), or steered: the loop on the CPU that received the connection.",
     ),
-    without: "has nobody to choose from who could be woken for a connection",
+    without: "has one waiter for connections, so none to choose",
     in_kernel: None,
 });
 

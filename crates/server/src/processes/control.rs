@@ -59,7 +59,7 @@ pub struct Changed {
 pub enum Heard {
     /// No message is waiting.
     Nothing,
-    /// Take no more connections, finish what is under way, and end.
+    /// Take no more connections, finish the open ones, and end.
     Drain,
     /// The configuration or the certificates have changed.
     Changed(Changed),

@@ -54,7 +54,8 @@ pub struct Recipe {
 
 /// `inrush serve` with more flags, which override the common ones.
 ///
-/// # Errors This program's own file is gone.
+/// # Errors
+/// This program's own file is gone.
 pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Result<Recipe, StartError> {
     let program = sys::process::this_program().map_err(|error| StartError::Io("find this program", error))?;
     let any_port = format!("{}:0", topology.server.addresses[0]);
@@ -354,7 +355,8 @@ DocumentRoot \"~R\"
 
 /// Any command. Names in braces in its words stand for chosen values.
 ///
-/// # Errors [`StartError`] if there is no free port or folder.
+/// # Errors
+/// [`StartError`] if there is no free port or folder.
 pub fn command(
     topology: &Topology,
     settings: &Settings,

@@ -15,8 +15,8 @@ use crate::plan::window::Window;
 
 pub(super) const KIND: Kind = Kind {
     form: "on-off:PEAK,FRACTION[,PERIOD]",
-    help: "on-off:6,5%,100s has 6 times --rate during 5 % of each 100 s, and less during the\nrest, so that the average is \
-           --rate.",
+    help: "on-off:6,5%,100s has 6 times --rate during 5 % of each 100 s. The rest of each\nperiod has a lower rate, so that \
+           the average is --rate.",
     has_own_rate: false,
     reads_file: false,
     parse: |settings| Ok(Arc::new(OnOff::parse(settings)?)),

@@ -17,8 +17,8 @@ use crate::plan::window::Window;
 
 pub(super) const KIND: Kind = Kind {
     form: "trace:FILE",
-    help: "a file with one time in seconds a line, or an access log, whose times are used. The first session\nbegins with \
-           the run.",
+    help: "the times in a file, one per line in seconds, or those of an access log. The first session begins\nwith the \
+           run.",
     has_own_rate: true,
     reads_file: true,
     parse: |file| Ok(Arc::new(Trace::read(file)?)),

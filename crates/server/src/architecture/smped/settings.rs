@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use base::Nanos;
 
-/// What a mistake is answered with.
+/// The error for a mistake.
 const ACCEPTED: &str = "accepted are c-max, p-min, p-max, initial, alpha, period, idle, as in \
 c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s";
-/// More worker processes than any machine has a use for.
+/// The most workers: more than any machine can use.
 const MOST_WORKERS: usize = 1024;
 
 /// Numbers of the scheduler, the feedback handler and the resource controller.
@@ -22,11 +22,11 @@ pub struct SmpedSettings {
     pub p_max: usize,
     /// Workers at first, from `p_min` to `p_max`.
     pub initial: usize,
-    /// The weight of the old value in the smoothed throughput, from 0 to 1, 1 left out.
+    /// The weight of the old value in the smoothed throughput: at least 0, below 1.
     pub alpha: f64,
-    /// How often workers report their throughput and it is smoothed.
+    /// The time between two reports of the workers' throughput, each of which is smoothed.
     pub period: Nanos,
-    /// How long a worker may be idle before it is stopped.
+    /// The idle time after which a worker is stopped.
     pub idle: Nanos,
 }
 
@@ -47,7 +47,7 @@ impl Default for SmpedSettings {
 impl FromStr for SmpedSettings {
     type Err = String;
 
-    /// What is not named keeps its default; `initial` is brought between `p-min` and `p-max` then.
+    /// Absent names keep their defaults. An absent `initial` is clamped between `p-min` and `p-max`.
     fn from_str(text: &str) -> Result<SmpedSettings, String> {
         let mut settings = SmpedSettings::default();
         let mut initial = None;
@@ -60,19 +60,19 @@ impl FromStr for SmpedSettings {
             };
             let time = || match value.parse::<Nanos>() {
                 Ok(time) if time >= Nanos::MILLISECOND => Ok(time),
-                _ => Err(wrong("times from 1ms on")),
+                _ => Err(wrong("times from 1ms up")),
             };
             match name.trim() {
                 "c-max" => match value.parse() {
                     Ok(number) if number > 0 => settings.c_max = number,
-                    _ => return Err(wrong("numbers of connections from 1 on")),
+                    _ => return Err(wrong("numbers of connections from 1 up")),
                 },
                 "p-min" => settings.p_min = workers()?,
                 "p-max" => settings.p_max = workers()?,
                 "initial" => initial = Some(workers()?),
                 "alpha" => match value.parse() {
                     Ok(number) if (0.0..1.0).contains(&number) => settings.alpha = number,
-                    _ => return Err(wrong("numbers from 0 to 1, 1 left out")),
+                    _ => return Err(wrong("numbers from 0 to below 1")),
                 },
                 "period" => settings.period = time()?,
                 "idle" => settings.idle = time()?,

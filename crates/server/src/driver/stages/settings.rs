@@ -8,17 +8,17 @@ use base::Nanos;
 /// The controllers of a staged server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SedaSettings {
-    /// Below this the smoothed 90th percentile of the response time is kept.
+    /// The bound of the smoothed 90th percentile of the response time.
     pub target: Nanos,
     /// The most threads of a stage.
     pub max_threads: usize,
-    /// A stage whose queue is longer gets another thread.
+    /// The length of a queue above which its stage gets another thread.
     pub queue_threshold: usize,
 }
 
 impl Default for SedaSettings {
-    /// 20 threads a stage are SEDA's; the target is one that a person does not notice; a queue of 16 keeps a
-    /// thread that waits for a disk from holding up many.
+    /// 20 threads per stage are SEDA's number. Users do not notice a delay as long as the target. With a queue of
+    /// 16, a thread that waits for a disk delays few events.
     fn default() -> SedaSettings {
         SedaSettings { target: Nanos::from_millis(100), max_threads: 20, queue_threshold: 16 }
     }
