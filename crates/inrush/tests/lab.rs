@@ -197,7 +197,7 @@ fn a_run_that_was_broken_off_goes_on_where_it_was() {
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     let ended = running.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(text(&ended.stderr).contains("goes on from here"), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("run the same command again"), "{}", text(&ended.stderr));
     let before = trials(folder.path());
     assert!(before.len() < 40);
     let again = lab(folder.path(), &["run", "tiny.toml"]);

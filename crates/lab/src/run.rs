@@ -43,6 +43,8 @@ const LOOPBACK: &str = "Over the loopback interface the client's CPU does the se
 /// The further warning for loads with `stack = "user"`.
 const NO_USER_STACK: &str = "TCP in user space needs network namespaces, and so root: the client uses kernel sockets, \
                              and is the limit from about twice a server's capacity.";
+/// The error of an interrupted run.
+const INTERRUPTED: &str = "interrupted; run the same command again to continue";
 /// Failed starts in a row after which the run leaves a server out.
 const START_FAILURES: u32 = 3;
 
@@ -282,7 +284,7 @@ impl Run<'_> {
             return Ok(());
         }
         if (self.surroundings.interrupted)() {
-            bail!("interrupted; the same command goes on from here");
+            bail!("{INTERRUPTED}");
         }
         self.tell(order);
         let (started, time) = (self.surroundings.clock.now(), self.trial_time());
@@ -323,7 +325,7 @@ impl Run<'_> {
             self.say(&format!("{}: {failure}", trial.server));
         }
         if let Err(error) = self.store.add(trial) {
-            self.say(&format!("{error}; it is kept in memory and tried again"));
+            self.say(&format!("{error}; the record stays in memory for another attempt"));
         }
     }
 
@@ -340,7 +342,7 @@ impl Run<'_> {
 
     fn flush(&mut self) {
         if let Err(error) = self.store.flush() {
-            self.say(&format!("{error}; it is kept in memory and tried again"));
+            self.say(&format!("{error}; the record stays in memory for another attempt"));
         }
     }
 

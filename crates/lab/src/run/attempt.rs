@@ -9,7 +9,7 @@ use record::Verdict;
 use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
 
 use super::test_bed::{TestBed, TestBedError};
-use super::{Run, START_FAILURES, command_lines, metrics};
+use super::{INTERRUPTED, Run, START_FAILURES, command_lines, metrics};
 use crate::stage::server_under_test::StartError;
 use crate::trial::{LoadError, RunTime, Seen};
 
@@ -30,7 +30,7 @@ impl Run<'_> {
         };
         match outcome {
             Ok(()) => {}
-            Err(Failure::Interrupted) => bail!("interrupted; the same command goes on from here"),
+            Err(Failure::Interrupted) => bail!("{INTERRUPTED}"),
             Err(Failure::Because(reason)) => {
                 trial.flaws.push(Flaw::Failed);
                 trial.failure = Some(reason);
@@ -84,7 +84,7 @@ impl Run<'_> {
         }
         if !output.exit.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            let said = stderr.lines().last().unwrap_or("it said nothing").to_owned();
+            let said = stderr.lines().last().unwrap_or("it wrote nothing").to_owned();
             return Err(Failure::Because(format!("the herd failed, {}: {said}", output.exit.status)));
         }
         let points: serde_json::Value = serde_json::from_slice(&output.stdout)

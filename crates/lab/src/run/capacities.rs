@@ -7,7 +7,7 @@ use record::experiment::CapacityRecord;
 
 use super::attempt::Failure;
 use super::test_bed::TestBed;
-use super::{Run, command_lines, schedule};
+use super::{INTERRUPTED, Run, command_lines, schedule};
 use crate::capacity::{self, Capacity, Search};
 use crate::trial::LoadError;
 
@@ -38,7 +38,7 @@ impl Run<'_> {
             match self.search(server, load) {
                 Ok(capacity) if capacity.per_s > 0.0 => self.note(server, load, capacity),
                 Ok(_) => self.exclude(server, "it answered none of the requests correctly".to_owned()),
-                Err(Failure::Interrupted) => bail!("interrupted; the same command goes on from here"),
+                Err(Failure::Interrupted) => bail!("{INTERRUPTED}"),
                 Err(Failure::Because(reason)) => self.exclude(server, reason),
             }
         }
@@ -56,7 +56,7 @@ impl Run<'_> {
             if !left_out && self.capacity(server, load).is_none() {
                 self.exclude(
                     server,
-                    format!("the capacity of {of}, which its rates are multiples of, is not known"),
+                    format!("its rates are multiples of the capacity of {of}, which is not known"),
                 );
             }
         }
