@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use base::Nanos;
 
-use crate::mechanism::{Change, Mechanism, Settings, Statistics};
+use crate::mechanism::{Change, Mechanism, MechanismCounts, Settings};
 use crate::{Event, Interest, Token, Waited};
 
 /// The state of one descriptor number.
@@ -164,8 +164,8 @@ impl<M: Mechanism> Dispatcher<M> {
     }
 
     /// The mechanism's counters so far.
-    pub fn statistics(&self) -> Statistics {
-        self.mechanism.statistics()
+    pub fn counts(&self) -> MechanismCounts {
+        self.mechanism.counts()
     }
 
     fn entry(&mut self, fd: RawFd) -> &mut Entry {

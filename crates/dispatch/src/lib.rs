@@ -35,7 +35,7 @@ mod timers;
 
 pub use capabilities::{Capabilities, Trigger};
 pub use dispatcher::{Dispatcher, Reconciled};
-pub use mechanism::{Mechanism, Settings, Statistics};
+pub use mechanism::{Mechanism, MechanismCounts, Settings};
 pub use timers::Timers;
 
 use std::io;

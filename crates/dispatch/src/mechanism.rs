@@ -109,8 +109,8 @@ pub trait Mechanism: Sized {
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited>;
 
     /// The mechanism's counters; zeros for a mechanism that counts nothing.
-    fn statistics(&self) -> Statistics {
-        Statistics::default()
+    fn counts(&self) -> MechanismCounts {
+        MechanismCounts::default()
     }
 }
 
@@ -131,7 +131,7 @@ impl Default for Settings {
 
 /// Counters of a mechanism since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Statistics {
+pub struct MechanismCounts {
     /// Overflows of a queue. Every descriptor was polled after each.
     pub overflows: u64,
     /// Reports that may belong to a past life of their descriptor number or come from another sender. The

@@ -55,7 +55,7 @@ pub use wait::{UnknownWait, Wait};
 pub use waiter::{COMMAND, run_in_this_process};
 pub use watch::CountedBy;
 
-use point::Measured;
+use point::SampledPoint;
 use population::Population;
 use sample::Client;
 use watch::{Watch, nap, trace::Trace};
@@ -143,7 +143,7 @@ fn measure(
     waiters: usize,
     counted_by: CountedBy,
     stop: &dyn Fn() -> bool,
-) -> Result<Option<Measured>, HerdError> {
+) -> Result<Option<SampledPoint>, HerdError> {
     let mut herd = Population::start(wait, waiters, config.tasks, &config.program)?;
     let tasks = wait_for_all(&mut herd)?;
     let mut watch = Watch::start(&herd, &tasks, counted_by)?;
@@ -159,7 +159,7 @@ fn measure(
             samples.push(sample);
         }
     }
-    Ok(Some(Measured { wait, waiters, samples }))
+    Ok(Some(SampledPoint { wait, waiters, samples }))
 }
 
 /// Waits until every task is about to sleep for the first time.

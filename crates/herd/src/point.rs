@@ -63,13 +63,13 @@ pub struct Point {
 
 /// A point with its samples, before the slopes are computed.
 #[derive(Clone, Debug)]
-pub(crate) struct Measured {
+pub(crate) struct SampledPoint {
     pub wait: Wait,
     pub waiters: usize,
     pub samples: Vec<Sample>,
 }
 
-impl Measured {
+impl SampledPoint {
     fn of(&self, quantity: fn(&Sample) -> f64) -> Vec<f64> {
         self.samples.iter().map(quantity).collect()
     }
@@ -125,7 +125,12 @@ fn settle_us(sample: &Sample) -> f64 {
 
 /// All points with their slopes, sorted by way to wait and number of waiters. Each measured point has at
 /// least one sample.
-pub(crate) fn points(mut all: Vec<Measured>, tasks: Tasks, counted_by: CountedBy, seed: Seed) -> Vec<Point> {
+pub(crate) fn points(
+    mut all: Vec<SampledPoint>,
+    tasks: Tasks,
+    counted_by: CountedBy,
+    seed: Seed,
+) -> Vec<Point> {
     all.sort_by_key(|measured| (measured.wait, measured.waiters));
     let mut points: Vec<Point> = all.iter().map(|one| one.point(tasks, counted_by, seed)).collect();
     for wait in Wait::ALL {
@@ -150,7 +155,7 @@ mod tests {
     use super::*;
     use base::Nanos;
 
-    fn measured(wait: Wait, waiters: usize, wakeups: u64, settle_us: u64) -> Measured {
+    fn measured(wait: Wait, waiters: usize, wakeups: u64, settle_us: u64) -> SampledPoint {
         let sample = |winner| Sample {
             wakeups,
             settle: Nanos::from_micros(settle_us),
@@ -158,7 +163,7 @@ mod tests {
             cpu: Nanos::from_micros(7),
             winner,
         };
-        Measured { wait, waiters, samples: (0..4).map(sample).collect() }
+        SampledPoint { wait, waiters, samples: (0..4).map(sample).collect() }
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod simulation;
 
 use base::{Nanos, Seed};
 use overload::law::Constants;
-use simulation::{Books, Bursts, Control, Costs, Disturbance, Hook, Scenario, run};
+use simulation::{Bursts, Control, Costs, Disturbance, Hook, Ledger, Scenario, run};
 
 const SEEDS: [Seed; 3] = [Seed(1), Seed(2), Seed(3)];
 
@@ -39,27 +39,28 @@ fn calm(costs: Costs) -> Scenario {
 }
 
 /// Runs a scenario with each seed.
-fn runs(scenario: &Scenario, constants: Constants) -> Vec<Books> {
+fn runs(scenario: &Scenario, constants: Constants) -> Vec<Ledger> {
     let with = |seed| Scenario { seed, control: Control::On(constants), ..scenario.clone() };
     SEEDS.map(with).iter().map(run).collect()
 }
 
-fn mean(books: &[Books], of: impl Fn(&Books) -> f64) -> f64 {
-    books.iter().map(of).sum::<f64>() / books.len() as f64
+fn mean(ledgers: &[Ledger], of: impl Fn(&Ledger) -> f64) -> f64 {
+    ledgers.iter().map(of).sum::<f64>() / ledgers.len() as f64
 }
 
 /// Goodput and 99th percentile.
 fn goodput(scenario: &Scenario, constants: Constants) -> String {
-    let books = runs(scenario, constants);
-    let good = |books: &Books| books.between(ms(500), scenario.end()).good as f64 / 5.0 / scenario.capacity();
-    let p99 = mean(&books, |books| books.first_ms(99.0));
-    format!("{:.3} ({p99:.0})", mean(&books, good))
+    let ledgers = runs(scenario, constants);
+    let good =
+        |ledger: &Ledger| ledger.between(ms(500), scenario.end()).good as f64 / 5.0 / scenario.capacity();
+    let p99 = mean(&ledgers, |ledger| ledger.first_ms(99.0));
+    format!("{:.3} ({p99:.0})", mean(&ledgers, good))
 }
 
 /// The fraction of SYNs turned away, in hundredths of a percent.
 fn refused(scenario: &Scenario, constants: Constants) -> String {
-    let books = runs(scenario, constants);
-    format!("{:.1}", mean(&books, |books| books.turned_away() as f64 / books.all_offered() as f64) * 1e4)
+    let ledgers = runs(scenario, constants);
+    format!("{:.1}", mean(&ledgers, |ledger| ledger.turned_away() as f64 / ledger.all_offered() as f64) * 1e4)
 }
 
 fn columns(constants: Constants) -> Vec<(&'static str, String)> {
@@ -80,7 +81,7 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
     };
     let long = Scenario::new(Costs::TLS, &[(Nanos::from_secs(60), 0.9)]);
     let after_rush = Scenario::new(Costs::FAST, &[(ms(500), 0.7), (ms(5500), 10.0), (ms(8000), 0.7)]);
-    let after = mean(&runs(&after_rush, constants), |books| books.between(ms(5500), ms(6500)).share());
+    let after = mean(&runs(&after_rush, constants), |ledger| ledger.between(ms(5500), ms(6500)).share());
     vec![
         ("sink 1.1 x", with(rush(Costs::FAST, 1.1))),
         ("sink 10 x", with(rush(Costs::FAST, 10.0))),

@@ -6,7 +6,7 @@ mod simulation;
 
 use base::{Nanos, Seed};
 use overload::law::Constants;
-use simulation::{Books, Bursts, Control, Costs, Disturbance, Hook, Scenario, run};
+use simulation::{Bursts, Control, Costs, Disturbance, Hook, Ledger, Scenario, run};
 
 const SEED: Seed = Seed(20);
 
@@ -25,17 +25,17 @@ fn calm(costs: Costs, times: f64) -> Scenario {
 }
 
 /// Goodput from a time on, as a fraction of the capacity.
-fn goodput(scenario: &Scenario, books: &Books, from: Nanos) -> f64 {
+fn goodput(scenario: &Scenario, ledger: &Ledger, from: Nanos) -> f64 {
     let seconds = (scenario.end() - from).as_secs_f64();
-    books.between(from, scenario.end()).good as f64 / seconds / scenario.capacity()
+    ledger.between(from, scenario.end()).good as f64 / seconds / scenario.capacity()
 }
 
 /// Goodput of the rush, onset included, as a fraction of the possible; and the 99th percentile of answered
 /// requests in milliseconds.
 fn served(name: &str, scenario: &Scenario, times: f64) -> (f64, f64) {
-    let books = run(scenario);
-    let (good, best) = (goodput(scenario, &books, ms(500)), scenario.best(times));
-    let p99 = books.first_ms(99.0);
+    let ledger = run(scenario);
+    let (good, best) = (goodput(scenario, &ledger, ms(500)), scenario.best(times));
+    let p99 = ledger.first_ms(99.0);
     println!("seed {SEED}, {name} at {times} x: goodput {good:.3} of {best:.3} possible, p99 {p99:.1} ms");
     (good / best, p99)
 }
@@ -83,9 +83,9 @@ fn nothing_is_refused_below_the_capacity() {
         [("fast", Costs::FAST, 600), ("work", Costs::WORK, 600), ("tls", Costs::TLS, 600)]
     {
         let scenario = Scenario { load: vec![(Nanos::from_secs(length), 0.9)], ..calm(costs, 0.9) };
-        let books = run(&scenario);
-        println!("seed {SEED}, {name}: {} of {} refused", books.turned_away(), books.all_offered());
-        assert_eq!(books.turned_away(), 0, "{name}");
+        let ledger = run(&scenario);
+        println!("seed {SEED}, {name}: {} of {} refused", ledger.turned_away(), ledger.all_offered());
+        assert_eq!(ledger.turned_away(), 0, "{name}");
     }
 }
 
@@ -93,9 +93,9 @@ fn nothing_is_refused_below_the_capacity() {
 fn clients_far_away_have_room_for_their_handshakes_below_the_capacity() {
     // At 300 ms a slow server has more handshakes in progress than five target delays of work.
     let load = vec![(Nanos::from_secs(60), 0.9)];
-    let books = run(&Scenario { load, round_trip: ms(300), ..calm(Costs::TLS, 0.9) });
-    println!("seed {SEED}: {} of {} refused", books.turned_away(), books.all_offered());
-    assert_eq!(books.turned_away(), 0);
+    let ledger = run(&Scenario { load, round_trip: ms(300), ..calm(Costs::TLS, 0.9) });
+    println!("seed {SEED}: {} of {} refused", ledger.turned_away(), ledger.all_offered());
+    assert_eq!(ledger.turned_away(), 0);
 }
 
 #[test]
@@ -110,9 +110,9 @@ fn bursts_over_a_load_below_the_capacity_are_served() {
         // 28.5 ms of work in 4 ms: 800 connections of a fast server.
         let connections = (0.0285 * scenario.capacity()) as u32;
         let bursts = Some(Bursts { every: ms(250), connections, within: ms(4) });
-        let books = run(&Scenario { bursts, ..scenario.clone() });
-        println!("seed {SEED}, {name}, {hook:?}, bursts of {connections}: {} refused", books.turned_away());
-        assert_eq!(books.turned_away(), 0, "{name} {hook:?}");
+        let ledger = run(&Scenario { bursts, ..scenario.clone() });
+        println!("seed {SEED}, {name}, {hook:?}, bursts of {connections}: {} refused", ledger.turned_away());
+        assert_eq!(ledger.turned_away(), 0, "{name} {hook:?}");
     }
 }
 
@@ -123,8 +123,8 @@ fn bursts_after_a_rush_are_served_as_well() {
     let load = vec![(ms(500), 0.5), (ms(1000), 2.0), (ms(20_000), 0.7)];
     let scenario = Scenario { load, ..calm(Costs::FAST, 0.7) };
     let bursts = Some(Bursts { every: ms(150), connections: 800, within: ms(4) });
-    let books = run(&Scenario { bursts, ..scenario.clone() });
-    let after = books.between(ms(1500), ms(20_000));
+    let ledger = run(&Scenario { bursts, ..scenario.clone() });
+    let after = ledger.between(ms(1500), ms(20_000));
     println!("seed {SEED}: {:.4} of the arrivals after the rush in time", after.share());
     assert!(after.share() >= 0.99);
 }
@@ -133,8 +133,8 @@ fn bursts_after_a_rush_are_served_as_well() {
 fn a_stall_of_the_processor_refuses_next_to_nobody() {
     for (name, costs) in [("fast", Costs::FAST), ("tls", Costs::TLS)] {
         let disturbance = Disturbance::Stalls { length: ms(30), every: ms(400) };
-        let books = run(&Scenario { disturbance, ..calm(costs, 0.7) });
-        let part = books.turned_away() as f64 / books.all_offered() as f64;
+        let ledger = run(&Scenario { disturbance, ..calm(costs, 0.7) });
+        let part = ledger.turned_away() as f64 / ledger.all_offered() as f64;
         println!("seed {SEED}, {name}: {part:.5} refused");
         assert!(part <= 0.001, "{name}");
     }
@@ -147,8 +147,8 @@ fn a_server_that_stood_still_for_a_second_recovers_at_once() {
         let disturbance = Disturbance::Stalls { length: ms(1000), every: Nanos::from_secs(1_000_000) };
         let load = vec![(ms(3500), 2.0)];
         let scenario = Scenario { disturbance, load, hook: Hook::Bucket, ..rush(costs, 2.0) };
-        let books = run(&scenario);
-        let good = goodput(&scenario, &books, ms(2000));
+        let ledger = run(&scenario);
+        let good = goodput(&scenario, &ledger, ms(2000));
         println!("seed {SEED}, {name}: goodput {good:.3} from half a second after the stall on");
         assert!(good >= 0.95, "{name}");
     }
@@ -160,12 +160,12 @@ fn a_capacity_that_changes_two_fold_is_followed() {
         for period in [ms(300), ms(700), ms(3000)] {
             let disturbance = Disturbance::Slower { period, times: 2.0 };
             let scenario = Scenario { disturbance, hook: Hook::Bucket, ..rush(costs, 3.0) };
-            let books = run(&scenario);
-            let good = goodput(&scenario, &books, ms(500));
+            let ledger = run(&scenario);
+            let good = goodput(&scenario, &ledger, ms(500));
             // Half of the time at the capacity and half at half the capacity: 0.75 without refusals.
-            println!("seed {SEED}, {name}, {period}: goodput {good:.3}, p99 {:.1} ms", books.first_ms(99.0));
+            println!("seed {SEED}, {name}, {period}: goodput {good:.3}, p99 {:.1} ms", ledger.first_ms(99.0));
             assert!(good >= 0.75 * 0.91, "{name} {period}");
-            assert!(books.first_ms(99.0) <= 80.0, "{name} {period}");
+            assert!(ledger.first_ms(99.0) <= 80.0, "{name} {period}");
         }
     }
 }
@@ -174,9 +174,9 @@ fn a_capacity_that_changes_two_fold_is_followed() {
 fn the_state_does_not_flap() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK), ("tls", Costs::TLS)] {
         for times in [0.95, 1.0, 1.02, 1.05, 1.1, 1.5, 10.0] {
-            let books = run(&rush(costs, times));
-            println!("seed {SEED}, {name} at {times} x: {} changes in 10 s", books.changes);
-            assert!(books.changes <= 6, "{name} {times}");
+            let ledger = run(&rush(costs, times));
+            println!("seed {SEED}, {name} at {times} x: {} changes in 10 s", ledger.changes);
+            assert!(ledger.changes <= 6, "{name} {times}");
         }
     }
 }
@@ -198,10 +198,10 @@ fn clients_far_away_are_controlled_without_oscillation() {
 fn established_sessions_are_served_first() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK), ("tls", Costs::TLS)] {
         let scenario = Scenario { sessions: true, ..rush(costs, 10.0) };
-        let books = run(&scenario);
-        let p99 = books.later_ms(99.0);
-        println!("seed {SEED}, {name}: {} requests, p99 {p99:.1} ms", books.later_sent);
-        assert_eq!(books.later_answered(), books.later_sent, "{name}: every request is answered");
+        let ledger = run(&scenario);
+        let p99 = ledger.later_ms(99.0);
+        println!("seed {SEED}, {name}: {} requests, p99 {p99:.1} ms", ledger.later_sent);
+        assert_eq!(ledger.later_answered(), ledger.later_sent, "{name}: every request is answered");
         assert!(p99 <= 20.0, "{name}");
     }
 }
@@ -214,10 +214,10 @@ fn the_adaptive_accept_limit_is_as_good_as_the_best_fixed_one_and_sessions_wait_
                 let with = |accept_limit| run(&Scenario { sessions, accept_limit, ..rush(costs, times) });
                 let adaptive = with(None);
                 let fixed = [1, 10, 100].map(|limit| (limit, with(Some(limit))));
-                let (best, books) =
-                    fixed.iter().max_by_key(|(_, books)| books.in_time).expect("there are three");
-                let ratio = adaptive.in_time as f64 / books.in_time as f64;
-                let (p99, p99_of_best) = (adaptive.later_ms(99.0), books.later_ms(99.0));
+                let (best, ledger) =
+                    fixed.iter().max_by_key(|(_, ledger)| ledger.in_time).expect("there are three");
+                let ratio = adaptive.in_time as f64 / ledger.in_time as f64;
+                let (p99, p99_of_best) = (adaptive.later_ms(99.0), ledger.later_ms(99.0));
                 println!(
                     "seed {SEED}, {name}, sessions {sessions}, {times} x: {ratio:.3} of limit {best}; \
                      p99 of sessions {p99:.1} ms against {p99_of_best:.1}"
@@ -232,9 +232,9 @@ fn the_adaptive_accept_limit_is_as_good_as_the_best_fixed_one_and_sessions_wait_
 #[test]
 fn an_accept_limit_without_bound_starves_sessions() {
     let scenario = Scenario { sessions: true, accept_limit: Some(u32::MAX), ..rush(Costs::WORK, 2.0) };
-    let books = run(&Scenario { control: Control::Off, hook: Hook::None, ..scenario });
-    println!("seed {SEED}: p99 of sessions {:.1} ms", books.later_ms(99.0));
-    assert!(books.later_ms(99.0) > 200.0, "the simulation is kinder than the world");
+    let ledger = run(&Scenario { control: Control::Off, hook: Hook::None, ..scenario });
+    println!("seed {SEED}: p99 of sessions {:.1} ms", ledger.later_ms(99.0));
+    assert!(ledger.later_ms(99.0) > 200.0, "the simulation is kinder than the world");
 }
 
 #[test]
@@ -242,8 +242,8 @@ fn the_first_second_after_a_long_rush_is_served() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK), ("tls", Costs::TLS)] {
         for hook in [Hook::Sink, Hook::Bucket] {
             let load = vec![(ms(500), 0.7), (ms(5500), 10.0), (ms(8000), 0.7)];
-            let books = run(&Scenario { load, hook, ..rush(costs, 0.7) });
-            let share = books.between(ms(5500), ms(6500)).share();
+            let ledger = run(&Scenario { load, hook, ..rush(costs, 0.7) });
+            let share = ledger.between(ms(5500), ms(6500)).share();
             println!("seed {SEED}, {name}, {hook:?}: {share:.4} of the first second after the rush");
             assert!(share >= 0.97, "{name} {hook:?}");
         }
@@ -255,9 +255,9 @@ fn recovery_takes_a_tenth_of_a_second() {
     for length in [200, 5000] {
         let end = 500 + length;
         let load = vec![(ms(500), 0.7), (ms(end), 10.0), (ms(end + 1000), 0.7)];
-        let books = run(&Scenario { load, ..rush(Costs::FAST, 0.7) });
+        let ledger = run(&Scenario { load, ..rush(Costs::FAST, 0.7) });
         let curve: Vec<f64> =
-            (0..6).map(|bin| books.between(ms(end + 50 * bin), ms(end + 50 * (bin + 1))).share()).collect();
+            (0..6).map(|bin| ledger.between(ms(end + 50 * bin), ms(end + 50 * (bin + 1))).share()).collect();
         println!("seed {SEED}, after {length} ms, by 50 ms: {curve:.3?}");
         assert!(curve[2..].iter().all(|share| *share >= 0.97), "after {length} ms");
     }
@@ -269,9 +269,9 @@ fn an_echo_ends_when_its_clients_give_up() {
     for (length, least) in [(200_u64, [0.75, 0.9, 0.97]), (5000, [0.1, 0.7, 0.97])] {
         let end = 1000 + length;
         let load = vec![(ms(1000), 0.7), (ms(end), 10.0), (ms(end + 4000), 0.7)];
-        let books = run(&Scenario { load, patience: ms(2000), ..rush(Costs::FAST, 0.7) });
+        let ledger = run(&Scenario { load, patience: ms(2000), ..rush(Costs::FAST, 0.7) });
         let second =
-            |second: u64| books.between(ms(end + second * 1000), ms(end + second * 1000 + 1000)).share();
+            |second: u64| ledger.between(ms(end + second * 1000), ms(end + second * 1000 + 1000)).share();
         let curve = [0, 1, 2].map(second);
         println!("seed {SEED}, after {length} ms, by seconds: {curve:.3?} of new clients in time");
         assert!(curve.iter().zip(least).all(|(share, least)| *share >= least), "after {length} ms");
@@ -295,8 +295,8 @@ fn retransmissions_do_not_take_the_place_of_clients_that_can_be_served_in_time()
     for (times, least) in [(2.0, 0.9), (10.0, 0.65)] {
         let patient = |hook| {
             let scenario = Scenario { hook, patience: ms(2000), ..rush(Costs::FAST, times) };
-            let books = run(&scenario);
-            let good = goodput(&scenario, &books, ms(2500));
+            let ledger = run(&scenario);
+            let good = goodput(&scenario, &ledger, ms(2500));
             println!("seed {SEED}, {hook:?} at {times} x: goodput {good:.3} of clients that try for 2 s");
             good
         };
@@ -312,9 +312,9 @@ fn the_first_moments_of_a_rush_are_bounded_on_a_server_that_was_never_busy() {
     for times in [2.0, 10.0, 50.0] {
         let load = vec![(ms(500), 0.01), (ms(1000), times)];
         let scenario = Scenario { load, ..rush(Costs::WORK, times) };
-        let books = run(&scenario);
-        println!("seed {SEED}, {times} x: the longest wait is {:.1} ms", books.first_ms(100.0));
-        assert!(books.first_ms(100.0) <= 200.0, "{times}");
+        let ledger = run(&scenario);
+        println!("seed {SEED}, {times} x: the longest wait is {:.1} ms", ledger.first_ms(100.0));
+        assert!(ledger.first_ms(100.0) <= 200.0, "{times}");
     }
 }
 
@@ -323,11 +323,11 @@ fn the_target_delay_is_the_one_setting() {
     for target in [ms(5), ms(20), ms(100)] {
         let mut scenario = rush(Costs::FAST, 3.0);
         scenario.settings.target = target;
-        let books = run(&scenario);
-        let (p50, p99) = (books.first_ms(50.0), books.first_ms(99.0));
+        let ledger = run(&scenario);
+        let (p50, p99) = (ledger.first_ms(50.0), ledger.first_ms(99.0));
         println!("seed {SEED}, target {target}: p50 {p50:.1} ms, p99 {p99:.1} ms");
         assert!(p50 <= target.as_secs_f64() * 1e3 && p99 <= 3.0 * target.as_secs_f64() * 1e3, "{target}");
-        assert!(goodput(&scenario, &books, ms(500)) >= 0.9, "{target}");
+        assert!(goodput(&scenario, &ledger, ms(500)) >= 0.9, "{target}");
     }
     let Control::On(constants) = rush(Costs::FAST, 1.0).control else { unreachable!() };
     assert_eq!(constants, Constants::CHOSEN);

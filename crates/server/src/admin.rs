@@ -2,7 +2,7 @@
 //!
 //! `GET /` (a page for a browser), `GET /events` (its stream of events), `GET /status` (JSON), `GET /metrics`
 //! (Prometheus text format 0.0.4), `GET` and `PUT` of `/accept-limit` and `/queue-target`. The guard of
-//! [`aside`](crate::aside) decides first which requests come here.
+//! [`side_servers`](crate::side_servers) decides first which requests come here.
 //!
 //! `page` owns the page, `history` the samples of the last five minutes, `metrics` the text for Prometheus.
 
@@ -21,11 +21,11 @@ use serde::Serialize;
 
 use crate::accept::LiveLimit;
 use crate::access_log::LogSender;
-use crate::aside::{SmallService, Totals, answer, not_allowed};
 use crate::choices::queue_target;
 use crate::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
 use crate::kernel_cache::SharedCache;
 use crate::overload_control::{Overload, QueueFigures};
+use crate::side_servers::{SmallService, Totals, answer, not_allowed};
 pub use history::History;
 use history::Reading;
 pub use page::Access;

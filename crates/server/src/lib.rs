@@ -18,7 +18,7 @@
 //! - start and end: `run`, `plan`, `processes`, `error`; `confinement` and `privileges`, what is given up at the start;
 //! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `overload_control`;
 //! - answers: `service`, `kernel_cache`, `certificates`, `access_log`;
-//! - observation: `counters`, `admin`, and `aside`, the small servers beside the main one.
+//! - observation: `counters`, `admin`, and `side_servers`, the small servers beside the main one.
 //!
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open files.
 #![forbid(unsafe_code)]
@@ -28,7 +28,6 @@ mod accept;
 mod access_log;
 mod admin;
 pub mod architecture;
-mod aside;
 mod certificates;
 mod choices;
 mod config;
@@ -48,12 +47,12 @@ mod run;
 mod service;
 mod setting;
 mod settings;
+mod side_servers;
 mod slots;
 
 pub use accept::LiveLimit;
 pub use admin::metrics::samples as sample_metrics;
 pub use architecture::Architecture;
-pub use aside::{AdminAddress, Page, Token};
 pub use choices::{Driver, OverloadHook, Switch, URING, queue_target};
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
@@ -65,4 +64,5 @@ pub use plan::DEFAULT_DISPATCH;
 pub use refusals::DESCRIPTORS as REFUSAL_DESCRIPTORS;
 pub use run::{Drained, Reread, Server};
 pub use setting::{AnySetting, Chosen, Declaration};
+pub use side_servers::{AdminAddress, Page, Token};
 pub use tls::Files as CertificateFiles;

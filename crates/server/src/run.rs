@@ -13,7 +13,6 @@ use crate::accept::LiveLimit;
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::{Access, Admin, History};
 use crate::architecture::Architecture;
-use crate::aside::{self, AdminAddress, Aside, Guard, Totals};
 use crate::certificates::{Certificates, LOOK_EVERY};
 use crate::choices::Choice;
 use crate::config::{AdminSettings, ServeConfig};
@@ -26,6 +25,7 @@ use crate::plan::{LoopHandle, Plan};
 use crate::processes::ConfigText;
 use crate::refusals::{self, Refusals};
 use crate::settings::LiveSettings;
+use crate::side_servers::{self, AdminAddress, Guard, SideServer, Totals};
 
 /// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Server {
     loops: Vec<LoopHandle>,
     /// Answers the connections that the loops turn away.
     refusals: LoopHandle,
-    admin: Option<Aside>,
+    admin: Option<SideServer>,
     log: Option<(LogSender, LogEnd)>,
     /// Dropped last: connections that the program answered need it until they end.
     kernel_cache: Option<(SharedCache, LoopHandle)>,
@@ -228,11 +228,11 @@ impl Server {
             failure = Some(ServeError::Loop { index, cause });
         }
         // The loops turn connections away until they have ended.
-        let admin = self.admin.map(|Aside { running, .. }| running);
-        for aside in [Some(self.refusals), admin].into_iter().flatten() {
-            aside.stop.ask();
+        let admin = self.admin.map(|SideServer { running, .. }| running);
+        for server in [Some(self.refusals), admin].into_iter().flatten() {
+            server.stop.ask();
             // The result of this thread no longer matters.
-            let _ = aside.thread.join();
+            let _ = server.thread.join();
         }
         if let Some((_, keeper)) = self.kernel_cache {
             let _ = keeper.thread.join();
@@ -265,7 +265,7 @@ fn start_admin(
     settings: &AdminSettings,
     loops: &[LoopHandle],
     refusals: &LoopHandle,
-) -> Result<Aside, ServeError> {
+) -> Result<SideServer, ServeError> {
     let AdminSettings { address, hosts, token } = settings;
     let dispatches = architecture.uses.contains(&Choice::Dispatch);
     let totals = Arc::new(Totals::default());
@@ -292,5 +292,5 @@ fn start_admin(
         AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
         AdminAddress::File(_) => Guard::of_file(token.clone()),
     };
-    aside::start("admin", address, guard, admin, totals)
+    side_servers::start("admin", address, guard, admin, totals)
 }

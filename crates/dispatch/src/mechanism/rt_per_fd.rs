@@ -15,7 +15,7 @@ use base::Nanos;
 
 use super::rt_signals::poll_all;
 use super::signals::{Delivery, Signals};
-use super::{Change, Mechanism, RtFetch, RtSignals, Statistics};
+use super::{Change, Mechanism, MechanismCounts, RtFetch, RtSignals};
 use crate::capabilities::{Capabilities, Overflow};
 use crate::{Event, Waited};
 
@@ -60,7 +60,7 @@ impl Mechanism for RtPerFd {
         self.0.wait(events, timeout, poll_all)
     }
 
-    fn statistics(&self) -> Statistics {
-        self.0.statistics()
+    fn counts(&self) -> MechanismCounts {
+        self.0.counts()
     }
 }

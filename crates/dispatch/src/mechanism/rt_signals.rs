@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use base::Nanos;
 
 use super::signals::{Delivery, Signals};
-use super::{Change, Mechanism, Poll, RtFetch, Statistics};
+use super::{Change, Mechanism, MechanismCounts, Poll, RtFetch};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Waited};
 
@@ -74,7 +74,7 @@ impl Mechanism for RtSignals {
         self.0.wait(events, timeout, poll_all)
     }
 
-    fn statistics(&self) -> Statistics {
-        self.0.statistics()
+    fn counts(&self) -> MechanismCounts {
+        self.0.counts()
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use base::Nanos;
 
 use super::signals::{Delivery, Signals};
-use super::{Change, Mechanism, RtFetch, RtSignals, Select, Statistics};
+use super::{Change, Mechanism, MechanismCounts, RtFetch, RtSignals, Select};
 use crate::capabilities::Capabilities;
 use crate::{Event, Waited};
 
@@ -58,7 +58,7 @@ impl Mechanism for RtSignalsSelect {
         })
     }
 
-    fn statistics(&self) -> Statistics {
-        self.signals.statistics()
+    fn counts(&self) -> MechanismCounts {
+        self.signals.counts()
     }
 }

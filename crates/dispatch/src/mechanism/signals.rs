@@ -33,7 +33,7 @@ use sys::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
 use super::patience::Patience;
-use super::{Change, Statistics, poll_bits, poll_event};
+use super::{Change, MechanismCounts, poll_bits, poll_event};
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
 /// The way in which the queue is fetched.
@@ -94,7 +94,7 @@ pub(super) struct Signals {
     waits_without_look: u32,
     set: Vec<PollFd>,
     generation: u64,
-    statistics: Statistics,
+    counts: MechanismCounts,
 }
 
 /// The result of fetching.
@@ -128,15 +128,15 @@ impl Signals {
             waits_without_look: 0,
             set: Vec::new(),
             generation: 0,
-            statistics: Statistics::default(),
+            counts: MechanismCounts::default(),
         };
         // An earlier set of this thread may have left announcements behind.
         this.empty_queue()?;
         Ok(this)
     }
 
-    pub(super) fn statistics(&self) -> Statistics {
-        self.statistics
+    pub(super) fn counts(&self) -> MechanismCounts {
+        self.counts
     }
 
     /// Every member, for a poll of all of them.
@@ -214,7 +214,7 @@ impl Signals {
                 }
             }
             if fetched.overflow {
-                self.statistics.overflows += 1;
+                self.counts.overflows += 1;
                 self.empty_queue()?;
                 recover(self, events)?;
             }
@@ -282,16 +282,16 @@ impl Signals {
                 return;
             }
             Announced::Foreign => {
-                self.statistics.disbelieved += 1;
+                self.counts.disbelieved += 1;
                 return;
             }
         };
         let (generation, delivery) = (self.generation, self.delivery);
         let member = self.member(fd);
         if member.interest.is_none() {
-            self.statistics.disbelieved += 1;
+            self.counts.disbelieved += 1;
         } else if member.closed_in == Some(generation) {
-            self.statistics.disbelieved += 1;
+            self.counts.disbelieved += 1;
             self.poll_soon(fd);
         } else if delivery == Delivery::Each {
             report(events, member, bits);

@@ -17,7 +17,7 @@ use base::Nanos;
 use sys::uring_poll::{Completed, PollRing};
 
 use super::patience::Patience;
-use super::{Change, Mechanism, Statistics, poll_bits, poll_event};
+use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited};
 
@@ -41,7 +41,7 @@ pub struct UringPoll {
     members: Vec<Member>,
     /// Descriptors whose requests ended by themselves and must be made again.
     to_arm: Vec<RawFd>,
-    statistics: Statistics,
+    counts: MechanismCounts,
 }
 
 fn name(fd: RawFd, generation: u32) -> u64 {
@@ -83,7 +83,7 @@ impl UringPoll {
             let (fd, generation) = (data as u32 as RawFd, (data >> 32) as u32);
             let member = &mut self.members[fd as usize];
             if member.generation != generation {
-                self.statistics.disbelieved += u64::from(outcome.is_ok());
+                self.counts.disbelieved += u64::from(outcome.is_ok());
                 continue;
             }
             member.armed = more;
@@ -121,7 +121,7 @@ impl Mechanism for UringPoll {
 
     fn new() -> io::Result<UringPoll> {
         let ring = PollRing::new()?;
-        Ok(UringPoll { ring, members: Vec::new(), to_arm: Vec::new(), statistics: Statistics::default() })
+        Ok(UringPoll { ring, members: Vec::new(), to_arm: Vec::new(), counts: MechanismCounts::default() })
     }
 
     fn update(&mut self, change: Change) -> io::Result<()> {
@@ -159,7 +159,7 @@ impl Mechanism for UringPoll {
         }
     }
 
-    fn statistics(&self) -> Statistics {
-        self.statistics
+    fn counts(&self) -> MechanismCounts {
+        self.counts
     }
 }

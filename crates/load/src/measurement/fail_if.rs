@@ -138,7 +138,7 @@ pub fn judge_all(thresholds: &[Threshold], result: &mut LoadResult) {
 }
 
 /// A measured figure, as a number and as text.
-struct Measured {
+struct Figure {
     value: f64,
     shown: String,
 }
@@ -189,20 +189,20 @@ impl Threshold {
     }
 
     /// The measured figure; `None` without any measurement.
-    fn measure(&self, result: &LoadResult) -> Option<Measured> {
+    fn measure(&self, result: &LoadResult) -> Option<Figure> {
         match self.bound {
             Bound::Time(times, quantile, _) => of_latency(&latency_of(result, times), quantile),
             Bound::Rate(rate, _) => {
                 let value = rate_of(result, rate);
-                Some(Measured { value, shown: format!("{value:.1}/s") })
+                Some(Figure { value, shown: format!("{value:.1}/s") })
             }
             Bound::Count(outcome, _) => {
                 let count = count_of(result, outcome);
-                Some(Measured { value: count as f64, shown: count.to_string() })
+                Some(Figure { value: count as f64, shown: count.to_string() })
             }
             Bound::Share(outcome, _) => {
                 let value = 100.0 * count_of(result, outcome) as f64 / result.due() as f64;
-                (result.due() > 0).then(|| Measured { value, shown: format!("{value:.2}%") })
+                (result.due() > 0).then(|| Figure { value, shown: format!("{value:.2}%") })
             }
         }
     }
@@ -235,7 +235,7 @@ fn latency_of(result: &LoadResult, times: Times) -> Latency {
 }
 
 /// A percentile of all requests; infinite when it falls among the unanswered ones.
-fn of_latency(latency: &Latency, quantile: Quantile) -> Option<Measured> {
+fn of_latency(latency: &Latency, quantile: Quantile) -> Option<Figure> {
     let value = match quantile {
         Quantile::P50 => latency.p50,
         Quantile::P90 => latency.p90,
@@ -245,11 +245,11 @@ fn of_latency(latency: &Latency, quantile: Quantile) -> Option<Measured> {
         Quantile::Max => latency.max,
         Quantile::Mean => {
             let at_least = if latency.unanswered > 0 { "at least " } else { "" };
-            let of_mean = |value: f64| Measured { value, shown: format!("{at_least}{:.3}ms", value / 1e6) };
+            let of_mean = |value: f64| Figure { value, shown: format!("{at_least}{:.3}ms", value / 1e6) };
             return latency.mean_at_least().map(of_mean);
         }
     };
-    let unanswered = || Measured {
+    let unanswered = || Figure {
         value: f64::INFINITY,
         shown: format!(
             "> {} ({} of {} without an answer)",
@@ -258,7 +258,7 @@ fn of_latency(latency: &Latency, quantile: Quantile) -> Option<Measured> {
             latency.all()
         ),
     };
-    let known = |value: u64| Measured { value: value as f64, shown: format!("{:.3}ms", value as f64 / 1e6) };
+    let known = |value: u64| Figure { value: value as f64, shown: format!("{:.3}ms", value as f64 / 1e6) };
     (latency.all() > 0).then(|| value.map_or_else(unanswered, known))
 }
 

@@ -7,7 +7,7 @@ use overload::Admission;
 use rand::RngExt;
 
 use super::clients::{Client, Clients};
-use super::{Books, Hook, Scenario};
+use super::{Hook, Ledger, Scenario};
 
 /// The processor's time for a SYN that a sink or a full queue drops, in nanoseconds.
 pub const SINK_DROP: u64 = 800;
@@ -88,18 +88,18 @@ impl Kernel {
     }
 
     /// Takes the packets that have arrived by `until` into the ring.
-    pub fn receive(&mut self, until: u64, books: &mut Books) {
+    pub fn receive(&mut self, until: u64, ledger: &mut Ledger) {
         loop {
             let at = self.next();
             if at > until {
                 return;
             }
-            let packet = self.arriving(at, books);
+            let packet = self.arriving(at, ledger);
             if self.ring.len() < RING {
                 self.ring.push_back((at, packet));
                 continue;
             }
-            books.lost += 1;
+            ledger.lost += 1;
             match packet {
                 Packet::Syn(client) => self.clients.dropped(client, at),
                 Packet::Ack(client) => self.ack_again(client, at),
@@ -108,10 +108,10 @@ impl Kernel {
     }
 
     /// Handles the first packet of the ring. Returns the processor time.
-    pub fn work(&mut self, now: u64, books: &mut Books) -> u64 {
+    pub fn work(&mut self, now: u64, ledger: &mut Ledger) -> u64 {
         match self.ring.pop_front() {
-            Some((at, Packet::Ack(client))) => self.complete(client, at, books),
-            Some((at, Packet::Syn(client))) => self.open(client, at, now, books),
+            Some((at, Packet::Ack(client))) => self.complete(client, at, ledger),
+            Some((at, Packet::Syn(client))) => self.open(client, at, now, ledger),
             None => 0,
         }
     }
@@ -136,7 +136,7 @@ impl Kernel {
         !self.clients.gave_up(client, now)
     }
 
-    fn arriving(&mut self, at: u64, books: &mut Books) -> Packet {
+    fn arriving(&mut self, at: u64, ledger: &mut Ledger) -> Packet {
         for queue in [&mut self.acks, &mut self.acks_again] {
             if queue.front().is_some_and(|(when, _)| *when == at) {
                 return Packet::Ack(queue.pop_front().expect("it has a front").1);
@@ -144,7 +144,7 @@ impl Kernel {
         }
         let client = self.clients.take();
         if client.tries == 0 {
-            books.offered(at);
+            ledger.offered(at);
         }
         Packet::Syn(client)
     }
@@ -154,16 +154,16 @@ impl Kernel {
         self.queue.len() > self.backlog as usize
     }
 
-    fn open(&mut self, client: Client, at: u64, now: u64, books: &mut Books) -> u64 {
+    fn open(&mut self, client: Client, at: u64, now: u64, ledger: &mut Ledger) -> u64 {
         if let Some(cost) = self.refused(&client, now) {
-            books.refused += 1;
+            ledger.refused += 1;
             self.clients.dropped(client, at);
             return cost;
         }
         // The backlog also bounds the handshakes in progress. The model has no SYN cookies.
         let handshakes_full = self.acks.len() > self.backlog as usize;
         if self.full() || handshakes_full {
-            books.dropped += 1;
+            ledger.dropped += 1;
             self.clients.dropped(client, at);
             return if handshakes_full { SYN_QUEUE_DROP } else { SINK_DROP };
         }
@@ -171,9 +171,9 @@ impl Kernel {
         self.handshake / 2
     }
 
-    fn complete(&mut self, client: Client, at: u64, books: &mut Books) -> u64 {
+    fn complete(&mut self, client: Client, at: u64, ledger: &mut Ledger) -> u64 {
         if self.full() {
-            books.dropped += 1;
+            ledger.dropped += 1;
             self.ack_again(client, at);
             return ACK_DROP;
         }

@@ -1,7 +1,7 @@
 //! A server, its kernel and its clients, simulated on a clock that the caller passes in.
 //!
 //! ```text
-//!   clients ──> ring of packets ──> SYN: hook, queue full? ──> ACK ──> accept queue ──> turn loop ──> books
+//!   clients ──> ring of packets ──> SYN: hook, queue full? ──> ACK ──> accept queue ──> turn loop ──> ledger
 //!      ^              | full             | dropped               | queue full
 //!      └──────────────┴── retransmission after 1, 3, 7 s <───────┘
 //! ```
@@ -15,16 +15,16 @@
 //! full ring or a full queue.
 #![allow(dead_code, reason = "the tests and the sweep use different parts of it")]
 
-mod books;
 mod clients;
 mod kernel;
+mod ledger;
 mod server;
 
 use base::{Nanos, Seed};
 use overload::law::{Constants, Settings};
 
-pub use books::Books;
 pub use clients::Bursts;
+pub use ledger::Ledger;
 pub use server::run;
 
 /// The mechanism that refuses SYNs.

@@ -9,7 +9,7 @@ use rand_distr::Exp1;
 
 use super::clients::Client;
 use super::kernel::{Kernel, settles_within};
-use super::{Books, Control, Disturbance, Scenario};
+use super::{Control, Disturbance, Ledger, Scenario};
 
 /// The processor's time for a wait for events, in nanoseconds.
 const GET_EVENTS: f64 = 1500.0;
@@ -19,7 +19,7 @@ struct Server<'a> {
     now: u64,
     draws: Rng,
     kernel: Kernel,
-    books: Books,
+    ledger: Ledger,
     /// Connections accepted in the last turn.
     accepted: Vec<Client>,
     /// Requests of open connections, on their way or arrived, with their arrival times.
@@ -32,7 +32,7 @@ struct Server<'a> {
 }
 
 /// Runs a scenario until the last client has been served or has given up.
-pub fn run(scenario: &Scenario) -> Books {
+pub fn run(scenario: &Scenario) -> Ledger {
     let end = scenario.end() + settles_within(scenario);
     let settings = scenario.settings;
     let mut server = Server {
@@ -40,7 +40,7 @@ pub fn run(scenario: &Scenario) -> Books {
         now: 0,
         draws: scenario.seed.child("server").rng(),
         kernel: Kernel::new(scenario),
-        books: Books::new(end, scenario.end()),
+        ledger: Ledger::new(end, scenario.end()),
         accepted: Vec::new(),
         requests: VecDeque::new(),
         total_accepted: 0,
@@ -58,7 +58,7 @@ pub fn run(scenario: &Scenario) -> Books {
         server.control();
         server.accept();
     }
-    server.books
+    server.ledger
 }
 
 impl Server<'_> {
@@ -95,11 +95,11 @@ impl Server<'_> {
             queued: self.kernel.queue.len() as u32,
             accepted: self.total_accepted,
             emptied: std::mem::take(&mut self.emptied),
-            refused: self.books.refused,
-            dropped: self.books.dropped,
+            refused: self.ledger.refused,
+            dropped: self.ledger.dropped,
             ..Signals::default()
         };
-        self.books.changes += u32::from(controller.tick(now, &signals).is_some());
+        self.ledger.changes += u32::from(controller.tick(now, &signals).is_some());
         self.kernel.backlog = controller.decision().backlog;
         let cost = self.kernel.admit(&controller.decision().admission);
         self.spend(cost as f64);
@@ -131,12 +131,12 @@ impl Server<'_> {
         let random: f64 = self.draws.sample(Exp1);
         self.spend(costs.serve * (1.0 - costs.variation + costs.variation * random));
         match client.asked {
-            None => self.books.answered_first(client.intended, self.now),
-            Some(asked) => self.books.answered_later(asked, self.now),
+            None => self.ledger.answered_first(client.intended, self.now),
+            Some(asked) => self.ledger.answered_later(asked, self.now),
         }
         client.requests -= 1;
         client.asked = Some(self.now + self.scenario.round_trip.0);
-        self.books.later_sent += u64::from(client.requests > 0);
+        self.ledger.later_sent += u64::from(client.requests > 0);
         (client.requests > 0).then_some(client)
     }
 
@@ -146,11 +146,11 @@ impl Server<'_> {
         let mut end = self.now + cost;
         let mut for_packets = 0;
         loop {
-            self.kernel.receive(end, &mut self.books);
+            self.kernel.receive(end, &mut self.ledger);
             if !self.kernel.pending() || for_packets > cost {
                 break;
             }
-            let packet = (self.kernel.work(end, &mut self.books) as f64 * self.slowness()) as u64;
+            let packet = (self.kernel.work(end, &mut self.ledger) as f64 * self.slowness()) as u64;
             end += packet;
             for_packets += packet;
         }
@@ -167,10 +167,10 @@ impl Server<'_> {
                     return;
                 }
                 self.now = self.now.max(next);
-                self.kernel.receive(self.now, &mut self.books);
+                self.kernel.receive(self.now, &mut self.ledger);
             }
-            self.now += (self.kernel.work(self.now, &mut self.books) as f64 * self.slowness()) as u64;
-            self.kernel.receive(self.now, &mut self.books);
+            self.now += (self.kernel.work(self.now, &mut self.ledger) as f64 * self.slowness()) as u64;
+            self.kernel.receive(self.now, &mut self.ledger);
             if !self.kernel.queue.is_empty() {
                 return;
             }

@@ -229,6 +229,6 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
         let (reconciled, counts) = (self.dispatcher.reconciled(), &mut self.state.lender.counts);
         counts.interest_applied = reconciled.applied;
         counts.interest_taken_back = reconciled.taken_back;
-        counts.event_queue_overflows = self.dispatcher.statistics().overflows;
+        counts.event_queue_overflows = self.dispatcher.counts().overflows;
     }
 }

@@ -368,7 +368,7 @@ where
         let reconciled = self.dispatcher.reconciled();
         self.totals.loops.interest_applied = reconciled.applied;
         self.totals.loops.interest_taken_back = reconciled.taken_back;
-        self.totals.loops.event_queue_overflows = self.dispatcher.statistics().overflows;
+        self.totals.loops.event_queue_overflows = self.dispatcher.counts().overflows;
         self.crew.board.publish(self.totals.clone());
     }
 

@@ -25,7 +25,7 @@ use crate::plan::Queue;
 /// Stacks kept for threads to come.
 const SPARE_STACKS: usize = 1024;
 
-struct Running {
+struct RunningThread {
     coroutine: Coroutine,
     /// It waits for its socket, until then.
     until: Option<Nanos>,
@@ -35,7 +35,7 @@ struct Running {
 
 struct Scheduler<M, S> {
     shared: Rc<Shared<M, S>>,
-    threads: Slab<Running>,
+    threads: Slab<RunningThread>,
     runnable: VecDeque<Key>,
     /// Those that wait for connections; the last one, whose stack is the warmest, is woken first.
     acceptors: Vec<Key>,
@@ -137,7 +137,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
             let coroutine = Coroutine::with_stack(stack, move |yielder, ()| {
                 body(&mut UserThread { key, yielder, shared, others_wait: false })
             });
-            Running { coroutine, until: None, comes_up: Nanos::MAX }
+            RunningThread { coroutine, until: None, comes_up: Nanos::MAX }
         });
         self.runnable.push_back(key);
     }
@@ -298,7 +298,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         let dispatcher = self.shared.dispatcher.borrow();
         self.totals.loops.interest_applied = dispatcher.reconciled().applied;
         self.totals.loops.interest_taken_back = dispatcher.reconciled().taken_back;
-        self.totals.loops.event_queue_overflows = dispatcher.statistics().overflows;
+        self.totals.loops.event_queue_overflows = dispatcher.counts().overflows;
         self.board.publish(self.totals.clone());
     }
 

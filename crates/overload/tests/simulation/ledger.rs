@@ -25,7 +25,7 @@ impl Bin {
 }
 
 /// The account of a run.
-pub struct Books {
+pub struct Ledger {
     bins: Vec<Bin>,
     /// Waits for the first reply of a connection, from the intended time, in microseconds.
     first: Histogram<u32>,
@@ -46,11 +46,11 @@ pub struct Books {
     pub changes: u32,
 }
 
-impl Books {
-    /// Empty books for a run of this length, with a load that ends before it.
-    pub fn new(length: Nanos, load_ends: Nanos) -> Books {
+impl Ledger {
+    /// Empty ledger for a run of this length, with a load that ends before it.
+    pub fn new(length: Nanos, load_ends: Nanos) -> Ledger {
         let histogram = || Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are allowed");
-        Books {
+        Ledger {
             bins: vec![Bin::default(); (length.0 / BIN.0) as usize + 1],
             first: histogram(),
             later: histogram(),

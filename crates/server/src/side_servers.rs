@@ -105,7 +105,7 @@ pub trait SmallService: Service<File = Arc<OwnedFd>> {
 }
 
 /// A small server that is running.
-pub struct Aside {
+pub struct SideServer {
     /// Its address.
     pub address: AdminAddress,
     /// Its loop.
@@ -122,7 +122,7 @@ pub fn start<S>(
     guard: Guard,
     service: S,
     totals: Arc<Totals>,
-) -> Result<Aside, ServeError>
+) -> Result<SideServer, ServeError>
 where
     S: SmallService + Send + 'static,
 {
@@ -134,12 +134,12 @@ where
     let event_loop = PollLoop::new(listener, service, stop.clone(), totals);
     let running =
         start_thread(name.to_owned(), &[], stop, Board::default(), Vec::new(), move || event_loop.run())?;
-    Ok(Aside { address, running })
+    Ok(SideServer { address, running })
 }
 
 /// A text under a path, made anew for every reader, until this value is dropped.
 pub struct Page {
-    aside: Aside,
+    server: SideServer,
 }
 
 impl Page {
@@ -155,13 +155,13 @@ impl Page {
     ) -> Result<Page, ServeError> {
         let guard = Guard::of_page(address.ip().is_loopback());
         let shown = Shown { path, media_type, text: Box::new(text) };
-        let aside = start("page", &AdminAddress::Internet(address), guard, shown, Arc::default())?;
-        Ok(Page { aside })
+        let server = start("page", &AdminAddress::Internet(address), guard, shown, Arc::default())?;
+        Ok(Page { server })
     }
 
     /// Returns its address, if it is an internet address.
     pub fn address(&self) -> Option<SocketAddr> {
-        match self.aside.address {
+        match self.server.address {
             AdminAddress::Internet(address) => Some(address),
             AdminAddress::File(_) => None,
         }
@@ -170,7 +170,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        self.aside.running.stop.ask();
+        self.server.running.stop.ask();
     }
 }
 
