@@ -17,13 +17,8 @@ const LINES_MOST: usize = 600;
 
 /// Neighbouring modules that use each other.
 const CIRCLES: &[&str] = &[
-    "dispatch::{capabilities, mechanism}",
-    "http1::{head, head_syntax, server}",
-    "inrush::{cli, exit, load, output}",
-    "overload::{law, sessions}",
-    "server::{accept, access_log, architecture, aside, config, counters, driver, error, kernel_cache, overload_control, plan, \
+    "server::{accept, access_log, architecture, config, counters, driver, error, kernel_cache, overload_control, plan, \
      processes, refusals, service, slots}",
-    "site::{links, root}",
 ];
 
 /// The most lines of code without comments and tests.

@@ -21,8 +21,8 @@
 //! Owns interest, waiting and [`Timers`]. Does not own descriptors: their owner calls [`closing`] before it
 //! closes one.
 //!
-//! The modules: `dispatcher` keeps interest. `mechanism` has one file for each mechanism and `capabilities`
-//! their properties. `locality` is the mechanism of Liu and Chen. `timers` is a wheel of deadlines.
+//! The modules: `dispatcher` keeps interest. `mechanism` has one file for each mechanism, `capabilities`
+//! their properties, and `table` compares them. `locality` is the mechanism of Liu and Chen. `timers` is a wheel of deadlines.
 //!
 //! [`closing`]: Dispatcher::closing
 #![forbid(unsafe_code)]
@@ -31,6 +31,7 @@ pub mod capabilities;
 mod dispatcher;
 pub mod locality;
 pub mod mechanism;
+pub mod table;
 mod timers;
 
 pub use capabilities::{Capabilities, Trigger};

@@ -7,8 +7,8 @@
 use httparse::Header;
 
 use crate::field_lines::is_token_byte;
+use crate::limits::Limits;
 use crate::request::{Method, Request, Version};
-use crate::server::Limits;
 use crate::status::Status;
 use crate::target;
 

@@ -8,7 +8,7 @@
 //! Invariant: a head that `parse` accepts has no impossible byte.
 
 use crate::field_lines::{FieldLines, is_token_byte};
-use crate::server::Limits;
+use crate::limits::Limits;
 use crate::status::Status;
 
 /// The place in a head that the next byte belongs to.

@@ -8,7 +8,7 @@
 //! clocks or the served content: a [`Service`] answers requests, and the file handle is a type parameter.
 //!
 //! The modules: `scan` finds the end of a head, `head` parses it into a `request`, and `head_syntax` and
-//! `field_lines` check it byte by byte. `target` has request targets; `chunked` and `chunk_extensions` have
+//! `field_lines` check it byte by byte, within the `limits`. `target` has request targets; `chunked` and `chunk_extensions` have
 //! the chunked coding. `response` is a service's answer and `encode` renders it; `date` and `status` are two
 //! of its fields.
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ mod encode;
 mod field_lines;
 mod head;
 mod head_syntax;
+mod limits;
 mod request;
 mod response;
 mod scan;

@@ -1,8 +1,7 @@
 //! Every flag, its default and its help, defined once.
 //!
 //! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
-//! have the flags of one command each. `address` parses addresses, `cpus` parses lists of CPUs, and `habits`
-//! recognises flags of other programs.
+//! have the flags of one command each. `address` parses addresses, and `cpus` parses lists of CPUs.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
@@ -13,7 +12,6 @@ mod demo;
 mod doctor;
 mod fileset;
 mod fleet;
-mod habits;
 mod herd;
 mod lab;
 mod load;
@@ -28,7 +26,6 @@ pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use fleet::{FleetAgentFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
-pub use habits::habit;
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
 pub use load::{

@@ -12,7 +12,7 @@ use crate::output;
 /// Prints the findings, or the table of event mechanisms.
 pub fn run(flags: DoctorFlags) -> Result<(), Exit> {
     if flags.mechanisms {
-        print(&dispatch::capabilities::table(), flags.output)
+        print(&dispatch::table::table(), flags.output)
     } else {
         print(&Findings::of_this_machine(), flags.output)
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::cli;
+use crate::habits::habit;
 
 /// Every end of the program but success.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl From<clap::Error> for Exit {
         match error.kind() {
             DisplayHelp | DisplayVersion => Exit::Shown(error),
             MissingSubcommand => Exit::Usage("a command is missing; see inrush --help".to_owned()),
-            _ => Exit::Usage(cli::habit(&error).unwrap_or_else(|| one_line(&error.to_string()))),
+            _ => Exit::Usage(habit(&error).unwrap_or_else(|| one_line(&error.to_string()))),
         }
     }
 }
@@ -79,7 +79,10 @@ pub fn report(outcome: Result<(), Exit>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn several_lines_become_one() {
@@ -88,5 +91,35 @@ mod tests {
             one_line(text),
             "invalid value 'x' for '--arch <ARCH>'; [possible values: a, b]; tip: a similar value exists: 'a'"
         );
+    }
+
+    #[track_caller]
+    fn check(words: &str, expected: &[&str]) {
+        let words = format!("inrush load http://a/ {words}");
+        let error = Cli::try_parse_from(words.split(' ')).map(drop).map_err(Exit::from);
+        let Err(Exit::Usage(said)) = error else { panic!("{words} is accepted") };
+        for part in expected {
+            assert!(said.contains(part), "{words}: no {part:?} in: {said}");
+        }
+    }
+
+    #[test]
+    fn habits_of_other_programs_get_the_right_flag() {
+        check("-c 50", &["'-c'", "--client closed --sockets N", "--rate"]);
+        check("-c50", &["'-c'", "--sockets"]);
+        check("-n 1000", &["'-n'", "--duration TIME"]);
+        check("-H A:b", &["'-H'", "--header 'Name: value'"]);
+        check("-z 10s", &["'-z'", "--duration TIME"]);
+        check("-t4", &["'-t'", "--threads", "--request-timeout"]);
+        check("-d 10", &["--duration", "did you mean 10s?"]);
+        check("-d {}", &["'{}' is not a time", "--body"]);
+        check("--duration=10", &["'10' is not a time", "did you mean 10s?"]);
+    }
+
+    #[test]
+    fn other_commands_have_no_habits() {
+        let error = Cli::try_parse_from(["inrush", "doctor", "-c"]).map(drop).map_err(Exit::from);
+        let Err(Exit::Usage(said)) = error else { panic!("-c is accepted") };
+        assert!(!said.contains("--sockets"), "{said}");
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
 //! command each, and `manual` is completions and manual pages. `cli` defines the flags and `config_file`
-//! reads them from a file. `output` writes data to stdout, and `exit` ends the program. The program is [`main`].
+//! reads them from a file. `output` writes data to stdout, `meters` has the counters of a run for Prometheus and
+//! OTLP, `exit` ends the program, and `habits` recognises flags of other programs. The program is [`main`].
 //! `reference` holds the sources of the reference manual.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -18,10 +19,12 @@ mod doctor;
 mod exit;
 mod fileset;
 mod fleet;
+mod habits;
 mod herd;
 mod lab;
 mod load;
 mod manual;
+mod meters;
 mod output;
 pub mod reference;
 mod serve;

@@ -1,6 +1,6 @@
 //! `inrush load`: turns flags into a configuration, carries out the run, and prints its output.
 //!
-//! The modules: `summary`, `csv`, `hdr_log` and `meters` write results. `live`, `view` and `keys` are the
+//! The modules: `summary`, `csv` and `hdr_log` write results. `live`, `view` and `keys` are the
 //! live view, and `watch` hands each interval to all outputs. `dry_run`, `calibrate` and `compare` are tasks
 //! beside a run.
 
@@ -11,8 +11,7 @@ mod dry_run;
 mod hdr_log;
 mod keys;
 mod live;
-pub mod meters;
-mod summary;
+pub mod summary;
 mod view;
 mod watch;
 

@@ -5,7 +5,7 @@
 use clap::{Command, CommandFactory};
 
 use crate::cli::Cli;
-use crate::load::meters::{self, Meters};
+use crate::meters::{self, Meters};
 
 /// The commands with their flags and help texts.
 pub fn command() -> Command {

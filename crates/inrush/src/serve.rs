@@ -175,7 +175,7 @@ fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
         ("fdm-live-counter", flags.fdm_live_counter.is_some()),
         ("sleep-threshold", flags.sleep_threshold.is_some()),
     ];
-    let table = dispatch::capabilities::declared();
+    let table = dispatch::table::declared();
     let chosen = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
     let takes = |name: &str, setting: &str| {
         table.iter().any(|known| known.name == name && known.settings.contains(&setting))

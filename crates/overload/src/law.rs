@@ -49,15 +49,16 @@
 
 mod constants;
 mod service_rate;
+pub mod sessions;
 
 use std::fmt;
 
 use base::{Nanos, PerSecond};
 
 use crate::hook::Admission;
-use crate::sessions::Sessions;
 pub use constants::Constants;
 use service_rate::ServiceRate;
+pub use sessions::Sessions;
 
 /// The longest time between two ticks while connections are refused.
 const LONGEST_TICK: Nanos = Nanos::from_millis(5);

@@ -15,7 +15,7 @@
 //!
 //! - [`law`] decides, without I/O and without a clock, when to refuse connections, and how many.
 //! - [`accept_limit`] bounds a turn of the loop by time, so that sessions come before strangers.
-//! - [`sessions`] decides about open connections while new ones are refused.
+//! - [`law::sessions`] decides about open connections while new ones are refused.
 //! - [`hook`] refuses, by a sink or by the backlog alone; other crates implement hooks on devices.
 //! - [`QueueControl`] reads the signals of one accept queue, calls the law, and applies its decision to the
 //!   hook and the kernel. A driver holds one for each accept queue.
@@ -34,11 +34,9 @@ pub mod accept_limit;
 pub mod hook;
 pub mod law;
 mod queue_control;
-pub mod sessions;
 mod total;
 
 pub use accept_limit::AcceptLimit;
 pub use hook::{Admission, Hook, NoHook};
-pub use law::{Change, Controller, Decision, Settings, Signals, State};
+pub use law::{Change, Controller, Decision, Sessions, Settings, Signals, State};
 pub use queue_control::{Progress, QueueControl, Ticked};
-pub use sessions::Sessions;

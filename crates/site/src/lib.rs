@@ -22,7 +22,7 @@
 //! decodes nothing and allocates nothing. While descriptors are exhausted, cached files are served as last
 //! seen.
 //!
-//! The modules besides these: `root` opens files below the root, and `links` follows symbolic links there.
+//! The modules besides these: `root` opens files below the root and follows symbolic links there.
 //! `cache` remembers files, and `representation` is one stored form of a file. `validators` decides on
 //! conditional requests, `respond` builds the answer, and `counts` counts.
 //!
@@ -48,7 +48,6 @@
 mod cache;
 mod counts;
 pub mod encoding;
-mod links;
 pub mod path;
 pub mod ranges;
 mod representation;

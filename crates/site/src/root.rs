@@ -3,7 +3,7 @@
 //! Owns the directory's descriptor and every look-up below it. Each look-up is one `openat2` with
 //! `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`: the kernel refuses a name that would
 //! leave the root, at every step and without a race. A name with a symbolic link takes a second look-up
-//! ([`links`](crate::links)), and the same rules hold for the name without links. Does not know request paths
+//! ([`links`]), and the same rules hold for the name without links. Does not know request paths
 //! (see [`path`](crate::path)) nor the meaning of a file.
 //!
 //! A root may vanish and come back, because a deployment renames directories or changes a link.
@@ -11,6 +11,8 @@
 //!
 //! Invariant: only regular files are opened for reading. They are examined through `O_PATH` first, because
 //! opening a FIFO or a device can have effects of its own.
+
+mod links;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,8 +22,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
-
-use crate::links;
 
 /// Maximum repeated resolutions of a name because a directory on its way became a link meanwhile.
 const RACES_TOLERATED: usize = 4;

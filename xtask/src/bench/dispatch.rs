@@ -114,7 +114,7 @@ macro_rules! contender_of_each {
 impl Contender {
     /// Tells whether this machine has the mechanism; prints the reason if not.
     fn is_available(&self) -> bool {
-        let table = dispatch::capabilities::table();
+        let table = dispatch::table::table();
         let row = table.rows.iter().find(|row| row.capabilities.name == self.name);
         let why_not = row.and_then(|row| row.why_not.as_ref());
         why_not.inspect(|why| println!("skipped: {}: {why}", self.name)).is_none()

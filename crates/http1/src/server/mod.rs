@@ -37,6 +37,7 @@ mod settings;
 use base::Nanos;
 
 use crate::date::HttpDate;
+pub use crate::limits::{Limits, MOST_FIELDS};
 use crate::{Request, Response, Service};
 
 pub use awaiting::Awaiting;
@@ -45,7 +46,7 @@ pub use connection::{Connection, Wants};
 pub use counts::Counts;
 pub use log::{Entry, Log, Record, Unsent};
 pub use outbox::{COPIED_BODY_BYTES, Transmit};
-pub use settings::{Limits, MOST_FIELDS, Settings, Timeouts};
+pub use settings::{Settings, Timeouts};
 
 /// Answers a connection's requests, at once as a [`Service`] does, or after a wait, such as for a file that
 /// must be read from a disk.

@@ -12,7 +12,7 @@ use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::cpus::{CpuList, cpu_list};
-use crate::load::meters::Collector;
+use crate::meters::Collector;
 
 /// The rule by which sessions begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -17,9 +17,9 @@ use sys::say;
 
 use super::hdr_log::HdrLog;
 use super::live::Live;
-use super::meters::{self, Exporter, Meters};
 use crate::cli::{Output, WatchFlags};
 use crate::exit::Exit;
+use crate::meters::{self, Exporter, Meters};
 
 /// A line of NDJSON.
 #[derive(Serialize)]

@@ -9,8 +9,8 @@
 use rustix::fs::{OFlags, readlinkat};
 use rustix::io::Errno;
 
+use super::{Directory, LookupError, Reach};
 use crate::path;
-use crate::root::{Directory, LookupError, Reach};
 
 /// Maximum links in one name, as in the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;

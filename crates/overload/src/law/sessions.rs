@@ -7,7 +7,7 @@
 
 use base::Nanos;
 
-use crate::law::State;
+use super::State;
 
 /// The fraction of the connection limit from which idle connections are closed earlier.
 const CLOSE_IDLE_FROM: f64 = 0.5;
