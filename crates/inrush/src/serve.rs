@@ -158,7 +158,7 @@ impl InForce {
 pub fn run_worker() -> Result<(), Exit> {
     server::processes::run(|text| {
         let flags = config_file::serve_flags(text)?;
-        Ok((flags.arch, configuration(flags)))
+        Ok((flags.arch.work(), configuration(flags)))
     })
     .map_err(exit)
 }

@@ -12,16 +12,15 @@ mod smped;
 mod sped;
 mod tux;
 
-pub(crate) use amped::HelperCounts;
-
 use base::Limit;
 
 use crate::choices::{Choice, Driver, Switch, URING};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
-use crate::plan::{LoopHandle, Plan};
-use crate::processes::{Control, Worker};
+use crate::plan::Plan;
+use crate::processes::Work;
 use crate::setting::AnySetting;
+use crate::threads::LoopHandle;
 
 /// All of them, the default first.
 pub const ALL: &[&Architecture] = &[
@@ -58,13 +57,15 @@ pub struct Architecture {
     pub(crate) work: Option<Work>,
 }
 
-/// What a worker process does, from its start to its end, with the control socket to its parent.
-pub(crate) type Work = fn(Worker, Control) -> Result<(), ServeError>;
-
 impl Architecture {
     /// Descriptors that it may need beside those of connections and the server's own.
     pub fn descriptors(&self, config: &ServeConfig) -> usize {
         (self.descriptors)(config)
+    }
+
+    /// Returns what a worker process does, if it has any.
+    pub fn work(&self) -> Option<Work> {
+        self.work
     }
 
     /// Whether it starts worker processes, which are given the configuration as text.

@@ -7,7 +7,7 @@ use base::Nanos;
 use tls::{Material, Sessions, TlsError, Watch};
 
 use crate::config::ServeConfig;
-use crate::processes::ConfigText;
+use crate::config_text::ConfigText;
 
 /// The time between two checks of the files; each takes some microseconds.
 pub const LOOK_EVERY: Nanos = Nanos::SECOND;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use base::{Limit, Nanos};
 use confine::{Account, Calls};
 
+use crate::admin_access::{AdminAddress, Token};
 use crate::choices::{Driver, OverloadHook, Switch, URING};
 use crate::setting::Chosen;
-use crate::side_servers::{AdminAddress, Token};
 
 /// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]

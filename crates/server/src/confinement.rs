@@ -23,11 +23,11 @@ use std::path::Path;
 use confine::{Account, Calls, Facility, Files, Kept};
 use site::Root;
 
+use crate::admin_access::AdminAddress;
 use crate::choices::Switch;
 use crate::config::{LogTarget, ServeConfig};
 use crate::error::{ServeError, system};
 use crate::privileges::Opening;
-use crate::side_servers::AdminAddress;
 
 /// The files that loading a program into the kernel reads: the kernel's types, its processors, and Ubuntu's version.
 const FOR_PROGRAMS: [&str; 3] = ["/sys/kernel/btf", "/sys/devices/system/cpu", "/proc/version_signature"];

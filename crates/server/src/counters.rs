@@ -10,10 +10,6 @@ use base::Nanos;
 use serde::Serialize;
 use sys::socket::AcceptQueue;
 
-use crate::architecture::HelperCounts;
-use crate::kernel_cache::KernelCacheCounts;
-use crate::processes::Slot;
-
 /// The greatest age of published figures.
 pub const PUBLISH_EVERY: Nanos = Nanos::from_millis(10);
 
@@ -185,6 +181,55 @@ pub struct AdmissionFigures {
     pub refused: u64,
 }
 
+base::counts! {
+    /// Counters of requests that memory could not answer.
+    pub struct HelperCounts {
+        /// Fetches requested from helpers.
+        helper_fetches,
+        /// Fetches repeated by another helper because the first had died.
+        helper_fetches_repeated,
+        /// Times that a connection waited for a helper. Other connections went on.
+        helper_waits,
+        /// Times that the main process made a call that may have waited for a disk, because helpers could not
+        /// help.
+        main_waits,
+    }
+}
+
+base::counts! {
+    /// Totals of the kernel cache since the start.
+    pub struct KernelCacheCounts {
+        /// Requests answered inside the kernel.
+        kernel_cache_answers,
+        /// Bytes of responses sent inside the kernel.
+        kernel_cache_bytes,
+        /// Packets that made the kernel cache send parts of a response after its first burst.
+        kernel_cache_repeated,
+        /// Connections that the kernel cache answered.
+        kernel_cache_connections,
+        /// Connections handed over to the server after answers inside the kernel.
+        kernel_cache_handed_over,
+        /// Connections left to the server because the kernel cache had no room for another.
+        kernel_cache_no_room,
+        /// Packets dropped for a wrong checksum.
+        kernel_cache_damaged,
+        /// Acknowledgements that the kernel's TCP did not need to see.
+        kernel_cache_swallowed,
+        /// Connections reset because an unfinished response was gone.
+        kernel_cache_aborted,
+        /// Answers missing from the access log because the log's ring buffer was full.
+        kernel_cache_unlogged,
+        /// Responses put into the kernel cache.
+        kernel_cache_objects_put,
+        /// Responses removed because their file changed.
+        kernel_cache_objects_changed,
+        /// Responses removed because no client asked for them.
+        kernel_cache_objects_unused,
+        /// Hot responses left out because all places were taken.
+        kernel_cache_objects_refused,
+    }
+}
+
 /// All figures of one loop, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -280,12 +325,15 @@ pub fn meaning(name: &str) -> Option<&'static str> {
 /// Adds figures of the moment of reading: gauges, and totals that threads share.
 type Live = Arc<dyn Fn(&mut Counters) + Send + Sync>;
 
+/// Takes figures as soon as they are published.
+type Shown = Arc<dyn Fn(&Counters) + Send + Sync>;
+
 /// The place where a loop, or a group of threads, publishes its counters.
 #[derive(Clone, Default)]
 pub struct Board {
     published: Arc<Mutex<Counters>>,
     live: Option<Live>,
-    slot: Option<Arc<Slot>>,
+    shown: Option<Shown>,
 }
 
 impl Board {
@@ -294,9 +342,9 @@ impl Board {
         Board { live: Some(Arc::new(live)), ..Board::default() }
     }
 
-    /// Also shows the board to the parent of this process.
-    pub fn shown_in(self, slot: Arc<Slot>) -> Board {
-        Board { slot: Some(slot), ..self }
+    /// Also shows what is published to `shown`, such as to the parent of this process.
+    pub fn shown_to(self, shown: impl Fn(&Counters) + Send + Sync + 'static) -> Board {
+        Board { shown: Some(Arc::new(shown)), ..self }
     }
 
     /// Replaces the published counters.
@@ -327,8 +375,8 @@ impl Board {
     }
 
     fn show(&self, published: &Counters) {
-        if let Some(slot) = &self.slot {
-            slot.write(&self.with_gauges(published.clone()));
+        if let Some(shown) = &self.shown {
+            shown(&self.with_gauges(published.clone()));
         }
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::side_servers::AdminAddress;
+use crate::admin_access::AdminAddress;
 
 /// A reason why a server could not start, or why it ended.
 #[derive(Debug, thiserror::Error)]

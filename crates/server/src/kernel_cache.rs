@@ -29,45 +29,13 @@ use base::{Clock, Nanos, RealClock};
 use bpf::kernel_cache::{KernelCache, Limits};
 use rustix::net::{getpeername, getsockname};
 
+use crate::counters::KernelCacheCounts;
 use crate::error::ServeError;
 use crate::listener::Listener;
-use crate::plan::{LoopHandle, Plan};
+use crate::threads::LoopHandle;
 use hot::Candidate;
 pub use hot::Observer;
-
-base::counts! {
-    /// Totals of the kernel cache since the start.
-    pub struct KernelCacheCounts {
-        /// Requests answered inside the kernel.
-        kernel_cache_answers,
-        /// Bytes of responses sent inside the kernel.
-        kernel_cache_bytes,
-        /// Packets that made the kernel cache send parts of a response after its first burst.
-        kernel_cache_repeated,
-        /// Connections that the kernel cache answered.
-        kernel_cache_connections,
-        /// Connections handed over to the server after answers inside the kernel.
-        kernel_cache_handed_over,
-        /// Connections left to the server because the kernel cache had no room for another.
-        kernel_cache_no_room,
-        /// Packets dropped for a wrong checksum.
-        kernel_cache_damaged,
-        /// Acknowledgements that the kernel's TCP did not need to see.
-        kernel_cache_swallowed,
-        /// Connections reset because an unfinished response was gone.
-        kernel_cache_aborted,
-        /// Answers missing from the access log because the log's ring buffer was full.
-        kernel_cache_unlogged,
-        /// Responses put into the kernel cache.
-        kernel_cache_objects_put,
-        /// Responses removed because their file changed.
-        kernel_cache_objects_changed,
-        /// Responses removed because no client asked for them.
-        kernel_cache_objects_unused,
-        /// Hot responses left out because all places were taken.
-        kernel_cache_objects_refused,
-    }
-}
+pub use keeper::Materials;
 
 /// The state that the loops, the keeper and the admin interface share.
 #[derive(Clone)]
@@ -105,8 +73,8 @@ impl SharedCache {
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors, the thread.
-    pub fn start_keeper(&self, plan: &Plan) -> Result<LoopHandle, ServeError> {
-        keeper::start(self.clone(), plan)
+    pub fn start_keeper(&self, materials: Materials) -> Result<LoopHandle, ServeError> {
+        keeper::start(self.clone(), materials)
     }
 
     /// Makes an observer for one loop.

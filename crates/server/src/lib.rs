@@ -15,10 +15,10 @@
 //! The other modules:
 //!
 //! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server runs;
-//! - start and end: `run`, `plan`, `processes`, `error`; `confinement` and `privileges`, what is given up at the start;
-//! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `overload_control`;
-//! - answers: `service`, `kernel_cache`, `certificates`, `access_log`;
-//! - observation: `counters`, `admin`, and `side_servers`, the small servers beside the main one.
+//! - start and end: `run`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start;
+//! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `refusal_loop`, `overload_control`;
+//! - answers: `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`;
+//! - observation: `counters`, `admin`, `admin_access`, and `side_servers`, the small servers beside the main one.
 //!
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open files.
 #![forbid(unsafe_code)]
@@ -27,10 +27,12 @@
 mod accept;
 mod access_log;
 mod admin;
+mod admin_access;
 pub mod architecture;
 mod certificates;
 mod choices;
 mod config;
+mod config_text;
 mod confinement;
 mod counters;
 mod driver;
@@ -42,16 +44,22 @@ mod overload_control;
 mod plan;
 mod privileges;
 pub mod processes;
+mod refusal_loop;
 mod refusals;
 mod run;
+mod scoreboard;
 mod service;
 mod setting;
 mod settings;
 mod side_servers;
 mod slots;
+mod stop;
+mod threads;
+mod unavailable;
 
 pub use accept::LiveLimit;
 pub use admin::metrics::samples as sample_metrics;
+pub use admin_access::{AdminAddress, Token};
 pub use architecture::Architecture;
 pub use choices::{Driver, OverloadHook, Switch, URING, queue_target};
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
@@ -61,8 +69,8 @@ pub use counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
 pub use error::ServeError;
 pub use overload_control::{Overload, QueueFigures};
 pub use plan::DEFAULT_DISPATCH;
-pub use refusals::DESCRIPTORS as REFUSAL_DESCRIPTORS;
+pub use refusal_loop::DESCRIPTORS as REFUSAL_DESCRIPTORS;
 pub use run::{Drained, Reread, Server};
 pub use setting::{AnySetting, Chosen, Declaration};
-pub use side_servers::{AdminAddress, Page, Token};
+pub use side_servers::Page;
 pub use tls::Files as CertificateFiles;

@@ -35,6 +35,14 @@ use crate::choices::OverloadHook;
 use crate::listener::Listener;
 use refuser::{Chosen, Refuser};
 
+/// Listeners that one loop, or several threads or processes, accept from, with the control of their accept queue.
+pub struct Queue {
+    /// One listener for each address.
+    pub listeners: Vec<Listener>,
+    /// `None` without overload control.
+    pub control: Option<AcceptControl>,
+}
+
 /// The age of a reading after which the queue must be idle, because a serving loop ticks more often.
 const STALE: Nanos = Nanos::SECOND;
 

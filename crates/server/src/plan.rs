@@ -1,14 +1,12 @@
-//! The materials of an architecture, and the threads that it starts.
+//! The materials of an architecture.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 
 use base::{Nanos, RealClock};
 use overload::hook::Routing;
-use rustix::process::{Signal, getpid, kill_process};
 use site::{Root, Site};
 use sys::completion::CompletionRing;
 use sys::socket::steer_by_cpu;
@@ -18,44 +16,25 @@ use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Driver, Switch, URING, WAKE, Wake};
 use crate::config::ServeConfig;
+use crate::config_text::ConfigText;
 use crate::counters::Board;
+use crate::driver::completion;
 use crate::driver::event_loop::{Arrivals, Listeners, Parts};
 use crate::driver::readiness::{self, ByPhases, Discipline};
 use crate::driver::socket_service::SocketService;
-use crate::driver::{Stop, completion};
 use crate::error::{ServeError, system};
-use crate::kernel_cache::SharedCache;
+use crate::kernel_cache::{Materials, SharedCache};
 use crate::listener::{Listener, bind_group, listen};
-use crate::overload_control::{AcceptControl, Overload};
-use crate::privileges::wait_until_confined;
-use crate::processes::ConfigText;
+use crate::overload_control::{AcceptControl, Overload, Queue};
 use crate::refusals::Refusals;
 use crate::service::Costly;
 use crate::settings::LiveSettings;
 use crate::slots::Share;
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
 
 /// The event mechanism without `--dispatch`.
 pub const DEFAULT_DISPATCH: &str = "epoll";
-
-/// A running loop, or group of threads.
-pub struct LoopHandle {
-    /// Its thread, or the thread that waits for the others.
-    pub thread: JoinHandle<io::Result<()>>,
-    /// Stops it.
-    pub stop: Stop,
-    /// Its counters.
-    pub board: Board,
-    /// The addresses that it listens on.
-    pub addresses: Vec<SocketAddr>,
-}
-
-/// Listeners that one loop, or several threads or processes, accept from, with the control of their accept queue.
-pub struct Queue {
-    /// One listener for each address.
-    pub listeners: Vec<Listener>,
-    /// `None` without overload control.
-    pub control: Option<AcceptControl>,
-}
 
 /// The materials of an architecture.
 pub struct Plan {
@@ -125,6 +104,12 @@ impl Plan {
     /// Returns the directory, for a separate [`Site`].
     pub fn root(&self) -> Arc<Root> {
         Arc::clone(&self.root)
+    }
+
+    /// Returns what the keeper of the kernel cache needs.
+    pub fn keepers_materials(&self) -> Materials {
+        let options = self.config.site.clone();
+        Materials { log: self.log(), root: self.root(), options, settings: self.settings() }
     }
 
     /// Returns the access log, if there is one.
@@ -442,44 +427,6 @@ fn start_completion<S: SocketService + Send + 'static>(
 /// Returns the addresses of these listeners.
 pub fn addresses(listeners: &[Listener]) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.address).collect()
-}
-
-/// Starts a thread. An empty `cpus` means any processor. If the thread ends by itself, the server ends.
-///
-/// # Errors
-/// [`ServeError::System`]: no thread.
-pub fn start_thread(
-    name: String,
-    cpus: &[usize],
-    stop: Stop,
-    board: Board,
-    addresses: Vec<SocketAddr>,
-    body: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> Result<LoopHandle, ServeError> {
-    let (cpus, guard) = (cpus.to_vec(), EndsTheServer(stop.clone()));
-    let body = move || {
-        let _guard = guard;
-        wait_until_confined()?;
-        if !cpus.is_empty() {
-            sys::cpu::pin(&cpus)?;
-        }
-        body()
-    };
-    let thread = std::thread::Builder::new().name(name).spawn(body).map_err(system("start a thread"))?;
-    Ok(LoopHandle { thread, stop, board, addresses })
-}
-
-/// A guard for a thread that the server needs. If the thread ends before its stop, for example by a panic, the server
-/// ends too.
-pub struct EndsTheServer(pub Stop);
-
-impl Drop for EndsTheServer {
-    fn drop(&mut self) {
-        if !self.0.asked() {
-            // The main thread waits only for signals.
-            let _ = kill_process(getpid(), Signal::TERM);
-        }
-    }
 }
 
 /// Runs the readiness loop on the mechanism of this name.

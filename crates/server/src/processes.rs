@@ -32,13 +32,9 @@
 mod control;
 mod fleet;
 mod reclaim;
-mod scoreboard;
-mod text;
 mod worker;
 
 pub use control::{Changed, Control, Heard, Message, Sent};
 pub use fleet::{Event, Fleet, Role};
 pub use reclaim::Reclaims;
-pub use scoreboard::{IDLE_FROM, Slot};
-pub use text::ConfigText;
-pub use worker::{Parse, Worker, orphaned, run};
+pub use worker::{Parse, Work, Worker, orphaned, run};

@@ -1,22 +1,10 @@
-//! Connections without room, and the loop that answers them 503.
-//!
-//! ```text
-//!   acceptors, at the limit ──take──> waiting ──> one loop: reads the request, answers 503, lingers
-//! ```
-//!
-//! Any acceptor of the server hands over the connections that it turns away, and forgets them. One small loop on a
-//! thread of its own then speaks HTTP. It waits for the request, which may not have arrived, and answers. Then it
-//! shuts its side down and reads until the peer has closed, so that no reset overtakes the answer (RFC 9112, 9.6). It
-//! uses the server's deadlines and access log.
+//! The queue of connections that are turned away, on their way from the acceptors to the loop that answers them.
 //!
 //! Some descriptors are kept in reserve for the time when no others are left. An acceptor gives one up to accept the
-//! connection that it turns away. The loop takes one back when it closes a connection.
+//! connection that it turns away. The loop ([`refusal_loop`](crate::refusal_loop)) takes one back when it closes a
+//! connection.
 //!
-//! Owns the connections that are turned away, outside the connection limit and with a limit of their own. Does not
-//! choose them.
-//!
-//! Invariants: at most [`MOST_WAITING`] connections wait here and [`MOST_OPEN`] are answered. Beyond those, newcomers
-//! stay in the accept queue until some have gone.
+//! Invariant: at most [`MOST_WAITING`] connections wait here. Beyond those, newcomers stay in the accept queue.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,35 +13,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::{Limit, Nanos};
-use dispatch::mechanism::Poll;
-use dispatch::{Dispatcher, Mechanism};
-use http1::{Request, Response, Service};
 use rustix::event::{EventfdFlags, eventfd};
-use sys::socket::AcceptQueue;
 
-use crate::accept::{Accepted, Arrived, Short};
-use crate::access_log::LoopLog;
-use crate::counters::{Board, LoopCounts};
-use crate::driver::Stop;
-use crate::driver::event_loop::{Arrivals, News, Parts};
-use crate::driver::readiness::{self, ByPhases};
-use crate::driver::socket_service::SocketService;
-use crate::error::{ServeError, system};
-use crate::plan::{LoopHandle, Plan, start_thread};
-use crate::service::unavailable;
-use crate::slots::Share;
-
-/// Connections answered at once. A loop of this size on poll(2) takes some 20 us per wait.
-const MOST_OPEN: usize = 256;
 /// Connections handed over and not yet looked at: a quarter of the usual accept queue.
-const MOST_WAITING: usize = 1024;
+pub const MOST_WAITING: usize = 1024;
 
 /// Reserve descriptors: the connections that can be answered at once when no other descriptor is left.
-const RESERVE: usize = 8;
-
-/// Descriptors that connections may hold beyond the connection limit while they are turned away, reserve included.
-pub const DESCRIPTORS: usize = MOST_OPEN + MOST_WAITING + RESERVE;
+pub const RESERVE: usize = 8;
 
 /// The place where acceptors hand over connections; clones share it.
 #[derive(Clone, Debug)]
@@ -123,6 +89,36 @@ impl Refusals {
         self.wake();
     }
 
+    /// Readable while connections wait or one has to be closed.
+    pub fn work(&self) -> BorrowedFd<'_> {
+        self.0.wake.as_fd()
+    }
+
+    /// Returns the number of connections that wait. At 0, [`Refusals::work`] is readable again only after new work.
+    pub fn waiting_or_silence(&self) -> usize {
+        let waiting = self.waiting();
+        if waiting.connections.is_empty() {
+            // Connections that come from now on are written after the lock is free.
+            let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
+        }
+        waiting.connections.len()
+    }
+
+    /// Returns the number of connections that wait.
+    pub fn len(&self) -> usize {
+        self.waiting().connections.len()
+    }
+
+    /// Gives the connection that has waited longest to the loop.
+    pub fn next(&self) -> Option<(OwnedFd, Option<SocketAddr>)> {
+        self.waiting().connections.pop_front()
+    }
+
+    /// Returns the number of silent connections that the loop has to close, once.
+    pub fn take_asked(&self) -> usize {
+        std::mem::take(&mut self.waiting().asked)
+    }
+
     fn wake(&self) {
         // The counter is full only after an earlier write, so the loop wakes in any case.
         let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
@@ -130,95 +126,5 @@ impl Refusals {
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Starts the loop that answers connections.
-///
-/// # Errors
-/// [`ServeError::System`]: descriptors, the thread.
-pub fn start(plan: &Plan, refusals: Refusals) -> Result<LoopHandle, ServeError> {
-    let parts = Parts {
-        arrivals: TurnedAway { refusals, share: Share::alone(MOST_OPEN), closed: 0 },
-        service: Unavailable,
-        settings: plan.settings(),
-        read_after_accept: true,
-        log: plan.log().map(LoopLog::new),
-        board: Board::default(),
-        mechanism: dispatch::Settings::default(),
-        stop: Stop::new().map_err(system("make an eventfd"))?,
-        drain_timeout: plan.config().drain_timeout,
-    };
-    let (stop, board) = (parts.stop.clone(), parts.board.clone());
-    let body = move || readiness::run::<Poll, _, ByPhases, _>(parts);
-    start_thread("refusals".to_owned(), &[], stop, board, Vec::new(), body)
-}
-
-/// A service that answers every request with 503.
-struct Unavailable;
-
-impl Service for Unavailable {
-    type File = site::File;
-
-    fn respond(&mut self, _request: &Request<'_>, _now: Nanos) -> Response<site::File> {
-        Response { close: true, ..unavailable() }
-    }
-}
-
-impl SocketService for Unavailable {
-    fn counts(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-}
-
-/// The arrivals of the loop.
-struct TurnedAway {
-    refusals: Refusals,
-    share: Share,
-    /// Connections closed when the reserve was last filled.
-    closed: u64,
-}
-
-impl Arrivals for TurnedAway {
-    fn sources(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.refusals.0.wake.as_fd())
-    }
-
-    fn limit(&self) -> Limit {
-        Limit::Infinite
-    }
-
-    fn accept(&mut self, _index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
-        let mut waiting = self.refusals.waiting();
-        if waiting.connections.is_empty() {
-            // Readable while some wait. Connections that come from now on are written after the lock is free.
-            let _ = rustix::io::read(&self.refusals.0.wake, &mut [0; 8]);
-            return Accepted::Empty;
-        }
-        let Some(slot) = self.share.take() else {
-            counts.limit_connections += 1;
-            return Accepted::NoRoom(Short::Connections);
-        };
-        let (socket, peer) = waiting.connections.pop_front().expect("one was there");
-        Accepted::Connection(Arrived { socket, peer, at: now, slot })
-    }
-
-    fn queue(&self) -> AcceptQueue {
-        AcceptQueue { depth: self.refusals.waiting().connections.len() as u32, ..AcceptQueue::default() }
-    }
-
-    fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
-        dispatcher.deregister(self.refusals.0.wake.as_fd());
-    }
-
-    fn asked(&mut self) -> usize {
-        std::mem::take(&mut self.refusals.waiting().asked)
-    }
-
-    fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
-        if std::mem::replace(&mut self.closed, news.closed) != news.closed {
-            self.refusals.waiting().fill_reserve();
-        }
-        None
     }
 }

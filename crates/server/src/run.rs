@@ -12,20 +12,23 @@ use sys::signal::{self, Signal};
 use crate::accept::LiveLimit;
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::{Access, Admin, History};
+use crate::admin_access::AdminAddress;
 use crate::architecture::Architecture;
 use crate::certificates::{Certificates, LOOK_EVERY};
 use crate::choices::Choice;
 use crate::config::{AdminSettings, ServeConfig};
+use crate::config_text::ConfigText;
 use crate::confinement::{Confined, Confinement};
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
 use crate::overload_control::Overload;
-use crate::plan::{LoopHandle, Plan};
-use crate::processes::ConfigText;
-use crate::refusals::{self, Refusals};
+use crate::plan::Plan;
+use crate::refusal_loop;
+use crate::refusals::Refusals;
 use crate::settings::LiveSettings;
-use crate::side_servers::{self, AdminAddress, Guard, SideServer, Totals};
+use crate::side_servers::{self, Guard, SideServer, Totals};
+use crate::threads::LoopHandle;
 
 /// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +104,10 @@ impl Server {
         let refusals = Refusals::new().map_err(system("make an eventfd"))?;
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
         let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text, tls)?;
-        let refusals = refusals::start(&plan, refusals)?;
+        let refusals = refusal_loop::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
         let kernel_cache = match plan.kernel_cache() {
-            Some(cache) => Some((cache.clone(), cache.start_keeper(&plan)?)),
+            Some(cache) => Some((cache.clone(), cache.start_keeper(plan.keepers_materials())?)),
             None => None,
         };
         let settings = plan.config.admin.as_ref();

@@ -6,10 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Nanos, RealClock};
-use bytes::Bytes;
 use dispatch::Token;
 use http1::server::Responder;
-use http1::{FileRange, Request, Response, Service, Status};
+use http1::{FileRange, Request, Response, Service};
 use site::{File, Options, Root, Site};
 
 use crate::driver::socket_service::SocketService;
@@ -82,12 +81,6 @@ impl SocketService for Site {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Site::counts(self).named().collect()
     }
-}
-
-/// Returns a 503 that asks the client to come back in a second.
-pub fn unavailable() -> Response<File> {
-    let fields = b"Content-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n";
-    Response { fields: Bytes::from_static(fields), ..Response::error(Status::SERVICE_UNAVAILABLE) }
 }
 
 /// One site for many threads. Its cache is striped by path, with a lock for each stripe. A file that comes from the

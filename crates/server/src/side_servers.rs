@@ -4,7 +4,6 @@
 //! server is overloaded, because the two share only the machine. The [`guard`] decides which requests it answers. A
 //! connection that asks for events leaves the others and joins the [`streams`].
 
-mod address;
 mod guard;
 mod poll_loop;
 mod streams;
@@ -17,17 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Nanos;
 use http1::{Body, Method, Request, Response, Service, Status};
 
+use crate::admin_access::{AdminAddress, AdminListener};
 use crate::counters::Board;
-use crate::driver::Stop;
 use crate::error::{ServeError, system};
-use crate::plan::{LoopHandle, start_thread};
-use address::AdminListener;
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
 use guard::Guarded;
 use poll_loop::PollLoop;
 use streams::STREAMS;
 
-pub use address::AdminAddress;
-pub use guard::{Guard, Token};
+pub use guard::Guard;
 
 /// The counters of a small server.
 #[derive(Debug, Default)]

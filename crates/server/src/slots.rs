@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::Nanos;
 
-use crate::driver::Stop;
-use crate::processes;
+use crate::scoreboard;
+use crate::stop::Stop;
 
 /// A limit of open connections.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ enum Taken {
     /// In this process.
     Here(AtomicUsize),
     /// In this word of every process that shares the limit.
-    InEveryProcess(Arc<processes::Slot>, usize),
+    InEveryProcess(Arc<scoreboard::Slot>, usize),
 }
 
 impl Taken {
@@ -153,7 +153,7 @@ impl Share {
     }
 
     /// Makes the share of a worker process in a common limit: `word` of its own words counts its slots.
-    pub fn of_process(most: usize, place: Arc<processes::Slot>, word: usize) -> Share {
+    pub fn of_process(most: usize, place: Arc<scoreboard::Slot>, word: usize) -> Share {
         let slots = Slots { most, taken: Taken::InEveryProcess(place, word), members: Vec::new() };
         Share { slots: Arc::new(slots), member: 0 }
     }
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn several_processes_share_one_number() {
-        let places = processes::Slot::neighbours(2, 2).into_iter().map(Arc::new);
+        let places = scoreboard::Slot::neighbours(2, 2).into_iter().map(Arc::new);
         let shares: Vec<Share> = places.map(|place| Share::of_process(2, place, 1)).collect();
         let first = shares[0].take().unwrap();
         let _second = shares[1].take().unwrap();
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn processes_that_take_the_last_slot_at_once_never_both_get_it() {
-        let places = processes::Slot::neighbours(1, 4).into_iter().map(Arc::new);
+        let places = scoreboard::Slot::neighbours(1, 4).into_iter().map(Arc::new);
         let shares: Vec<Share> = places.map(|place| Share::of_process(3, place, 0)).collect();
         let open = AtomicUsize::new(0);
         std::thread::scope(|scope| {

@@ -4,11 +4,10 @@ use std::fmt::Write;
 
 use base::Limit;
 
-use crate::architecture::HelperCounts;
 use crate::counters::{
-    AdmissionFigures, Counters, Decisions, StageFigures, SteeringCounts, WorkerFigures, meaning,
+    AdmissionFigures, Counters, Decisions, HelperCounts, KernelCacheCounts, StageFigures, SteeringCounts,
+    WorkerFigures, meaning,
 };
-use crate::kernel_cache::KernelCacheCounts;
 use crate::overload_control::QueueFigures;
 
 /// The metrics pages of new servers, each with the condition for its metrics. The first page is every server's.

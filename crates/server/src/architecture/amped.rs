@@ -52,11 +52,11 @@ use crate::config::ServeConfig;
 use crate::driver::event_loop::Parts;
 use crate::driver::readiness::ByPhases;
 use crate::error::ServeError;
-use crate::plan::{LoopHandle, Plan, addresses, run_on, start_thread};
+use crate::plan::{Plan, addresses, run_on};
 use crate::processes::{Fleet, Role};
 use crate::service::Costly;
 use crate::setting::{Declaration, Setting, number_in};
-pub(crate) use helpers::HelperCounts;
+use crate::threads::{LoopHandle, start_thread};
 use helpers::Helpers;
 use service::AmpedSite;
 

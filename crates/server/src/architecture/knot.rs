@@ -34,8 +34,9 @@ use crate::driver::event_loop::Parts;
 use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
 use crate::error::ServeError;
-use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::plan::{Plan, addresses};
 use crate::setting::{Declaration, Setting};
+use crate::threads::{LoopHandle, start_thread};
 
 /// Default number of threads of Knot-C [Brecht 2004, 4].
 const THREADS: usize = 1000;

@@ -44,7 +44,6 @@ use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Choice, WAKE, Wake};
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters, LoopCounts};
-use crate::driver::Stop;
 use crate::driver::full_pool::{self, Pool, State};
 use crate::driver::idle_threads::IdleThreads;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
@@ -54,10 +53,14 @@ use crate::driver::waiters::{Waiters, readable, sleep};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::plan::{LoopHandle, Plan, Queue, addresses, start_thread};
-use crate::processes::{Control, Event, Fleet, IDLE_FROM, Message, Reclaims, Role, Sent, Worker};
+use crate::overload_control::Queue;
+use crate::plan::{Plan, addresses};
+use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
+use crate::scoreboard::IDLE_FROM;
 use crate::service::{Costly, SharedSite};
 use crate::slots::Share;
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
 
 /// The supported ways to wake workers, the default first. The wait queue of wake-one would not survive a
 /// worker that dies while it queues. A worker's own accept queue would lose its connections with the worker.

@@ -34,16 +34,18 @@ use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Choice, Switch, WAKE, Wake, named};
 use crate::config::ServeConfig;
 use crate::counters::Board;
-use crate::driver::Stop;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
-use crate::plan::{EndsTheServer, LoopHandle, Plan, Queue, addresses, start_thread};
+use crate::overload_control::Queue;
+use crate::plan::{Plan, addresses};
 use crate::service::{Costly, SharedSite};
 use crate::setting::{Declaration, Setting};
 use crate::settings::LiveSettings;
 use crate::slots::Share;
+use crate::stop::Stop;
+use crate::threads::{EndsTheServer, LoopHandle, start_thread};
 
 /// Default threads of a pool: Apache's MaxClients in the paper.
 const POOL: usize = 150;

@@ -21,7 +21,8 @@ use super::{Architecture, with_a_cache_each};
 use crate::choices::{Choice, WAKE, Wake};
 use crate::driver::readiness::ByPhases;
 use crate::error::ServeError;
-use crate::plan::{LoopHandle, Plan};
+use crate::plan::Plan;
+use crate::threads::LoopHandle;
 
 pub const PER_CORE: Architecture = Architecture {
     name: "per-core",

@@ -28,14 +28,15 @@ use base::Limit;
 use super::Architecture;
 use crate::choices::Choice;
 use crate::counters::Board;
-use crate::driver::Stop;
 use crate::driver::socket_service::SocketService;
 use crate::driver::stages::{Parts, Pipeline, SedaSettings};
 use crate::error::{ServeError, system};
-use crate::plan::{LoopHandle, Plan, addresses, start_thread};
+use crate::plan::{Plan, addresses};
 use crate::service::{Costly, SharedSite};
 use crate::setting::{Declaration, Setting};
 use crate::slots::Share;
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
 
 static CONTROLLERS: Setting<SedaSettings> = Setting::new(Declaration {
     flag: "--seda",

@@ -17,7 +17,8 @@ use super::{Architecture, with_a_cache_each};
 use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
 use crate::error::ServeError;
-use crate::plan::{LoopHandle, Plan};
+use crate::plan::Plan;
+use crate::threads::LoopHandle;
 
 pub const SPED: Architecture = Architecture {
     name: "sped",

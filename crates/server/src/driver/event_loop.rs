@@ -28,7 +28,6 @@ use std::os::fd::AsFd;
 use base::{Clock, Key, Limit, Nanos};
 use dispatch::Token;
 
-use super::Stop;
 use super::machine::{Lent, Machine};
 use super::socket_service::SocketService;
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Short};
@@ -36,6 +35,7 @@ use crate::access_log::LoopLog;
 use crate::counters::Board;
 use crate::overload_control::AcceptControl;
 use crate::settings::LiveSettings;
+use crate::stop::Stop;
 pub use arrivals::{Arrivals, Listeners, News};
 pub use peers::{Peer, Peers};
 pub use state::{Accepting, Life, LoopState};

@@ -19,7 +19,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -28,7 +28,6 @@ use dispatch::Trigger;
 use rustix::net::Shutdown;
 use sys::poll::{self, PollFd, bits};
 
-use super::Stop;
 use super::blocking::{Awaited, Waiter, Woken, serve};
 use super::full_pool::{self, Pool, State};
 use super::idle_threads::{IdleThreads, Reclaimed};
@@ -41,6 +40,7 @@ use crate::counters::{Board, Counters, LoopCounts};
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
 use crate::slots::Share;
+use crate::stop::Stop;
 
 /// What the threads of a group share.
 pub struct Group {
@@ -379,7 +379,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         if group.has_queues_of_their_own() {
             serving.own_queue = group.listeners_of(index);
         }
-        let waiter = group.waiters.waiter(index, group.listeners_of(index), group.stop.wake.as_fd())?;
+        let waiter = group.waiters.waiter(index, group.listeners_of(index), group.stop.descriptor())?;
         Ok(AcceptingThread { serving, acceptor, waiter })
     }
 

@@ -40,16 +40,16 @@ use std::thread::{Builder, Scope};
 use base::{Clock, Key, Nanos, RealClock};
 use dispatch::Mechanism;
 
-use super::Stop;
 use super::machine::Machine;
 use super::socket_service::SocketService;
 use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
 use crate::counters::{Board, Counters};
 use crate::listener::Listener;
-use crate::plan::EndsTheServer;
 use crate::settings::LiveSettings;
 use crate::slots::Share;
+use crate::stop::Stop;
+use crate::threads::EndsTheServer;
 use control::{AdmissionController, PoolController};
 use mail::Mailbox;
 pub use settings::SedaSettings;

@@ -3,24 +3,25 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use base::{Clock, Limit, Nanos, RealClock};
 use bpf::BpfError;
 use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
 use http1::server::{Buffers, Connection, Context, Counts, Entry, Log, Transmit, Wants};
 use http1::{HttpDate, Status, Version};
-use site::{CacheLimits, Options, Site};
+use site::{CacheLimits, Options, Root, Site};
 use sys::netlink::SocketDiagnostics;
 use sys::poll::{self, PollFd, bits};
 
 use super::hot::{Candidate, Key};
-use super::{KernelCacheCounts, SharedCache, lock};
-use crate::access_log::LoopLog;
-use crate::counters::Board;
-use crate::driver::Stop;
+use super::{SharedCache, lock};
+use crate::access_log::{LogSender, LoopLog};
+use crate::counters::{Board, KernelCacheCounts};
 use crate::error::{ServeError, system};
-use crate::plan::{LoopHandle, Plan, start_thread};
 use crate::settings::LiveSettings;
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
 
 /// Time between two turns of the keeper: the greatest delay of a new date and of a line in the access log.
 const TURN: Nanos = Nanos::from_millis(50);
@@ -40,16 +41,24 @@ const FILES: usize = 1024;
 const DATE_FIELD: &[u8] = b"\r\nDate: ";
 const DATE_BYTES: usize = 29;
 
+/// What the keeper renders responses from, and its log.
+pub struct Materials {
+    pub log: Option<LogSender>,
+    pub root: Arc<Root>,
+    pub options: Options,
+    pub settings: LiveSettings,
+}
+
 /// Starts the keeper.
 ///
 /// # Errors
 /// [`ServeError::System`]: descriptors, the thread.
-pub fn start(shared: SharedCache, plan: &Plan) -> Result<LoopHandle, ServeError> {
+pub fn start(shared: SharedCache, materials: Materials) -> Result<LoopHandle, ServeError> {
     let diagnostics = SocketDiagnostics::open().map_err(system("open a socket for diagnostics"))?;
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let keeper = Keeper {
-        log: plan.log().map(LoopLog::new),
-        renderer: Renderer::new(plan),
+        log: materials.log.clone().map(LoopLog::new),
+        renderer: Renderer::new(materials),
         contents: HashMap::new(),
         counts: KernelCacheCounts::default(),
         stop: stop.clone(),
@@ -246,7 +255,7 @@ struct Renderer {
 }
 
 impl Renderer {
-    fn new(plan: &Plan) -> Renderer {
+    fn new(materials: Materials) -> Renderer {
         let clock = RealClock::new();
         // Each answer checks the file again.
         let cache = CacheLimits {
@@ -255,13 +264,13 @@ impl Renderer {
             open_files: 0,
             absent: FILES,
             fresh_for: Nanos::ZERO,
-            ..plan.config().site.cache
+            ..materials.options.cache
         };
-        let small_file = plan.config().site.small_file.min(base::Bytes(LONGEST as u64));
-        let options = Options { cache, small_file, ..plan.config().site.clone() };
+        let small_file = materials.options.small_file.min(base::Bytes(LONGEST as u64));
+        let options = Options { cache, small_file, ..materials.options };
         Renderer {
-            site: Site::new(plan.root(), options, clock),
-            settings: plan.settings(),
+            site: Site::new(materials.root, options, clock),
+            settings: materials.settings,
             buffers: Buffers::default(),
             date: HttpDate::new(clock.wall()),
             clock,

@@ -23,11 +23,11 @@ use sys::epoll::{self, Operation, bits};
 use sys::process::{Child, Program, Streams, this_very_program};
 
 use super::control::{Control, Kind, Message, Received, Sent, in_memory};
-use super::scoreboard::Scoreboard;
-use super::text::ConfigText;
+use crate::config_text::ConfigText;
 use crate::counters::Board;
 use crate::error::{ServeError, system};
 use crate::plan::Plan;
+use crate::scoreboard::Scoreboard;
 
 const FIRST_DELAY: Nanos = Nanos::from_millis(100);
 const LONGEST_DELAY: Nanos = Nanos::from_secs(10);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use base::Nanos;
 
 use super::fleet::Fleet;
-use super::scoreboard::IDLE_FROM;
+use crate::scoreboard::IDLE_FROM;
 
 /// The time that an asked worker may take before another is asked.
 const PATIENCE: Nanos = Nanos::from_millis(10);

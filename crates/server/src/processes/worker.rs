@@ -10,20 +10,22 @@ use sys::signal;
 use tls::Sessions;
 
 use super::control::{Changed, Control, Heard, Kind, Message, Received, garbled, read_memory, read_text};
-use super::scoreboard::{Layout, Slot};
 use crate::accept::LiveLimit;
 use crate::access_log;
-use crate::architecture::Architecture;
 use crate::choices::Switch;
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters};
 use crate::error::{ServeError, system};
 use crate::plan::Plan;
+use crate::scoreboard::{Layout, Slot};
 
 const STDIN: RawFd = 0;
 
-/// Parses the text of a configuration.
-pub type Parse = fn(&str) -> Result<(&'static Architecture, ServeConfig), String>;
+/// The life of a worker process, from its start to its end, with the control socket to its parent.
+pub type Work = fn(Worker, Control) -> Result<(), ServeError>;
+
+/// Parses the text of a configuration. Also returns the work of its architecture's workers.
+pub type Parse = fn(&str) -> Result<(Option<Work>, ServeConfig), String>;
 
 /// A worker process, with everything that its parent gave it.
 pub struct Worker {
@@ -41,7 +43,8 @@ pub struct Worker {
 impl Worker {
     /// Makes a board whose figures the parent sees, with the additions of `live`.
     pub fn board(&self, live: impl Fn(&mut Counters) + Send + Sync + 'static) -> Board {
-        Board::with_live(live).shown_in(Arc::clone(&self.slot))
+        let slot = Arc::clone(&self.slot);
+        Board::with_live(live).shown_to(move |counters| slot.write(counters))
     }
 
     /// Returns a function that applies a changed configuration, for a caller that reads the control socket itself.
@@ -120,11 +123,11 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     };
     let start = Start::read(message).map_err(system("read what the parent says"))?;
     name_this_process(&start.name);
-    let (architecture, config) = parse(&start.text).map_err(|error| ServeError::System {
+    let (work, config) = parse(&start.text).map_err(|error| ServeError::System {
         what: "read the configuration",
         cause: io::Error::new(io::ErrorKind::InvalidData, error),
     })?;
-    let work = architecture.work.ok_or(ServeError::NoParent)?;
+    let work = work.ok_or(ServeError::NoParent)?;
     let limit = LiveLimit::open(start.limit).map_err(system("map the accept-limit"))?;
     let slot =
         Slot::open(start.scoreboard, start.place, start.layout).map_err(system("map the scoreboard"))?;

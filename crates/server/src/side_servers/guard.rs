@@ -20,37 +20,8 @@ use http1::{Method, Request, Response, Service, Status};
 
 use super::streams::STREAMS;
 use super::{SmallService, Totals, answer, with_fields};
+use crate::admin_access::Token;
 use crate::driver::socket_service::SocketService;
-
-/// A secret that admits a client.
-#[derive(Clone)]
-pub struct Token(Box<[u8]>);
-
-impl Token {
-    /// Parses a token from a file. White space around it does not count.
-    ///
-    /// # Errors
-    /// The accepted form.
-    pub fn parse(text: &str) -> Result<Token, &'static str> {
-        let token = text.trim_ascii().as_bytes();
-        if token.is_empty() || !token.iter().all(u8::is_ascii_graphic) {
-            return Err("accepted is one line of visible ASCII characters without spaces");
-        }
-        Ok(Token(token.into()))
-    }
-
-    /// Compares in a time that does not reveal the correct part of `given`.
-    fn matches(&self, given: &[u8]) -> bool {
-        let differences = self.0.iter().zip(given).fold(0, |sum, (own, given)| sum | (own ^ given));
-        differences == 0 && self.0.len() == given.len()
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
 
 /// The names by which clients may address a server.
 #[derive(Clone, Debug)]

@@ -20,15 +20,15 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use sys::errno::{Failure, classify};
 
-use super::address::AdminListener;
 use super::guard::Guarded;
 use super::streams::Streams;
 use super::{SmallService, Totals};
+use crate::admin_access::AdminListener;
 use crate::counters::LoopCounts;
-use crate::driver::Stop;
 use crate::driver::machine::{Lent, Machine};
 use crate::driver::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::listener::somebody_waits;
+use crate::stop::Stop;
 
 /// The most open connections: an operator, a Prometheus server or two, and their spares.
 const CONNECTIONS: usize = 64;

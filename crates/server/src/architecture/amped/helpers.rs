@@ -10,25 +10,11 @@ use dispatch::Token;
 
 use super::errands::Errands;
 use super::need::{Need, read_notice};
+use crate::counters::HelperCounts;
 use crate::processes::{Event, Fleet, Sent};
 
 /// Time for helpers to end. No connection waits for their last fetches.
 const PATIENCE: Nanos = Nanos::SECOND;
-
-base::counts! {
-    /// Counters of requests that memory could not answer.
-    pub struct HelperCounts {
-        /// Fetches requested from helpers.
-        helper_fetches,
-        /// Fetches repeated by another helper because the first had died.
-        helper_fetches_repeated,
-        /// Times that a connection waited for a helper. Other connections went on.
-        helper_waits,
-        /// Times that the main process made a call that may have waited for a disk, because helpers could not
-        /// help.
-        main_waits,
-    }
-}
 
 /// The helper processes.
 pub struct Helpers {

@@ -29,11 +29,11 @@ use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
-use crate::driver::Stop;
 use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
 use crate::driver::full_pool::STILL;
 use crate::error::ServeError;
 use crate::processes::{self, Fleet, Reclaims};
+use crate::stop::Stop;
 
 /// Tokens of the fleet's descriptor and of the stop. No listener has them, because a listener's generation is
 /// 0.

@@ -132,10 +132,10 @@ mod tests {
     fn mistakes_say_what_is_accepted() {
         assert_eq!(error("c_max=1"), ACCEPTED);
         assert_eq!(error("256"), ACCEPTED);
-        assert_eq!(error("c-max=0"), "c-max is '0'; accepted are numbers of connections from 1 on");
+        assert_eq!(error("c-max=0"), "c-max is '0'; accepted are numbers of connections from 1 up");
         assert_eq!(error("p-max=2000"), "p-max is '2000'; accepted are 1 to 1024 workers");
-        assert_eq!(error("alpha=1"), "alpha is '1'; accepted are numbers from 0 to 1, 1 left out");
-        assert_eq!(error("period=0s"), "period is '0s'; accepted are times from 1ms on");
+        assert_eq!(error("alpha=1"), "alpha is '1'; accepted are numbers from 0 to below 1");
+        assert_eq!(error("period=0s"), "period is '0s'; accepted are times from 1ms up");
         assert_eq!(error("p-min=9,p-max=8"), "p-min=9 is more than p-max=8");
         assert_eq!(error("initial=40"), "initial=40 is not from p-min=2 to p-max=32");
     }

@@ -47,11 +47,13 @@ use super::{PATIENCE, role, smped_settings};
 use crate::architecture::smped::Schedule;
 use crate::architecture::smped::settings::SmpedSettings;
 use crate::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
-use crate::driver::Stop;
 use crate::driver::waiters::{readable, sleep};
 use crate::error::{ServeError, system};
-use crate::plan::{LoopHandle, Plan, start_thread};
-use crate::processes::{Event, Fleet, IDLE_FROM, Reclaims};
+use crate::plan::Plan;
+use crate::processes::{Event, Fleet, Reclaims};
+use crate::scoreboard::IDLE_FROM;
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
 pub use arrivals::work;
 
 /// Words of a worker in shared memory, after [`IDLE_FROM`]: the turns of its loop, and its open connections. The parent

@@ -20,11 +20,12 @@ use super::messages::{Handed, Report, unpack};
 use crate::accept::{Accepted, Arrived, Phase};
 use crate::access_log::LogSender;
 use crate::counters::LoopCounts;
-use crate::driver::Stop;
 use crate::driver::event_loop::{Arrivals, News, Parts};
 use crate::error::{ServeError, system};
-use crate::processes::{Changed, Control, Heard, Message, Sent, Slot, Worker, orphaned};
+use crate::processes::{Changed, Control, Heard, Message, Sent, Worker, orphaned};
+use crate::scoreboard::Slot;
 use crate::slots::Share;
+use crate::stop::Stop;
 
 /// Delay before another attempt to send a report that the dispatcher had no room for.
 const RETRY: Nanos = Nanos::MILLISECOND;

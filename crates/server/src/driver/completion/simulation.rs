@@ -23,13 +23,13 @@ use tempfile::TempDir;
 use super::{CompletionLoop, EventLoop};
 use crate::accept::{Acceptor, LiveLimit};
 use crate::counters::Board;
-use crate::driver::Stop;
 use crate::driver::event_loop::{Listeners, Parts};
 use crate::driver::socket_service::SocketService;
 use crate::listener::Listener;
-use crate::plan::Queue;
+use crate::overload_control::Queue;
 use crate::settings::LiveSettings;
 use crate::slots::Share;
+use crate::stop::Stop;
 
 const SEEDS: u64 = 100;
 const CLIENTS: usize = 24;

@@ -13,7 +13,7 @@ use crate::accept::{Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Sh
 use crate::counters::LoopCounts;
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::plan::Queue;
+use crate::overload_control::Queue;
 
 /// What a loop tells of itself before it waits.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,10 @@ use dispatch::Token;
 use super::{Arrivals, Listeners, News, Parts, Peer, Peers};
 use crate::accept::{Arrived, Ready};
 use crate::counters::{Board, Counters};
-use crate::driver::Stop;
 use crate::driver::lender::Lender;
 use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
+use crate::stop::Stop;
 
 /// How far a loop's life has come; drawn in the header of [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

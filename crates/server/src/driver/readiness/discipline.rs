@@ -152,13 +152,13 @@ mod tests {
     use super::*;
     use crate::accept::{Accepted, Acceptor, LiveLimit};
     use crate::counters::{Board, LoopCounts};
-    use crate::driver::Stop;
     use crate::driver::event_loop::{EventLoop, Listeners, Parts};
     use crate::driver::transfer::Moved;
     use crate::listener::listen;
-    use crate::plan::Queue;
+    use crate::overload_control::Queue;
     use crate::settings::LiveSettings;
     use crate::slots::Share;
+    use crate::stop::Stop;
 
     /// Notes what it is asked for.
     #[derive(Clone, Default)]

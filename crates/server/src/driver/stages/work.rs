@@ -18,7 +18,7 @@ use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::{Moved, receive, send, shut_down};
 use crate::listener::Listener;
-use crate::service::unavailable;
+use crate::unavailable::unavailable;
 
 /// Lets a request in, to be answered by the file stage; or refuses it.
 pub(super) struct Gate<'a, S>(pub(super) &'a Pipeline<S>);

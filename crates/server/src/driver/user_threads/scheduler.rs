@@ -13,14 +13,14 @@ use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
 
 use super::{Ask, Body, Coroutine, STACK_BYTES, Shared, UserThread};
 use crate::counters::{Board, Counters};
-use crate::driver::Stop;
 use crate::driver::event_loop::{Parts, STOP, TIMER_SLOT, listener_token};
 use crate::driver::full_pool::{self, Pool, Sleep, State};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::plan::Queue;
+use crate::overload_control::Queue;
+use crate::stop::Stop;
 
 /// Stacks kept for threads to come.
 const SPARE_STACKS: usize = 1024;

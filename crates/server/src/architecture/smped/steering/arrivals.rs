@@ -33,16 +33,19 @@ use super::{OPEN, PINCHED_FROM, TURNS};
 use crate::accept::{Accepted, Acceptor, Look, RECLAIM_PAUSE, Short};
 use crate::access_log::LogSender;
 use crate::counters::LoopCounts;
-use crate::driver::Stop;
 use crate::driver::event_loop::{Arrivals, Listeners, News, Parts};
 use crate::driver::full_pool::STILL;
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::plan::{LoopHandle, Queue};
-use crate::processes::{Changed, Control, Heard, Sent, Slot, Worker, orphaned};
-use crate::refusals::{self, Refusals};
+use crate::overload_control::Queue;
+use crate::processes::{Changed, Control, Heard, Sent, Worker, orphaned};
+use crate::refusal_loop;
+use crate::refusals::Refusals;
+use crate::scoreboard::Slot;
 use crate::slots::Share;
+use crate::stop::Stop;
+use crate::threads::LoopHandle;
 
 /// Runs a worker until it is told to end and its connections have ended. Blocks.
 ///
@@ -53,7 +56,7 @@ pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let workers = Workers::open(memory).map_err(system("map the memory of the workers"))?;
     let Some(listeners) = listeners(&worker, &control)? else { return Ok(()) };
     let refusals = Refusals::new().map_err(system("make an eventfd"))?;
-    let answers = refusals::start(&worker.plan, refusals.clone())?;
+    let answers = refusal_loop::start(&worker.plan, refusals.clone())?;
     let (log, refused) = (worker.plan.log(), answers.board.clone());
     let board = worker.board(move |counters| {
         counters.http.add(&refused.read().http);

@@ -1,4 +1,4 @@
-//! The address of a small server: an internet address, or a socket file that only its owner may use.
+//! The access to a small server: an internet address, or a socket file that only its owner may use, and a secret.
 
 use std::fmt;
 use std::io;
@@ -109,6 +109,36 @@ fn socket_file(path: &Path) -> Option<(u64, u64)> {
 /// Tells whether a socket file has lost its listener.
 fn refuses_connections(address: &SocketAddrUnix) -> bool {
     stream_socket().is_ok_and(|socket| connect(socket, address) == Err(Errno::CONNREFUSED))
+}
+
+/// A secret that admits a client.
+#[derive(Clone)]
+pub struct Token(Box<[u8]>);
+
+impl Token {
+    /// Parses a token from a file. White space around it does not count.
+    ///
+    /// # Errors
+    /// The accepted form.
+    pub fn parse(text: &str) -> Result<Token, &'static str> {
+        let token = text.trim_ascii().as_bytes();
+        if token.is_empty() || !token.iter().all(u8::is_ascii_graphic) {
+            return Err("accepted is one line of visible ASCII characters without spaces");
+        }
+        Ok(Token(token.into()))
+    }
+
+    /// Compares in a time that does not reveal the correct part of `given`.
+    pub fn matches(&self, given: &[u8]) -> bool {
+        let differences = self.0.iter().zip(given).fold(0, |sum, (own, given)| sum | (own ^ given));
+        differences == 0 && self.0.len() == given.len()
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
 }
 
 #[cfg(test)]

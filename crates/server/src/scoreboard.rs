@@ -32,7 +32,7 @@ const GAUGES: usize = 4;
 
 /// The layout of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// Totals of the service.
     pub service: usize,
     /// Words of the architecture.
@@ -51,7 +51,7 @@ impl Layout {
 
 /// All places, in the parent's view.
 #[derive(Debug)]
-pub(super) struct Scoreboard {
+pub(crate) struct Scoreboard {
     words: Arc<SharedArray<AtomicU64>>,
     layout: Layout,
     service: Vec<&'static str>,
@@ -175,7 +175,7 @@ impl Slot {
         (0..count).map(|place| Slot::open(memory(), place, board.layout()).unwrap()).collect()
     }
 
-    pub(super) fn open(memory: OwnedFd, place: usize, layout: Layout) -> io::Result<Slot> {
+    pub(crate) fn open(memory: OwnedFd, place: usize, layout: Layout) -> io::Result<Slot> {
         let words = SharedArray::<AtomicU64>::open(memory)?;
         let first = place * layout.words();
         if words.len() < first + layout.words() {

@@ -1,0 +1,129 @@
+//! The loop that answers connections without room 503.
+//!
+//! ```text
+//!   acceptors, at the limit ──take──> waiting ──> one loop: reads the request, answers 503, lingers
+//! ```
+//!
+//! Any acceptor of the server hands over the connections that it turns away ([`Refusals`]), and forgets them. One small
+//! loop on a thread of its own then speaks HTTP. It waits for the request, which may not have arrived, and answers. Then
+//! it shuts its side down and reads until the peer has closed, so that no reset overtakes the answer (RFC 9112, 9.6). It
+//! uses the server's deadlines and access log.
+//!
+//! Owns the connections that are turned away, outside the connection limit and with a limit of their own. Does not
+//! choose them.
+//!
+//! Invariant: at most [`MOST_OPEN`] connections are answered at once.
+
+use std::os::fd::BorrowedFd;
+
+use base::{Limit, Nanos};
+use dispatch::mechanism::Poll;
+use dispatch::{Dispatcher, Mechanism};
+use http1::{Request, Response, Service};
+use sys::socket::AcceptQueue;
+
+use crate::accept::{Accepted, Arrived, Short};
+use crate::access_log::LoopLog;
+use crate::counters::{Board, LoopCounts};
+use crate::driver::event_loop::{Arrivals, News, Parts};
+use crate::driver::readiness::{self, ByPhases};
+use crate::driver::socket_service::SocketService;
+use crate::error::{ServeError, system};
+use crate::plan::Plan;
+use crate::refusals::{MOST_WAITING, RESERVE, Refusals};
+use crate::slots::Share;
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
+use crate::unavailable::unavailable;
+
+/// Connections answered at once. A loop of this size on poll(2) takes some 20 us per wait.
+const MOST_OPEN: usize = 256;
+/// Descriptors that connections may hold beyond the connection limit while they are turned away, reserve included.
+pub const DESCRIPTORS: usize = MOST_OPEN + MOST_WAITING + RESERVE;
+
+/// Starts the loop that answers connections.
+///
+/// # Errors
+/// [`ServeError::System`]: descriptors, the thread.
+pub fn start(plan: &Plan, refusals: Refusals) -> Result<LoopHandle, ServeError> {
+    let parts = Parts {
+        arrivals: TurnedAway { refusals, share: Share::alone(MOST_OPEN), closed: 0 },
+        service: Unavailable,
+        settings: plan.settings(),
+        read_after_accept: true,
+        log: plan.log().map(LoopLog::new),
+        board: Board::default(),
+        mechanism: dispatch::Settings::default(),
+        stop: Stop::new().map_err(system("make an eventfd"))?,
+        drain_timeout: plan.config().drain_timeout,
+    };
+    let (stop, board) = (parts.stop.clone(), parts.board.clone());
+    let body = move || readiness::run::<Poll, _, ByPhases, _>(parts);
+    start_thread("refusals".to_owned(), &[], stop, board, Vec::new(), body)
+}
+
+/// A service that answers every request with 503.
+struct Unavailable;
+
+impl Service for Unavailable {
+    type File = site::File;
+
+    fn respond(&mut self, _request: &Request<'_>, _now: Nanos) -> Response<site::File> {
+        Response { close: true, ..unavailable() }
+    }
+}
+
+impl SocketService for Unavailable {
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// The arrivals of the loop.
+struct TurnedAway {
+    refusals: Refusals,
+    share: Share,
+    /// Connections closed when the reserve was last filled.
+    closed: u64,
+}
+
+impl Arrivals for TurnedAway {
+    fn sources(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.refusals.work())
+    }
+
+    fn limit(&self) -> Limit {
+        Limit::Infinite
+    }
+
+    fn accept(&mut self, _index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
+        if self.refusals.waiting_or_silence() == 0 {
+            return Accepted::Empty;
+        }
+        let Some(slot) = self.share.take() else {
+            counts.limit_connections += 1;
+            return Accepted::NoRoom(Short::Connections);
+        };
+        let (socket, peer) = self.refusals.next().expect("this loop alone takes them");
+        Accepted::Connection(Arrived { socket, peer, at: now, slot })
+    }
+
+    fn queue(&self) -> AcceptQueue {
+        AcceptQueue { depth: self.refusals.len() as u32, ..AcceptQueue::default() }
+    }
+
+    fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
+        dispatcher.deregister(self.refusals.work());
+    }
+
+    fn asked(&mut self) -> usize {
+        self.refusals.take_asked()
+    }
+
+    fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
+        if std::mem::replace(&mut self.closed, news.closed) != news.closed {
+            self.refusals.fill_reserve();
+        }
+        None
+    }
+}

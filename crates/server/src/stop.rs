@@ -1,0 +1,55 @@
+//! The signal that ends a loop.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Tells a sleeping loop to stop, or wakes it for something else that it will find.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    wake: Arc<OwnedFd>,
+    asked: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// A stop that has not been asked for.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn new() -> std::io::Result<Stop> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Stop { wake: Arc::new(wake), asked: Arc::default() })
+    }
+
+    /// Asks the loop to stop accepting, finish what is under way, and end.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes the loop.
+    pub fn wake(&self) {
+        // The counter is full only if it was written before: the loop wakes in any case.
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Ends a wake-up, so that the loop can sleep again; once the stop is asked for it cannot.
+    pub fn woken(&self) {
+        if !self.asked() {
+            // Nothing to read means that it was silent.
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        }
+    }
+
+    /// Readable after a wake-up, and for ever once the stop is asked for.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Whether it has been asked for.
+    pub fn asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+}
