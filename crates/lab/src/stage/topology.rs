@@ -47,7 +47,7 @@ const SYSCTLS: [(&str, &str); 9] = [
     ("net.ipv4.tcp_no_metrics_save", "1"),
     ("net.ipv4.tcp_syn_linear_timeouts", "0"),
     // The server's own backlog bounds its queues.
-    ("net.core.somaxconn", "65535"),
+    ("net.core.somaxconn", "131072"),
     ("net.ipv4.tcp_max_syn_backlog", "65535"),
     ("net.ipv4.ip_local_port_range", "1024 65535"),
     ("net.ipv4.tcp_tw_reuse", "1"),
