@@ -48,7 +48,7 @@ pub struct Lateness {
 pub struct Direction {
     /// The configured conditions.
     pub conditions: Conditions,
-    /// Packets, by their fate: [`COUNTS`].
+    /// Packets, by their fate: `COUNTS` names the fates.
     pub packets: BTreeMap<&'static str, u64>,
     /// Bytes of the packets forwarded.
     pub bytes_forwarded: u64,
