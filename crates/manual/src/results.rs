@@ -40,7 +40,7 @@ const PAGES: [Page; 5] = [
     Page {
         file: "results/doctor.md",
         introduction: DOCTOR,
-        sources: &["lab/src/doctor.rs", "dispatch/src/capabilities.rs"],
+        sources: &["lab/src/doctor.rs", "dispatch/src/capabilities.rs", "dispatch/src/table.rs"],
         documents: &["Finding", "Row"],
     },
     Page {
@@ -152,6 +152,12 @@ fn page(page: &Page) -> Result<String> {
         }
         _ => false,
     };
+    let missing = page.documents.iter().find(|name| {
+        !schema.types.iter().any(|known| name_of(&known.item).is_some_and(|ident| ident == **name))
+    });
+    if let Some(name) = missing {
+        bail!("no source has the document {name}");
+    }
     schema.queue = (0..schema.types.len()).filter(|at| is_document(&schema.types[*at])).collect();
     let mut text = page.introduction.to_owned();
     let mut shown = 0;

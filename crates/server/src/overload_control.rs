@@ -36,7 +36,7 @@ use crate::listener::Listener;
 use refuser::{Chosen, Refuser};
 
 /// Listeners that one loop, or several threads or processes, accept from, with the control of their accept queue.
-pub struct Queue {
+pub struct ControlledQueue {
     /// One listener for each address.
     pub listeners: Vec<Listener>,
     /// `None` without overload control.

@@ -25,7 +25,7 @@ use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::kernel_cache::{Materials, SharedCache};
 use crate::listener::{Listener, bind_group, listen};
-use crate::overload_control::{AcceptControl, Overload, Queue};
+use crate::overload_control::{AcceptControl, ControlledQueue, Overload};
 use crate::refusals::Refusals;
 use crate::service::Costly;
 use crate::settings::LiveSettings;
@@ -232,7 +232,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError::Listen`]; [`ServeError::System`] if the kernel does not take the routing.
-    pub fn listen(&self, queues: usize, routing: Routing) -> Result<Vec<Queue>, ServeError> {
+    pub fn listen(&self, queues: usize, routing: Routing) -> Result<Vec<ControlledQueue>, ServeError> {
         let target = self.queue_target();
         let sets = self.listen_in(queues, target.is_some())?;
         if let Routing::ByCpu(cpus) = &routing {
@@ -249,14 +249,18 @@ impl Plan {
             self.overload.get_or_init(|| overload);
         }
         let controls = controls.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-        Ok(sets.into_iter().zip(controls).map(|(listeners, control)| Queue { listeners, control }).collect())
+        Ok(sets
+            .into_iter()
+            .zip(controls)
+            .map(|(listeners, control)| ControlledQueue { listeners, control })
+            .collect())
     }
 
     /// Listens on every address once, with overload control unless it is off.
     ///
     /// # Errors
     /// The errors of [`Plan::listen`].
-    pub fn listen_once(&self) -> Result<Queue, ServeError> {
+    pub fn listen_once(&self) -> Result<ControlledQueue, ServeError> {
         Ok(self.listen(1, Routing::Even)?.remove(0))
     }
 
@@ -310,12 +314,15 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError`]: descriptors, threads.
-    pub fn start_loops<D: Discipline>(&self, queues: Vec<Queue>) -> Result<Vec<LoopHandle>, ServeError> {
+    pub fn start_loops<D: Discipline>(
+        &self,
+        queues: Vec<ControlledQueue>,
+    ) -> Result<Vec<LoopHandle>, ServeError> {
         let stops = queues.iter().map(|_| stop()).collect::<Result<Vec<_>, _>>()?;
         let shares = Share::among(self.config.max_connections, stops.clone());
         let loops = queues.into_iter().zip(shares.into_iter().zip(stops)).enumerate();
         let driver = self.driver();
-        let start = |(index, (queue, (share, stop))): (usize, (Queue, (Share, Stop)))| {
+        let start = |(index, (queue, (share, stop))): (usize, (ControlledQueue, (Share, Stop)))| {
             let parts = Parts { stop, ..self.parts(queue, share)? };
             let cpu = self.cpus[index % self.cpus.len()];
             let name = format!("loop-{index}");
@@ -331,12 +338,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
-    pub fn parts_alone(&self, queue: Queue) -> Result<Parts<Costly<Site>>, ServeError> {
+    pub fn parts_alone(&self, queue: ControlledQueue) -> Result<Parts<Costly<Site>>, ServeError> {
         self.parts(queue, Share::alone(self.config.max_connections))
     }
 
     /// Makes the parts of a loop with a cache and counters of its own.
-    fn parts(&self, queue: Queue, share: Share) -> Result<Parts<Costly<Site>>, ServeError> {
+    fn parts(&self, queue: ControlledQueue, share: Share) -> Result<Parts<Costly<Site>>, ServeError> {
         self.parts_for(Listeners::new(queue, self.acceptor(share)))
     }
 

@@ -31,6 +31,6 @@ pub use error::WanError;
 pub use impairment::{Counts, Due, Impairment, MOST_ON_THEIR_WAY};
 pub use network::{CLIENT_ADDRESS, CLIENT_ADDRESSES, LINK, Network, SERVER_ADDRESS, Side};
 pub use path::{Engine, Path, PathConfig};
-pub use report::{Direction, Lateness, Report};
+pub use report::{Direction, FATES, Lateness, Report};
 pub use session::{SessionConfig, run};
 pub use units::{BitRate, Share, UnitError};

@@ -16,7 +16,7 @@ use crate::router::Passed;
 const SCHEMA: &str = "inrush.wan/1";
 
 /// The title of each count, in the order in which a packet could meet them.
-const COUNTS: [(&str, &str); 10] = [
+pub const FATES: [(&str, &str); 10] = [
     ("received", "packets received"),
     ("forwarded", "forwarded"),
     ("reordered", "of these sent ahead"),
@@ -48,7 +48,7 @@ pub struct Lateness {
 pub struct Direction {
     /// The configured conditions.
     pub conditions: Conditions,
-    /// Packets, by their fate: `COUNTS` names the fates.
+    /// Packets, by their fate: [`FATES`].
     pub packets: BTreeMap<&'static str, u64>,
     /// Bytes of the packets forwarded.
     pub bytes_forwarded: u64,
@@ -145,7 +145,7 @@ impl Report {
             ALWAYS_SHOWN.contains(name) && self.up.packets.contains_key(name)
                 || self.up.count(name) + self.down.count(name) > 0
         };
-        for (name, title) in COUNTS.iter().filter(shown) {
+        for (name, title) in FATES.iter().filter(shown) {
             rows.push([
                 (*title).to_owned(),
                 self.up.count(name).to_string(),
@@ -217,6 +217,6 @@ warning: The router did not keep up: 6 packets were lost before it read them.
     #[test]
     fn every_count_of_the_router_has_its_words() {
         let named = crate::impairment::Counts::default();
-        assert!(named.named().all(|(name, _)| COUNTS.iter().any(|(known, _)| *known == name)));
+        assert!(named.named().all(|(name, _)| FATES.iter().any(|(known, _)| *known == name)));
     }
 }

@@ -53,7 +53,7 @@ use crate::driver::waiters::{Waiters, readable, sleep};
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::overload_control::Queue;
+use crate::overload_control::ControlledQueue;
 use crate::plan::{Plan, addresses};
 use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
 use crate::scoreboard::IDLE_FROM;
@@ -116,7 +116,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     }
     let spares = Spares::chosen(&config.chosen)?;
     let wake = plan.wake(MP.name, WAKES)?;
-    let Queue { listeners, control } = plan.listen_once()?;
+    let ControlledQueue { listeners, control } = plan.listen_once()?;
     let addresses = addresses(&listeners);
     let waiters = Waiters::new(wake, most, &listeners).map_err(system("make the waiters"))?;
     let inherited = to_inherit(&waiters, &listeners).map_err(system("share the listeners"))?;

@@ -38,7 +38,7 @@ use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
-use crate::overload_control::Queue;
+use crate::overload_control::ControlledQueue;
 use crate::plan::{Plan, addresses};
 use crate::service::{Costly, SharedSite};
 use crate::setting::{Declaration, Setting};
@@ -129,7 +129,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
             (plan.listen_uncontrolled(acceptors)?, None)
         }
         _ => {
-            let Queue { listeners, control } = plan.listen_once()?;
+            let ControlledQueue { listeners, control } = plan.listen_once()?;
             (vec![listeners], control)
         }
     };

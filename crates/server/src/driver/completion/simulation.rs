@@ -26,7 +26,7 @@ use crate::counters::Board;
 use crate::driver::event_loop::{Listeners, Parts};
 use crate::driver::socket_service::SocketService;
 use crate::listener::Listener;
-use crate::overload_control::Queue;
+use crate::overload_control::ControlledQueue;
 use crate::settings::LiveSettings;
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -215,7 +215,7 @@ impl World {
             (Share::alone(MOST_CONNECTIONS), LiveLimit::new(limit), Stop::new().unwrap());
         let acceptor = Acceptor::new(limit.clone(), share.clone(), None);
         let parts = Parts {
-            arrivals: Listeners::new(Queue { listeners: vec![listener], control: None }, acceptor),
+            arrivals: Listeners::new(ControlledQueue { listeners: vec![listener], control: None }, acceptor),
             service: Answers(Arc::new(File::open(folder.path().join("file")).unwrap().into())),
             settings: LiveSettings::new(Settings::default()),
             read_after_accept: false,

@@ -13,7 +13,7 @@ use crate::accept::{Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Sh
 use crate::counters::LoopCounts;
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::overload_control::Queue;
+use crate::overload_control::ControlledQueue;
 
 /// What a loop tells of itself before it waits.
 #[derive(Clone, Copy, Debug)]
@@ -111,8 +111,8 @@ pub struct Listeners {
 
 impl Listeners {
     /// The listeners of an accept queue.
-    pub fn new(queue: Queue, acceptor: Acceptor) -> Listeners {
-        let Queue { listeners, control } = queue;
+    pub fn new(queue: ControlledQueue, acceptor: Acceptor) -> Listeners {
+        let ControlledQueue { listeners, control } = queue;
         Listeners { listeners, acceptor, control }
     }
 
@@ -122,9 +122,9 @@ impl Listeners {
     }
 
     /// Takes them apart.
-    pub fn into_parts(self) -> (Queue, Acceptor) {
+    pub fn into_parts(self) -> (ControlledQueue, Acceptor) {
         let Listeners { listeners, acceptor, control } = self;
-        (Queue { listeners, control }, acceptor)
+        (ControlledQueue { listeners, control }, acceptor)
     }
 }
 

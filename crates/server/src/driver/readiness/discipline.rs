@@ -155,7 +155,7 @@ mod tests {
     use crate::driver::event_loop::{EventLoop, Listeners, Parts};
     use crate::driver::transfer::Moved;
     use crate::listener::listen;
-    use crate::overload_control::Queue;
+    use crate::overload_control::ControlledQueue;
     use crate::settings::LiveSettings;
     use crate::slots::Share;
     use crate::stop::Stop;
@@ -226,7 +226,7 @@ mod tests {
             let asked = Asked::default();
             let listeners = listen("127.0.0.1:0".parse().unwrap(), 64, 1, false).unwrap();
             let acceptor = Acceptor::new(LiveLimit::new(Limit::AtMost(limit)), Share::alone(100), None);
-            let listeners = Listeners::new(Queue { listeners, control: None }, acceptor);
+            let listeners = Listeners::new(ControlledQueue { listeners, control: None }, acceptor);
             let under_test = ReadinessLoop::new(Parts {
                 arrivals: Dying { listeners, dead: 0 },
                 service: asked.clone(),

@@ -19,7 +19,7 @@ use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::overload_control::Queue;
+use crate::overload_control::ControlledQueue;
 use crate::stop::Stop;
 
 /// Stacks kept for threads to come.
@@ -88,7 +88,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
             dispatcher.register_locked(listener.socket.as_fd(), listener_token(index), Interest::Read);
         }
         dispatcher.register(parts.stop.descriptor(), STOP, Interest::Read);
-        let (Queue { listeners, control }, acceptor) = parts.arrivals.into_parts();
+        let (ControlledQueue { listeners, control }, acceptor) = parts.arrivals.into_parts();
         let side_by_side = acceptor.share.most();
         let shared = Shared {
             dispatcher: RefCell::new(dispatcher),

@@ -38,7 +38,7 @@ use crate::driver::full_pool::STILL;
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
-use crate::overload_control::Queue;
+use crate::overload_control::ControlledQueue;
 use crate::processes::{Changed, Control, Heard, Sent, Worker, orphaned};
 use crate::refusal_loop;
 use crate::refusals::Refusals;
@@ -74,7 +74,7 @@ pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
         slot: Arc::clone(&worker.slot),
         place: worker.place,
         workers,
-        listeners: Listeners::new(Queue { listeners, control: overload }, acceptor),
+        listeners: Listeners::new(ControlledQueue { listeners, control: overload }, acceptor),
         share,
         c_max: settings.c_max as usize,
         taken: 0,
