@@ -132,7 +132,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         let left = self.state.time_left();
         let accepting = &self.state.accepting;
         let accepts_on = accepting.paused_until.is_none() && !accepting.ready.is_empty();
-        if accepts_on && self.accepts() { Some(Nanos::ZERO) } else { left }
+        if accepts_on && self.state.life != Life::Sealing { Some(Nanos::ZERO) } else { left }
     }
 
     /// Leaves the completions of connections, and acts on the others.
@@ -159,7 +159,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
                 }
             }
             done => {
-                self.state.peers.is_busy(Token(name));
+                self.state.peers.leave_idle(Token(name));
                 self.completions.push(Completion { name, operation, more, done });
             }
         }

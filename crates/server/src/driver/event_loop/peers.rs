@@ -96,8 +96,8 @@ impl<W: Default> Peers<W> {
         }
     }
 
-    /// Notes that a connection is no longer idle.
-    pub fn is_busy(&mut self, token: Token) {
+    /// Takes a connection off the idle list, because something has arrived.
+    pub fn leave_idle(&mut self, token: Token) {
         self.idle.leave(Key::from(token));
     }
 
