@@ -304,7 +304,10 @@ impl Route {
         found.ok_or_else(too_short)
     }
 
-    /// Gives a link an address. The kernel adds the route to the address's network.
+    /// Gives a link an address, which can be used at once. The kernel adds the route to the address's network.
+    ///
+    /// The kernel does not look for another owner of an IPv6 address. The look (RFC 4862, 5.4) ends some time after this
+    /// call, also on loopback, and until then no socket can be bound to the address.
     ///
     /// # Errors
     /// `PermissionDenied` without CAP_NET_ADMIN; `AlreadyExists` if the link has that address.
@@ -318,7 +321,8 @@ impl Route {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut request = Request::new(libc::RTM_NEWADDR, flags);
         // `struct ifaddrmsg`: family, prefix length, flags, scope, link.
-        request.put(&[routes::family(address), prefix_length, 0, libc::RT_SCOPE_UNIVERSE]);
+        let address_flags = if address.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 };
+        request.put(&[routes::family(address), prefix_length, address_flags, libc::RT_SCOPE_UNIVERSE]);
         request.put(&index.to_ne_bytes());
         request.attribute(libc::IFA_LOCAL, &routes::octets(address));
         request.attribute(libc::IFA_ADDRESS, &routes::octets(address));
