@@ -13,6 +13,8 @@ use crate::scoreboard::IDLE_FROM;
 
 /// The time that an asked worker may take before another is asked.
 const PATIENCE: Nanos = Nanos::from_millis(10);
+/// The time that it may take if no other worker has an idle connection: on a busy machine it waits for a processor.
+const LAST_PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// The requests of a parent to its workers.
 #[derive(Debug, Default)]
@@ -41,7 +43,9 @@ impl Reclaims {
         let has_been_told = |place| unchanged.is_some_and(|told| told.place == place);
         let places = (0..fleet.places()).filter(|place| fleet.runs(*place) && may(*place));
         let idle = places.filter(|place| !has_been_told(*place) && (1..=now.0).contains(&idle_from(*place)));
-        let Some(place) = idle.min_by_key(|place| idle_from(*place)) else { return false };
+        let Some(place) = idle.min_by_key(|place| idle_from(*place)) else {
+            return unchanged.is_some_and(|told| may(told.place) && told.at + LAST_PATIENCE > now);
+        };
         self.told = Some(Told { place, idle_from: idle_from(place), at: now });
         fleet.tell_to_reclaim(place)
     }
