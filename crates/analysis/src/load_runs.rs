@@ -196,9 +196,11 @@ fn row(metric: &Metric, first: &[Slice<'_>], second: &[Slice<'_>], is_enough: bo
     let ci95 = ratio.and(drawn).and_then(|drawn| drawn.ci95);
     let change = match ci95 {
         None => Change::Unknown,
-        Some(ci95) if ci95.low <= 1.0 && ci95.high >= 1.0 => Change::NoneSeen,
-        Some(ci95) if (ci95.low > 1.0) == metric.more_is_better => Change::Better,
-        Some(_) => Change::Worse,
+        Some(ci95) if ci95.low > 1.0 && metric.more_is_better => Change::Better,
+        Some(ci95) if ci95.high < 1.0 && !metric.more_is_better => Change::Better,
+        Some(ci95) if ci95.low > 1.0 || ci95.high < 1.0 => Change::Worse,
+        // No comparison holds for an interval whose ends are no numbers.
+        Some(_) => Change::NoneSeen,
     };
     Row { metric: metric.name, first: of_first, second: of_second, ratio, ci95, change }
 }
