@@ -22,6 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, anyhow};
 use base::Nanos;
+use dispatch::table::Table;
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Token};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -112,9 +113,8 @@ macro_rules! contender_of_each {
 }
 
 impl Contender {
-    /// Tells whether this machine has the mechanism; prints the reason if not.
-    fn is_available(&self) -> bool {
-        let table = dispatch::table::table();
+    /// Tells whether the machine of this table has the mechanism; prints the reason if not.
+    fn is_available(&self, table: &Table) -> bool {
         let row = table.rows.iter().find(|row| row.capabilities.name == self.name);
         let why_not = row.and_then(|row| row.why_not.as_ref());
         why_not.inspect(|why| println!("skipped: {}: {why}", self.name)).is_none()
@@ -126,7 +126,8 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     let sizes = sizes();
     let pairs = pairs(sizes.last().copied().unwrap_or(0)).context("cannot make socket pairs")?;
     let mut contenders = dispatch::for_each_mechanism!(contender_of_each);
-    contenders.retain(Contender::is_available);
+    let table = dispatch::table::table();
+    contenders.retain(|contender| contender.is_available(&table));
     let run = |index: usize| measure(&contenders[index], &sizes, &pairs);
     let samples = options.common.in_rounds("mechanisms", options.rounds, contenders.len(), run)?;
     let results = summarise(&sizes, &contenders, &samples);
@@ -334,9 +335,9 @@ mod tests {
 
     #[test]
     fn every_mechanism_reports_every_ready_descriptor_and_goes_through_every_change() {
-        let pairs = pairs(20).unwrap();
+        let (pairs, table) = (pairs(20).unwrap(), dispatch::table::table());
         for contender in dispatch::for_each_mechanism!(contender_of_each) {
-            if !contender.is_available() {
+            if !contender.is_available(&table) {
                 continue;
             }
             let Contender { name, turns, changes } = contender;
