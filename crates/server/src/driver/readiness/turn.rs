@@ -75,10 +75,11 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// Registers what the machine waits for next, or closes.
     pub(super) fn settle(&mut self, token: Token, moved: Moved) {
         let nothing_to_send = self.state.lender.service.waits(token);
-        let Some((peer, lent)) = self.state.connection(token) else { return };
+        let Some(peer) = self.state.peers.get_mut(token) else { return };
         let mut unfinished = matches!(moved, Moved::TurnOver | Moved::NoMemory);
-        lent.counts.limit_turn += u64::from(moved == Moved::TurnOver);
-        lent.counts.no_memory += u64::from(moved == Moved::NoMemory);
+        let counts = &mut self.state.lender.counts;
+        counts.limit_turn += u64::from(moved == Moved::TurnOver);
+        counts.no_memory += u64::from(moved == Moved::NoMemory);
         let interest = match peer.machine.wants() {
             _ if matches!(moved, Moved::Broken) => return self.broken(token),
             Wants::Close => return self.close(token),
