@@ -43,8 +43,10 @@ const THREADS: usize = 1000;
 
 named! {
     /// The order in which a thread serves the connections of one accept phase.
+    #[derive(Default)]
     Batch {
         /// One after another (Brecht 2004).
+        #[default]
         Serial = "serial",
         /// Side by side, in a child thread each.
         Interleaved = "interleaved",
@@ -69,7 +71,7 @@ pub const KNOT_C: Architecture = Architecture {
     settings: &[&BATCH],
     start: |plan| {
         let threads = plan.config().workers.unwrap_or(THREADS);
-        start(plan, Form::Fixed { threads, batch: plan.config().chosen.get(&BATCH).unwrap_or(Batch::Serial) })
+        start(plan, Form::Fixed { threads, batch: plan.config().chosen.get(&BATCH).unwrap_or_default() })
     },
     work: None,
 };

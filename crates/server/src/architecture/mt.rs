@@ -56,8 +56,10 @@ const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wak
 
 named! {
     /// The origin of threads.
+    #[derive(Default)]
     Threads {
         /// A fixed number, started before the first connection.
+        #[default]
         Pool = "pool",
         /// A thread for each connection.
         PerConnection = "per-connection",
@@ -110,7 +112,7 @@ type Accepting<'a> = AcceptingThread<'a, Costly<SharedSite>>;
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    let threads = config.chosen.get(&THREADS).unwrap_or(Threads::Pool);
+    let threads = config.chosen.get(&THREADS).unwrap_or_default();
     if threads == Threads::PerConnection {
         refuse_what_only_a_pool_has(config)?;
     }

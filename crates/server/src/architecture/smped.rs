@@ -74,8 +74,10 @@ const SEED: Seed = Seed(0);
 
 named! {
     /// The rule by which a dispatcher chooses the worker of a new connection.
+    #[derive(Default)]
     Schedule {
         /// The least share of throughput times the least share of connections (SMPED).
+        #[default]
         Smped = "smped",
         /// The fewest connections.
         LeastConnections = "least-connections",
@@ -88,8 +90,10 @@ named! {
 
 named! {
     /// The way of a connection to its chosen worker.
+    #[derive(Default)]
     Handoff {
         /// A dispatcher accepts it and passes its descriptor (SMPED).
+        #[default]
         Fd = "fd",
         /// The kernel puts it into the worker's own accept queue: a BPF program has chosen at its SYN.
         Kernel = "kernel",
@@ -143,7 +147,7 @@ pub const SMPED: Architecture = Architecture {
 };
 
 fn by_kernel(config: &ServeConfig) -> bool {
-    config.chosen.get(&HANDOFF) == Some(Handoff::Kernel)
+    config.chosen.get(&HANDOFF).unwrap_or_default() == Handoff::Kernel
 }
 
 /// The settings. C_max is at most the number of connections that a worker has descriptors for. A worker gets no
@@ -205,7 +209,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         of_workers.connections = 0;
         counters.add(&of_workers);
     });
-    let schedule = config.chosen.get(&SCHEDULE).unwrap_or(Schedule::Smped);
+    let schedule = config.chosen.get(&SCHEDULE).unwrap_or_default();
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let parts = Parts {
         listeners: Listeners::new(queue, plan.acceptor(Share::alone(usize::MAX))),

@@ -44,7 +44,6 @@ use bpf::steering::{Steering, Workers};
 use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
 use super::{PATIENCE, role, smped_settings};
-use crate::architecture::smped::Schedule;
 use crate::architecture::smped::settings::SmpedSettings;
 use crate::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::driver::waiters::{readable, sleep};
@@ -78,7 +77,7 @@ const PAUSE: Nanos = Nanos::SECOND;
 pub fn load(plan: &Plan) -> Result<Steering, BpfError> {
     let config = plan.config();
     Steering::load(
-        schedule(config.chosen.get(&super::SCHEDULE).unwrap_or(Schedule::Smped)),
+        schedule(config.chosen.get(&super::SCHEDULE).unwrap_or_default()),
         smped_settings(config).p_max,
     )
 }
