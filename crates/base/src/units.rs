@@ -21,7 +21,8 @@ pub struct UnitError {
 }
 
 impl UnitError {
-    fn new(given: &str, expected: &'static str) -> UnitError {
+    /// The error of a text that is not `expected`.
+    pub fn new(given: &str, expected: &'static str) -> UnitError {
         UnitError { given: given.to_owned(), expected, meant: None }
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use base::{Clock, Nanos, RealClock};
 use overload::hook::{Routing, Sinks};
-use overload::{AcceptLimit, Decision, Hook, NoHook, Progress, QueueControl, Settings, Ticked};
+use overload::{AdaptiveLimit, Decision, Hook, NoHook, Progress, QueueControl, Settings, Ticked};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use sys::epoll::{self, Event, Operation, bits};
 
@@ -23,7 +23,7 @@ struct Server {
     listener: OwnedFd,
     connections: Vec<Option<OwnedFd>>,
     burn: Nanos,
-    limit: AcceptLimit,
+    limit: AdaptiveLimit,
     control: Option<QueueControl>,
     progress: Progress,
     printed: Nanos,
@@ -47,7 +47,7 @@ fn main() -> io::Result<()> {
     let control = (text(2, "on") != "off").then(|| QueueControl::new(settings, hook, clock.now()));
     let epoll = epoll::create()?;
     epoll::control(&epoll, Operation::Add, listener.as_raw_fd(), bits::IN, LISTENER)?;
-    let limit = AcceptLimit::new(settings.target);
+    let limit = AdaptiveLimit::new(settings.target);
     let progress = Progress::default();
     let connections = Vec::new();
     Server { clock, epoll, listener, connections, burn, limit, control, progress, printed: Nanos::ZERO }.run()

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! - [`law`] decides, without I/O and without a clock, when to refuse connections, and how many.
-//! - [`accept_limit`] bounds a turn of the loop by time, so that sessions come before strangers.
+//! - [`adaptive_limit`] bounds a turn of the loop by time, so that sessions come before strangers.
 //! - [`law::sessions`] decides about open connections while new ones are refused.
 //! - [`hook`] refuses, by a sink or by the backlog alone; other crates implement hooks on devices.
 //! - [`QueueControl`] reads the signals of one accept queue, calls the law, and applies its decision to the
@@ -30,13 +30,13 @@
 //! Besides these, `queue_control` holds [`QueueControl`], and `total` widens the kernel's 32-bit counters.
 #![forbid(unsafe_code)]
 
-pub mod accept_limit;
+pub mod adaptive_limit;
 pub mod hook;
 pub mod law;
 mod queue_control;
 mod total;
 
-pub use accept_limit::AcceptLimit;
+pub use adaptive_limit::AdaptiveLimit;
 pub use hook::{Admission, Hook, NoHook};
 pub use law::{Change, Controller, Decision, Sessions, Settings, Signals, State};
 pub use queue_control::{Progress, QueueControl, Ticked};

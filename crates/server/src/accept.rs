@@ -40,7 +40,7 @@ use crate::counters::LoopCounts;
 use crate::listener::Listener;
 use crate::refusals::Refusals;
 use crate::slots::{Share, Slot};
-pub use limit::LiveLimit;
+pub use limit::{AcceptLimit, LiveLimit};
 pub use phase::{Look, Phase, PhaseEnd, Ready};
 
 const FIRST_PAUSE: Nanos = Nanos::MILLISECOND;
@@ -291,7 +291,7 @@ impl Acceptor {
     ) -> Phase {
         let mut ready = std::mem::take(&mut self.ready);
         ready.report_all(listeners.len());
-        let phase = ready.phase(self.limit.get(), |index| look(self, index));
+        let phase = ready.phase(self.limit.get().of_a_thread(), |index| look(self, index));
         self.ready = ready;
         phase
     }
@@ -332,11 +332,10 @@ impl Acceptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Limit;
 
     #[test]
     fn pauses_grow_to_a_bound() {
-        let limit = LiveLimit::new(Limit::AtMost(1));
+        let limit = LiveLimit::new(AcceptLimit::Adaptive);
         let mut acceptor = Acceptor::new(limit, Share::alone(1), None);
         let pauses: Vec<Nanos> = (0..12).map(|_| acceptor.next_pause()).collect();
         assert_eq!(pauses[..3], [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4]);

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use base::{Clock, Limit, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock};
 use bpf::admission::Attached;
 use http1::{Method, Request, Response, Service, Status};
 use serde::Serialize;
 
-use crate::accept::LiveLimit;
+use crate::accept::{AcceptLimit, LiveLimit};
 use crate::access_log::LogSender;
 use crate::choices::queue_target;
 use crate::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
@@ -31,7 +31,7 @@ use history::Reading;
 pub use page::Access;
 
 const HELP: &str = "GET / (in a browser: a page)\nGET /events (a stream, once a second)\nGET /status\nGET /metrics\n\
-                    GET /accept-limit\nPUT /accept-limit (1, 2, ... or inf)\n\
+                    GET /accept-limit\nPUT /accept-limit (1, 2, ..., inf or adaptive)\n\
                     GET /queue-target\nPUT /queue-target (20ms, ...)\n";
 
 /// Answers for all loops of the server.
@@ -131,7 +131,7 @@ struct StatusPage {
     dispatch: &'static str,
     /// Seconds since the start.
     uptime_s: f64,
-    /// The accept-limit in force: a number, or `inf`.
+    /// The accept-limit in force: a number, `inf` or `adaptive`.
     accept_limit: String,
     #[serde(flatten)]
     total: Figures,
@@ -217,7 +217,7 @@ impl Admin {
 
     fn set_limit(&self, body: &[u8]) -> Response<Arc<OwnedFd>> {
         let text = String::from_utf8_lossy(body);
-        match text.trim().parse::<Limit>() {
+        match text.trim().parse::<AcceptLimit>() {
             Ok(limit) => {
                 self.limit.set(limit);
                 self.get_limit()

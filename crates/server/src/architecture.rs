@@ -14,6 +14,7 @@ mod tux;
 
 use base::Limit;
 
+use crate::accept::AcceptLimit;
 use crate::choices::{Choice, Driver, Switch, URING};
 use crate::config::ServeConfig;
 use crate::error::ServeError;
@@ -36,6 +37,9 @@ pub const ALL: &[&Architecture] = &[
     &seda::SEDA,
 ];
 
+/// The accept-limit of the completion driver.
+const ACCEPTS_IN_FLIGHT: u32 = 10;
+
 /// One way to place the work.
 #[derive(Debug)]
 pub struct Architecture {
@@ -43,8 +47,8 @@ pub struct Architecture {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
-    /// The accept-limit that suits it, used unless another is given.
-    pub accept_limit: Limit,
+    /// The accept-limit that suits it on the readiness driver.
+    pub accept_limit: AcceptLimit,
     /// Descriptors that it may need beside those of connections and the server's own.
     pub(crate) descriptors: fn(&ServeConfig) -> usize,
     /// The choices that it offers.
@@ -58,6 +62,15 @@ pub struct Architecture {
 }
 
 impl Architecture {
+    /// Returns the accept-limit of a server whose configuration has none. The completion driver would cancel accepts in
+    /// flight whenever an adaptive limit falls.
+    pub(crate) fn usual_accept_limit(&self, config: &ServeConfig) -> AcceptLimit {
+        match config.driver() {
+            Driver::Readiness => self.accept_limit,
+            Driver::Completion => AcceptLimit::Fixed(Limit::AtMost(ACCEPTS_IN_FLIGHT)),
+        }
+    }
+
     /// Descriptors that it may need beside those of connections and the server's own.
     pub fn descriptors(&self, config: &ServeConfig) -> usize {
         (self.descriptors)(config)

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use base::{Limit, Nanos};
+use base::Nanos;
 use confine::{Account, Calls};
 
+use crate::accept::AcceptLimit;
 use crate::admin_access::{AdminAddress, Token};
 use crate::choices::{Driver, OverloadHook, Switch, URING};
 use crate::setting::Chosen;
@@ -57,7 +58,7 @@ pub struct ServeConfig {
     /// Settings of the architecture.
     pub chosen: Chosen,
     /// Connections accepted each time the listener is ready (Brecht 2004).
-    pub accept_limit: Option<Limit>,
+    pub accept_limit: Option<AcceptLimit>,
     /// Read from a connection as soon as it is accepted (off in the paper).
     pub read_after_accept: bool,
     /// The number of loops, threads or processes. If the number follows the load, its maximum.

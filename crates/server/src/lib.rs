@@ -57,7 +57,7 @@ mod stop;
 mod threads;
 mod unavailable;
 
-pub use accept::LiveLimit;
+pub use accept::{AcceptLimit, LiveLimit};
 pub use admin::metrics::samples as sample_metrics;
 pub use admin_access::{AdminAddress, Token};
 pub use architecture::Architecture;

@@ -24,10 +24,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::{Clock, Limit, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock};
 use bpf::admission::Attached;
 use overload::hook::Routing;
-use overload::{AcceptLimit, Hook, NoHook, Progress, QueueControl, Settings, State, Ticked};
+use overload::{Hook, NoHook, Progress, QueueControl, Settings, State, Ticked};
 use serde::Serialize;
 
 use crate::accept::PhaseEnd;
@@ -238,7 +238,6 @@ pub struct AcceptControl {
     /// The target delay in force.
     target: Nanos,
     wanted: LiveTarget,
-    limit: AcceptLimit,
     progress: Progress,
     /// Accepts by other threads that found the queue empty.
     found_empty: u64,
@@ -258,7 +257,6 @@ impl AcceptControl {
             name,
             target,
             wanted,
-            limit: AcceptLimit::new(target),
             progress: Progress::default(),
             found_empty: 0,
             moves: false,
@@ -316,29 +314,14 @@ impl AcceptControl {
         self.progress.emptied |= end == PhaseEnd::Empty;
     }
 
-    /// Notes the duration of a loop's accept phase.
-    pub fn accepting_took(&mut self, taken: u64, took: Nanos) {
-        self.limit.accepted(u32::try_from(taken).unwrap_or(u32::MAX), took);
-    }
-
-    /// Notes the end of a loop's work phase: `turns` connections had a turn, and `closed` of them have ended.
-    pub fn worked(&mut self, turns: u64, closed: u64, took: Nanos) {
-        let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        self.limit.worked(count(turns), count(closed), took);
-    }
-
     /// Notes the end of a turn of the loop.
     pub fn turned(&mut self, took: Nanos) {
         self.progress.lag = self.progress.lag.max(took);
     }
 
-    /// Returns the most connections that a loop's next accept phase may take, at most the operator's limit.
-    pub fn limit(&self, operators: Limit) -> Limit {
-        let limit = self.limit.limit();
-        match operators {
-            Limit::AtMost(most) => Limit::AtMost(most.min(limit)),
-            Limit::Infinite => Limit::AtMost(limit),
-        }
+    /// Returns the target delay in force.
+    pub fn target(&self) -> Nanos {
+        self.target
     }
 
     /// At a tick, reads the signals, decides and acts. Never blocks.
@@ -367,7 +350,6 @@ impl AcceptControl {
         let wanted = self.wanted.get();
         if std::mem::replace(&mut self.target, wanted) != wanted {
             self.control.set_target(wanted);
-            self.limit.set_target(wanted);
         }
     }
 

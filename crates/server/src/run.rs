@@ -6,10 +6,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base::{Clock, Limit, RealClock};
+use base::{Clock, RealClock};
 use sys::signal::{self, Signal};
 
-use crate::accept::LiveLimit;
+use crate::accept::{AcceptLimit, LiveLimit};
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::{Access, Admin, History};
 use crate::admin_access::AdminAddress;
@@ -56,9 +56,9 @@ pub struct Server {
 struct Live {
     limit: LiveLimit,
     /// The accept-limit of the configuration.
-    configured: Option<Limit>,
+    configured: Option<AcceptLimit>,
     /// The accept-limit if the configuration has none.
-    usual: Limit,
+    usual: AcceptLimit,
     settings: LiveSettings,
     text: Option<ConfigText>,
 }
@@ -90,7 +90,8 @@ impl Server {
         let log = access_log::of(&config)?;
         let certificates = Certificates::of(&config)?;
         let tls = certificates.as_ref().map(Certificates::sessions);
-        let limit = config.accept_limit.unwrap_or(architecture.accept_limit);
+        let usual = architecture.usual_accept_limit(&config);
+        let limit = config.accept_limit.unwrap_or(usual);
         let (limit, text) = match architecture.work {
             None => (LiveLimit::new(limit), None),
             Some(_) => {
@@ -116,7 +117,7 @@ impl Server {
         let live = Live {
             limit: plan.limit(),
             configured: plan.config.accept_limit,
-            usual: architecture.accept_limit,
+            usual,
             settings: plan.settings(),
             text: plan.text(),
         };

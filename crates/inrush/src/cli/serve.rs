@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, FromArgMatches, ValueEnum};
 use dispatch::mechanism::RtFetch;
-use server::{AdminAddress, Driver, OverloadHook, Switch, URING};
+use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING};
 
 use super::address::{admin_address, host_name, listen_address};
 use super::cpus::{CpuList, cpu_list};
@@ -341,11 +341,13 @@ impl FromArgMatches for ArchitectureFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Timeouts and limits, re-read from --config at SIGHUP")]
 pub struct LiveFlags {
-    /// Maximum connections to accept in one accept phase: a number or inf
+    /// Maximum connections to accept in one accept phase: a number, inf or adaptive
     ///
-    /// Default: 10 for event loops, inf for tux, 1 where a thread serves the connection it accepts.
-    #[arg(long, value_name = "N|inf")]
-    pub accept_limit: Option<Limit>,
+    /// adaptive takes as many as the loop's turn has time for, and one where a thread serves what it accepts. Overload
+    /// control bounds a number by the same time. Default: adaptive; inf for tux; 10 for knot-a, seda and the completion
+    /// driver.
+    #[arg(long, value_name = "N|inf|adaptive")]
+    pub accept_limit: Option<AcceptLimit>,
 
     /// Longest wait for a whole request head, and for the first byte of a new connection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time, hide_short_help = true)]

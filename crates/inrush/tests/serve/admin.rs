@@ -21,7 +21,7 @@ fn status_and_metrics_tell_the_same() {
         assert_eq!(status.0["version"], env!("CARGO_PKG_VERSION"));
         assert_eq!(status.0["architecture"], if loops == 1 { "sped" } else { "per-core" });
         assert_eq!(status.0["dispatch"], if loops == 1 { "epoll" } else { "poll" });
-        assert_eq!(status.0["accept_limit"], "10");
+        assert_eq!(status.0["accept_limit"], "adaptive");
         assert_eq!(status.0["loops"].as_array().unwrap().len(), loops);
         assert_eq!(status.0["mean_accepted_per_phase"], 1.0);
         assert!(status.0["uptime_s"].as_f64().unwrap() >= 0.0);
@@ -47,10 +47,10 @@ fn status_and_metrics_tell_the_same() {
             ("listener_drops_total", 0.0),
             ("limit_connections_total", 0.0),
             ("stale_events_total", 0.0),
-            ("accept_limit", 10.0),
         ] {
             assert_eq!(samples[&format!("inrush_{name}")], value, "{name}");
         }
+        assert!(samples["inrush_accept_limit"].is_nan());
         server.stop_well();
     }
 }
@@ -93,11 +93,13 @@ fn the_accept_limit_is_changed_by_what_makes_sense_only() {
     let mut server = Server::start(&files.root(), &[]);
     assert_eq!(put_limit(&mut server.admin, "inf"), (200, "inf\n".to_owned()));
     assert!(server.admin.get("/metrics").text().contains("\ninrush_accept_limit +Inf\n"));
+    assert_eq!(put_limit(&mut server.admin, "adaptive"), (200, "adaptive\n".to_owned()));
     assert_eq!(put_limit(&mut server.admin, " 12\n"), (200, "12\n".to_owned()));
+    assert!(server.admin.get("/metrics").text().contains("\ninrush_accept_limit 12\n"));
     for nonsense in ["", "0", "-1", "1.5", "many", "99999999999", "\u{e9}"] {
         let (status, text) = put_limit(&mut server.admin, nonsense);
         assert_eq!(status, 400, "{nonsense:?}");
-        assert!(text.starts_with("accept-limit: ") && text.contains("or inf"), "{text}");
+        assert!(text.starts_with("accept-limit: ") && text.contains("inf, or adaptive"), "{text}");
     }
     assert_eq!(server.admin.get("/accept-limit").text(), "12\n");
     let (status, _) = put_limit(&mut Client::connect(server.admin_address), &"1".repeat(65));
@@ -178,7 +180,7 @@ fn a_web_page_cannot_use_it() {
     assert_eq!((refused.status, refused.says_close()), (403, true));
     server.admin = Client::connect(server.admin_address);
     let status = server.status();
-    assert_eq!((status.count("admin_refused"), status.0["accept_limit"].as_str()), (13, Some("10")));
+    assert_eq!((status.count("admin_refused"), status.0["accept_limit"].as_str()), (13, Some("adaptive")));
     server.stop_well();
 }
 
@@ -249,7 +251,7 @@ fn a_socket_file_is_an_alternative_that_no_browser_reaches() {
     assert_eq!(mode & 0o777, 0o600);
     // The request may use any host name.
     let answer = first.ask("GET /accept-limit HTTP/1.1\r\nHost: anything\r\n");
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n10\n"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nadaptive\n"), "{answer}");
     // A second server does not touch the socket file.
     let root = files.root().display().to_string();
     let admin = format!("--admin=unix:{}", socket.display());

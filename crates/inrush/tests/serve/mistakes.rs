@@ -30,8 +30,11 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
     let root = files.root();
     let root = root.to_str().unwrap();
     for (flags, expected) in [
-        (&["--accept-limit=0"][..], &["--accept-limit", "'0'", "a whole number from 1 up, or inf"][..]),
-        (&["--accept-limit=-3"], &["--accept-limit", "'-3'", "from 1 up, or inf"]),
+        (
+            &["--accept-limit=0"][..],
+            &["--accept-limit", "'0'", "a whole number from 1 up, inf, or adaptive"][..],
+        ),
+        (&["--accept-limit=-3"], &["--accept-limit", "'-3'", "from 1 up, inf, or adaptive"]),
         (&["--burn=fast"], &["--burn", "'fast'", "a time such as 500ms"]),
         (&["--header-timeout=10"], &["--header-timeout", "'10'", "a time such as 500ms"]),
         (&["--max-head=big"], &["--max-head", "'big'", "a size such as 512, 64KiB"]),
@@ -129,7 +132,7 @@ fn a_wrong_config_file_is_named_with_the_setting() {
     let path = files.beside("inrush.toml");
     let flag = format!("--config={}", path.display());
     for (text, expected) in [
-        ("accept-limit = 0", &["--accept-limit", "'0'", "from 1 up, or inf"][..]),
+        ("accept-limit = 0", &["--accept-limit", "'0'", "from 1 up, inf, or adaptive"][..]),
         ("acept-limit = 1", &["inrush.toml", "'acept-limit'", "accept-limit, "]),
         ("listen = 'here:80'", &["--listen", "'here:80'"]),
         ("header-timeout = 0", &["--header-timeout", "'0'", "times above 0"]),

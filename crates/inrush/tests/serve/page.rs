@@ -78,7 +78,7 @@ fn the_stream_begins_with_the_history_and_goes_on_with_samples() {
     for number in last + 1.. {
         let (name, found, sample) = events.next();
         assert_eq!((name.as_str(), found, sample["number"].as_u64()), ("sample", number, Some(number)));
-        assert_eq!((&sample["state"], &sample["accept_limit"]), (&"open".into(), &"10".into()));
+        assert_eq!((&sample["state"], &sample["accept_limit"]), (&"open".into(), &"adaptive".into()));
         assert_eq!((&sample["refused_per_s"], &sample["queue_target_ms"]), (&0.0.into(), &7.0.into()));
         assert_eq!(sample["offered_per_s"], sample["admitted_per_s"]);
         for (sum, name) in sums.iter_mut().zip(["admitted_per_s", "goodput_per_s"]) {
@@ -193,7 +193,7 @@ fn the_page_changes_nothing_without_a_token() {
     let status = server.status();
     assert_eq!(
         (&status.0["accept_limit"], &status.0["overload"]["queue_target_s"]),
-        (&"10".into(), &0.02.into())
+        (&"adaptive".into(), &0.02.into())
     );
     server.stop_well();
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use base::{Nanos, Rng};
-use overload::{AcceptLimit, Controller, Signals, State};
+use overload::{AdaptiveLimit, Controller, Signals, State};
 use rand::RngExt;
 use rand_distr::Exp1;
 
@@ -27,7 +27,7 @@ struct Server<'a> {
     total_accepted: u64,
     emptied: bool,
     next_stall: u64,
-    limit: AcceptLimit,
+    limit: AdaptiveLimit,
     controller: Option<Controller>,
 }
 
@@ -46,7 +46,7 @@ pub fn run(scenario: &Scenario) -> Ledger {
         total_accepted: 0,
         emptied: true,
         next_stall: 500_000_000,
-        limit: AcceptLimit::new(settings.target),
+        limit: AdaptiveLimit::new(settings.target),
         controller: match scenario.control {
             Control::Off => None,
             Control::On(constants) => Some(Controller::with(constants, settings, Nanos::ZERO)),

@@ -1,12 +1,64 @@
 //! The accept-limit, which this process or another may change while the server runs.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::Limit;
+use base::{Limit, UnitError};
 use sys::shared::SharedArray;
+
+/// The most connections of an accept phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptLimit {
+    /// The same number always. Overload control may take fewer.
+    Fixed(Limit),
+    /// As many as a turn of the loop has time for ([`overload::adaptive_limit`]).
+    Adaptive,
+}
+
+impl AcceptLimit {
+    /// The limit as text.
+    const ADAPTIVE: &str = "adaptive";
+
+    /// Returns the limit of a thread that serves what it accepts. Its adaptive limit is one: any other thread can
+    /// take the connections that stay in the queue.
+    pub fn of_a_thread(self) -> Limit {
+        match self {
+            AcceptLimit::Fixed(limit) => limit,
+            AcceptLimit::Adaptive => Limit::AtMost(1),
+        }
+    }
+}
+
+impl FromStr for AcceptLimit {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<AcceptLimit, UnitError> {
+        match text.trim() {
+            AcceptLimit::ADAPTIVE => Ok(AcceptLimit::Adaptive),
+            number => number
+                .parse()
+                .map(AcceptLimit::Fixed)
+                .map_err(|_| UnitError::new(text, "a whole number from 1 up, inf, or adaptive")),
+        }
+    }
+}
+
+impl fmt::Display for AcceptLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcceptLimit::Fixed(limit) => limit.fmt(f),
+            AcceptLimit::Adaptive => f.write_str(AcceptLimit::ADAPTIVE),
+        }
+    }
+}
+
+/// The words of the limits that are no numbers.
+const INFINITE: u64 = u64::MAX;
+const ADAPTIVE: u64 = u64::MAX - 1;
 
 /// The accept-limit; clones share it.
 #[derive(Clone, Debug)]
@@ -23,7 +75,7 @@ enum Word {
 
 impl LiveLimit {
     /// Makes a limit.
-    pub fn new(limit: Limit) -> LiveLimit {
+    pub fn new(limit: AcceptLimit) -> LiveLimit {
         LiveLimit(Word::Private(Arc::default())).starting_at(limit)
     }
 
@@ -31,7 +83,7 @@ impl LiveLimit {
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
-    pub fn shared(limit: Limit) -> io::Result<LiveLimit> {
+    pub fn shared(limit: AcceptLimit) -> io::Result<LiveLimit> {
         Ok(LiveLimit(Word::Shared(Arc::new(SharedArray::create(1)?))).starting_at(limit))
     }
 
@@ -56,7 +108,7 @@ impl LiveLimit {
         }
     }
 
-    fn starting_at(self, limit: Limit) -> LiveLimit {
+    fn starting_at(self, limit: AcceptLimit) -> LiveLimit {
         self.set(limit);
         self
     }
@@ -69,17 +121,21 @@ impl LiveLimit {
     }
 
     /// Changes the limit, from the next accept phase on.
-    pub fn set(&self, limit: Limit) {
-        let most = match limit {
-            Limit::AtMost(most) => u64::from(most),
-            Limit::Infinite => u64::MAX,
+    pub fn set(&self, limit: AcceptLimit) {
+        let word = match limit {
+            AcceptLimit::Fixed(Limit::AtMost(most)) => u64::from(most),
+            AcceptLimit::Fixed(Limit::Infinite) => INFINITE,
+            AcceptLimit::Adaptive => ADAPTIVE,
         };
-        self.word().store(most, Ordering::Relaxed);
+        self.word().store(word, Ordering::Relaxed);
     }
 
     /// Returns the present limit.
-    pub fn get(&self) -> Limit {
-        u32::try_from(self.word().load(Ordering::Relaxed)).map_or(Limit::Infinite, Limit::AtMost)
+    pub fn get(&self) -> AcceptLimit {
+        match self.word().load(Ordering::Relaxed) {
+            ADAPTIVE => AcceptLimit::Adaptive,
+            most => AcceptLimit::Fixed(u32::try_from(most).map_or(Limit::Infinite, Limit::AtMost)),
+        }
     }
 }
 
@@ -87,21 +143,36 @@ impl LiveLimit {
 mod tests {
     use super::*;
 
+    const TEN: AcceptLimit = AcceptLimit::Fixed(Limit::AtMost(10));
+
     #[test]
     fn the_limit_can_change_while_it_is_used() {
-        let limit = LiveLimit::new(Limit::AtMost(10));
+        let limit = LiveLimit::new(TEN);
         let other = limit.clone();
-        assert_eq!(other.get(), Limit::AtMost(10));
-        limit.set(Limit::Infinite);
-        assert_eq!(other.get(), Limit::Infinite);
+        assert_eq!(other.get(), TEN);
+        for new in [AcceptLimit::Adaptive, AcceptLimit::Fixed(Limit::Infinite), TEN] {
+            limit.set(new);
+            assert_eq!(other.get(), new);
+        }
     }
 
     #[test]
     fn the_limit_can_be_that_of_another_process() {
-        let limit = LiveLimit::shared(Limit::AtMost(10)).unwrap();
+        let limit = LiveLimit::shared(TEN).unwrap();
         let other = LiveLimit::open(limit.memory().unwrap()).unwrap();
-        limit.set(Limit::AtMost(3));
-        assert_eq!(other.get(), Limit::AtMost(3));
-        assert!(LiveLimit::new(Limit::Infinite).memory().is_none());
+        limit.set(AcceptLimit::Adaptive);
+        assert_eq!(other.get(), AcceptLimit::Adaptive);
+        assert!(LiveLimit::new(TEN).memory().is_none());
+    }
+
+    #[test]
+    fn a_limit_is_a_number_or_a_word() {
+        for text in ["1", "10", "inf", "adaptive"] {
+            assert_eq!(text.parse::<AcceptLimit>().unwrap().to_string(), text);
+        }
+        for text in ["", "0", "-1", "1.5", "Adaptive", "10 adaptive"] {
+            let error = text.parse::<AcceptLimit>().unwrap_err().to_string();
+            assert!(error.contains("a whole number from 1 up, inf, or adaptive"), "{error}");
+        }
     }
 }

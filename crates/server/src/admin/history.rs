@@ -6,9 +6,10 @@
 
 use std::collections::VecDeque;
 
-use base::{Limit, Nanos};
+use base::Nanos;
 use serde::Serialize;
 
+use crate::accept::AcceptLimit;
 use crate::counters::Counters;
 use crate::overload_control::QueueFigures;
 
@@ -47,7 +48,7 @@ pub struct Reading {
     /// The accept queues and the target delay; `None` without overload control.
     pub control: Option<(Vec<QueueFigures>, Nanos)>,
     /// The accept-limit.
-    pub limit: Limit,
+    pub limit: AcceptLimit,
 }
 
 /// Totals since the start.
@@ -154,7 +155,7 @@ mod tests {
         let mut total = Counters::default();
         total.loops.accepts = accepts;
         (total.http.responses_2xx, total.http.responses_3xx) = (replies, 1);
-        Reading { total, control: None, limit: Limit::AtMost(10) }
+        Reading { total, control: None, limit: AcceptLimit::Adaptive }
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         let data: serde_json::Value = serde_json::from_str(lines[2].strip_prefix("data: ").unwrap()).unwrap();
         assert_eq!(
             (&data["number"], &data["refused_per_s"], &data["accept_limit"]),
-            (&2.into(), &serde_json::Value::Null, &"10".into())
+            (&2.into(), &serde_json::Value::Null, &"adaptive".into())
         );
         // A worker's end takes its counts away.
         history.take(Nanos::from_secs(14), &reading(0, 0));

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use base::Limit;
 
+use crate::accept::AcceptLimit;
 use crate::counters::{
     AdmissionFigures, Counters, Decisions, HelperCounts, KernelCacheCounts, StageFigures, SteeringCounts,
     WorkerFigures, meaning,
@@ -12,7 +13,7 @@ use crate::overload_control::QueueFigures;
 
 /// The metrics pages of new servers, each with the condition for its metrics. The first page is every server's.
 pub fn samples() -> [(&'static str, String); 7] {
-    let of = |counters: Counters| page(&counters, Limit::Infinite, None);
+    let of = |counters: Counters| page(&counters, AcceptLimit::Adaptive, None);
     let every = Counters { service: site::Counts::default().named().collect(), ..Counters::default() };
     let control = Some(("HOOK", vec![QueueFigures::default()]));
     let amped = Counters { service: HelperCounts::default().named().collect(), ..Counters::default() };
@@ -30,7 +31,7 @@ pub fn samples() -> [(&'static str, String); 7] {
     let cache = Counters { kernel_cache: Some(KernelCacheCounts::default()), ..Counters::default() };
     [
         ("", of(every)),
-        ("--overload on", page(&Counters::default(), Limit::Infinite, control)),
+        ("--overload on", page(&Counters::default(), AcceptLimit::Adaptive, control)),
         ("--arch amped", of(amped)),
         ("--arch smped", of(smped)),
         ("--arch smped --handoff kernel", of(steering)),
@@ -42,7 +43,7 @@ pub fn samples() -> [(&'static str, String); 7] {
 /// Makes the page of these totals, with the hook and the accept queues under overload control.
 pub fn page(
     total: &Counters,
-    accept_limit: Limit,
+    accept_limit: AcceptLimit,
     control: Option<(&'static str, Vec<QueueFigures>)>,
 ) -> String {
     let mut page = Page(String::new());
@@ -55,8 +56,9 @@ pub fn page(
         total.queue.drops.into(),
     );
     let accept_limit = match accept_limit {
-        Limit::AtMost(most) => f64::from(most),
-        Limit::Infinite => f64::INFINITY,
+        AcceptLimit::Fixed(Limit::AtMost(most)) => f64::from(most),
+        AcceptLimit::Fixed(Limit::Infinite) => f64::INFINITY,
+        AcceptLimit::Adaptive => f64::NAN,
     };
     for (name, help, value) in [
         ("connections", "Connections open.", total.connections as f64),
@@ -71,7 +73,11 @@ pub fn page(
             "Connections that the accept queues hold at most.",
             f64::from(total.queue.limit),
         ),
-        ("accept_limit", "Connections accepted in one accept phase at most.", accept_limit),
+        (
+            "accept_limit",
+            "Connections accepted in one accept phase at most; NaN if the limit is adaptive.",
+            accept_limit,
+        ),
     ] {
         page.gauge(name, help, value);
     }

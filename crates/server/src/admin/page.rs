@@ -94,8 +94,9 @@ fn row(ago: &str, group: &[&Sample]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accept::AcceptLimit;
     use crate::admin::history::Reading;
-    use base::{Limit, Nanos};
+    use base::Nanos;
 
     fn text(response: &Response<Arc<OwnedFd>>) -> String {
         match &response.body {
@@ -108,7 +109,8 @@ mod tests {
     fn the_table_has_the_newest_second_and_means_before_it() {
         let mut history = History::new(Nanos::ZERO);
         for second in 1..=62 {
-            let mut reading = Reading { total: Default::default(), control: None, limit: Limit::Infinite };
+            let mut reading =
+                Reading { total: Default::default(), control: None, limit: AcceptLimit::Adaptive };
             reading.total.loops.accepts = second * second;
             history.take(Nanos::from_secs(second), &reading);
         }

@@ -43,10 +43,10 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-use base::Limit;
 use site::Site;
 
 use super::Architecture;
+use crate::accept::AcceptLimit;
 use crate::choices::Choice;
 use crate::config::ServeConfig;
 use crate::driver::event_loop::Parts;
@@ -82,7 +82,7 @@ static HELPERS: Setting<usize> = Setting::parsed_by(
 pub const AMPED: Architecture = Architecture {
     name: "amped",
     summary: "one event loop, and helper processes that wait for the disk in its place",
-    accept_limit: Limit::AtMost(10),
+    accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files + helpers(config) * DESCRIPTORS_PER_HELPER,
     uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Overload],
     settings: &[&HELPERS],

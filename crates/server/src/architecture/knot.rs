@@ -29,6 +29,7 @@ use base::Limit;
 use dispatch::Mechanism;
 
 use super::{Architecture, with_a_cache_each};
+use crate::accept::AcceptLimit;
 use crate::choices::{Choice, named};
 use crate::driver::event_loop::Parts;
 use crate::driver::socket_service::SocketService;
@@ -65,7 +66,7 @@ static BATCH: Setting<Batch> = Setting::new(Declaration {
 pub const KNOT_C: Architecture = Architecture {
     name: "knot-c",
     summary: "user-level threads on one processor, a fixed number, each of which accepts",
-    accept_limit: Limit::AtMost(1),
+    accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files,
     uses: &[Choice::Dispatch, Choice::Overload],
     settings: &[&BATCH],
@@ -79,7 +80,7 @@ pub const KNOT_C: Architecture = Architecture {
 pub const KNOT_A: Architecture = Architecture {
     name: "knot-a",
     summary: "user-level threads on one processor, one that accepts and one for each connection",
-    accept_limit: Limit::AtMost(10),
+    accept_limit: AcceptLimit::Fixed(Limit::AtMost(10)),
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::Overload],
     settings: &[],

@@ -34,12 +34,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Clock, Limit, Nanos};
+use base::{Clock, Nanos};
 use rustix::net::Shutdown;
 
 use self::spares::{Adjustment, SpareServers, Spares};
 use super::Architecture;
-use crate::accept::{Acceptor, Arrived, Short};
+use crate::accept::{AcceptLimit, Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Choice, WAKE, Wake};
 use crate::config::ServeConfig;
@@ -91,7 +91,7 @@ const WAITS: u64 = 1;
 pub const MP: Architecture = Architecture {
     name: "mp",
     summary: "worker processes, one connection at a time each",
-    accept_limit: Limit::AtMost(1),
+    accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files + most_workers(config) * DESCRIPTORS_PER_WORKER,
     uses: &[Choice::Overload],
     settings: &[&WAKE, &spares::MINIMUM, &spares::MAXIMUM],

@@ -26,10 +26,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 
-use base::Limit;
-
 use super::Architecture;
-use crate::accept::Acceptor;
+use crate::accept::{AcceptLimit, Acceptor};
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Choice, Switch, WAKE, Wake, named};
 use crate::config::ServeConfig;
@@ -78,7 +76,7 @@ static THREADS: Setting<Threads> = Setting::new(Declaration {
 pub const MT: Architecture = Architecture {
     name: "mt",
     summary: "kernel threads, one connection at a time each",
-    accept_limit: Limit::AtMost(1),
+    accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files + pool(config) * descriptors_per_thread(config),
     uses: &[Choice::Overload],
     settings: &[&WAKE, &THREADS],

@@ -14,10 +14,10 @@
 //! loop then work in the same caches. The spread is that of the network card's queues, which can be worse
 //! than a hash: one queue means one loop.
 
-use base::Limit;
 use overload::hook::Routing;
 
 use super::{Architecture, with_a_cache_each};
+use crate::accept::AcceptLimit;
 use crate::choices::{Choice, WAKE, Wake};
 use crate::driver::readiness::ByPhases;
 use crate::error::ServeError;
@@ -27,7 +27,7 @@ use crate::threads::LoopHandle;
 pub const PER_CORE: Architecture = Architecture {
     name: "per-core",
     summary: "one event loop per processor, pinned, each with its own queue",
-    accept_limit: Limit::AtMost(10),
+    accept_limit: AcceptLimit::Adaptive,
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::KernelCache, Choice::Overload],
     settings: &[&WAKE],

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use base::Limit;
 
 use super::Architecture;
+use crate::accept::AcceptLimit;
 use crate::choices::Choice;
 use crate::counters::Board;
 use crate::driver::socket_service::SocketService;
@@ -50,7 +51,7 @@ static CONTROLLERS: Setting<SedaSettings> = Setting::new(Declaration {
 pub const SEDA: Architecture = Architecture {
     name: "seda",
     summary: "stages with a queue and a thread pool each, which refuse what would be late",
-    accept_limit: Limit::AtMost(10),
+    accept_limit: AcceptLimit::Fixed(Limit::AtMost(10)),
     descriptors: |config| config.site.cache.open_files,
     uses: &[Choice::Dispatch],
     settings: &[&CONTROLLERS],

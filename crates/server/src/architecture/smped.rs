@@ -42,9 +42,10 @@ mod settings;
 mod steering;
 mod worker;
 
-use base::{Clock, Limit, Nanos, Seed};
+use base::{Clock, Nanos, Seed};
 
 use super::Architecture;
+use crate::accept::AcceptLimit;
 use crate::choices::{Choice, named};
 use crate::config::ServeConfig;
 use crate::counters::Board;
@@ -134,7 +135,7 @@ static HANDOFF: Setting<Handoff> = Setting::new(Declaration {
 pub const SMPED: Architecture = Architecture {
     name: "smped",
     summary: "a dispatcher, and worker processes with an event loop each",
-    accept_limit: Limit::AtMost(10),
+    accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| {
         let listeners = if by_kernel(config) { config.listen.len() } else { 0 };
         let places = config.chosen.get(&NUMBERS).unwrap_or_default().p_max;

@@ -11,9 +11,8 @@
 //! cold file stops every connection. Deviation: signals and the admin interface have threads of their own,
 //! which sleep until they are needed.
 
-use base::Limit;
-
 use super::{Architecture, with_a_cache_each};
+use crate::accept::AcceptLimit;
 use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
 use crate::error::ServeError;
@@ -23,7 +22,7 @@ use crate::threads::LoopHandle;
 pub const SPED: Architecture = Architecture {
     name: "sped",
     summary: "one event loop on one processor",
-    accept_limit: Limit::AtMost(10),
+    accept_limit: AcceptLimit::Adaptive,
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::KernelCache, Choice::Overload],
     settings: &[],

@@ -23,6 +23,7 @@
 use base::Limit;
 
 use super::{Architecture, with_a_cache_each};
+use crate::accept::AcceptLimit;
 use crate::choices::Choice;
 use crate::driver::readiness::UntilEmpty;
 use crate::error::ServeError;
@@ -32,7 +33,7 @@ use crate::threads::LoopHandle;
 pub const TUX: Architecture = Architecture {
     name: "tux",
     summary: "one event loop, which accepts only when nothing else is left",
-    accept_limit: Limit::Infinite,
+    accept_limit: AcceptLimit::Fixed(Limit::Infinite),
     descriptors: with_a_cache_each,
     uses: &[Choice::Dispatch, Choice::KernelCache, Choice::Overload],
     settings: &[],

@@ -200,8 +200,8 @@ pub(super) trait EventLoop {
         let accepting = &mut state.accepting;
         if let Some(control) = accepting.arrivals.control() {
             control.accepted(phase.taken, phase.end);
-            control.accepting_took(phase.taken, took);
         }
+        accepting.arrivals.accepting_took(phase.taken, took);
         // The end of a pause begins a phase too, without an event.
         accepting.arrivals.count(&phase, state.lender.counting());
         if let PhaseEnd::Pause(until) = phase.end {
@@ -281,9 +281,7 @@ pub(super) trait EventLoop {
         let state = self.state();
         let took = state.lap();
         let (turns, closed) = (state.turns - turns, state.lender.counts.closed - closed);
-        if let Some(control) = state.accepting.arrivals.control() {
-            control.worked(turns, closed, took);
-        }
+        state.accepting.arrivals.worked(turns, closed, took);
     }
 
     /// The last phase: deadlines, and totals that have become old.

@@ -119,7 +119,7 @@ impl Waiters {
         if events.iter().any(|event| event.bits() & (epoll::bits::ERR | epoll::bits::HUP) != 0) {
             self.queue().wake(Event::Error);
         } else if !events.is_empty() {
-            self.wake_for(Listener::queues(listeners).depth, limit.get());
+            self.wake_for(Listener::queues(listeners).depth, limit.get().of_a_thread());
         }
         Ok(())
     }

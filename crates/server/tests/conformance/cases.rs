@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use base::{Limit, Nanos};
-use server::{ServeConfig, ServeError, Server, architecture};
+use server::{AcceptLimit, ServeConfig, ServeError, Server, architecture};
 
 use super::client::{Client, question};
 use super::harness::{Files, Running, Variant, alone, chosen, on_every, on_every_at_once, until};
@@ -234,7 +234,7 @@ fn an_idle_connection_does_not_keep_others_waiting_that_its_thread_has_taken() {
         let mut variant = Variant::plain(architecture::by_name(name).unwrap());
         variant.workers = Some(1);
         let mut config = variant.config(&files);
-        config.accept_limit = Some(Limit::AtMost(10));
+        config.accept_limit = Some(AcceptLimit::Fixed(Limit::AtMost(10)));
         let server = Running::start(&variant, config);
         let (name, content) = &files.contents[0];
         let mut clients: Vec<_> = (0..5).map(|_| server.connect()).collect();
@@ -252,7 +252,7 @@ fn no_accept_phase_takes_more_than_the_limit() {
     on_every(|variant, files| {
         for limit in [1, 3] {
             let mut config = variant.config(files);
-            config.accept_limit = Some(Limit::AtMost(limit));
+            config.accept_limit = Some(AcceptLimit::Fixed(Limit::AtMost(limit)));
             // While a request is worked on, connections gather in the queue.
             config.burn = Nanos::from_micros(300);
             let server = Running::start(variant, config);

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{Clock, Limit, Nanos, RealClock};
-use server::{Architecture, Chosen, Drained, Driver, ServeConfig, ServeError, Server, architecture};
+use server::{
+    AcceptLimit, Architecture, Chosen, Drained, Driver, ServeConfig, ServeError, Server, architecture,
+};
 use tempfile::TempDir;
 
 use super::client::Client;
@@ -82,7 +84,7 @@ impl Variant {
             dispatch: self.dispatch,
             driver: self.driver,
             chosen: self.setting.map(|(flag, value)| chosen(flag, value)).unwrap_or_default(),
-            accept_limit: Some(Limit::AtMost(1)),
+            accept_limit: Some(AcceptLimit::Fixed(Limit::AtMost(1))),
             read_after_accept: false,
             mechanism: dispatch::Settings::default(),
             workers: self.workers.or(workers),

@@ -291,8 +291,8 @@ impl Dispatching {
         phase.count(&mut self.counts);
         if let Some(control) = self.parts.listeners.control() {
             control.accepted(phase.taken, phase.end);
-            control.accepting_took(phase.taken, self.clock.now() - began);
         }
+        self.parts.listeners.accepting_took(phase.taken, self.clock.now() - began);
         if let PhaseEnd::Pause(until) = phase.end {
             self.paused_until = Some(until);
         }

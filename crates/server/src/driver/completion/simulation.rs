@@ -21,7 +21,7 @@ use sys::completion::{CompletionRing, Faults, SimulatedKernel};
 use tempfile::TempDir;
 
 use super::{CompletionLoop, EventLoop};
-use crate::accept::{Acceptor, LiveLimit};
+use crate::accept::{AcceptLimit, Acceptor, LiveLimit};
 use crate::counters::Board;
 use crate::driver::event_loop::{Listeners, Parts};
 use crate::driver::socket_service::SocketService;
@@ -212,7 +212,7 @@ impl World {
         let kernel = SimulatedKernel::new(seed, clock.clone());
         let faults = kernel.faults();
         let (share, limit, stop) =
-            (Share::alone(MOST_CONNECTIONS), LiveLimit::new(limit), Stop::new().unwrap());
+            (Share::alone(MOST_CONNECTIONS), LiveLimit::new(AcceptLimit::Fixed(limit)), Stop::new().unwrap());
         let acceptor = Acceptor::new(limit.clone(), share.clone(), None);
         let parts = Parts {
             arrivals: Listeners::new(ControlledQueue { listeners: vec![listener], control: None }, acceptor),
@@ -355,7 +355,11 @@ fn the_accept_limit_can_be_changed_in_use() {
         World::new(seed, Limit::Infinite).run(|world| {
             if world.random.random_range(0..20) == 0 {
                 let most = world.random.random_range(0..5);
-                world.limit.set(if most == 0 { Limit::Infinite } else { Limit::AtMost(most) });
+                world.limit.set(AcceptLimit::Fixed(if most == 0 {
+                    Limit::Infinite
+                } else {
+                    Limit::AtMost(most)
+                }));
             }
         });
     });

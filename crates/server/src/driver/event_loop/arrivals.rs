@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::{Limit, Nanos};
 use dispatch::{Dispatcher, Mechanism};
+use overload::AdaptiveLimit;
 use sys::socket::AcceptQueue;
 
-use crate::accept::{Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::accept::{AcceptLimit, Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::counters::LoopCounts;
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
@@ -41,6 +42,12 @@ pub trait Arrivals {
     fn turn_away(&mut self, _index: usize, _short: Short, now: Nanos, _counts: &mut LoopCounts) -> Look {
         Look::Stop(PhaseEnd::Pause(now + RECLAIM_PAUSE))
     }
+
+    /// Notes the duration of an accept phase that took this many connections.
+    fn accepting_took(&mut self, _taken: u64, _took: Nanos) {}
+
+    /// Notes a work phase: `turns` connections had a turn, and `closed` of them have ended.
+    fn worked(&mut self, _turns: u64, _closed: u64, _took: Nanos) {}
 
     /// Counts an accept phase.
     fn count(&self, phase: &Phase, counts: &mut LoopCounts) {
@@ -107,13 +114,15 @@ pub struct Listeners {
     /// How they are accepted from.
     pub acceptor: Acceptor,
     control: Option<AcceptControl>,
+    adaptive: AdaptiveLimit,
 }
 
 impl Listeners {
     /// The listeners of an accept queue.
     pub fn new(queue: ControlledQueue, acceptor: Acceptor) -> Listeners {
         let ControlledQueue { listeners, control } = queue;
-        Listeners { listeners, acceptor, control }
+        let target = control.as_ref().map_or(overload::Settings::default().target, AcceptControl::target);
+        Listeners { listeners, acceptor, control, adaptive: AdaptiveLimit::new(target) }
     }
 
     /// When the loop must wake up for the control although nothing happens.
@@ -123,7 +132,7 @@ impl Listeners {
 
     /// Takes them apart.
     pub fn into_parts(self) -> (ControlledQueue, Acceptor) {
-        let Listeners { listeners, acceptor, control } = self;
+        let Listeners { listeners, acceptor, control, .. } = self;
         (ControlledQueue { listeners, control }, acceptor)
     }
 }
@@ -134,8 +143,21 @@ impl Arrivals for Listeners {
     }
 
     fn limit(&self) -> Limit {
-        let limit = self.acceptor.limit.get();
-        self.control.as_ref().map_or(limit, |control| control.limit(limit))
+        let adaptive = self.adaptive.limit();
+        match self.acceptor.limit.get() {
+            AcceptLimit::Fixed(limit) if self.control.is_none() => limit,
+            // A limit that empties the queue would hide the wait in the loop.
+            AcceptLimit::Fixed(Limit::AtMost(most)) => Limit::AtMost(most.min(adaptive)),
+            AcceptLimit::Fixed(Limit::Infinite) | AcceptLimit::Adaptive => Limit::AtMost(adaptive),
+        }
+    }
+
+    fn accepting_took(&mut self, taken: u64, took: Nanos) {
+        self.adaptive.accepted(count(taken), took);
+    }
+
+    fn worked(&mut self, turns: u64, closed: u64, took: Nanos) {
+        self.adaptive.worked(count(turns), count(closed), took);
     }
 
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
@@ -200,11 +222,43 @@ impl Arrivals for Listeners {
     fn tick(&mut self, now: Nanos) {
         if let Some(control) = &mut self.control {
             control.tick(now, &self.listeners);
+            self.adaptive.set_target(control.target());
         }
     }
 
     fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
         self.acceptor.share.show(news.idle_from);
         self.control_due()
+    }
+}
+
+fn count(connections: u64) -> u32 {
+    u32::try_from(connections).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accept::LiveLimit;
+    use crate::slots::Share;
+
+    #[test]
+    fn only_the_adaptive_limit_follows_the_cost_of_the_work() {
+        let live = LiveLimit::new(AcceptLimit::Adaptive);
+        let acceptor = Acceptor::new(live.clone(), Share::alone(1), None);
+        let mut without_control =
+            Listeners::new(ControlledQueue { listeners: Vec::new(), control: None }, acceptor);
+        let mut most = |limit| {
+            live.set(limit);
+            for _ in 0..100 {
+                without_control.worked(100, 100, Nanos::from_millis(100));
+            }
+            without_control.limit()
+        };
+        // A quarter of 20 ms has room for four connections that take 1 ms each, with their accepts.
+        assert_eq!(most(AcceptLimit::Adaptive), Limit::AtMost(4));
+        for fixed in [Limit::AtMost(1), Limit::AtMost(1000), Limit::Infinite] {
+            assert_eq!(most(AcceptLimit::Fixed(fixed)), fixed);
+        }
     }
 }

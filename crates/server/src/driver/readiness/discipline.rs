@@ -150,7 +150,7 @@ mod tests {
     use sys::socket::AcceptQueue;
 
     use super::*;
-    use crate::accept::{Accepted, Acceptor, LiveLimit};
+    use crate::accept::{AcceptLimit, Accepted, Acceptor, LiveLimit};
     use crate::counters::{Board, LoopCounts};
     use crate::driver::event_loop::{EventLoop, Listeners, Parts};
     use crate::driver::transfer::Moved;
@@ -225,7 +225,11 @@ mod tests {
         fn new(limit: u32, clients: usize) -> Bench<M, D> {
             let asked = Asked::default();
             let listeners = listen("127.0.0.1:0".parse().unwrap(), 64, 1, false).unwrap();
-            let acceptor = Acceptor::new(LiveLimit::new(Limit::AtMost(limit)), Share::alone(100), None);
+            let acceptor = Acceptor::new(
+                LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(limit))),
+                Share::alone(100),
+                None,
+            );
             let listeners = Listeners::new(ControlledQueue { listeners, control: None }, acceptor);
             let under_test = ReadinessLoop::new(Parts {
                 arrivals: Dying { listeners, dead: 0 },

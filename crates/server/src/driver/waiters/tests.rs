@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base::{Clock, RealClock};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::accept::AcceptLimit;
 use crate::listener::listen;
 
 const WAITERS: usize = 4;
@@ -73,7 +74,7 @@ fn every_connection_finds_somebody_and_the_stop_everybody() {
         let (listeners, stop) = (listeners(), stop());
         let waiters = Waiters::new(wake, WAITERS, &listeners).unwrap();
         let (taken, woken) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let limit = LiveLimit::new(Limit::AtMost(1));
+        let limit = LiveLimit::new(AcceptLimit::Adaptive);
         std::thread::scope(|scope| {
             for index in 0..WAITERS {
                 let waiter = waiters.waiter(index, &listeners, stop.as_fd()).unwrap();

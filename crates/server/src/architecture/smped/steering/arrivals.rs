@@ -187,6 +187,14 @@ impl Arrivals for OwnQueue {
         self.listeners.limit()
     }
 
+    fn accepting_took(&mut self, taken: u64, took: Nanos) {
+        self.listeners.accepting_took(taken, took);
+    }
+
+    fn worked(&mut self, turns: u64, closed: u64, took: Nanos) {
+        self.listeners.worked(turns, closed, took);
+    }
+
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
         let Some(index) = index.checked_sub(1) else {
             self.hear_parent();

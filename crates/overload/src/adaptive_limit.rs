@@ -30,7 +30,7 @@ const MEMORY: f64 = 64.0;
 
 /// Bounds the accept phases of one loop.
 #[derive(Clone, Copy, Debug)]
-pub struct AcceptLimit {
+pub struct AdaptiveLimit {
     /// The longest work phase, in nanoseconds.
     turn: f64,
     /// The cost of accepting a connection, in nanoseconds.
@@ -41,10 +41,10 @@ pub struct AcceptLimit {
     staying: f64,
 }
 
-impl AcceptLimit {
+impl AdaptiveLimit {
     /// A limit that keeps the work phase within a quarter of the target delay.
-    pub fn new(target: Nanos) -> AcceptLimit {
-        AcceptLimit { turn: turn(target), accept_cost: FIRST_GUESS, work_cost: FIRST_GUESS, staying: 0.0 }
+    pub fn new(target: Nanos) -> AdaptiveLimit {
+        AdaptiveLimit { turn: turn(target), accept_cost: FIRST_GUESS, work_cost: FIRST_GUESS, staying: 0.0 }
     }
 
     /// Keeps turns to a quarter of another target delay.
@@ -97,8 +97,8 @@ mod tests {
     use super::*;
 
     /// A limit that has seen phases of 100 connections, at these costs.
-    fn measured(accept_us: u64, work_us: u64, closed: u32) -> AcceptLimit {
-        let mut limit = AcceptLimit::new(Nanos::from_millis(20));
+    fn measured(accept_us: u64, work_us: u64, closed: u32) -> AdaptiveLimit {
+        let mut limit = AdaptiveLimit::new(Nanos::from_millis(20));
         for _ in 0..100 {
             limit.worked(100, closed, Nanos::from_micros(100 * work_us));
             limit.accepted(100, Nanos::from_micros(100 * accept_us));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn phases_without_connections_and_clocks_that_stand_still_do_no_harm() {
-        let mut limit = AcceptLimit::new(Nanos::from_millis(20));
+        let mut limit = AdaptiveLimit::new(Nanos::from_millis(20));
         let before = limit.limit();
         limit.worked(0, 0, Nanos::SECOND);
         limit.accepted(0, Nanos::SECOND);
