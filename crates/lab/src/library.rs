@@ -36,6 +36,7 @@ pub const ALL: &[Known] = known![
     "smped-2",
     "smped-5-6",
     "handoff",
+    "adaptive-limit",
     "past-saturation",
 ];
 
