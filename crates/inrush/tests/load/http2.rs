@@ -16,7 +16,10 @@ use super::processes::server;
 use super::{PATIENCE, inrush, said};
 
 /// Twenty sessions.
-const WORK: [&str; 4] = ["--rate=20", "--duration=1s", "--warmup=0s", "--connect-timeout=5s"];
+///
+/// No session begins in the last second, so that a machine which stands still for a moment ends them all in time.
+const WORK: [&str; 4] =
+    ["--arrivals=steps:20x975ms,0x1s", "--duration=2s", "--warmup=0s", "--connect-timeout=5s"];
 
 /// The requests of a session, and those of all twenty.
 const EACH: &str = "--requests-per-connection=32";

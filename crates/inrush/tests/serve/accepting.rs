@@ -30,6 +30,12 @@ fn set_limit(server: &mut Server, limit: &str) {
     ));
     let response = server.admin.response();
     assert_eq!((response.status, response.text()), (200, &*format!("{limit}\n")));
+    // A completion loop that sleeps has accepts of the old limit in flight. The next connection wakes it.
+    let before = server.status();
+    drop(server.client());
+    server.eventually("accepted and closed", |status| {
+        status.count("accepts") > before.count("accepts") && status.connections() == before.connections()
+    });
 }
 
 #[test]
