@@ -22,6 +22,7 @@ mod wan;
 use clap::{Parser, Subcommand};
 
 pub use capacity::{CapacityFlags, CapacityOutput};
+pub use cpus::CpuList;
 pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;

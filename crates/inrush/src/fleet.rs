@@ -27,7 +27,7 @@ fn serve(flags: FleetAgentFlags) -> Result<(), Exit> {
         name: flags.name,
         once: flags.once,
         kept: kept.join("fleet"),
-        clean_rate: |threads| Some(PerSecond(load::clean_rate(threads)?)),
+        clean_rate: |threads| Some(PerSecond(load::clean_rate(&load::Generator::of_kernel(threads))?)),
     };
     let stop = load::stop_at_signal()?;
     let name = settings.name.clone();

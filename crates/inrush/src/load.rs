@@ -20,7 +20,7 @@ use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
-    Assignment, Config, Expected, Form, LinkError, LoadError, Observer, Plan, Processes, Sockets, Stop,
+    Assignment, Config, Expected, Form, Link, LinkError, LoadError, Observer, Plan, Processes, Sockets, Stop,
     TlsOptions, Trust,
 };
 use base::{PerSecond, RealClock};
@@ -31,7 +31,7 @@ use sys::say;
 use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output, Stack, WatchFlags};
 use crate::exit::Exit;
 use crate::output;
-pub use calibrate::state_folder;
+pub use calibrate::{Generator, most_per_s, state_folder};
 use watch::{Line, Watcher};
 
 /// Default number of clients of a closed loop, as wrk users expect.
@@ -69,9 +69,10 @@ fn plan(flags: LoadFlags) -> Result<(), Exit> {
 }
 
 fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
-    // The clean rate was measured with one loop over kernel sockets and HTTP/1.1.
-    let calibrated = (flags.client == Client::Open && flags.stack == Stack::Kernel && !flags.http2)
-        .then(|| calibrate::kept(flags.threads.get()))
+    // The clean rate was measured with an open loop over HTTP/1.1, and over TUN in user space.
+    let is_over_tun = matches!(flags.link, None | Some(Link::Tun));
+    let calibrated = (flags.client == Client::Open && is_over_tun && !flags.http2)
+        .then(|| calibrate::kept(&Generator::of(&flags)))
         .flatten();
     let clean_rate = calibrated.map(|kept| PerSecond(kept.clean_per_s));
     ::load::prepare(Config { clean_rate, ..configuration(flags) }).map_err(exit)
@@ -166,9 +167,9 @@ fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
     }
 }
 
-/// The clean rate of this machine with a number of threads, if it has been measured.
-pub fn clean_rate(threads: u32) -> Option<f64> {
-    calibrate::kept(threads).map(|kept| kept.clean_per_s)
+/// The clean rate of this generator on this machine, if it has been measured.
+pub fn clean_rate(generator: &Generator) -> Option<f64> {
+    calibrate::kept(generator).map(|kept| kept.clean_per_s)
 }
 
 /// Runs one of the processes of a run.
@@ -226,9 +227,9 @@ fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
         LoadFlags { stack: Stack::Kernel, server_cpus: Some(_), .. } => {
             Err(Exit::Usage(format!("--server-cpus {only_user}")))
         }
-        LoadFlags { stack: Stack::User, calibrate: true, .. } => Err(Exit::Usage(
-            "--calibrate measures the clean rate of kernel sockets; leave --stack user out".to_owned(),
-        )),
+        LoadFlags { link: Some(link @ Link::AfXdp(_)), calibrate: true, .. } => Err(Exit::Usage(format!(
+            "--calibrate has its own server in this network namespace; leave --link {link} out"
+        ))),
         _ => Ok(()),
     }
 }

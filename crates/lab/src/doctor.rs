@@ -71,7 +71,8 @@ impl fmt::Display for Findings {
     }
 }
 
-fn finding(what: &'static str, found: impl Into<String>, consequence: Option<String>) -> Finding {
+/// A finding; `consequence` says what it limits, if anything.
+pub fn finding(what: &'static str, found: impl Into<String>, consequence: Option<String>) -> Finding {
     Finding { what, found: found.into(), consequence }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::manifest::Manifest;
 
 /// The schema this version writes.
-pub const SCHEMA: &str = "inrush.clean-rate/1";
+pub const SCHEMA: &str = "inrush.clean-rate/2";
 
 /// One rate that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ pub struct CleanRate {
     pub clean_per_s: f64,
     /// The number of engine threads that the rate holds for.
     pub threads: u32,
+    /// The TCP of the connections: `kernel`, `user`, or `user, server on CPUs LIST` if these receive the packets.
+    pub stack: String,
     /// All trials, in their order.
     pub trials: Vec<Trial>,
     /// The machine and the time of the measurement.
@@ -40,12 +42,16 @@ pub struct CleanRate {
 }
 
 impl CleanRate {
-    /// Tells whether the rate applies to a run with `threads` engine threads on the machine that `there` describes.
-    pub fn holds_for(&self, threads: u32, there: &Manifest) -> bool {
+    /// Tells whether the rate applies to a run with `threads` engine threads over this stack, on the machine that `there`
+    /// describes.
+    pub fn holds_for(&self, threads: u32, stack: &str, there: &Manifest) -> bool {
         let of = |manifest: &Manifest| {
             (manifest.cpu.clone(), manifest.cpus_allowed.clone(), manifest.kernel.clone())
         };
-        self.schema == SCHEMA && self.threads == threads && of(&self.manifest) == of(there)
+        self.schema == SCHEMA
+            && self.threads == threads
+            && self.stack == stack
+            && of(&self.manifest) == of(there)
     }
 }
 
@@ -60,10 +66,12 @@ mod tests {
             schema: SCHEMA.to_owned(),
             clean_per_s: 5.0,
             threads: 2,
+            stack: "user".to_owned(),
             trials: Vec::new(),
             manifest: here.clone(),
         };
-        assert!(rate.holds_for(2, &here) && !rate.holds_for(1, &here));
-        assert!(!rate.holds_for(2, &Manifest { cpus_allowed: "0-1".into(), ..here }));
+        assert!(rate.holds_for(2, "user", &here) && !rate.holds_for(1, "user", &here));
+        assert!(!rate.holds_for(2, "kernel", &here));
+        assert!(!rate.holds_for(2, "user", &Manifest { cpus_allowed: "0-1".into(), ..here }));
     }
 }

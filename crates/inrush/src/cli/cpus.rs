@@ -1,8 +1,17 @@
 //! Lists of CPUs, for `serve` and `load`.
 
+use std::fmt;
+
 /// A list of CPU numbers.
 #[derive(Clone, Debug)]
 pub struct CpuList(pub Vec<usize>);
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
 
 /// Parses numbers and ranges of CPUs, separated by commas.
 pub fn cpu_list(text: &str) -> Result<CpuList, String> {

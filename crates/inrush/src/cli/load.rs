@@ -311,8 +311,8 @@ pub struct LoadFlags {
     ///
     /// The clean rate is the highest rate at which the generator sends everything on time with CPU time to spare. At
     /// that rate a second process adds nothing. inrush load measures it against its own listener on 127.0.0.1 in about
-    /// 20 s, and keeps it in $XDG_STATE_HOME/inrush/clean-rate.json. Later runs above the clean rate are reported as
-    /// generator-limited.
+    /// 20 s, and keeps it in $XDG_STATE_HOME/inrush/clean-rate.json. --stack user has a clean rate of its own, over TUN.
+    /// Later runs above the clean rate are reported as generator-limited.
     #[arg(long, conflicts_with = "urls", help_heading = GENERATOR)]
     pub calibrate: bool,
 

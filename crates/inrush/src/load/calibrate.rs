@@ -1,7 +1,8 @@
 //! `inrush load --calibrate`: measures the clean rate of this machine, prints it and keeps it.
 //!
 //! The target is a listener of this process that accepts no connection. The kernel counts the arrivals as
-//! connections for which it had no room, at no cost to another process.
+//! connections for which it had no room, at no cost to another process. Kernel sockets and TCP in user space have a
+//! clean rate each.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,7 +19,7 @@ use record::{LoadResult, Manifest};
 
 use super::summary::rate;
 use super::{carry_out, configuration, exit, stop_at_signal};
-use crate::cli::{Cli, Command, LoadFlags, Output};
+use crate::cli::{Cli, Command, CpuList, LoadFlags, Output, Stack};
 use crate::exit::Exit;
 use crate::output;
 
@@ -29,30 +30,86 @@ const WARMUP_S: f64 = 0.3;
 /// Time after which a connect is abandoned, in seconds.
 const CONNECT_TIMEOUT_S: f64 = 0.05;
 
+/// A rate that no thread can offer, in sessions a second.
+const TOO_MUCH_PER_S: f64 = 1_000_000.0;
+
+/// The generator that a clean rate belongs to.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    threads: u32,
+    stack: Stack,
+    server_cpus: Option<CpuList>,
+}
+
+impl Generator {
+    /// The generator of these flags.
+    pub fn of(flags: &LoadFlags) -> Generator {
+        let LoadFlags { threads, stack, server_cpus, .. } = flags;
+        Generator { threads: threads.get(), stack: *stack, server_cpus: server_cpus.clone() }
+    }
+
+    /// A generator over kernel sockets.
+    pub fn of_kernel(threads: u32) -> Generator {
+        Generator { threads, stack: Stack::Kernel, server_cpus: None }
+    }
+
+    /// One thread with TCP in user space.
+    pub fn of_user() -> Generator {
+        Generator { threads: 1, stack: Stack::User, server_cpus: None }
+    }
+
+    /// Its TCP, as the record names it.
+    fn tcp(&self) -> String {
+        match (self.stack, &self.server_cpus) {
+            (Stack::Kernel, _) => "kernel".to_owned(),
+            (Stack::User, None) => "user".to_owned(),
+            (Stack::User, Some(cpus)) => format!("user, server on CPUs {cpus}"),
+        }
+    }
+}
+
 /// Measures, prints and stores the clean rate.
 pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
+    let generator = Generator::of(flags);
     let listener =
         listener().map_err(|error| Exit::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
-    let (stop, threads) = (stop_at_signal()?, flags.threads.get());
-    let offer = |per_s: f64, processes: u32| step(&listener, threads, per_s, processes, &stop);
+    let (stop, threads) = (stop_at_signal()?, generator.threads);
+    let offer = |per_s: f64, processes: u32| step(&listener, &generator, per_s, processes, &stop);
     let (clean_per_s, trials) = clean_rate(threads, offer)?;
     let manifest = Manifest::of_this_machine(RealClock::new().wall(), Default::default(), None::<Seed>);
-    let found = CleanRate { schema: SCHEMA.to_owned(), clean_per_s, threads, trials, manifest };
+    let found = CleanRate {
+        schema: SCHEMA.to_owned(),
+        clean_per_s,
+        threads,
+        stack: generator.tcp(),
+        trials,
+        manifest,
+    };
     print(&found, flags.output)?;
     if clean_per_s <= 0.0 {
         return Err(Exit::GeneratorLimited(
             "no rate is clean here: the machine is too busy, or too small".to_owned(),
         ));
     }
-    keep(&found)
+    keep(&found, generator.stack)
 }
 
-/// The stored result of an earlier calibration, if it holds for `threads` threads on this machine.
-pub fn kept(threads: u32) -> Option<CleanRate> {
-    let path = path()?;
+/// Offers far too much for a moment. Returns the connects a second that arrived.
+///
+/// # Errors
+/// The errors of a run.
+pub fn most_per_s(generator: &Generator) -> Result<f64, Exit> {
+    let listener =
+        listener().map_err(|error| Exit::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
+    Ok(step(&listener, generator, TOO_MUCH_PER_S, 1, &Stop::new())?.arrived_per_s)
+}
+
+/// The stored result of an earlier calibration, if it holds for this generator on this machine.
+pub fn kept(generator: &Generator) -> Option<CleanRate> {
+    let path = path(generator.stack)?;
     let found: CleanRate = record::file::read(&path).ok()?;
     let here = Manifest::of_this_machine(RealClock::new().wall(), Default::default(), None::<Seed>);
-    found.holds_for(threads, &here).then_some(found)
+    found.holds_for(generator.threads, &generator.tcp(), &here).then_some(found)
 }
 
 /// A listener whose queue has room for two connections and is never emptied.
@@ -65,13 +122,13 @@ fn listener() -> io::Result<TcpListener> {
 /// Offers a rate for a moment, with the flags of a user, and counts the arrivals.
 fn step(
     listener: &TcpListener,
-    threads: u32,
+    generator: &Generator,
     per_s: f64,
     processes: u32,
     stop: &Stop,
 ) -> Result<Offered, Exit> {
     let address = listener.local_addr().map_err(|error| Exit::Failed(format!("cannot listen: {error}")))?;
-    let arguments = arguments(address, threads, per_s, processes);
+    let arguments = arguments(address, generator, per_s, processes);
     let Command::Load(flags) = Cli::try_parse_from(&arguments)?.command else {
         unreachable!("the arguments are those of load")
     };
@@ -85,8 +142,14 @@ fn step(
     Ok(offered(&result, dropped(listener)?.wrapping_sub(before)))
 }
 
-fn arguments(address: SocketAddr, threads: u32, per_s: f64, processes: u32) -> Vec<String> {
-    vec![
+fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: u32) -> Vec<String> {
+    let Generator { threads, stack, server_cpus } = generator;
+    let stack = match stack {
+        Stack::Kernel => "kernel",
+        Stack::User => "user",
+    };
+    let server_cpus = server_cpus.iter().map(|cpus| format!("--server-cpus={cpus}"));
+    let always = [
         "inrush".to_owned(),
         "load".to_owned(),
         format!("http://{address}/"),
@@ -99,7 +162,9 @@ fn arguments(address: SocketAddr, threads: u32, per_s: f64, processes: u32) -> V
         format!("--sockets={}", (per_s * CONNECT_TIMEOUT_S * 1.5).ceil() as u64 + 64),
         format!("--threads={threads}"),
         format!("--processes={processes}"),
-    ]
+        format!("--stack={stack}"),
+    ];
+    always.into_iter().chain(server_cpus).collect()
 }
 
 /// Connections for which the kernel had no room, since the listener was made.
@@ -145,13 +210,18 @@ fn text(found: &CleanRate) -> String {
     }
     let threads =
         if found.threads == 1 { "one thread".to_owned() } else { format!("{} threads", found.threads) };
-    let _ = writeln!(out, "\nclean rate   {} from {threads}, a connect each", rate(found.clean_per_s));
+    let clean = rate(found.clean_per_s);
+    let _ = writeln!(out, "\nclean rate   {clean} from {threads}, a connect each; TCP: {}", found.stack);
     out
 }
 
 /// The file of the stored result, with the user's other state (XDG base directories).
-fn path() -> Option<PathBuf> {
-    Some(state_folder()?.join("clean-rate.json"))
+fn path(stack: Stack) -> Option<PathBuf> {
+    let name = match stack {
+        Stack::Kernel => "clean-rate.json",
+        Stack::User => "clean-rate-user.json",
+    };
+    Some(state_folder()?.join(name))
 }
 
 /// The folder of this program's state.
@@ -161,8 +231,8 @@ pub fn state_folder() -> Option<PathBuf> {
     Some(state.join("inrush"))
 }
 
-fn keep(found: &CleanRate) -> Result<(), Exit> {
-    let Some(path) = path() else {
+fn keep(found: &CleanRate, stack: Stack) -> Result<(), Exit> {
+    let Some(path) = path(stack) else {
         return Err(Exit::Failed(
             "the clean rate is not kept: neither XDG_STATE_HOME nor HOME is set".to_owned(),
         ));
@@ -183,8 +253,13 @@ mod tests {
     #[test]
     fn the_flags_of_a_step_are_flags() {
         let address = "127.0.0.1:80".parse().unwrap();
-        for per_s in [2_000.0, 1_234.567_8, 1e6] {
-            assert!(Cli::try_parse_from(arguments(address, 2, per_s, 1)).is_ok(), "{per_s}");
+        let steered = Generator { server_cpus: Some(CpuList(vec![0, 2])), ..Generator::of_user() };
+        for generator in [Generator::of_kernel(2), Generator::of_user(), steered] {
+            for per_s in [2_000.0, 1_234.567_8, TOO_MUCH_PER_S] {
+                let parsed = Cli::try_parse_from(arguments(address, &generator, per_s, 1));
+                let Ok(Cli { command: Command::Load(flags), .. }) = parsed else { panic!("{parsed:?}") };
+                assert_eq!(Generator::of(&flags).tcp(), generator.tcp());
+            }
         }
     }
 }

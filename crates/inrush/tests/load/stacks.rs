@@ -110,10 +110,31 @@ fn settings_of_one_stack_are_not_left_out_by_the_other() {
     );
     refused(&["load", url, "--stack=user", "--source-ip=127.0.0.2"], 2, &["accepted is --source-net"]);
     refused(&["load", url, "--stack=user", "--client=s-client-pair"], 2, &["cannot change their process"]);
-    refused(&["load", "--calibrate", "--stack=user"], 2, &["leave --stack user out"]);
+    refused(
+        &["load", "--calibrate", "--stack=user", "--link=af-xdp:eth0"],
+        2,
+        &["leave --link af-xdp:eth0 out"],
+    );
     refused(
         &["load", "http://192.0.2.1/", "--i-own-this-server", "--stack=user"],
         2,
         &["192.0.2.1 is not an address of this network namespace"],
     );
+}
+
+#[test]
+fn the_doctor_says_how_much_a_thread_offers_over_tun() {
+    in_namespace(|| {
+        let doctor = ["doctor", "--output=json"];
+        let run =
+            Command::new(env!("CARGO_BIN_EXE_inrush")).args(doctor).timeout(PATIENCE).assert().success();
+        let findings: Vec<Value> = serde_json::from_slice(&run.get_output().stdout).unwrap();
+        let finding = findings.iter().find(|finding| finding["what"] == "load over TUN").unwrap();
+        let found = finding["found"].as_str().unwrap();
+        if found == "not here" {
+            return println!("skipped: {}", finding["consequence"]);
+        }
+        let per_s = found.strip_prefix("at most ").and_then(|rest| rest.split(' ').next()).unwrap();
+        assert!(per_s.parse::<u64>().unwrap() > 0, "{found}");
+    });
 }
