@@ -8,7 +8,7 @@ use record::experiment::{FAMILIES, METRICS, Value, metric};
 use super::claim::{Claim, Measure};
 use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
-use super::{Experiment, Figure, LogAxes, Rate, ServerKind, Stack, fill};
+use super::{Experiment, Figure, LogAxes, Rate, ServerKind, fill};
 
 /// Names in braces that the lab replaces in a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
@@ -158,9 +158,9 @@ impl<'a> Check<'a> {
                 self.mistakes.push(format!("load '{}': rate: {wrong}", load.name));
             }
         }
-        let passes_by = self.experiment.loads.iter().any(|load| load.stack == Stack::User);
+        let passes_by = self.experiment.loads.iter().any(|load| load.stack.is_in_user_space());
         self.require(!passes_by || self.experiment.network.is_none(), || {
-            "network: packets of TCP in user space do not pass it; leave stack = \"user\" out".to_owned()
+            "network: packets of TCP in user space do not pass it; leave stack out".to_owned()
         });
         let specweb = self.experiment.loads.iter().any(|load| load.workload.starts_with("specweb99"));
         let files = &self.experiment.files;

@@ -43,6 +43,16 @@ pub enum Stack {
     Kernel,
     /// TCP in user space over a TUN device in the server's namespace: a client that is rarely the limit.
     User,
+    /// TCP in user space over AF_XDP, on the client's end of the link between both namespaces. The link is there when the
+    /// server starts, so that a server can attach programs to it. One thread.
+    AfXdp,
+}
+
+impl Stack {
+    /// Tells whether the connections are in user space.
+    pub fn is_in_user_space(self) -> bool {
+        self != Stack::Kernel
+    }
 }
 
 /// A load. Texts may hold the values of axes in braces.

@@ -138,9 +138,11 @@ fn what_does_not_fit_together_is_said() {
 
 #[test]
 fn a_user_stack_passes_no_network() {
-    let user = SMALL.replace("rate = ", "stack = \"user\"\nrate = ");
-    assert_eq!(Experiment::parse(&user).unwrap().loads[0].stack, Stack::User);
-    let far = user.replace("[quick]", "[network]\ndelay = \"10ms\"\n[quick]");
-    let wrong = Experiment::parse(&far).unwrap_err().to_string();
-    assert_eq!(wrong, "network: packets of TCP in user space do not pass it; leave stack = \"user\" out");
+    for (name, stack) in [("user", Stack::User), ("af-xdp", Stack::AfXdp)] {
+        let user = SMALL.replace("rate = ", &format!("stack = \"{name}\"\nrate = "));
+        assert_eq!(Experiment::parse(&user).unwrap().loads[0].stack, stack);
+        let far = user.replace("[quick]", "[network]\ndelay = \"10ms\"\n[quick]");
+        let wrong = Experiment::parse(&far).unwrap_err().to_string();
+        assert_eq!(wrong, "network: packets of TCP in user space do not pass it; leave stack out");
+    }
 }

@@ -80,14 +80,14 @@ fn list() -> Result<(), Exit> {
         let experiment = Experiment::parse(known.text).map_err(|wrong| Exit::Failed(wrong.to_string()))?;
         let times =
             [Form::Full, Form::Quick].map(|form| schedule::estimate(&experiment.in_form(form), form).time);
-        if known != library::DEMO {
+        if library::ALL.contains(&known) {
             sums = [sums[0] + times[0], sums[1] + times[1]];
         }
         let [full, quick] = times.map(in_minutes);
         out!("{:longest$}  {full:>8}  {quick:>8} quick  {}", known.name, experiment.title)?;
     }
     let [full, quick] = sums.map(in_minutes);
-    out!("{:longest$}  {full:>8}  {quick:>8} quick  by lab paper, without the demonstration", "all of them")
+    out!("{:longest$}  {full:>8}  {quick:>8} quick  by lab paper, without the first three", "all of them")
 }
 
 /// A time such as `40 s` or `14 min`.

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use base::{Clock, Nanos};
-use experiment::{Experiment, Stack};
+use experiment::Experiment;
 use record::experiment::{Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord};
 use record::{Manifest, TopologyKind};
 
@@ -40,7 +40,7 @@ use crate::trial::RunTime;
 /// The warning at the start of a run without namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \
                         connection costs the server nothing and it looks better past its capacity than it is.";
-/// The further warning for loads with `stack = "user"`.
+/// The further warning for loads whose TCP is in user space.
 const NO_USER_STACK: &str = "TCP in user space needs network namespaces, and so root: the client uses kernel sockets, \
                              and is the limit from about twice a server's capacity.";
 /// The error of an interrupted run.
@@ -156,7 +156,7 @@ fn run_record(
     let mut record = topology.record();
     if topology.kind == TopologyKind::Loopback {
         record.warnings.push(LOOPBACK.to_owned());
-        if experiment.loads.iter().any(|load| load.stack == Stack::User) {
+        if experiment.loads.iter().any(|load| load.stack.is_in_user_space()) {
             record.warnings.push(NO_USER_STACK.to_owned());
         }
     }

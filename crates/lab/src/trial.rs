@@ -115,7 +115,8 @@ impl Conductor<'_> {
     /// [`LoadError`]. A generator that could not offer the load is no error: the result says so.
     pub fn offer(&mut self, server: &RunningServer, run: LoadRun) -> Result<Seen, LoadError> {
         let status_before = server.status(self.topology);
-        let threads = self.topology.client.cpus.len().min(THREADS_MAX);
+        let most = if run.stack == Stack::AfXdp { 1 } else { THREADS_MAX };
+        let threads = self.topology.client.cpus.len().min(most);
         let program = self
             .topology
             .generator(sys::process::this_program()?, run.stack)

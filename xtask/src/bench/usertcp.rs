@@ -14,15 +14,15 @@
 
 mod rush;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::Context;
 use base::{Clock, Nanos, PerSecond};
 use lab::stage::kernel::Observer;
+use lab::stage::topology::{CLIENT_NET, LINK};
 use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
-use sys::netlink::Route;
 use usertcp::link::{AfXdp, Tun};
 use usertcp::{Config, Link, SourceNet, Stack};
 
@@ -32,10 +32,8 @@ use crate::rivals::servers::LIMIT;
 use crate::test_bed::{TestBed, folder_to_serve};
 use rush::{Figures, Play};
 
-/// The addresses of connections over TUN and over AF_XDP, whose route stays; the sides of the benchmarks have others.
-const NETS: [&str; 2] = ["10.94.0.0/16", "10.95.0.0/16"];
-/// The link between the sides, as the laboratory calls it at both ends.
-const LINK: &str = "inrush0";
+/// The addresses of connections over TUN. The topology has others for AF_XDP.
+const TUN_NET: &str = "10.94.0.0/16";
 /// Connections at a time.
 const CONNECTIONS: u32 = 64;
 /// An abandoned SYN's time.
@@ -125,23 +123,14 @@ fn tun(bed: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
 }
 
 fn af_xdp(bed: &TestBed, server: SocketAddr) -> anyhow::Result<AfXdp> {
-    let net = net("AF_XDP");
-    let client = IpAddr::from(bed.topology.client.addresses[0]);
-    bed.topology.server.enter(|| {
-        let mut route = Route::open()?;
-        let index = route.link_index(LINK)?;
-        let there = route.networks(server.ip())?.contains(&(net.network(), net.prefix_length()));
-        if there { Ok(()) } else { route.add_route(net.network(), net.prefix_length(), index, Some(client)) }
-    })?;
-    let opened = bed
-        .topology
-        .client
-        .enter(|| AfXdp::open(LINK, server.ip(), net, true, &bed.clock).map_err(std::io::Error::other));
-    Ok(opened?)
+    let open = || AfXdp::open(LINK, server.ip(), net("AF_XDP"), true, &bed.clock);
+    Ok(bed.topology.client.enter(|| open().map_err(std::io::Error::other))?)
 }
 
 fn net(link: &str) -> SourceNet {
-    NETS[usize::from(link != "TUN")].parse().expect("the constant is a net")
+    let (address, length) = CLIENT_NET;
+    let net = if link == "TUN" { TUN_NET.to_owned() } else { format!("{address}/{length}") };
+    net.parse().expect("the constant is a net")
 }
 
 fn measure(options: &Options, bed: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {

@@ -26,7 +26,9 @@ use sys::netns::NetworkNamespace;
 use sys::process::{Child, Program};
 
 /// The link's name on both sides.
-const LINK: &str = "inrush0";
+pub const LINK: &str = "inrush0";
+/// The source net of TCP in user space on the client's end of the link. The server's side has a route to it.
+pub const CLIENT_NET: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 95, 0, 0), 16);
 const PREFIX_LENGTH: u8 = 24;
 const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const FIRST_CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
@@ -133,25 +135,27 @@ impl Topology {
     /// everything else there. Otherwise the kernel threads that do the client's packet work take turns with it,
     /// and sessions begin late by milliseconds.
     ///
-    /// TCP in user space runs in the server's namespace, because its TUN device leads there.
+    /// Over TUN it runs in the server's namespace, because the TUN device leads there.
     pub fn generator(&self, path: impl Into<PathBuf>, stack: Stack) -> Program<'_> {
-        let side = if self.carries(stack) { &self.server } else { &self.client };
+        let is_over_tun = stack == Stack::User && self.kind == TopologyKind::Namespaces;
+        let side = if is_over_tun { &self.server } else { &self.client };
         let program = side.program(path).on_cpus(&self.client.cpus);
         if self.sides_have_own_cpus() { program.real_time() } else { program }
     }
 
-    /// The flags that give the generator's connections their place.
+    /// The flags that give the generator's connections their place. On loopback all are kernel sockets.
     pub fn place_of_connections(&self, stack: Stack) -> Vec<String> {
-        if self.carries(stack) {
-            ["--stack", "user", "--server-cpus", &list(&self.server.cpus)].map(str::to_owned).to_vec()
-        } else {
-            vec!["--source-ip".to_owned(), source_range(&self.client.addresses)]
-        }
-    }
-
-    /// Tells whether the topology carries packets of TCP in user space. On loopback kernel sockets replace it.
-    fn carries(&self, stack: Stack) -> bool {
-        stack == Stack::User && self.kind == TopologyKind::Namespaces
+        let ((net, length), cpus) = (CLIENT_NET, list(&self.server.cpus));
+        let flags = match stack {
+            Stack::User if self.kind == TopologyKind::Namespaces => {
+                format!("--stack=user --server-cpus={cpus}")
+            }
+            Stack::AfXdp if self.kind == TopologyKind::Namespaces => {
+                format!("--stack=user --link=af-xdp:{LINK} --source-net={net}/{length} --i-own-this-server")
+            }
+            _ => format!("--source-ip={}", source_range(&self.client.addresses)),
+        };
+        flags.split(' ').map(str::to_owned).collect()
     }
 
     /// Tells whether each side has its own CPUs, so that their busy time is its cost.
@@ -244,6 +248,11 @@ impl Topology {
         server.enter(Route::open)??.create_veth(LINK, client.as_fd(), LINK)?;
         let server = set_up(server, server_cpus, vec![SERVER_ADDRESS])?;
         let client = set_up(client, client_cpus, client_addresses(FIRST_CLIENT_ADDRESS))?;
+        server.enter(|| {
+            let (mut route, (net, length)) = (Route::open()?, CLIENT_NET);
+            let link = route.link_index(LINK)?;
+            route.add_route(net.into(), length, link, Some(FIRST_CLIENT_ADDRESS.into()))
+        })?;
         Ok(Topology { kind: TopologyKind::Namespaces, warnings: Vec::new(), server, client, path: None })
     }
 
@@ -328,14 +337,11 @@ fn held_by(process: u32, other: &Path) -> io::Result<PathBuf> {
 
 /// Our settings, as far as this kernel has them.
 fn apply_settings(namespace: &NetworkNamespace) -> io::Result<()> {
-    for (name, value) in SYSCTLS {
-        match namespace.set_sysctl(name, value) {
-            // A kernel may lack the setting.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            other => other?,
-        }
-    }
-    Ok(())
+    SYSCTLS.iter().try_for_each(|(name, value)| match namespace.set_sysctl(name, value) {
+        // A kernel may lack the setting.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    })
 }
 
 /// Writes CPUs as flags take them: `0,2`.
