@@ -215,6 +215,20 @@ fn draining_gives_a_new_connection_a_second_for_its_first_request() {
 }
 
 #[test]
+fn a_retired_connection_stays_for_one_more_request() {
+    let mut peer = Peer::new(Settings::default());
+    peer.send(GET);
+    peer.drain_output(usize::MAX);
+    peer.wait(Nanos::SECOND);
+    peer.with(|connection, _| connection.retire());
+    assert!(peer.is_idle() && peer.connection.wants() == Wants::Receive);
+    peer.send(GET);
+    peer.drain_output(usize::MAX);
+    let persistent: Vec<bool> = replies(&peer.output).unwrap().iter().map(|reply| reply.persistent).collect();
+    assert_eq!(persistent, [true, false]);
+}
+
+#[test]
 fn a_connection_is_idle_between_requests_and_after_a_second_of_silence() {
     let mut peer = Peer::new(Settings::default());
     assert!(!peer.is_idle());

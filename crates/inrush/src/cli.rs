@@ -82,4 +82,11 @@ pub enum Command {
         /// Number of its slot
         place: u32,
     },
+    /// The process that starts the successor of a server
+    #[command(hide = true)]
+    Starter {
+        /// The program, its name and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
 }

@@ -163,6 +163,11 @@ pub fn run_worker() -> Result<(), Exit> {
     .map_err(exit)
 }
 
+/// Runs the process that starts the successor of a server.
+pub fn run_starter(words: &[OsString]) -> Result<(), Exit> {
+    server::run_starter(words).map_err(exit)
+}
+
 fn print(text: &str) -> Result<(), Exit> {
     output::text("the configuration", text)
 }
@@ -306,6 +311,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         access_log: target.map(|target| (target, format)),
         account: None,
         confine: flags.confine,
+        upgrade: flags.upgrade,
         reads_again: Vec::new(),
         drain_timeout: flags.drain_timeout,
     }

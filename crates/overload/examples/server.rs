@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
     let clock = RealClock::new();
     let settings = Settings::default();
     let listener = listen(address, settings.backlog)?;
-    let hook: Box<dyn Hook> = match Sinks::join(&[(address, listener.as_fd())], 1, Routing::Even, 0x5eed) {
+    let hook: Box<dyn Hook> = match Sinks::join(&[(address, listener.as_fd())], 1, 1, Routing::Even, 0x5eed) {
         Ok(sinks) => Box::new(sinks.hook(0)),
         Err(error) => {
             eprintln!("{error}; only the backlog bounds the queue");

@@ -37,7 +37,7 @@ use rustix::net::SocketFlags;
 use sys::errno::{Failure, classify};
 
 use crate::counters::LoopCounts;
-use crate::listener::Listener;
+use crate::listener::{Listener, are_passed_on};
 use crate::refusals::Refusals;
 use crate::slots::{Share, Slot};
 pub use limit::{AcceptLimit, LiveLimit};
@@ -297,7 +297,8 @@ impl Acceptor {
     }
 
     /// Takes all waiting connections before the listeners are closed. Serves the connections that the kernel has
-    /// accepted, or answers 503 without room. Counts a connection as lost if even that is impossible.
+    /// accepted, or answers 503 without room. Counts a connection as lost if even that is impossible. Listeners that were
+    /// passed on keep theirs.
     pub fn last_phase(
         &mut self,
         listeners: &[Listener],
@@ -305,6 +306,9 @@ impl Acceptor {
         counts: &mut LoopCounts,
         batch: &mut Vec<Arrived>,
     ) {
+        if are_passed_on() {
+            return batch.extend(self.last_newcomer(now));
+        }
         loop {
             let end = match self.phase(listeners, now, counts, batch) {
                 PhaseEnd::NoRoom(short) => self.turn_away_phase(listeners, short, now, counts),

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::listener as internet;
+use crate::listener::{self as internet, Listener, are_passed_on};
 
 /// Length of the accept queue. It exceeds the connection limit, so that the kernel drops no SYN of a burst.
 const BACKLOG: u32 = 128;
@@ -35,7 +35,7 @@ impl fmt::Display for AdminAddress {
     }
 }
 
-/// A listening socket. Its file, if it has one, is removed when this is dropped.
+/// A listening socket. Its file, if it has one, is removed when this is dropped, unless it was passed on.
 #[derive(Debug)]
 pub struct AdminListener {
     socket: OwnedFd,
@@ -77,6 +77,22 @@ impl AdminListener {
         Ok(AdminListener { socket, address: address.clone(), file: socket_file(path) })
     }
 
+    /// Takes over the socket that another process has opened for an address.
+    ///
+    /// # Errors
+    /// The descriptor is no socket of this kind.
+    pub fn inherited(address: &AdminAddress, socket: OwnedFd) -> io::Result<AdminListener> {
+        Ok(match address {
+            AdminAddress::Internet(_) => {
+                let Listener { socket, address } = Listener::inherited(socket)?;
+                AdminListener { socket, address: AdminAddress::Internet(address), file: None }
+            }
+            AdminAddress::File(path) => {
+                AdminListener { socket, address: address.clone(), file: socket_file(path) }
+            }
+        })
+    }
+
     /// The socket, readable while a connection waits.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -86,6 +102,7 @@ impl AdminListener {
 impl Drop for AdminListener {
     fn drop(&mut self) {
         if let AdminAddress::File(path) = &self.address
+            && !are_passed_on()
             && self.file == socket_file(path)
         {
             // The next start replaces a file that stays.

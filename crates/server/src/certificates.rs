@@ -21,16 +21,21 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Returns the certificates of a configuration; `None` if it has none. Blocks, as every reading does.
+    /// Returns the certificates of a configuration; `None` if it has none. Tickets have new keys, or those of
+    /// `ticket_keys`. Blocks, as every reading does.
     ///
     /// # Errors
     /// [`TlsError`]: a file cannot be used.
-    pub fn of(config: &ServeConfig) -> Result<Option<Certificates>, TlsError> {
+    pub fn of(config: &ServeConfig, ticket_keys: Option<&[u8]>) -> Result<Option<Certificates>, TlsError> {
         if config.tls.is_empty() {
             return Ok(None);
         }
         let watch = Watch::new(config.tls.clone());
-        let sessions = Sessions::new(Material::read(watch.files())?)?;
+        let material = Material::read(watch.files())?;
+        let sessions = match ticket_keys {
+            Some(keys) => Sessions::continuing(material, keys)?,
+            None => Sessions::new(material)?,
+        };
         Ok(Some(Certificates { sessions, watch, workers: None }))
     }
 
@@ -42,6 +47,11 @@ impl Certificates {
     /// Makes sessions.
     pub fn sessions(&self) -> Sessions {
         self.sessions.clone()
+    }
+
+    /// Returns the keys of tickets, for a successor.
+    pub fn ticket_keys(&self) -> Vec<u8> {
+        self.sessions.ticket_keys()
     }
 
     /// Returns the names that the certificates are for.

@@ -96,6 +96,8 @@ pub struct ServeConfig {
     pub confine: Switch,
     /// Files, beside certificates and keys, that the server reads again while it runs.
     pub reads_again: Vec<PathBuf>,
+    /// Can hand over to a newer program at SIGUSR2.
+    pub upgrade: Switch,
     /// The time for connections to finish at a shutdown.
     pub drain_timeout: Nanos,
 }

@@ -15,7 +15,7 @@
 //! The other modules:
 //!
 //! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server runs;
-//! - start and end: `run`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start;
+//! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start;
 //! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `refusal_loop`, `overload_control`;
 //! - answers: `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`;
 //! - observation: `counters`, `admin`, `admin_access`, and `side_servers`, the small servers beside the main one.
@@ -49,6 +49,7 @@ mod refusals;
 mod run;
 mod scoreboard;
 mod service;
+mod service_manager;
 mod setting;
 mod settings;
 mod side_servers;
@@ -56,6 +57,7 @@ mod slots;
 mod stop;
 mod threads;
 mod unavailable;
+mod upgrade;
 
 pub use accept::{AcceptLimit, LiveLimit};
 pub use admin::metrics::samples as sample_metrics;
@@ -74,3 +76,4 @@ pub use run::{Drained, Reread, Server};
 pub use setting::{AnySetting, Chosen, Declaration};
 pub use side_servers::Page;
 pub use tls::Files as CertificateFiles;
+pub use upgrade::run_starter;

@@ -4,15 +4,77 @@
 //! sinks of an address form a SO_REUSEPORT group. SO_REUSEPORT would also let a second server of the same user share
 //! the port silently. So a given port is first bound without SO_REUSEPORT, which fails if another server listens
 //! there.
+//!
+//! A server that hands over passes its listening sockets on to another process. Each is then one socket in two processes:
+//! whatever one of them does to the socket happens to the other. So a process that has passed them on closes its
+//! descriptors and does nothing else.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Nanos;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
 use sys::poll::{self, PollFd, bits};
-use sys::socket::{AcceptQueue, accept_queue, drop_new_connections};
+use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections};
+
+/// Another process accepts from this process's listening sockets. They are the process's, and so is this.
+static PASSED_ON: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the listening sockets of this process to another one, for good.
+pub fn pass_on() {
+    PASSED_ON.store(true, Ordering::Release);
+}
+
+/// Tells whether the listening sockets of this process are another one's now.
+pub fn are_passed_on() -> bool {
+    PASSED_ON.load(Ordering::Acquire)
+}
+
+/// Listening sockets that another process has opened, by the address of the configuration that each stands for.
+#[derive(Default)]
+pub struct Inheritance {
+    sockets: Vec<(SocketAddr, Vec<OwnedFd>)>,
+    settle: Option<Settle>,
+}
+
+/// Waits until no other process controls the accept queues.
+type Settle = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+impl Inheritance {
+    /// Adds sockets of an address, in the order of their group.
+    pub fn add(&mut self, address: SocketAddr, sockets: Vec<OwnedFd>) {
+        match self.sockets.last_mut() {
+            Some((last, known)) if *last == address => known.extend(sockets),
+            _ => self.sockets.push((address, sockets)),
+        }
+    }
+
+    /// Has [`Inheritance::settle`] call this.
+    pub fn settle_by(&mut self, settle: impl FnOnce() -> io::Result<()> + Send + 'static) {
+        self.settle = Some(Box::new(settle));
+    }
+
+    /// Returns the addresses.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.sockets.iter().map(|(address, _)| *address).collect()
+    }
+
+    /// Takes the sockets of an address, which may be none.
+    pub fn take(&mut self, address: SocketAddr) -> Vec<OwnedFd> {
+        let index = self.sockets.iter().position(|(known, _)| *known == address);
+        index.map_or_else(Vec::new, |index| self.sockets.remove(index).1)
+    }
+
+    /// Waits until no other process controls the accept queues. Blocks.
+    ///
+    /// # Errors
+    /// The other process has ended.
+    pub fn settle(&mut self) -> io::Result<()> {
+        self.settle.take().map_or(Ok(()), |settle| settle())
+    }
+}
 
 /// A socket that accepts connections.
 #[derive(Debug)]
@@ -42,10 +104,12 @@ impl Listener {
     }
 
     /// Stops listening. In a group whose program migrates, the kernel moves the connections of the accept queue to
-    /// other listeners of the group; elsewhere it resets them.
+    /// other listeners of the group; elsewhere it resets them. Does nothing to a socket that was passed on.
     pub fn hand_over(&self) {
-        // A socket that does not listen has nothing to hand over.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        if !are_passed_on() {
+            // A socket that does not listen has nothing to hand over.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        }
     }
 
     /// Tells whether a connection waits in the accept queue.
@@ -54,10 +118,13 @@ impl Listener {
     }
 
     /// Lets no more connections into the accept queue. Their clients try again, and are refused once the listener is
-    /// closed. Otherwise the close would reset the connections that arrive after the last accept.
+    /// closed. Otherwise the close would reset the connections that arrive after the last accept. Does nothing to a
+    /// socket that was passed on.
     pub fn seal(&self) {
-        // If the kernel cannot do it, that gap of some microseconds stays.
-        let _ = drop_new_connections(self.socket.as_fd());
+        if !are_passed_on() {
+            // If the kernel cannot do it, that gap of some microseconds stays.
+            let _ = drop_new_connections(self.socket.as_fd());
+        }
     }
 
     /// Returns the depth, limit and drops of these listeners' accept queues together; zeros if the kernel does not
@@ -71,6 +138,18 @@ impl Listener {
             drops: sum.drops + queue.drops,
         })
     }
+}
+
+/// Returns one listener for each address of a server with these sets of listeners. A set may have several for an address,
+/// whose connections all come to the same loop.
+pub fn one_for_each_address(sets: &[Vec<Listener>]) -> Vec<&Listener> {
+    let mut first: Vec<&Listener> = Vec::new();
+    for listener in sets.first().into_iter().flatten() {
+        if first.iter().all(|known| known.address != listener.address) {
+            first.push(listener);
+        }
+    }
+    first
 }
 
 /// Tells whether a connection waits in the accept queue of a listening socket.
@@ -94,6 +173,34 @@ pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> 
     let address = first.address;
     let others = (1..queues).map(|_| listen_one(address, backlog, group));
     std::iter::once(Ok(first)).chain(others).collect()
+}
+
+/// Listens with the sockets that another process has opened for an address, at least one, and with further ones of their
+/// group up to `queues`. Where they form no group, further ones are the same sockets.
+///
+/// # Errors
+/// The errors of [`listen`].
+pub fn take_over(sockets: Vec<OwnedFd>, backlog: u32, queues: usize) -> io::Result<Vec<Listener>> {
+    let mut listeners = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>()?;
+    let first = &listeners[0];
+    // The program of the group counts on the listeners of the other process. Where there is none, nothing is to be done.
+    let _ = detach(first.socket.as_fd());
+    let address = first.address;
+    for listener in &listeners {
+        // The backlog may be another one.
+        listener.listen(backlog)?;
+    }
+    let given = listeners.len();
+    for index in given..queues {
+        listeners.push(match listen_one(address, backlog, true) {
+            // A socket of systemd is in no group, or another user's. Several loops then wait for it.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                Listener { socket: listeners[index % given].socket.try_clone()?, address }
+            }
+            opened => opened?,
+        });
+    }
+    Ok(listeners)
 }
 
 fn listen_one(address: SocketAddr, backlog: u32, shared: bool) -> io::Result<Listener> {
@@ -158,6 +265,19 @@ mod tests {
         }
         group[1].listen(16).unwrap();
         assert_eq!(bind_group(address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn the_sockets_of_another_process_keep_their_queues_and_get_company() {
+        let before = listen("127.0.0.1:0".parse().unwrap(), 16, 2, false).unwrap();
+        let address = before[0].address;
+        let clients: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        let copies = before.iter().map(|listener| listener.socket.try_clone().unwrap()).collect();
+        drop(before);
+        let after = take_over(copies, 32, 3).unwrap();
+        assert!(after.iter().all(|listener| listener.address == address));
+        assert_eq!((after.len(), Listener::queues(&after).depth), (3, clients.len() as u32));
+        assert_eq!(Listener::queues(&after[..1]).limit, 32);
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub struct Overload {
     hook: &'static str,
     attached: Vec<Attached>,
     failures: Vec<String>,
+    refuser: Refuser,
 }
 
 /// The target delay, which may change during use. Clones share it.
@@ -137,7 +138,7 @@ impl Overload {
         let controls: Vec<AcceptControl> = (0..sets.len()).map(control).collect();
         let queues = controls.iter().map(|control| Arc::clone(&control.reading)).collect();
         let hook = controls.first().map_or(NoHook.name(), |first| first.control.hook());
-        (Overload { target: live, queues: Arc::new(queues), hook, attached, failures }, controls)
+        (Overload { target: live, queues: Arc::new(queues), hook, attached, failures, refuser }, controls)
     }
 
     /// Returns the target delay.
@@ -173,6 +174,11 @@ impl Overload {
     /// Returns the reasons why another mechanism refuses than the wanted one, in a line each.
     pub fn failures(&self) -> &[String] {
         &self.failures
+    }
+
+    /// Stops refusing, for good: another process is about to control the accept queues.
+    pub fn withdraw(&self) {
+        (0..self.queues.len()).for_each(|queue| self.refuser.withdraw(queue));
     }
 
     /// Returns the figures of each queue. A queue whose loop sleeps is empty.

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Nanos, RealClock};
 use overload::hook::Routing;
@@ -24,7 +24,7 @@ use crate::driver::readiness::{self, ByPhases, Discipline};
 use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::kernel_cache::{Materials, SharedCache};
-use crate::listener::{Listener, bind_group, listen};
+use crate::listener::{Inheritance, Listener, bind_group, listen, take_over};
 use crate::overload_control::{AcceptControl, ControlledQueue, Overload};
 use crate::refusals::Refusals;
 use crate::service::Costly;
@@ -49,6 +49,8 @@ pub struct Plan {
     kernel_cache: OnceLock<SharedCache>,
     overload: OnceLock<Overload>,
     driver: OnceLock<Driver>,
+    inheritance: Mutex<Inheritance>,
+    copies: Mutex<Vec<(SocketAddr, Vec<OwnedFd>)>>,
 }
 
 impl Plan {
@@ -77,6 +79,8 @@ impl Plan {
             kernel_cache: OnceLock::new(),
             overload: OnceLock::new(),
             driver: OnceLock::new(),
+            inheritance: Mutex::default(),
+            copies: Mutex::default(),
             config,
         })
     }
@@ -294,11 +298,10 @@ impl Plan {
 
     fn listen_in(&self, queues: usize, group: bool) -> Result<Vec<Vec<Listener>>, ServeError> {
         let mut sets: Vec<Vec<Listener>> = (0..queues).map(|_| Vec::new()).collect();
-        for address in &self.config.listen {
-            let listeners = listen(*address, self.config.backlog, queues, group)
-                .map_err(|cause| ServeError::Listen { address: *address, cause })?;
-            for (set, listener) in sets.iter_mut().zip(listeners) {
-                set.push(listener);
+        for listeners in self.open(queues, group)? {
+            // There are more listeners than queues if a predecessor had more.
+            for (index, listener) in listeners.into_iter().enumerate() {
+                sets[index % queues].push(listener);
             }
         }
         if self.config.kernel_cache
@@ -307,6 +310,49 @@ impl Plan {
             let _ = self.kernel_cache.set(cache);
         }
         Ok(sets)
+    }
+
+    /// Opens the listeners of every address, or takes over those of a predecessor. All addresses have the same number, at
+    /// least `queues`.
+    fn open(&self, queues: usize, group: bool) -> Result<Vec<Vec<Listener>>, ServeError> {
+        let (config, upgrades) = (&self.config, self.config.upgrade == Switch::On);
+        let mut inheritance = std::mem::take(&mut *lock(&self.inheritance));
+        let inherited: Vec<Vec<OwnedFd>> =
+            config.listen.iter().map(|address| inheritance.take(*address)).collect();
+        let count = inherited.iter().map(Vec::len).fold(queues, usize::max);
+        let failed = |address: SocketAddr| move |cause| ServeError::Listen { address, cause };
+        let mut opened: Vec<Option<Vec<Listener>>> = Vec::new();
+        for (address, inherited) in config.listen.iter().zip(&inherited) {
+            // A successor of this server may have more queues.
+            let own = || listen(*address, config.backlog, count, group || upgrades).map_err(failed(*address));
+            opened.push(if inherited.is_empty() { Some(own()?) } else { None });
+        }
+        // After what may fail: from here on the predecessor refuses nobody.
+        inheritance.settle().map_err(system("take over from the running server"))?;
+        let mut all = Vec::new();
+        for ((address, inherited), own) in config.listen.iter().zip(inherited).zip(opened) {
+            let listeners = match own {
+                Some(own) => own,
+                None => take_over(inherited, config.backlog, count).map_err(failed(*address))?,
+            };
+            if upgrades {
+                let copies = listeners.iter().map(|listener| listener.socket.try_clone());
+                let copies = copies.collect::<io::Result<_>>().map_err(system("copy the listeners"))?;
+                lock(&self.copies).push((*address, copies));
+            }
+            all.push(listeners);
+        }
+        Ok(all)
+    }
+
+    /// Takes the listeners of another process over, instead of opening those of their addresses.
+    pub fn inheriting(self, listeners: Inheritance) -> Plan {
+        Plan { inheritance: Mutex::new(listeners), ..self }
+    }
+
+    /// Takes the copies of the listening sockets that a successor will get, by configured address.
+    pub fn take_copies(&self) -> Vec<(SocketAddr, Vec<OwnedFd>)> {
+        std::mem::take(&mut *lock(&self.copies))
     }
 
     /// Starts a loop for each accept queue, tied to a processor. Loops share processors in turn if there are more
@@ -371,6 +417,10 @@ impl Plan {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn stop() -> Result<Stop, ServeError> {
     Stop::new().map_err(system("make an eventfd"))
 }
@@ -431,9 +481,15 @@ fn start_completion<S: SocketService + Send + 'static>(
     start_thread(name, cpus, stop, board, addresses, move || completion::run(parts, CompletionRing::new()?))
 }
 
-/// Returns the addresses of these listeners.
+/// Returns the addresses of these listeners, each once.
 pub fn addresses(listeners: &[Listener]) -> Vec<SocketAddr> {
-    listeners.iter().map(|listener| listener.address).collect()
+    let mut addresses = Vec::new();
+    for Listener { address, .. } in listeners {
+        if !addresses.contains(address) {
+            addresses.push(*address);
+        }
+    }
+    addresses
 }
 
 /// Runs the readiness loop on the mechanism of this name.

@@ -4,31 +4,41 @@
 //! finish in order, and the failure is reported.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use base::{Clock, RealClock};
+use base::{Clock, Nanos, RealClock};
 use sys::signal::{self, Signal};
+use tls::Sessions;
 
 use crate::accept::{AcceptLimit, LiveLimit};
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::{Access, Admin, History};
-use crate::admin_access::AdminAddress;
+use crate::admin_access::{AdminAddress, AdminListener};
 use crate::architecture::Architecture;
 use crate::certificates::{Certificates, LOOK_EVERY};
-use crate::choices::Choice;
+use crate::choices::{Choice, Switch};
 use crate::config::{AdminSettings, ServeConfig};
 use crate::config_text::ConfigText;
 use crate::confinement::{Confined, Confinement};
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
 use crate::kernel_cache::SharedCache;
+use crate::listener::pass_on;
 use crate::overload_control::Overload;
 use crate::plan::Plan;
 use crate::refusal_loop;
 use crate::refusals::Refusals;
+use crate::service_manager::Notifier;
 use crate::settings::LiveSettings;
 use crate::side_servers::{self, Guard, SideServer, Totals};
 use crate::threads::LoopHandle;
+use crate::upgrade::{AdminSocket, Beginning, Inherited, Predecessor, Progress, Successor};
+
+/// The time between two looks at the other program during a hand-over.
+const HAND_OVER_LOOK: Nanos = Nanos::from_millis(5);
+/// The time after which loops count as begun. A kernel may not show their accept queues.
+const BEGUN_WITHIN: Nanos = Nanos::from_secs(5);
 
 /// The result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +60,13 @@ pub struct Server {
     certificates: Option<Certificates>,
     confined: Option<Confined>,
     live: Live,
+    /// Hands over to a newer program, if it may.
+    predecessor: Mutex<Option<Predecessor>>,
+    /// Takes over from an older program, until it is ready.
+    successor: Mutex<Option<Successor>>,
+    service_manager: Notifier,
+    /// Until the server has told that it serves: the time at which it does so in any case.
+    announces_by: Option<Nanos>,
 }
 
 /// The settings that may change while the server runs.
@@ -74,37 +91,33 @@ pub struct Reread {
 
 impl Server {
     /// Opens everything and starts every thread. `text` is the source of the configuration. Worker processes parse it
-    /// again; architectures without them need none. From here on, only [`Server::wait`] sees SIGTERM, SIGINT and
-    /// SIGHUP.
+    /// again; architectures without them need none. From here on, only [`Server::wait`] sees SIGTERM, SIGINT, SIGHUP and
+    /// SIGUSR2.
     ///
     /// # Errors
     /// [`ServeError`]; then only threads that end with the process are left running.
     pub fn start(
         architecture: &'static Architecture,
-        config: ServeConfig,
+        mut config: ServeConfig,
         text: Option<String>,
     ) -> Result<Server, ServeError> {
         architecture.check(&config)?;
         signal::block().map_err(system("block signals"))?;
+        let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
+        let Inherited { listeners, admin, ticket_keys, is_activated } = inherited;
         let confinement = Confinement::begin(&config, architecture.has_workers());
         let log = access_log::of(&config)?;
-        let certificates = Certificates::of(&config)?;
+        let certificates = Certificates::of(&config, ticket_keys.as_deref())?;
         let tls = certificates.as_ref().map(Certificates::sessions);
         let usual = architecture.usual_accept_limit(&config);
         let limit = config.accept_limit.unwrap_or(usual);
         let (limit, text) = match architecture.work {
             None => (LiveLimit::new(limit), None),
-            Some(_) => {
-                let text = text
-                    .map(|text| ConfigText::new(text, tls.clone()))
-                    .transpose()
-                    .map_err(system("make an eventfd"))?;
-                (LiveLimit::shared(limit).map_err(system("make shared memory"))?, text)
-            }
+            Some(_) => share_with_workers(limit, text, tls.as_ref())?,
         };
         let refusals = Refusals::new().map_err(system("make an eventfd"))?;
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
-        let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text, tls)?;
+        let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text, tls)?.inheriting(listeners);
         let refusals = refusal_loop::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
         let kernel_cache = match plan.kernel_cache() {
@@ -112,8 +125,11 @@ impl Server {
             None => None,
         };
         let settings = plan.config.admin.as_ref();
-        let admin =
-            settings.map(|admin| start_admin(architecture, &plan, admin, &loops, &refusals)).transpose()?;
+        let start = |settings| start_admin(architecture, &plan, settings, admin, &loops, &refusals);
+        let (admin, admin_socket) = settings.map(start).transpose()?.unzip();
+        let predecessor = starter.map(|starter| {
+            Predecessor::new(starter, plan.take_copies(), admin_socket.flatten(), is_activated)
+        });
         let live = Live {
             limit: plan.limit(),
             configured: plan.config.accept_limit,
@@ -124,7 +140,21 @@ impl Server {
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
         let overload = plan.overload();
         let confined = confinement.finish(&plan.config)?;
-        Ok(Server { confined, overload, loops, refusals, admin, log, kernel_cache, certificates, live })
+        Ok(Server {
+            confined,
+            overload,
+            loops,
+            refusals,
+            admin,
+            log,
+            kernel_cache,
+            certificates,
+            live,
+            predecessor: Mutex::new(predecessor),
+            successor: Mutex::new(successor),
+            service_manager,
+            announces_by: Some(RealClock::new().now() + BEGUN_WITHIN),
+        })
     }
 
     /// Returns the addresses that the server listens on.
@@ -155,25 +185,104 @@ impl Server {
     /// Waits for SIGTERM or SIGINT, then shuts down; a second signal ends the process at once. At SIGHUP it opens the
     /// access log anew, reads certificates again, and gets the configuration from `reread`. It applies the
     /// accept-limit, and the limits and timeouts of the protocol. It also reads certificates again when their files
-    /// have changed. Blocks.
+    /// have changed. At SIGUSR2 it hands over to a newer program, and shuts down once that serves. Blocks.
     ///
     /// # Errors
     /// [`ServeError::Loop`] if a loop ended by itself.
     pub fn wait(mut self, mut reread: impl FnMut() -> Reread) -> Result<Drained, ServeError> {
         loop {
-            let patience = self.certificates.as_ref().map(|_| LOOK_EVERY);
-            match signal::wait(patience).map_err(system("wait for signals"))? {
+            self.announce();
+            match signal::wait(self.patience()).map_err(system("wait for signals"))? {
                 Some(Signal::HangUp) => {
+                    self.service_manager.reloading();
                     self.certificates.iter_mut().for_each(Certificates::read_again);
                     self.apply(reread());
+                    self.service_manager.ready();
                 }
                 Some(Signal::Terminate | Signal::Interrupt) => {
+                    self.service_manager.stopping();
                     end_at_the_next_signal();
                     return self.shut_down();
                 }
+                Some(Signal::Upgrade) => self.begin_to_hand_over(),
+                None if self.is_changing_hands() => {}
                 None => {
                     self.certificates.iter_mut().for_each(Certificates::read_if_changed);
                 }
+            }
+            self.service_manager.alive();
+            if self.hands_over() {
+                pass_on();
+                end_at_the_next_signal();
+                return self.shut_down();
+            }
+        }
+    }
+
+    /// The time after which something is to be looked at although no signal comes.
+    fn patience(&mut self) -> Option<Nanos> {
+        if self.is_changing_hands() {
+            return Some(HAND_OVER_LOOK);
+        }
+        let certificates = self.certificates.as_ref().map(|_| LOOK_EVERY);
+        [certificates, self.service_manager.alive_every()].into_iter().flatten().min()
+    }
+
+    fn is_changing_hands(&mut self) -> bool {
+        self.announces_by.is_some()
+            || held(&mut self.predecessor).as_ref().is_some_and(Predecessor::is_under_way)
+    }
+
+    /// Tells a predecessor and systemd that this server serves, once all loops have begun.
+    fn announce(&mut self) {
+        let has_workers = self.live.text.is_some();
+        let has_begun = |running: &LoopHandle| {
+            let counters = running.board.read();
+            counters.queue.limit > 0 && (!has_workers || counters.loops.workers_started > 0)
+        };
+        let Some(by) = self.announces_by else { return };
+        if !self.loops.iter().all(has_begun) && RealClock::new().now() < by {
+            return;
+        }
+        self.announces_by = None;
+        match held(&mut self.successor).take() {
+            // The predecessor tells systemd, which does not listen to this process yet.
+            Some(successor) => successor.ready(),
+            None => self.service_manager.ready(),
+        }
+    }
+
+    fn begin_to_hand_over(&mut self) {
+        let keys = self.certificates.as_ref().map(Certificates::ticket_keys);
+        match held(&mut self.predecessor) {
+            Some(predecessor) => {
+                if predecessor.begin(keys.as_deref()) {
+                    self.service_manager.reloading();
+                }
+            }
+            None => {
+                sys::say!("inrush: SIGUSR2: this server cannot hand over; it needs --upgrade on at its start")
+            }
+        }
+    }
+
+    /// Goes on with a hand-over. Returns true once the successor serves.
+    fn hands_over(&mut self) -> bool {
+        let Some(predecessor) = held(&mut self.predecessor) else { return false };
+        match predecessor.advance() {
+            Progress::None => false,
+            Progress::Failed => {
+                self.service_manager.ready();
+                false
+            }
+            Progress::Prepared => {
+                self.overload.iter().for_each(Overload::withdraw);
+                predecessor.let_go_on();
+                false
+            }
+            Progress::Ready(process) => {
+                self.service_manager.replaced_by(process);
+                true
             }
         }
     }
@@ -211,7 +320,9 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError::Loop`] if a loop ended by itself.
-    pub fn shut_down(self) -> Result<Drained, ServeError> {
+    pub fn shut_down(mut self) -> Result<Drained, ServeError> {
+        // Nobody keeps a listening socket open from here on but its loop.
+        drop(held(&mut self.predecessor).take());
         if let Some((cache, keeper)) = &self.kernel_cache {
             cache.disable();
             keeper.stop.ask();
@@ -248,6 +359,22 @@ impl Server {
     }
 }
 
+/// Makes the accept-limit and the configuration for worker processes.
+fn share_with_workers(
+    limit: Limit,
+    text: Option<String>,
+    tls: Option<&Sessions>,
+) -> Result<(LiveLimit, Option<ConfigText>), ServeError> {
+    let text = text.map(|text| ConfigText::new(text, tls.cloned())).transpose();
+    let limit = LiveLimit::shared(limit).map_err(system("make shared memory"))?;
+    Ok((limit, text.map_err(system("make an eventfd"))?))
+}
+
+/// What a mutex protects, from its only owner.
+fn held<T>(mutex: &mut Mutex<T>) -> &mut T {
+    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Ends the process at the second signal, without waiting for connections to finish.
 fn end_at_the_next_signal() {
     let body = || {
@@ -262,15 +389,36 @@ fn end_at_the_next_signal() {
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
 }
 
+/// Listens for the admin interface, by the socket of a predecessor if that has one for the address. Returns a copy of the
+/// socket for a successor too, where there may be one.
+fn listen_for_admin(
+    address: &AdminAddress,
+    inherited: Option<(String, OwnedFd)>,
+    upgrade: Switch,
+) -> Result<(AdminListener, Option<AdminSocket>), ServeError> {
+    let listener = match inherited.filter(|(of, _)| *of == address.to_string()) {
+        Some((_, socket)) => AdminListener::inherited(address, socket)
+            .map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })?,
+        None => side_servers::listen(address)?,
+    };
+    let copy = match upgrade {
+        Switch::On => Some(listener.socket().try_clone_to_owned().map_err(system("copy a socket"))?),
+        Switch::Off => None,
+    };
+    Ok((listener, copy.map(|socket| (address.clone(), socket))))
+}
+
 /// Starts the admin interface, a small server of its own.
 fn start_admin(
     architecture: &Architecture,
     plan: &Plan,
     settings: &AdminSettings,
+    inherited: Option<(String, OwnedFd)>,
     loops: &[LoopHandle],
     refusals: &LoopHandle,
-) -> Result<SideServer, ServeError> {
+) -> Result<(SideServer, Option<AdminSocket>), ServeError> {
     let AdminSettings { address, hosts, token } = settings;
+    let (listener, copy) = listen_for_admin(address, inherited, plan.config.upgrade)?;
     let dispatches = architecture.uses.contains(&Choice::Dispatch);
     let totals = Arc::new(Totals::default());
     let admin = Admin {
@@ -296,5 +444,5 @@ fn start_admin(
         AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
         AdminAddress::File(_) => Guard::of_file(token.clone()),
     };
-    side_servers::start("admin", address, guard, admin, totals)
+    Ok((side_servers::start("admin", listener, guard, admin, totals)?, copy))
 }

@@ -110,13 +110,21 @@ pub struct SideServer {
     pub running: LoopHandle,
 }
 
-/// Starts a loop that answers at an address.
+/// Listens at an address.
 ///
 /// # Errors
-/// [`ServeError`]: the address, descriptors, the thread.
+/// [`ServeError::ListenAside`].
+pub fn listen(address: &AdminAddress) -> Result<AdminListener, ServeError> {
+    AdminListener::open(address).map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })
+}
+
+/// Starts a loop that answers at a listening socket.
+///
+/// # Errors
+/// [`ServeError`]: descriptors, the thread.
 pub fn start<S>(
     name: &str,
-    address: &AdminAddress,
+    listener: AdminListener,
     guard: Guard,
     service: S,
     totals: Arc<Totals>,
@@ -124,8 +132,6 @@ pub fn start<S>(
 where
     S: SmallService + Send + 'static,
 {
-    let listener = AdminListener::open(address)
-        .map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })?;
     let address = listener.address.clone();
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let service = Guarded { service, guard, totals: Arc::clone(&totals), room: STREAMS };
@@ -153,7 +159,8 @@ impl Page {
     ) -> Result<Page, ServeError> {
         let guard = Guard::of_page(address.ip().is_loopback());
         let shown = Shown { path, media_type, text: Box::new(text) };
-        let server = start("page", &AdminAddress::Internet(address), guard, shown, Arc::default())?;
+        let listener = listen(&AdminAddress::Internet(address))?;
+        let server = start("page", listener, guard, shown, Arc::default())?;
         Ok(Page { server })
     }
 

@@ -271,6 +271,17 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(own) })
 }
 
+/// The same as [`inherited`], for a descriptor that programs started later are not to have.
+///
+/// # Errors
+/// The errors of [`inherited`].
+pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    let own = inherited(number)?;
+    // SAFETY: takes numbers only, and changes a flag that matters to an exec alone.
+    check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    Ok(own)
+}
+
 /// The path of a program with this name in PATH, or in the folders that an unprivileged PATH omits.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -331,7 +342,7 @@ mod tests {
         let mut said = String::new();
         std::fs::File::from(reading).read_to_string(&mut said).unwrap();
         assert_eq!(said, "left\n");
-        assert!(inherited(-1).is_err());
+        assert!(inherited(-1).is_err() && take_inherited(-1).is_err());
     }
 
     #[test]

@@ -128,6 +128,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::socket::detach;
 
     #[test]
     fn only_a_group_takes_a_program() {
@@ -159,7 +160,9 @@ mod tests {
             Op::SkipIfAtLeast(1, 0),
             Op::Return(0),
         ];
+        assert!(detach(socket.as_fd()).is_err());
         attach(socket.as_fd(), &program).unwrap();
+        detach(socket.as_fd()).unwrap();
         assert!(attach(socket.as_fd(), &[]).is_err());
         assert!(attach(socket.as_fd(), &vec![Op::Return(0); 40_000]).is_err());
     }

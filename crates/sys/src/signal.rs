@@ -15,6 +15,8 @@ pub enum Signal {
     Interrupt,
     /// SIGHUP: reopen log files.
     HangUp,
+    /// SIGUSR2: hand over to a newer program.
+    Upgrade,
 }
 
 /// The sender of a signal.
@@ -26,8 +28,12 @@ pub enum Origin {
     Process,
 }
 
-const WAITED_FOR: [(libc::c_int, Signal); 3] =
-    [(libc::SIGTERM, Signal::Terminate), (libc::SIGINT, Signal::Interrupt), (libc::SIGHUP, Signal::HangUp)];
+const WAITED_FOR: [(libc::c_int, Signal); 4] = [
+    (libc::SIGTERM, Signal::Terminate),
+    (libc::SIGINT, Signal::Interrupt),
+    (libc::SIGHUP, Signal::HangUp),
+    (libc::SIGUSR2, Signal::Upgrade),
+];
 
 fn waited_for() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::uninit();

@@ -67,6 +67,14 @@ pub fn steer_by_cpu(listener: BorrowedFd<'_>, cpus: &[usize]) -> io::Result<()> 
     reuseport::attach(listener, &program)
 }
 
+/// Takes its program from a SO_REUSEPORT group (`SO_DETACH_REUSEPORT_BPF`). From then on the kernel's hash chooses.
+///
+/// # Errors
+/// ENOENT if the group has no program; ENOPROTOOPT before Linux 5.3.
+pub fn detach(member: BorrowedFd<'_>) -> io::Result<()> {
+    set(member, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
+}
+
 /// Makes the kernel drop all SYNs that reach a listener from now on (`SO_ATTACH_FILTER`). Handshakes under
 /// way continue, and the accept queue keeps its connections.
 ///

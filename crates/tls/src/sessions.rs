@@ -39,6 +39,26 @@ impl Sessions {
         Sessions::with(material, tickets)
     }
 
+    /// Makes sessions that open the tickets of another process, by its [`Sessions::ticket_keys`]. Keys in another form are
+    /// ignored: clients make a full handshake then.
+    ///
+    /// # Errors
+    /// [`TlsError`]: a certificate or key cannot be used.
+    ///
+    /// # Panics
+    /// As [`Sessions::new`].
+    pub fn continuing(material: Material, keys: &[u8]) -> Result<Sessions, TlsError> {
+        match keys.try_into() {
+            Ok(state) => Sessions::with(material, Tickets::of(State::from_bytes(state), RealClock::new())),
+            Err(_) => Sessions::new(material),
+        }
+    }
+
+    /// Returns the keys of tickets. Send them over a private channel only.
+    pub fn ticket_keys(&self) -> Vec<u8> {
+        self.0.tickets.state().to_bytes().to_vec()
+    }
+
     fn with(material: Material, tickets: Tickets<RealClock>) -> Result<Sessions, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let names = Arc::new(Names::new(material.certified(&provider)?));

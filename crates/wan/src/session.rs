@@ -119,6 +119,8 @@ fn attend(command: &mut Child, path: &Path, signals: &Signals) -> io::Result<Exi
                 // The terminal sent this signal to the command too, which decides whether to end.
                 (Signal::Interrupt | Signal::HangUp, Origin::Terminal) => {}
                 (Signal::Interrupt, Origin::Process) => command.signal(KernelSignal::INT)?,
+                // The command may be a server that hands over.
+                (Signal::Upgrade, _) => command.signal(KernelSignal::USR2)?,
                 (Signal::Terminate | Signal::HangUp, _) => return Ok(command.terminate(PATIENCE)?.status),
             }
         }

@@ -85,6 +85,8 @@ pub struct Connection<F> {
     awaiting: Awaiting,
     peer_ended: bool,
     draining: bool,
+    /// The next request is the last one.
+    retiring: bool,
     /// The transport ends with a message of its own, which the peer is to read before the end.
     always_lingers: bool,
 }
@@ -108,6 +110,7 @@ impl<F> Connection<F> {
             awaiting: Awaiting::FirstByte,
             peer_ended: false,
             draining: false,
+            retiring: false,
             always_lingers: false,
         }
     }
@@ -311,6 +314,12 @@ impl<F> Connection<F> {
             self.give_way(cx);
             self.deadline = self.deadline.min(self.idle_from());
         }
+    }
+
+    /// Ends the connection after its next response, which says so. It acts as [`drain`](Self::drain) does, but leaves an
+    /// idle connection its time, so that no request crosses the end.
+    pub fn retire(&mut self) {
+        self.retiring = true;
     }
 
     /// Makes room for another connection. It acts as [`drain`](Self::drain) does, but also closes a lingering

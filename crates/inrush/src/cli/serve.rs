@@ -209,6 +209,13 @@ pub struct ServeFlags {
     #[arg(long, value_name = "on|off", default_value = "on", help_heading = OPERATION, hide_short_help = true)]
     pub confine: Switch,
 
+    /// Hand over to a newer program at SIGUSR2, without loss
+    ///
+    /// The server starts the program at its own path, with the same arguments and its config file read anew, passes its
+    /// sockets on, and ends once the new program serves. on keeps a process with the rights of the start.
+    #[arg(long, value_name = "on|off", default_value = "off", help_heading = OPERATION, hide_short_help = true)]
+    pub upgrade: Switch,
+
     /// Longest wait for open connections at shutdown
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = OPERATION, hide_short_help = true)]
     pub drain_timeout: Nanos,

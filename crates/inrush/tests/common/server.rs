@@ -13,7 +13,7 @@ use sys::process::{Child, Program};
 
 use super::{Client, PATIENCE};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
 /// Time between two readings of `/status`, half of the maximum age of its figures.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 
@@ -62,6 +62,11 @@ impl Server {
     /// Serves `root` with these flags.
     pub fn start(root: &Path, flags: &[&str]) -> Server {
         Server::from(Program::new(PROGRAM).arguments(arguments(root, flags)))
+    }
+
+    /// Serves `root` by this program, which is or starts ours.
+    pub fn start_by(program: Program<'_>, root: &Path, flags: &[&str]) -> Server {
+        Server::from(program.arguments(arguments(root, flags)))
     }
 
     /// Serves `root` with at most `most` descriptors.
@@ -233,8 +238,8 @@ pub fn has_ended(process: u32) -> bool {
     stat.rsplit(')').next().unwrap().trim_start().starts_with('Z')
 }
 
-/// Lets other processes work for a moment.
+/// Lets other processes work for a moment. A signal ends it early.
 pub fn pause(time: Nanos) {
     let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: time.0 as i64 };
-    rustix::event::poll(&mut [], Some(&time)).unwrap();
+    let _ = rustix::event::poll(&mut [], Some(&time));
 }

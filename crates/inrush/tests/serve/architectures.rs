@@ -24,7 +24,7 @@ pub fn on_every_architecture(test: impl Fn(&[&str])) {
 }
 
 /// Runs a test on every architecture that has the completion driver.
-fn on_the_completion_driver(test: impl Fn(&[&str])) {
+pub fn on_the_completion_driver(test: impl Fn(&[&str])) {
     let smped = ["--arch=smped", "--smped=initial=3,p-min=3,p-max=3"];
     for flags in [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &smped] {
         let flags = [flags, &["--driver=completion"]].concat();
@@ -39,7 +39,7 @@ fn on_the_completion_driver(test: impl Fn(&[&str])) {
     }
 }
 
-fn on_every_plain_architecture(test: impl Fn(&[&str])) {
+pub fn on_every_plain_architecture(test: impl Fn(&[&str])) {
     for known in ALL {
         println!("--arch {}", known.name);
         let arch = format!("--arch={}", known.name);

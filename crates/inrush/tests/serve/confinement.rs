@@ -18,14 +18,14 @@ const USER: &str = "nobody";
 const USER_NUMBER: &str = "65534";
 
 /// Files that [`USER`] may read, in a place where it may search.
-fn readable_files() -> Files {
+pub fn readable_files() -> Files {
     let files = Files::new();
     fs::set_permissions(files.beside(""), fs::Permissions::from_mode(0o755)).unwrap();
     files
 }
 
 /// The flags that change the user, if that is possible here.
-fn user_flags() -> Vec<String> {
+pub fn user_flags() -> Vec<String> {
     if !is_root() {
         println!("skipped: only root can change to another user");
         return Vec::new();
@@ -51,7 +51,7 @@ fn threads(process: u32) -> Vec<BTreeMap<String, String>> {
 }
 
 /// Asserts that no thread of a process has a right that serving does not need.
-fn check(process: u32) {
+pub fn check(process: u32) {
     let all = threads(process);
     assert!(!all.is_empty());
     for thread in all {

@@ -26,4 +26,5 @@ mod smped;
 mod stages;
 mod starting;
 mod tls;
+mod upgrade;
 mod workers;

@@ -67,7 +67,7 @@ fn curl(server: &Server, host: &str, identity: &Identity, path: &str, flags: &[&
 }
 
 /// Returns the output of `openssl s_client` for a connection on which it asks for a file.
-fn s_client(server: &Server, flags: &[&str]) -> String {
+pub fn s_client(server: &Server, flags: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command
         .args(["s_client", "-servername", "localhost", "-connect", &server.address.to_string()])

@@ -50,6 +50,8 @@ pub struct Program<'a> {
     pub routing: &'a Routing,
     /// The fraction that each queue admits, from 0 to 1; one for each queue.
     pub shares: &'a [f64],
+    /// Listeners in the group, at least one for each queue. Those beyond get no SYN.
+    pub listeners: usize,
     /// Mixed into identities.
     pub salt: u32,
     /// The source of a filler, and the index that the filler goes to.
@@ -57,7 +59,7 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The operations of the program. Sink i has the index `shares.len() + i`.
+    /// The operations of the program. Sink i has the index `listeners + i`.
     pub fn operations(&self) -> Vec<Op> {
         let mut operations = Vec::new();
         if let Some((source, index)) = self.filler {
@@ -91,7 +93,7 @@ impl Program<'_> {
 
     /// Ends in a queue or its sink.
     fn admit_or_sink(&self, queue: usize) -> Vec<Op> {
-        let (admit, sink) = (Op::Return(queue as u32), Op::Return((self.shares.len() + queue) as u32));
+        let (admit, sink) = (Op::Return(queue as u32), Op::Return((self.listeners + queue) as u32));
         let threshold = self.shares[queue] * 2_f64.powi(32);
         if threshold >= 2_f64.powi(32) {
             return vec![admit];

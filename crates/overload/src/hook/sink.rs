@@ -86,6 +86,8 @@ struct Group {
     routing: Routing,
     /// The current shares, by queue.
     shares: Vec<f64>,
+    /// Listeners of each address.
+    listeners: usize,
     salt: u32,
     /// Sinks by address, then by queue. Empty after withdrawal.
     sinks: Vec<Vec<OwnedFd>>,
@@ -93,10 +95,10 @@ struct Group {
 
 impl Sinks {
     /// Joins the groups of some listeners: one listener for each address. `queues` is the number of accept
-    /// queues of each address. Everything is admitted at first. Blocks for the time of a connection over the
+    /// queues that get connections, and `members` the number of listeners of each address, at least as many. Everything is admitted at first. Blocks for the time of a connection over the
     /// loopback interface, at most a second.
     ///
-    /// All `queues` listeners of an address must be listening, with SO_REUSEPORT, in the order of the queues.
+    /// All `members` of an address must be listening, with SO_REUSEPORT, in the order of the queues.
     /// Their group must contain no other socket.
     ///
     /// # Errors
@@ -106,10 +108,12 @@ impl Sinks {
     pub fn join(
         listeners: &[(SocketAddr, BorrowedFd<'_>)],
         queues: usize,
+        members: usize,
         routing: Routing,
         salt: u32,
     ) -> Result<Sinks, SinkError> {
-        let mut group = Group { routing, shares: vec![1.0; queues], salt, sinks: Vec::new() };
+        let shares = vec![1.0; queues];
+        let mut group = Group { routing, shares, listeners: members, salt, sinks: Vec::new() };
         for (address, listener) in listeners {
             let sinks = Joining { group: &group, address: *address, listener: *listener }.join()?;
             group.sinks.push(sinks);
@@ -141,7 +145,8 @@ impl Group {
     }
 
     fn program(&self) -> Program<'_> {
-        Program { routing: &self.routing, shares: &self.shares, salt: self.salt, filler: None }
+        let (routing, shares) = (&self.routing, &self.shares);
+        Program { routing, shares, listeners: self.listeners, salt: self.salt, filler: None }
     }
 
     /// Sends everything to the listeners, then closes the sinks. The program that remains names only
@@ -174,8 +179,8 @@ impl Joining<'_> {
     fn join(&self) -> Result<Vec<OwnedFd>, SinkError> {
         let program = self.group.program();
         attach(self.listener, &program.operations()).map_err(self.failed("attach its program"))?;
-        let queues = self.group.shares.len();
-        let sinks = (queues..2 * queues).map(|index| self.sink(index as u32));
+        let (first, queues) = (self.group.listeners, self.group.shares.len());
+        let sinks = (first..first + queues).map(|index| self.sink(index as u32));
         let sinks = sinks.collect::<Result<Vec<OwnedFd>, SinkError>>();
         // Replaces the program that names a filler.
         attach(self.listener, &program.operations()).map_err(self.failed("attach its program"))?;

@@ -35,7 +35,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{Clock, Nanos};
-use rustix::net::Shutdown;
 
 use self::spares::{Adjustment, SpareServers, Spares};
 use super::Architecture;
@@ -280,7 +279,7 @@ impl Parent {
         let taken = self.take_the_queue();
         for listener in &*self.listeners {
             // Workers may be waiting on the listener, so closing it would not shut it down.
-            let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
+            listener.hand_over();
         }
         self.pass_on(&taken);
         let Parent { fleet, waiters, drain_timeout, .. } = &mut self;

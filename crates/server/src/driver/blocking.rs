@@ -30,6 +30,7 @@ use super::machine::Machine;
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::accept::Arrived;
+use crate::listener::are_passed_on;
 
 /// What a connection is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +103,10 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, lender: &RefCell<Len
             }
         };
         if drain_until.is_some_and(|until| lender.borrow().now() >= until) {
-            lender.borrow_mut().counts.cut_off_at_shutdown += 1;
+            let mut lender = lender.borrow_mut();
+            // After a hand-over its client had the whole time for another request.
+            let has_finished = are_passed_on() && machine.idle_from() <= lender.now();
+            lender.counts.cut_off_at_shutdown += u64::from(!has_finished);
             break;
         }
         match moved {

@@ -46,6 +46,7 @@ use super::event_loop::{
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, receive};
 use crate::accept::{Arrived, Look, PhaseEnd};
+use crate::listener::are_passed_on;
 
 /// The most accepts in flight on one listener: as many as its queue holds by default.
 const MOST_ACCEPTS: usize = 4096;
@@ -201,13 +202,14 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         if self.sources.iter().any(|source| !source.in_flight.is_empty()) {
             return;
         }
-        self.sources.iter_mut().for_each(|source| source.by_hand = true);
+        let passed_on = are_passed_on();
+        self.sources.iter_mut().for_each(|source| source.by_hand = !passed_on);
         self.state.accepting.ready.report_all(self.sources.len());
-        while self.sources.iter().any(|source| source.by_hand)
+        while self.sources.iter().any(|source| source.by_hand || !source.taken.is_empty())
             && self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit
         {}
         let held: usize = self.sources.iter().map(|source| source.taken.len()).sum();
-        let left = self.state.accepting.arrivals.queue().depth;
+        let left = if passed_on { 0 } else { self.state.accepting.arrivals.queue().depth };
         self.state.lender.counts.cut_off_at_shutdown += held as u64 + u64::from(left);
         self.state.accepting.arrivals.shut();
         self.sources.clear();

@@ -33,6 +33,7 @@ use super::socket_service::SocketService;
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::access_log::LoopLog;
 use crate::counters::Board;
+use crate::listener::are_passed_on;
 use crate::overload_control::AcceptControl;
 use crate::settings::LiveSettings;
 use crate::stop::Stop;
@@ -341,6 +342,12 @@ pub(super) trait EventLoop {
 
     /// Cuts off the connections that have not finished in time, and leaves the last totals.
     fn finish(&mut self) {
+        if are_passed_on() {
+            // Their clients had the whole time for another request.
+            for token in self.state().peers.tokens() {
+                self.end_one(token, Machine::give_way);
+            }
+        }
         for token in self.state().peers.tokens() {
             self.state().lender.counts.cut_off_at_shutdown += 1;
             self.close(token);

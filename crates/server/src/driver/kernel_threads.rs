@@ -25,7 +25,6 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
 use dispatch::Trigger;
-use rustix::net::Shutdown;
 use sys::poll::{self, PollFd, bits};
 
 use super::blocking::{Awaited, Waiter, Woken, serve};
@@ -37,7 +36,7 @@ use super::waiters::{self, Waiters, readable, sleep};
 use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::choices::Wake;
 use crate::counters::{Board, Counters, LoopCounts};
-use crate::listener::Listener;
+use crate::listener::{Listener, are_passed_on};
 use crate::overload_control::AcceptControl;
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -205,7 +204,7 @@ impl Group {
         acceptor.last_phase(&self.listeners, now, &mut counters.loops, &mut lock(&self.leftover));
         for listener in &self.listeners {
             // Threads may be waiting on it, so that closing it would not end it.
-            let _ = rustix::net::shutdown(&listener.socket, Shutdown::Both);
+            listener.hand_over();
         }
         board.merge(&counters);
         self.end_within(drain_timeout);
@@ -363,6 +362,8 @@ pub struct AcceptingThread<'a, S> {
     pub serving: ServingThread<'a, S>,
     acceptor: Acceptor,
     waiter: waiters::Waiter<'a>,
+    /// After the stop it has tried the listeners once more.
+    looked_again: bool,
 }
 
 impl<'a, S: SocketService> AcceptingThread<'a, S> {
@@ -380,7 +381,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             serving.own_queue = group.listeners_of(index);
         }
         let waiter = group.waiters.waiter(index, group.listeners_of(index), group.stop.descriptor())?;
-        Ok(AcceptingThread { serving, acceptor, waiter })
+        Ok(AcceptingThread { serving, acceptor, waiter, looked_again: false })
     }
 
     /// Takes up to accept-limit connections, sleeping while there is none. None at all: the server goes
@@ -399,6 +400,11 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             if group.stop.asked() {
                 let last = self.acceptor.last_newcomer(now);
                 batch.extend(last.or_else(|| lock(&group.leftover).pop()));
+                // A connection may have woken this thread alone, and nobody of the process that has the listeners now.
+                if batch.is_empty() && are_passed_on() && !std::mem::replace(&mut self.looked_again, true) {
+                    let counts = &mut self.serving.lender.get_mut().counts;
+                    self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
+                }
                 return Ok(batch);
             }
             let counts = &mut self.serving.lender.get_mut().counts;

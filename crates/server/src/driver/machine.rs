@@ -24,6 +24,7 @@ use tls::{Event, Session, Sessions, is_a_request};
 
 use super::http::{Http, Version};
 use crate::counters::LoopCounts;
+use crate::listener::are_passed_on;
 use crate::settings::LiveSettings;
 
 /// An open file.
@@ -173,10 +174,14 @@ impl Machine {
         self.http.resume(&mut lent.http());
     }
 
-    /// As [`Connection::drain`].
+    /// Tells the connection that the server ends: as [`Connection::drain`], and after a hand-over as
+    /// [`Connection::retire`], because no client is to notice one.
     pub fn drain<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
         self.drains = true;
-        self.http.drain(&mut lent.http());
+        match &mut self.http {
+            Http::One(one) if are_passed_on() => one.retire(),
+            http => http.drain(&mut lent.http()),
+        }
     }
 
     /// As [`Connection::give_way`].

@@ -23,6 +23,7 @@ use super::event_loop::{Arrivals, EventLoop, Life, Listeners, LoopState, Parts, 
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, send};
 use crate::accept::{Arrived, PhaseEnd};
+use crate::listener::are_passed_on;
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 
 /// The token of [`SocketService::notices`].
@@ -117,14 +118,18 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     }
 
     /// Takes the connections from the accept queues and closes these, then ends idle connections. Connections that the
-    /// kernel has accepted are served; clients that connect later are refused.
+    /// kernel has accepted are served; clients that connect later are refused. Queues that were passed on keep theirs.
     fn go_down(&mut self) {
         self.state.seal();
         self.state.accepting.ready.report_all(self.state.accepting.arrivals.sources().len());
-        // Dead connections end a phase before the queue is empty.
-        while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
-        let left = self.state.accepting.arrivals.queue().depth;
-        self.state.lender.counts.cut_off_at_shutdown += u64::from(left);
+        if !are_passed_on() {
+            // Dead connections end a phase before the queue is empty.
+            while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
+            let left = self.state.accepting.arrivals.queue().depth;
+            self.state.lender.counts.cut_off_at_shutdown += u64::from(left);
+        } else if self.state.accepting.arrivals.has_newcomer() {
+            self.accept_phase(Limit::AtMost(1));
+        }
         self.state.accepting.arrivals.close(&mut self.dispatcher);
         self.dispatcher.deregister(self.state.stop.descriptor());
         self.state.begin_to_drain();

@@ -25,7 +25,7 @@ use overload::hook::program::Program;
 use overload::hook::{self, Hook, Routing};
 
 use crate::choices::OverloadHook;
-use crate::listener::Listener;
+use crate::listener::{Listener, one_for_each_address};
 
 /// The program on the devices of the listeners.
 #[derive(Clone)]
@@ -56,12 +56,14 @@ impl DeviceHooks {
             Routing::ByCpu(cpus) => cpus.clone(),
         };
         let queues = Queues { count: sets.len(), cpus, salt };
-        let first: Vec<BorrowedFd<'_>> = sets[0].iter().map(|listener| listener.socket.as_fd()).collect();
+        let first = one_for_each_address(sets);
+        let first: Vec<BorrowedFd<'_>> = first.iter().map(|listener| listener.socket.as_fd()).collect();
         let (admission, attached) =
             Admission::of_listeners(hook, &queues, &first).map_err(|error| error.to_string())?;
         if sets.len() > 1 {
             let shares = vec![1.0; sets.len()];
-            let program = Program { routing, shares: &shares, salt, filler: None }.operations();
+            let listeners = sets.iter().map(Vec::len).sum::<usize>() / first.len();
+            let program = Program { routing, shares: &shares, listeners, salt, filler: None }.operations();
             for listener in first {
                 sys::reuseport::attach(listener, &program)
                     .map_err(|error| format!("cannot choose accept queues by a program: {error}"))?;

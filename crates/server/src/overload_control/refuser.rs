@@ -3,6 +3,7 @@
 //! Owns the choice, which is made once, before the first connection. The operator's choice comes first. If it is
 //! impossible, the next in this order takes its place, and one line keeps the reason.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::AsFd;
 
@@ -12,7 +13,7 @@ use overload::{Hook, NoHook};
 
 use super::device::DeviceHooks;
 use crate::choices::OverloadHook;
-use crate::listener::Listener;
+use crate::listener::{Listener, one_for_each_address};
 
 /// A mechanism that refuses connections. Clones share it.
 #[derive(Clone)]
@@ -23,6 +24,16 @@ pub enum Refuser {
     Sinks(Sinks),
     /// A program on the devices of the listeners.
     Devices(DeviceHooks),
+}
+
+impl fmt::Debug for Refuser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refuser::Backlog => "Backlog",
+            Refuser::Sinks(_) => "Sinks",
+            Refuser::Devices(_) => "Devices",
+        })
+    }
 }
 
 /// A refuser with its report.
@@ -50,9 +61,10 @@ impl Refuser {
                 Err(error) => failures.push(format!("--overload-hook {hook}: {error}; using the sink")),
             }
         }
-        let first = sets.first().map_or(&[][..], Vec::as_slice);
+        let first = one_for_each_address(sets);
         let addresses: Vec<_> = first.iter().map(|one| (one.address, one.socket.as_fd())).collect();
-        let refuser = match Sinks::join(&addresses, sets.len(), routing, salt) {
+        let members = sets.iter().map(Vec::len).sum::<usize>() / addresses.len().max(1);
+        let refuser = match Sinks::join(&addresses, sets.len(), members, routing, salt) {
             Ok(sinks) => Refuser::Sinks(sinks),
             Err(error) => {
                 failures.push(format!("{error}, so that only the backlog bounds the accept queue"));

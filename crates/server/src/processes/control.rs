@@ -18,10 +18,15 @@ use rustix::net::{
 };
 use sys::poll::{self, PollFd};
 
+use crate::listener::pass_on;
+
 /// The most bytes of a message: enough for any path.
 pub const MOST_BYTES: usize = 16 * 1024;
 /// The most descriptors of a message: the kernel's SCM_MAX_FD.
 pub const MOST_DESCRIPTORS: usize = 253;
+
+/// The content of the request to drain in a server that has passed its listeners on.
+pub(super) const PASSED_ON: &[u8] = b"passed on";
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +110,8 @@ impl Control {
         Ok((Control::new(one), Control::new(other)))
     }
 
-    /// Takes the end that a worker inherited.
-    pub(super) fn from_inherited(socket: OwnedFd) -> Control {
+    /// Takes the end that a process inherited.
+    pub fn from_inherited(socket: OwnedFd) -> Control {
         Control::new(socket)
     }
 
@@ -151,7 +156,12 @@ impl Control {
             Received::Nothing => Ok(Heard::Nothing),
             Received::End => Ok(Heard::Gone),
             Received::Message(Kind::Own, message) => Ok(Heard::Message(message)),
-            Received::Message(Kind::Drain, _) => Ok(Heard::Drain),
+            Received::Message(Kind::Drain, message) => {
+                if message.bytes == PASSED_ON {
+                    pass_on();
+                }
+                Ok(Heard::Drain)
+            }
             Received::Message(Kind::Reclaim, _) => Ok(Heard::Reclaim),
             Received::Message(Kind::Changed, message) => {
                 let mut descriptors = message.descriptors.into_iter();

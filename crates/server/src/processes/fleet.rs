@@ -22,10 +22,11 @@ use base::{Clock, Nanos, RealClock};
 use sys::epoll::{self, Operation, bits};
 use sys::process::{Child, Program, Streams, this_very_program};
 
-use super::control::{Control, Kind, Message, Received, Sent, in_memory};
+use super::control::{Control, Kind, Message, PASSED_ON, Received, Sent, in_memory};
 use crate::config_text::ConfigText;
 use crate::counters::Board;
 use crate::error::{ServeError, system};
+use crate::listener::are_passed_on;
 use crate::plan::Plan;
 use crate::scoreboard::Scoreboard;
 
@@ -404,7 +405,8 @@ impl Fleet {
             waiting @ Place::Waiting { .. } => *waiting = Place::Empty,
             Place::Running(process) => {
                 process.retiring = true;
-                match process.control.send_as(Kind::Drain, b"", &[]) {
+                let how = if are_passed_on() { PASSED_ON } else { b"" };
+                match process.control.send_as(Kind::Drain, how, &[]) {
                     Ok(Sent::Yes | Sent::Gone) => {}
                     // The worker has not read for a long time, so it would miss the request to end.
                     Ok(Sent::Full) | Err(_) => drop(process.child.kill()),

@@ -103,6 +103,7 @@ impl Variant {
             access_log: None,
             account: None,
             confine: server::Switch::Off,
+            upgrade: server::Switch::Off,
             reads_again: Vec::new(),
             drain_timeout: Nanos::from_secs(20),
         }

@@ -237,7 +237,7 @@ impl<F> Connection<F> {
         if !may_serve_more {
             cx.counts.limit_requests_per_connection += 1;
         }
-        let we_persist = may_serve_more && !self.draining && !response.close;
+        let we_persist = may_serve_more && !self.draining && !self.retiring && !response.close;
         let persistence = match request.version {
             _ if !client_persists || !we_persist => Persistence::Close,
             Version::Http10 => Persistence::KeepAlive,

@@ -75,7 +75,7 @@ fn spread(program: &Program<'_>, cpu: u32, v6: bool) -> Vec<u32> {
 }
 
 fn program<'a>(routing: &'a Routing, shares: &'a [f64]) -> Program<'a> {
-    Program { routing, shares, salt: 0x1234_5678, filler: None }
+    Program { routing, shares, listeners: shares.len(), salt: 0x1234_5678, filler: None }
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn listeners(address: &str, queues: usize) -> (SocketAddr, Vec<OwnedFd>) {
 }
 
 fn join(address: SocketAddr, listeners: &[OwnedFd]) -> Result<Sinks, SinkError> {
-    Sinks::join(&[(address, listeners[0].as_fd())], listeners.len(), Routing::Even, 7)
+    Sinks::join(&[(address, listeners[0].as_fd())], listeners.len(), listeners.len(), Routing::Even, 7)
 }
 
 fn share(share: f64) -> Admission {
@@ -91,6 +91,21 @@ fn refuses_and_admits(address: &str, client_v6: bool) {
     eventually("the refused ones come back and are let in", || refused.iter().all(connected));
     eventually("all in the queue", || depth(&listeners[0]) == 5);
     assert_eq!(hook.refused().unwrap(), hook.refused().unwrap());
+}
+
+#[test]
+fn listeners_beyond_the_queues_get_nobody_and_sinks_come_after_them() {
+    let (address, listeners) = listeners("127.0.0.1:0", 3);
+    let first = listeners[0].as_fd();
+    let sinks = Sinks::join(&[(address, first)], 1, listeners.len(), Routing::Even, 7).unwrap();
+    let clients: Vec<OwnedFd> = (0..20).map(|_| begin(address)).collect();
+    eventually("connected", || clients.iter().all(connected));
+    assert_eq!(listeners.iter().map(depth).collect::<Vec<_>>(), [20, 0, 0]);
+    let mut hook = sinks.hook(0);
+    hook.admit(&share(0.0)).unwrap();
+    let _refused = begin(address);
+    eventually("refused", || hook.refused().unwrap() == 1);
+    assert_eq!(listeners.iter().map(depth).collect::<Vec<_>>(), [20, 0, 0]);
 }
 
 fn has_ipv6() -> bool {
@@ -178,7 +193,7 @@ fn steered_queues_refuse_their_own() {
     let here = sys::cpu::allowed().unwrap()[0];
     let (address, listeners) = listeners("127.0.0.1:0", 2);
     let group = [(address, listeners[0].as_fd())];
-    let sinks = Sinks::join(&group, 2, Routing::ByCpu(vec![4095, here]), 7).unwrap();
+    let sinks = Sinks::join(&group, 2, 2, Routing::ByCpu(vec![4095, here]), 7).unwrap();
     let connect = || {
         sys::cpu::pin(&[here]).unwrap();
         let clients = [begin(address), begin(address), begin(address)];
@@ -259,7 +274,7 @@ fn a_second_set_of_sinks_is_refused_and_the_first_swallows_nobody() {
 fn listeners_that_share_no_port_have_no_sink() {
     let alone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = alone.local_addr().unwrap();
-    let error = Sinks::join(&[(address, alone.as_fd())], 1, Routing::Even, 7).unwrap_err();
+    let error = Sinks::join(&[(address, alone.as_fd())], 1, 1, Routing::Even, 7).unwrap_err();
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 

@@ -30,7 +30,7 @@ use crate::driver::machine::Machine;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::end;
 use crate::idle::IdleList;
-use crate::listener::Listener;
+use crate::listener::{Listener, are_passed_on};
 use crate::settings::LiveSettings;
 
 /// Not a connection's token, nor a listener's: connections have odd generations.
@@ -410,7 +410,9 @@ where
             }
         }
         for peer in unfinished {
-            self.lender.counting().cut_off_at_shutdown += 1;
+            // After a hand-over the client of an idle connection had the whole time for another request.
+            let has_finished = are_passed_on() && peer.machine.idle_from() <= self.now;
+            self.lender.counting().cut_off_at_shutdown += u64::from(!has_finished);
             self.end(peer);
         }
         self.publish();

@@ -7,7 +7,6 @@ use base::{Clock, Nanos};
 use dispatch::Interest;
 use http1::server::{Responder, Wants};
 use http1::{Request, Response};
-use rustix::net::{Shutdown, shutdown};
 
 use super::mail::Mail;
 use super::stage::Taken;
@@ -65,7 +64,7 @@ pub(super) fn accept<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, 
             if phase == Phase::Last {
                 for listener in &pipeline.listeners {
                     // Who comes later is refused at once.
-                    let _ = shutdown(&listener.socket, Shutdown::Both);
+                    listener.hand_over();
                 }
             }
             let totals = Counters { loops: counts, ..Counters::default() };

@@ -1,0 +1,395 @@
+//! SIGUSR2: a newer program takes over, and no client notices.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use base::Nanos;
+use rustix::process::{Pid, Signal, kill_process};
+use sys::process::Program;
+
+use super::architectures::{on_every_plain_architecture, on_the_completion_driver};
+use super::confinement;
+use super::tls::{self, Identity};
+use crate::common::{Client, Files, PATIENCE, PROGRAM, Server, has_ended, pattern, pause};
+
+/// A server, by the process that serves now. It ends when dropped, with all that went before it.
+struct Upgrading {
+    server: Server,
+    process: u32,
+}
+
+impl Upgrading {
+    fn new(server: Server) -> Upgrading {
+        let process = server.process();
+        Upgrading { server, process }
+    }
+
+    fn start(files: &Files, flags: &[&str]) -> Upgrading {
+        Upgrading::new(Server::start(&files.root(), &[flags, &["--upgrade=on"]].concat()))
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// Asks the process that serves, and returns the lines up to one that has this part.
+    fn signal(&mut self, signal: Signal, until: &str) -> String {
+        kill_process(Pid::from_raw(self.process as i32).unwrap(), signal).unwrap();
+        let mut said = String::new();
+        loop {
+            let line = self.server.says();
+            said.push_str(&line);
+            if line.contains(until) {
+                return said;
+            }
+            assert!(!line.contains("goes on") && !line.contains("serves now"), "{said}");
+        }
+    }
+
+    /// Hands over, waits for the end of the predecessor, and returns what both said.
+    fn upgrade(&mut self) -> String {
+        let before = self.process;
+        let said = self.hand_over();
+        self.server.eventually_of("the predecessor ends", |_| has_ended(before));
+        said
+    }
+
+    /// Hands over, and returns what both processes said until the successor serves.
+    fn hand_over(&mut self) -> String {
+        let said = self.signal(Signal::USR2, " serves now; this one finishes its connections");
+        let line = said.lines().last().unwrap();
+        let number = line.strip_prefix("inrush: process ").and_then(|rest| rest.split(' ').next());
+        self.process = number.unwrap().parse().unwrap();
+        said
+    }
+
+    /// Tries to hand over in vain, and returns the last line.
+    fn fail(&mut self) -> String {
+        let said = self.signal(Signal::USR2, "; this one goes on");
+        assert!(!has_ended(self.process));
+        said.lines().last().unwrap().to_owned()
+    }
+
+    fn get(&self, path: &str) -> Vec<u8> {
+        Client::connect(self.address()).get(path).body
+    }
+}
+
+impl Drop for Upgrading {
+    fn drop(&mut self) {
+        // The processes of the first one's group end with it.
+        let _ = kill_process(Pid::from_raw(self.process as i32).unwrap(), Signal::KILL);
+    }
+}
+
+/// Clients that go on whatever happens, each on new connections or on one that lasts.
+struct Traffic {
+    over: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Traffic {
+    fn start(address: SocketAddr) -> Traffic {
+        let (over, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let client = |lasts: bool| {
+            let (over, answered) = (Arc::clone(&over), Arc::clone(&answered));
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address);
+                while !over.load(Ordering::Relaxed) {
+                    let response = client.get(Files::SMALL.0);
+                    assert!(
+                        response.status == 200 && response.body == pattern(Files::SMALL.1),
+                        "{response:?}"
+                    );
+                    if response.says_close() || !lasts {
+                        client = Client::connect(address);
+                    }
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let clients = [true, false, true, false].map(client).into();
+        Traffic { over, answered, clients }
+    }
+
+    /// Waits until some more requests have been answered.
+    fn goes_on(&self, server: &mut Upgrading) {
+        let before = self.answered.load(Ordering::Relaxed);
+        let more = |_: &mut Server| {
+            assert!(!self.clients.iter().any(JoinHandle::is_finished), "a client lost something");
+            self.answered.load(Ordering::Relaxed) > before + 40
+        };
+        server.server.eventually_of("answered", more);
+    }
+
+    /// Ends the clients, each of which has lost nothing.
+    fn end(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.clients.into_iter().for_each(|client| client.join().expect("a client lost something"));
+    }
+}
+
+#[test]
+fn no_client_notices_several_upgrades_on_any_architecture() {
+    let files = Files::new();
+    let test = |flags: &[&str]| {
+        let mut server = Upgrading::start(&files, flags);
+        let traffic = Traffic::start(server.address());
+        for _ in 0..3 {
+            traffic.goes_on(&mut server);
+            server.upgrade();
+        }
+        traffic.goes_on(&mut server);
+        traffic.end();
+    };
+    on_every_plain_architecture(test);
+    on_the_completion_driver(test);
+}
+
+/// Asserts that a client is answered until a response says that it is the last.
+fn answered_to_the_end(client: &mut Client) {
+    loop {
+        let response = client.response();
+        assert!(response.status == 200 && response.body == pattern(Files::SMALL.1), "{response:?}");
+        if response.says_close() {
+            return assert!(client.ends());
+        }
+        // The loop has not heard of the hand-over.
+        client.send_get(Files::SMALL.0, "");
+    }
+}
+
+#[test]
+fn what_is_under_way_is_finished_and_who_is_idle_is_answered_once_more() {
+    let files = Files::new();
+    let length = files.write_endless("/endless.bin") as usize;
+    for flags in [&["--arch=sped"][..], &["--arch=mp", "--workers=8"], &["--arch=mt", "--workers=8"]] {
+        println!("{flags:?}");
+        let mut server = Upgrading::start(&files, &[flags, &["--drain-timeout=1h"]].concat());
+        let before = server.process;
+        let mut idle = Client::connect(server.address());
+        assert_eq!(idle.get(Files::SMALL.0).status, 200);
+        let mut half = Client::connect(server.address());
+        half.send("GET /small.bin HTTP/1.1\r\n");
+        let mut download = Client::connect(server.address());
+        download.send_get("/endless.bin", "");
+        download.response_to_head();
+        server.server.eventually("all in", |status| status.connections() == 3);
+        server.hand_over();
+        half.send("Host: x\r\n\r\n");
+        answered_to_the_end(&mut half);
+        idle.send_get(Files::SMALL.0, "");
+        answered_to_the_end(&mut idle);
+        assert!(!has_ended(before));
+        assert_eq!(download.take(length).len(), length);
+        drop(download);
+        server.server.eventually_of("the predecessor ends", |_| has_ended(before));
+        assert!(server.get(Files::SMALL.0) == pattern(Files::SMALL.1));
+    }
+}
+
+#[test]
+fn the_number_of_queues_may_change() {
+    let files = Files::new();
+    let config = files.beside("serve.toml");
+    let write = |workers: u32, overload: &str| {
+        fs::write(&config, format!("arch = \"per-core\"\nworkers = {workers}\noverload = \"{overload}\"\n"))
+            .unwrap();
+    };
+    write(3, "on");
+    let mut server = Upgrading::start(&files, &[&format!("--config={}", config.display())]);
+    let traffic = Traffic::start(server.address());
+    for (workers, overload) in [(1, "on"), (4, "on"), (2, "off"), (3, "off"), (2, "on"), (4, "on")] {
+        println!("{workers} {overload}");
+        write(workers, overload);
+        let said = server.upgrade();
+        assert_eq!(said.contains("or are refused by the sink\n"), overload == "on", "{said}");
+        assert_eq!(said.matches("listening on ").count(), 1, "{said}");
+        traffic.goes_on(&mut server);
+        // Every queue has somebody who accepts from it.
+        for _ in 0..30 {
+            assert!(server.get(Files::SMALL.0) == pattern(Files::SMALL.1));
+        }
+    }
+    traffic.end();
+}
+
+#[test]
+fn a_new_program_that_fails_leaves_the_old_one() {
+    let files = Files::new();
+    let (config, program) = (files.beside("serve.toml"), files.beside("inrush"));
+    let flag = format!("--config={}", config.display());
+    fs::write(&config, "index = \"index.html\"\n").unwrap();
+    symlink(PROGRAM, &program).unwrap();
+    let server =
+        Server::start_by(Program::new(&program), &files.root(), &["--arch=sped", "--upgrade=on", &flag]);
+    let mut server = Upgrading::new(server);
+    let traffic = Traffic::start(server.address());
+    fs::write(&config, "no-such-setting = 1\n").unwrap();
+    assert_eq!(server.fail(), "inrush: the new program ended with exit code 2; this one goes on");
+    fs::remove_file(&program).unwrap();
+    let said = server.fail();
+    assert!(said.contains(" cannot be started: No such file or directory"), "{said}");
+    symlink("/bin/false", &program).unwrap();
+    assert_eq!(server.fail(), "inrush: the new program ended with exit code 1; this one goes on");
+    traffic.goes_on(&mut server);
+    // The file at the path, with its settings as they are now.
+    fs::remove_file(&program).unwrap();
+    symlink(PROGRAM, &program).unwrap();
+    files.write("/other.html", "other");
+    fs::write(&config, "index = \"other.html\"\n").unwrap();
+    server.upgrade();
+    assert_eq!(server.get("/"), b"other");
+    traffic.end();
+}
+
+#[test]
+fn what_fails_after_overload_control_was_withdrawn_leaves_the_old_one_without() {
+    if !confine::is_root() {
+        return println!("skipped: only root can change to another user");
+    }
+    let files = Files::new();
+    // The new user may not open it.
+    fs::set_permissions(files.beside(""), fs::Permissions::from_mode(0o700)).unwrap();
+    let config = files.beside("serve.toml");
+    fs::write(&config, "").unwrap();
+    let mut server = Upgrading::start(&files, &["--arch=sped", &format!("--config={}", config.display())]);
+    let traffic = Traffic::start(server.address());
+    fs::write(&config, "user = \"nobody\"\n").unwrap();
+    let expected =
+        "inrush: the new program ended with exit code 2; this one goes on, without overload control";
+    assert_eq!(server.fail(), expected);
+    traffic.goes_on(&mut server);
+    fs::write(&config, "").unwrap();
+    assert!(server.upgrade().contains("or are refused by the sink\n"));
+    traffic.end();
+}
+
+#[test]
+fn a_confined_server_hands_over_to_a_confined_one() {
+    let files = confinement::readable_files();
+    let user = confinement::user_flags();
+    let user: Vec<&str> = user.iter().map(String::as_str).collect();
+    for flags in [&["--arch=per-core", "--workers=2"][..], &["--arch=mp", "--workers=4"]] {
+        let mut server = Upgrading::start(&files, &[flags, &user].concat());
+        for _ in 0..2 {
+            let said = server.upgrade();
+            assert!(said.contains("\nconfined: "), "{said}");
+            confinement::check(server.process);
+            assert!(server.get(Files::SMALL.0) == pattern(Files::SMALL.1));
+        }
+    }
+}
+
+#[test]
+fn tickets_stay_valid() {
+    if !tls::installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    let identity = Identity::new(&files, "own", &["localhost"]);
+    for flags in [&["--arch=sped"][..], &["--arch=smped", "--smped=initial=2,p-min=2,p-max=2"]] {
+        let mut server =
+            Upgrading::new(tls::start(&files, &[&identity], &[flags, &["--upgrade=on"]].concat()));
+        for version in ["-tls1_2", "-tls1_3"] {
+            let ticket = files.beside(&format!("ticket{version}"));
+            let ticket = ticket.to_str().unwrap();
+            let first = tls::s_client(&server.server, &[version, "-sess_out", ticket]);
+            assert!(first.contains("New, TLSv1") && first.contains("HTTP/1.1 200 OK"), "{first}");
+            server.upgrade();
+            let again = tls::s_client(&server.server, &[version, "-sess_in", ticket]);
+            assert!(again.contains("Reused, TLSv1") && again.contains("HTTP/1.1 200 OK"), "{again}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_may_not_hand_over_says_so() {
+    let files = Files::new();
+    let mut server = Server::start(&files.root(), &["--arch=sped"]);
+    server.signal(Signal::USR2);
+    assert_eq!(
+        server.says(),
+        "inrush: SIGUSR2: this server cannot hand over; it needs --upgrade on at its start\n"
+    );
+    assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+    server.stop_well();
+    for flag in ["--kernel-cache=on", "--overload-hook=tc", "--dispatch=rt-signals"] {
+        let mut command = assert_cmd::Command::new(PROGRAM);
+        command
+            .args(["serve", "--listen=127.0.0.1:0", "--arch=sped", "--upgrade=on", flag])
+            .arg(files.root());
+        let said = command.timeout(PATIENCE).assert().code(2).get_output().stderr.clone();
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.starts_with("inrush: --upgrade on: ") && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn systemd_hears_of_every_change() {
+    let files = Files::new();
+    let path = files.beside("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hear = || {
+        let mut message = [0; 200];
+        let length = socket.recv(&mut message).unwrap();
+        String::from_utf8(message[..length].to_vec()).unwrap()
+    };
+    let flags = ["--arch=sped", "--upgrade=on"];
+    let program = Program::new(PROGRAM).environment("NOTIFY_SOCKET", &path);
+    let server = Server::start_by(program, &files.root(), &flags);
+    let mut server = Upgrading::new(server);
+    assert_eq!(hear(), "READY=1");
+    let alive_then = |expected: &str| {
+        let mut message = hear();
+        while message == "WATCHDOG=1" {
+            message = hear();
+        }
+        assert!(message.starts_with(expected), "{message} instead of {expected}");
+    };
+    server.server.signal(Signal::HUP);
+    alive_then("RELOADING=1\nMONOTONIC_USEC=");
+    alive_then("READY=1");
+    server.upgrade();
+    alive_then("RELOADING=1\nMONOTONIC_USEC=");
+    alive_then(&format!("MAINPID={}\nREADY=1", server.process));
+    kill_process(Pid::from_raw(server.process as i32).unwrap(), Signal::TERM).unwrap();
+    alive_then("STOPPING=1");
+}
+
+#[test]
+fn systemd_opens_the_socket() {
+    if !tls::installed("systemd-socket-activate") {
+        return;
+    }
+    let files = Files::new();
+    // Its own choice of a port is not known, so one is chosen here and given up.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let program = Program::new("systemd-socket-activate");
+    let program = program.arguments(["--listen", &free.to_string(), PROGRAM].map(OsString::from));
+    // The server is started for the first client.
+    let first = std::thread::spawn(move || {
+        loop {
+            match TcpStream::connect(free) {
+                Ok(stream) => return Client::over(stream).get(Files::SMALL.0).body,
+                Err(_) => pause(Nanos::MILLISECOND),
+            }
+        }
+    });
+    let mut server = Upgrading::new(Server::start_by(program, &files.root(), &["--upgrade=on"]));
+    assert!(first.join().unwrap() == pattern(Files::SMALL.1));
+    for _ in 0..2 {
+        assert_eq!(server.address(), free);
+        assert!(server.get(Files::SMALL.0) == pattern(Files::SMALL.1));
+        let said = server.upgrade();
+        assert!(said.contains(&format!("\nlistening on {free}\n")), "{said}");
+    }
+}
