@@ -67,6 +67,11 @@ impl Inheritance {
         index.map_or_else(Vec::new, |index| self.sockets.remove(index).1)
     }
 
+    /// Tells whether another process still accepts from the sockets.
+    pub fn has_predecessor(&self) -> bool {
+        self.settle.is_some()
+    }
+
     /// Waits until no other process controls the accept queues. Blocks.
     ///
     /// # Errors

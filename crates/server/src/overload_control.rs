@@ -46,6 +46,10 @@ pub struct ControlledQueue {
 /// The age of a reading after which the queue must be idle, because a serving loop ticks more often.
 const STALE: Nanos = Nanos::SECOND;
 
+/// The time for which a server that takes over controls nothing. Its workers start, and a predecessor still accepts from
+/// the same queue, so that the queue says nothing about this server.
+const SHARED: Nanos = Nanos::from_secs(2);
+
 /// A turn on the processor for a thread that only watches: many times the duration of a tick.
 const SLICE: Nanos = Nanos::from_micros(100);
 
@@ -112,8 +116,10 @@ struct Reading {
 
 impl Overload {
     /// Starts the controls of some accept queues. Each is a set of listeners with one for every address. Blocks for
-    /// at most a second, or for the time in which a driver restarts its device for XDP.
+    /// at most a second, or for the time in which a driver restarts its device for XDP. A server that takes over from
+    /// another one begins to control two seconds later.
     pub fn control(
+        takes_over: bool,
         target: Nanos,
         backlog: u32,
         sets: &[Vec<Listener>],
@@ -132,6 +138,7 @@ impl Overload {
             AcceptControl {
                 refuser: refuser.clone(),
                 queue,
+                begins_at: if takes_over { clock.now() + SHARED } else { Nanos::ZERO },
                 ..AcceptControl::new(name, wanted, control, clock.now())
             }
         };
@@ -252,6 +259,8 @@ pub struct AcceptControl {
     refuser: Refuser,
     /// The queue's number.
     queue: usize,
+    /// The time before which it does nothing.
+    begins_at: Nanos,
     reading: Arc<Mutex<Reading>>,
 }
 
@@ -268,6 +277,7 @@ impl AcceptControl {
             moves: false,
             refuser: Refuser::Backlog,
             queue: 0,
+            begins_at: Nanos::ZERO,
             reading: Arc::new(Mutex::new(reading)),
             control,
         }
@@ -300,7 +310,7 @@ impl AcceptControl {
     /// Returns the time of the next tick for a thread that accepts nothing itself; `None` while no connection comes
     /// or waits.
     pub fn watches_at(&self) -> Option<Nanos> {
-        self.moves.then(|| self.control.due_at()).or_else(|| self.wakes_at())
+        self.moves.then(|| self.control.due_at().max(self.begins_at)).or_else(|| self.wakes_at())
     }
 
     /// Notes the connections that other threads took from the queue so far, and their accepts that found it empty.
@@ -332,7 +342,7 @@ impl AcceptControl {
 
     /// At a tick, reads the signals, decides and acts. Never blocks.
     pub fn tick(&mut self, now: Nanos, listeners: &[Listener]) {
-        if !self.control.due(now) {
+        if now < self.begins_at || !self.control.due(now) {
             return;
         }
         self.follow_target();

@@ -238,6 +238,7 @@ impl Plan {
     /// [`ServeError::Listen`]; [`ServeError::System`] if the kernel does not take the routing.
     pub fn listen(&self, queues: usize, routing: Routing) -> Result<Vec<ControlledQueue>, ServeError> {
         let target = self.queue_target();
+        let takes_over = lock(&self.inheritance).has_predecessor();
         let sets = self.listen_in(queues, target.is_some())?;
         if let Routing::ByCpu(cpus) = &routing {
             for listener in &sets[0] {
@@ -249,7 +250,7 @@ impl Plan {
         if let Some(target) = target {
             let overload;
             let (backlog, hook) = (self.config.backlog, self.config.overload_hook);
-            (overload, controls) = Overload::control(target, backlog, &sets, routing, hook);
+            (overload, controls) = Overload::control(takes_over, target, backlog, &sets, routing, hook);
             self.overload.get_or_init(|| overload);
         }
         let controls = controls.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
