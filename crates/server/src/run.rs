@@ -361,7 +361,7 @@ impl Server {
 
 /// Makes the accept-limit and the configuration for worker processes.
 fn share_with_workers(
-    limit: Limit,
+    limit: AcceptLimit,
     text: Option<String>,
     tls: Option<&Sessions>,
 ) -> Result<(LiveLimit, Option<ConfigText>), ServeError> {
