@@ -100,6 +100,9 @@ fn announce(server: &Server, root: &Path, index: &str) {
             say!("inrush: {warning}");
         }
     }
+    if let Some(address) = server.agent_address() {
+        say!("agent check on {address}");
+    }
     if let Some(address) = server.admin_address() {
         say!("admin on {address}");
     }
@@ -274,6 +277,8 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         overload_hook: flags.overload_hook,
         burn: flags.burn,
         admin: flags.admin.map(|address| AdminSettings { address, hosts: flags.admin_host, token: None }),
+        agent_check: flags.agent_check,
+        load_reports: flags.load_reports == Switch::On,
         http: http1::server::Settings {
             limits: http1::server::Limits {
                 head_bytes: flags.live.max_head.0 as usize,

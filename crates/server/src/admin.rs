@@ -13,6 +13,7 @@ mod page;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Clock, Nanos, RealClock};
 use bpf::admission::Attached;
@@ -56,6 +57,8 @@ pub struct Admin {
     pub clock: RealClock,
     /// The counters of this interface.
     pub totals: Arc<Totals>,
+    /// Connections that the agent check closed to make room.
+    pub agent_evicted: Arc<AtomicU64>,
     /// The start of the server.
     pub started: Nanos,
     /// The rights of the page.
@@ -183,6 +186,7 @@ impl Admin {
         total.loops.admin_refused = self.totals.refused();
         total.loops.admin_streams_refused = self.totals.streams_refused();
         total.loops.admin_streams_cut = self.totals.streams_cut();
+        total.loops.agent_evicted = self.agent_evicted.load(Ordering::Relaxed);
         total
     }
 

@@ -51,6 +51,8 @@ pub struct Architecture {
     pub accept_limit: AcceptLimit,
     /// Descriptors that it may need beside those of connections and the server's own.
     pub(crate) descriptors: fn(&ServeConfig) -> usize,
+    /// True if any number of processors may work for it; otherwise each of its loops keeps one busy.
+    pub(crate) spreads: bool,
     /// The choices that it offers.
     pub(crate) uses: &'static [Choice],
     /// Its own settings.
@@ -96,6 +98,7 @@ impl Architecture {
             (Choice::Dispatch, config.dispatch.map(str::to_owned)),
             (Choice::Driver, asks_for_a_driver.then(|| config.driver().to_string())),
             (Choice::ReadAfterAccept, config.read_after_accept.then(|| "true".to_owned())),
+            (Choice::LoadReports, config.load_reports.then(|| "on".to_owned())),
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
         ];
         if config.kernel_cache && !config.tls.is_empty() {

@@ -93,6 +93,8 @@ pub enum Choice {
     ReadAfterAccept,
     /// `--kernel-cache`
     KernelCache,
+    /// `--load-reports`
+    LoadReports,
     /// `--overload on`, `--queue-target` and `--overload-hook`
     Overload,
 }
@@ -105,6 +107,7 @@ impl Choice {
             Choice::Driver => "--driver",
             Choice::ReadAfterAccept => "--read-after-accept",
             Choice::KernelCache => "--kernel-cache",
+            Choice::LoadReports => "--load-reports",
             Choice::Overload => "--overload",
         }
     }
@@ -116,6 +119,7 @@ impl Choice {
             Choice::Driver => "has one driver",
             Choice::ReadAfterAccept => "works on an accepted connection at once in any case",
             Choice::KernelCache => "cannot tell how long a connection of the kernel cache has been idle",
+            Choice::LoadReports => "serves from processes that do not see each other's load",
             Choice::Overload => "has controllers of its own",
         }
     }

@@ -80,6 +80,10 @@ pub struct ServeConfig {
     pub burn: Nanos,
     /// The admin interface, with its clients; `None` without one.
     pub admin: Option<AdminSettings>,
+    /// The address of HAProxy's agent check; `None` without one.
+    pub agent_check: Option<SocketAddr>,
+    /// Reports the load in responses to requests that ask for it.
+    pub load_reports: bool,
     /// Limits and timeouts of the protocol.
     pub http: http1::server::Settings,
     /// Options of the site: the files to serve and those to keep in memory.

@@ -94,6 +94,10 @@ base::counts! {
         admin_streams_refused,
         /// Streams of events that were closed because their clients did not read.
         admin_streams_cut,
+        /// Connections of the agent check closed to make room for another.
+        agent_evicted,
+        /// CPU time of worker processes, in microseconds.
+        worker_cpu_time,
     }
 }
 

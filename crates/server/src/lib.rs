@@ -17,8 +17,9 @@
 //! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server runs;
 //! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start;
 //! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `refusal_loop`, `overload_control`;
-//! - answers: `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`;
-//! - observation: `counters`, `admin`, `admin_access`, and `side_servers`, the small servers beside the main one.
+//! - answers: `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;
+//! - observation: `counters`, `admin`, `admin_access`, `side_servers`, the small servers beside the main one, and
+//!   `agent_check`, which tells a load balancer the server's weight.
 //!
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open files.
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ mod accept;
 mod access_log;
 mod admin;
 mod admin_access;
+mod agent_check;
 pub mod architecture;
 mod certificates;
 mod choices;
@@ -40,6 +42,7 @@ mod error;
 mod idle;
 mod kernel_cache;
 mod listener;
+mod load_report;
 mod overload_control;
 mod plan;
 mod privileges;

@@ -25,6 +25,7 @@ use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::kernel_cache::{Materials, SharedCache};
 use crate::listener::{Inheritance, Listener, bind_group, listen, take_over};
+use crate::load_report::LoadReports;
 use crate::overload_control::{AcceptControl, ControlledQueue, Overload};
 use crate::refusals::Refusals;
 use crate::service::Costly;
@@ -51,6 +52,7 @@ pub struct Plan {
     driver: OnceLock<Driver>,
     inheritance: Mutex<Inheritance>,
     copies: Mutex<Vec<(SocketAddr, Vec<OwnedFd>)>>,
+    reports: LoadReports,
 }
 
 impl Plan {
@@ -81,6 +83,7 @@ impl Plan {
             driver: OnceLock::new(),
             inheritance: Mutex::default(),
             copies: Mutex::default(),
+            reports: LoadReports::default(),
             config,
         })
     }
@@ -225,6 +228,11 @@ impl Plan {
     pub fn queue_target(&self) -> Option<Nanos> {
         let target = self.config.queue_target.unwrap_or(overload::Settings::default().target);
         (self.config.overload != Some(Switch::Off)).then_some(target)
+    }
+
+    /// Returns the load reports; `None` while they are off.
+    pub fn load_reports(&self) -> Option<LoadReports> {
+        self.config.load_reports.then(|| self.reports.clone())
     }
 
     /// Returns the overload control of this server; `None` while it is off.
@@ -406,6 +414,7 @@ impl Plan {
                 site,
                 burn: self.config.burn,
                 observer: self.kernel_cache().map(SharedCache::observer),
+                reports: self.load_reports(),
             },
             settings: self.settings(),
             read_after_accept: self.config.read_after_accept,

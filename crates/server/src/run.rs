@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
@@ -15,6 +16,7 @@ use crate::accept::{AcceptLimit, LiveLimit};
 use crate::access_log::{self, LogEnd, LogSender};
 use crate::admin::{Access, Admin, History};
 use crate::admin_access::{AdminAddress, AdminListener};
+use crate::agent_check::{AgentCheck, Capacity, Meter};
 use crate::architecture::Architecture;
 use crate::certificates::{Certificates, LOOK_EVERY};
 use crate::choices::{Choice, Switch};
@@ -53,6 +55,8 @@ pub struct Server {
     /// Answers the connections that the loops turn away.
     refusals: LoopHandle,
     admin: Option<SideServer>,
+    agent: Option<AgentCheck>,
+    drain_timeout: Nanos,
     log: Option<(LogSender, LogEnd)>,
     /// Dropped last: connections that the program answered need it until they end.
     kernel_cache: Option<(SharedCache, LoopHandle)>,
@@ -105,6 +109,9 @@ impl Server {
         signal::block().map_err(system("block signals"))?;
         let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
         let Inherited { listeners, admin, ticket_keys, is_activated } = inherited;
+        // A confined server cannot read it.
+        let measures = config.agent_check.is_some() || config.load_reports;
+        let quota = measures.then(sys::cpu::quota).flatten();
         let confinement = Confinement::begin(&config, architecture.has_workers());
         let log = access_log::of(&config)?;
         let certificates = Certificates::of(&config, ticket_keys.as_deref())?;
@@ -124,8 +131,16 @@ impl Server {
             Some(cache) => Some((cache.clone(), cache.start_keeper(plan.keepers_materials())?)),
             None => None,
         };
+        let evicted = Arc::<AtomicU64>::default();
+        let meter = || meter(architecture, &plan, &loops, quota);
+        if let Some(reports) = plan.load_reports() {
+            reports.begin(meter(), RealClock::new().now());
+        }
+        let agent = plan.config.agent_check;
+        let agent =
+            agent.map(|address| AgentCheck::start(address, meter(), Arc::clone(&evicted))).transpose()?;
         let settings = plan.config.admin.as_ref();
-        let start = |settings| start_admin(architecture, &plan, settings, admin, &loops, &refusals);
+        let start = |settings| start_admin(architecture, &plan, settings, admin, &loops, &refusals, evicted);
         let (admin, admin_socket) = settings.map(start).transpose()?.unzip();
         let predecessor = starter.map(|starter| {
             Predecessor::new(starter, plan.take_copies(), admin_socket.flatten(), is_activated)
@@ -146,6 +161,8 @@ impl Server {
             loops,
             refusals,
             admin,
+            agent,
+            drain_timeout: plan.config.drain_timeout,
             log,
             kernel_cache,
             certificates,
@@ -180,6 +197,11 @@ impl Server {
     /// Returns the address of the admin interface.
     pub fn admin_address(&self) -> Option<&AdminAddress> {
         self.admin.as_ref().map(|admin| &admin.address)
+    }
+
+    /// Returns the address of the agent check.
+    pub fn agent_address(&self) -> Option<SocketAddr> {
+        self.agent.as_ref().map(|agent| agent.address)
     }
 
     /// Waits for SIGTERM or SIGINT, then shuts down; a second signal ends the process at once. At SIGHUP it opens the
@@ -323,6 +345,9 @@ impl Server {
     pub fn shut_down(mut self) -> Result<Drained, ServeError> {
         // Nobody keeps a listening socket open from here on but its loop.
         drop(held(&mut self.predecessor).take());
+        if let Some(agent) = &self.agent {
+            agent.drain(self.drain_timeout);
+        }
         if let Some((cache, keeper)) = &self.kernel_cache {
             cache.disable();
             keeper.stop.ask();
@@ -348,6 +373,9 @@ impl Server {
             server.stop.ask();
             // The result of this thread no longer matters.
             let _ = server.thread.join();
+        }
+        if let Some(agent) = self.agent {
+            agent.stop();
         }
         if let Some((_, keeper)) = self.kernel_cache {
             let _ = keeper.thread.join();
@@ -416,6 +444,7 @@ fn start_admin(
     inherited: Option<(String, OwnedFd)>,
     loops: &[LoopHandle],
     refusals: &LoopHandle,
+    agent_evicted: Arc<AtomicU64>,
 ) -> Result<(SideServer, Option<AdminSocket>), ServeError> {
     let AdminSettings { address, hosts, token } = settings;
     let (listener, copy) = listen_for_admin(address, inherited, plan.config.upgrade)?;
@@ -432,6 +461,7 @@ fn start_admin(
         overload: plan.overload(),
         clock: RealClock::new(),
         totals: Arc::clone(&totals),
+        agent_evicted,
         started: RealClock::new().now(),
         access: match (address, token) {
             (_, Some(_)) => Access::Token,
@@ -445,4 +475,16 @@ fn start_admin(
         AdminAddress::File(_) => Guard::of_file(token.clone()),
     };
     Ok((side_servers::start("admin", listener, guard, admin, totals)?, copy))
+}
+
+/// Measures the load of all loops from now on.
+fn meter(architecture: &Architecture, plan: &Plan, loops: &[LoopHandle], quota: Option<f64>) -> Meter {
+    let allowed = plan.cpus().len();
+    let used = if architecture.spreads { allowed } else { loops.len().min(allowed) } as f64;
+    let capacity = Capacity {
+        processors: quota.map_or(used, |quota| used.min(quota)),
+        connections: plan.config.max_connections,
+    };
+    let boards = loops.iter().map(|running| running.board.clone()).collect();
+    Meter::new(boards, plan.overload(), capacity, RealClock::new().now())
 }

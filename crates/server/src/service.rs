@@ -13,6 +13,7 @@ use site::{File, Options, Root, Site};
 
 use crate::driver::socket_service::SocketService;
 use crate::kernel_cache::Observer;
+use crate::load_report::LoadReports;
 
 /// Stripes of a shared cache. With 16, two processors rarely want the same stripe, and each still holds enough.
 const STRIPES: usize = 16;
@@ -26,13 +27,18 @@ pub struct Costly<S> {
     pub burn: Nanos,
     /// Finds hot requests for the kernel cache.
     pub observer: Option<Observer>,
+    /// Adds the server's load to responses.
+    pub reports: Option<LoadReports>,
 }
 
 impl<S: Responder<File = File>> Responder for Costly<S> {
     type File = File;
 
     fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
-        let response = self.site.respond_or_wait(request, now);
+        let mut response = self.site.respond_or_wait(request, now);
+        if let (Some(reports), Some(response)) = (&self.reports, &mut response) {
+            reports.add(request, response, now);
+        }
         if let (Some(observer), Some(response)) = (&mut self.observer, &response) {
             observer.see(request, response);
         }

@@ -89,6 +89,8 @@ fn check(config: &ServeConfig) -> Result<(), ServeError> {
          --upgrade out"
     } else if config.dispatch.is_some_and(|name| name.starts_with("rt-")) {
         "a socket sends its signals to one process alone; leave out --upgrade, or use another --dispatch"
+    } else if config.agent_check.is_some() {
+        "the port of --agent-check stays with its process; leave it or --upgrade out"
     } else if std::process::id() == 1 {
         "this process is the first of its container, which ends with it; replace the container instead"
     } else {

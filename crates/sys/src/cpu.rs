@@ -30,6 +30,49 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
+/// The quota of processor time in processors, such as 0.5: the smallest of this process's control group and of those
+/// above it. `None` without a quota.
+pub fn quota() -> Option<f64> {
+    quota_by(|path| std::fs::read_to_string(path).ok())
+}
+
+fn quota_by(read: impl Fn(&str) -> Option<String>) -> Option<f64> {
+    let groups = read("/proc/self/cgroup")?;
+    // cgroup v2: most and period in one file, or `max`.
+    let unified = |folder: &str| {
+        let text = read(&format!("/sys/fs/cgroup{folder}/cpu.max"))?;
+        let (most, period) = text.trim().split_once(' ')?;
+        Some((most.parse().ok()?, period.parse().ok()?))
+    };
+    // cgroup v1: a file each, and -1 for no quota.
+    let legacy = |folder: &str| {
+        let number = |name: &str| -> Option<f64> {
+            read(&format!("/sys/fs/cgroup/cpu{folder}/cpu.cfs_{name}_us"))?.trim().parse().ok()
+        };
+        Some((number("quota")?, number("period")?))
+    };
+    let quotas = groups.lines().flat_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let is_legacy = controllers.split(',').any(|name| name == "cpu");
+        folders(group).filter_map(move |folder| match (controllers, is_legacy) {
+            ("", _) => unified(folder),
+            (_, true) => legacy(folder),
+            _ => None,
+        })
+    });
+    quotas
+        .map(|(most, period): (f64, f64)| most / period)
+        .filter(|quota| *quota > 0.0 && quota.is_finite())
+        .reduce(f64::min)
+}
+
+/// The folder of a control group and those above it, without the last slash.
+fn folders(group: &str) -> impl Iterator<Item = &str> {
+    let above = |folder: &&str| folder.rfind('/').map(|end| group.get(..end).unwrap_or_default());
+    std::iter::successors(Some(group.trim_end_matches('/')), above)
+}
+
 fn read(which: libc::clockid_t) -> io::Result<Nanos> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` lives through the call, which writes it.
@@ -84,6 +127,26 @@ pub fn burn(time: Nanos) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_smallest_quota_of_a_group_and_those_above_it_holds() {
+        let quota = |groups: &str, files: &[(&str, &str)]| {
+            quota_by(|path| match path.strip_prefix("/sys/fs/cgroup") {
+                None => Some(groups.to_owned()),
+                Some(path) => Some(files.iter().find(|(known, _)| *known == path)?.1.to_owned()),
+            })
+        };
+        assert_eq!(quota("0::/\n", &[]), None);
+        assert_eq!(quota("0::/\n", &[("/cpu.max", "50000 100000\n")]), Some(0.5));
+        assert_eq!(quota("0::/pod/c\n", &[("/pod/c/cpu.max", "max 100000\n")]), None);
+        let both = [("/pod/cpu.max", "150000 100000\n"), ("/pod/c/cpu.max", "200000 100000\n")];
+        assert_eq!(quota("0::/pod/c\n", &both), Some(1.5));
+        assert_eq!(quota("0::/pod\n", &[("/pod/cpu.max", "junk")]), None);
+        let legacy = [("/cpu/a/cpu.cfs_quota_us", "25000\n"), ("/cpu/a/cpu.cfs_period_us", "100000\n")];
+        assert_eq!(quota("2:cpuset:/\n1:cpuacct,cpu:/a/b\n0::/\n", &legacy), Some(0.25));
+        let none = [("/cpu/cpu.cfs_quota_us", "-1\n"), ("/cpu/cpu.cfs_period_us", "100000\n")];
+        assert_eq!(quota("1:cpu:/\n", &none), None);
+    }
 
     #[test]
     fn burning_uses_the_cpu_time_it_says() {

@@ -170,6 +170,18 @@ pub struct ServeFlags {
     #[arg(long, value_name = "FILE", requires = "admin", help_heading = OPERATION, hide_short_help = true)]
     pub admin_token_file: Option<PathBuf>,
 
+    /// Address for HAProxy's agent check: tells load balancers the server's weight
+    ///
+    /// The weight, 1 to 100 %, falls as the load rises. A shutdown says drain there first. Each connection gets one line.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = OPERATION)]
+    pub agent_check: Option<SocketAddr>,
+
+    /// Tell the load in responses to requests that ask for it, for Envoy (ORCA): on or off (not mp, smped)
+    ///
+    /// Such a request has the field endpoint-load-metrics-format: TEXT.
+    #[arg(long, value_name = "on|off", default_value = "off", help_heading = OPERATION, hide_short_help = true)]
+    pub load_reports: Switch,
+
     /// PEM file with a certificate and those that vouch for it: speak TLS; repeatable
     ///
     /// Of several certificates a client gets the one whose names include the host that it asks for, or else the first.

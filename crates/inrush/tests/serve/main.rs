@@ -5,8 +5,10 @@ mod common;
 
 mod accepting;
 mod admin;
+mod agent;
 mod amped;
 mod architectures;
+mod balancers;
 mod completion;
 mod confinement;
 mod descriptors;

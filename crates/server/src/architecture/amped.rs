@@ -84,7 +84,8 @@ pub const AMPED: Architecture = Architecture {
     summary: "one event loop, and helper processes that wait for the disk in its place",
     accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files + helpers(config) * DESCRIPTORS_PER_HELPER,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Overload],
+    spreads: false,
+    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Overload, Choice::LoadReports],
     settings: &[&HELPERS],
     start,
     work: Some(helper::work),
@@ -123,6 +124,7 @@ fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<Site>>) -> io::Result<(
             site: AmpedSite::new(costly.site, Rc::clone(&helpers))?,
             burn: costly.burn,
             observer: None,
+            reports: costly.reports,
         })
     };
     run_on::<_, ByPhases, _>(dispatch, parts.serving(helped)?)?;

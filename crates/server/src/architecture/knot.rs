@@ -68,7 +68,8 @@ pub const KNOT_C: Architecture = Architecture {
     summary: "user-level threads on one processor, a fixed number, each of which accepts",
     accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files,
-    uses: &[Choice::Dispatch, Choice::Overload],
+    spreads: false,
+    uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports],
     settings: &[&BATCH],
     start: |plan| {
         let threads = plan.config().workers.unwrap_or(THREADS);
@@ -82,7 +83,8 @@ pub const KNOT_A: Architecture = Architecture {
     summary: "user-level threads on one processor, one that accepts and one for each connection",
     accept_limit: AcceptLimit::Fixed(Limit::AtMost(10)),
     descriptors: with_a_cache_each,
-    uses: &[Choice::Dispatch, Choice::Overload],
+    spreads: false,
+    uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports],
     settings: &[],
     start: |plan| match plan.config().workers {
         None => start(plan, Form::Acceptor),

@@ -92,6 +92,7 @@ pub const MP: Architecture = Architecture {
     summary: "worker processes, one connection at a time each",
     accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files + most_workers(config) * DESCRIPTORS_PER_WORKER,
+    spreads: true,
     uses: &[Choice::Overload],
     settings: &[&WAKE, &spares::MINIMUM, &spares::MAXIMUM],
     start,
@@ -368,6 +369,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
         site: SharedSite::of_one_thread(&worker.plan.root(), &config.site),
         burn: config.burn,
         observer: None,
+        reports: None,
     };
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());
     let board = worker.board(move |counters: &mut Counters| {

@@ -78,7 +78,8 @@ pub const MT: Architecture = Architecture {
     summary: "kernel threads, one connection at a time each",
     accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| config.site.cache.open_files + pool(config) * descriptors_per_thread(config),
-    uses: &[Choice::Overload],
+    spreads: true,
+    uses: &[Choice::Overload, Choice::LoadReports],
     settings: &[&WAKE, &THREADS],
     start,
     work: None,
@@ -138,8 +139,12 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let acceptor = plan.acceptor(share.clone());
     let group = Group::new(sets, share, wake, acceptors).map_err(system("make the waiters"))?;
     let group = Arc::new(group);
-    let service =
-        Costly { site: SharedSite::new(&plan.root(), &config.site), burn: config.burn, observer: None };
+    let service = Costly {
+        site: SharedSite::new(&plan.root(), &config.site),
+        burn: config.burn,
+        observer: None,
+        reports: plan.load_reports(),
+    };
     // The board outlives the group, and must not keep its listeners open.
     let (gauges, totals) = (Arc::downgrade(&group), service.clone());
     let board = Board::with_live(move |counters| {

@@ -141,6 +141,7 @@ pub const SMPED: Architecture = Architecture {
         let places = config.chosen.get(&NUMBERS).unwrap_or_default().p_max;
         config.site.cache.open_files + places * (DESCRIPTORS_PER_WORKER + listeners)
     },
+    spreads: true,
     uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::Overload],
     settings: &[&NUMBERS, &SCHEDULE, &HANDOFF],
     start,

@@ -44,6 +44,10 @@ impl Worker {
     /// Makes a board whose figures the parent sees, with the additions of `live`.
     pub fn board(&self, live: impl Fn(&mut Counters) + Send + Sync + 'static) -> Board {
         let slot = Arc::clone(&self.slot);
+        let live = move |counters: &mut Counters| {
+            counters.loops.worker_cpu_time = sys::cpu::process_time().0 / 1_000;
+            live(counters);
+        };
         Board::with_live(live).shown_to(move |counters| slot.write(counters))
     }
 

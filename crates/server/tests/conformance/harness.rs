@@ -96,6 +96,8 @@ impl Variant {
             overload_hook: None,
             burn: Nanos::ZERO,
             admin: None,
+            agent_check: None,
+            load_reports: false,
             http: http1::server::Settings::default(),
             site: site::Options::default(),
             kernel_cache: false,

@@ -1,0 +1,89 @@
+//! HAProxy's agent check: a port that tells a load balancer how much room the server has.
+//!
+//! ```text
+//!   load balancer ── connects ──> answers: one line, then the end of the connection
+//!                                   |  ready up 75%     the first 30 s, which ends the drain of a predecessor
+//!                                   |  up 75%           afterwards, so that an operator's own drain stands
+//!                                   |  drain            from the shutdown's begin on
+//!   counters ──> load ──> weight ───┘
+//! ```
+//!
+//! A shutdown says `drain` before the listeners close: [`AgentCheck::drain`] waits until each load balancer that asks
+//! regularly has been told.
+//!
+//! Owns the port and the order of a shutdown. `weight` has the law, `load` its signals, and `answers` the connections.
+//! Leaves out health checks, which ask the server itself.
+
+mod answers;
+mod load;
+mod weight;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use base::{Clock, Nanos, RealClock};
+
+use crate::admin_access::{AdminAddress, AdminListener};
+use crate::counters::Board;
+use crate::error::{ServeError, system};
+use crate::stop::Stop;
+use crate::threads::{LoopHandle, start_thread};
+use answers::{AnswerLoop, Drain};
+pub use load::{Capacity, Meter, Reading};
+use weight::Weight;
+
+/// A load balancer that has asked in this time is expected to ask again in this time, and a shutdown waits for it.
+const REGULAR: Nanos = Nanos::from_secs(5);
+
+/// The port of the agent check.
+pub struct AgentCheck {
+    /// Its address.
+    pub address: SocketAddr,
+    running: LoopHandle,
+    drain: Drain,
+}
+
+impl AgentCheck {
+    /// Answers at an address, on the load that `meter` reads. Connections that make room for others are counted in
+    /// `evicted`.
+    ///
+    /// # Errors
+    /// [`ServeError`]: the address, descriptors, the thread.
+    pub fn start(
+        address: SocketAddr,
+        meter: Meter,
+        evicted: Arc<AtomicU64>,
+    ) -> Result<AgentCheck, ServeError> {
+        let wanted = AdminAddress::Internet(address);
+        let listener = AdminListener::open(&wanted)
+            .map_err(|cause| ServeError::ListenAside { address: wanted.clone(), cause })?;
+        let address = match listener.address {
+            AdminAddress::Internet(address) => address,
+            AdminAddress::File(_) => address,
+        };
+        let stop = Stop::new().map_err(system("make an eventfd"))?;
+        let now = RealClock::new().now();
+        let drain = Drain::default();
+        let answers =
+            AnswerLoop::new(listener, stop.clone(), drain.clone(), meter, Weight::new(now), evicted, now);
+        let body = move || answers.run();
+        let running = start_thread("agent".to_owned(), &[], stop, Board::default(), Vec::new(), body)?;
+        Ok(AgentCheck { address, running, drain })
+    }
+
+    /// Says `drain` from now on. Blocks until the load balancers that ask regularly have been told, at most for this
+    /// time or five seconds.
+    pub fn drain(&self, patience: Nanos) {
+        self.drain.ask();
+        self.running.stop.wake();
+        self.drain.wait(patience.min(REGULAR));
+    }
+
+    /// Closes the port and ends its thread.
+    pub fn stop(self) {
+        self.running.stop.ask();
+        // The result of this thread no longer matters.
+        let _ = self.running.thread.join();
+    }
+}
