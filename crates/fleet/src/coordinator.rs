@@ -6,7 +6,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use load::{Config, Gathering, Observer, Plan, Reports, Stop};
+use load::{AgentPhase, Config, Gathering, Observer, Plan, Reports, Stop};
 use record::LoadResult;
 use record::load::{Agent, AgentState};
 
@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::conduct::{Conductor, Event};
 use crate::error::FleetError;
 use crate::messages::ClockReading;
+use crate::standings::Standings;
 use crate::turn::confirm_target;
 use crate::verdict;
 
@@ -72,6 +73,7 @@ impl Fleet {
     ) -> Result<LoadResult, FleetError> {
         let mut gathering = Gathering::new(plan, observer);
         let (mut reports, mut complete) = (Reports::default(), 0);
+        let mut standings = Standings::default();
         for event in events {
             match event {
                 Event::Ready(agents) => {
@@ -79,9 +81,16 @@ impl Fleet {
                         agent(name, plan.fraction_of(number as u32), reading)
                     };
                     self.agents = agents.into_iter().enumerate().map(agent).collect();
+                    let names = self.agents.iter().zip(0..);
+                    let rows = names.map(|(agent, index)| (agent.name.clone(), plan.lanes_of(index)));
+                    standings = Standings::new(rows);
+                    gathering.show_agents(standings.all());
                     reports = Reports::of(plan);
                 }
                 Event::Told(index, told) if plan.expects(index, &told) => {
+                    if told.point().is_some_and(|point| standings.tell(index, &point)) {
+                        gathering.show_agents(standings.all());
+                    }
                     gathering.hear(index, *told);
                     if gathering.given_up.is_requested() {
                         given_up.request();
@@ -92,11 +101,15 @@ impl Fleet {
                 Event::Delivered(index, delivery) => {
                     reports.merge(&delivery.reports);
                     complete += 1;
+                    standings.end(index, AgentPhase::Done);
+                    gathering.show_agents(standings.all());
                     self.agents[index as usize].part = Some(delivery.part);
                     self.agents[index as usize].state = AgentState::Complete;
                 }
                 Event::Lost(index, why) => {
                     self.agents[index as usize].lost = Some(why);
+                    standings.end(index, AgentPhase::Lost);
+                    gathering.show_agents(standings.all());
                     gathering.lose(index);
                 }
             }

@@ -23,7 +23,7 @@
 //! The modules: `access` connects to NATS, `messages` defines the messages and their keys, `clock` compares two clocks,
 //! and `pulse` is the dead man's switch. `agent` takes orders and `turn` carries one out, with the agent's
 //! `settings`; `presence` is its membership.
-//! `coordinator` gathers a run that `conduct` leads, and `verdict` combines the agents' verdicts. `local` starts a fleet on
+//! `coordinator` gathers a run that `conduct` leads, `standings` shows its agents, and `verdict` combines the agents' verdicts. `local` starts a fleet on
 //! this machine, and `error` defines the errors.
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ mod messages;
 mod presence;
 mod pulse;
 mod settings;
+mod standings;
 mod turn;
 mod verdict;
 

@@ -94,7 +94,7 @@ pub fn offer_from_fleet(
     check_fleet(&flags)?;
     check_http2(&flags)?;
     check_rate(&flags)?;
-    let outputs = Outputs::of(&flags);
+    let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags) };
     let config = Config { processes: Processes::Agents(agents), ..configuration(flags) };
     let plan = ::load::prepare(config.clone()).map_err(exit)?;
     outputs.watch(&plan, |observer, stop| carry_out(&config, &plan, observer, stop))
@@ -107,6 +107,8 @@ struct Outputs {
     watching: WatchFlags,
     title: String,
     populations: usize,
+    /// The agents of a fleet; 0 on one machine.
+    agents: usize,
 }
 
 impl Outputs {
@@ -117,6 +119,7 @@ impl Outputs {
             watching: flags.watching.clone(),
             title: title(flags),
             populations: flags.population.len(),
+            agents: 0,
         }
     }
 
@@ -135,8 +138,8 @@ impl Outputs {
         }
         // This comes before any thread starts: a signal that a thread does not block would kill the process.
         let stop = stop_at_signal()?;
-        let Outputs { output, thresholds, watching, title, populations } = self;
-        let mut watcher = Watcher::new(output, &title, populations, plan.tempo(), &stop, watching)?;
+        let Outputs { output, thresholds, watching, title, populations, agents } = self;
+        let mut watcher = Watcher::new(output, &title, (populations, agents), plan.tempo(), &stop, watching)?;
         let mut result = carry_out(&mut watcher, &stop)?;
         let watched = watcher.end();
         result.balance().map_err(|error| Exit::Failed(error.to_string()))?;

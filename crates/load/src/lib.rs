@@ -55,7 +55,7 @@ pub use execution::run::{Gathering, ThreadInterval, run};
 pub use execution::stop::Stop;
 pub use measurement::fail_if::{self, Threshold};
 pub use measurement::histograms::LONGEST;
-pub use measurement::observer::{Observer, Snapshot, Standing};
+pub use measurement::observer::{AgentPhase, AgentStanding, Observer, Snapshot, Standing};
 pub use measurement::result::Reports;
 pub use plan::Plan;
 pub use plan::arrivals::Process;

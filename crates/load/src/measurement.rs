@@ -23,6 +23,6 @@ pub(crate) mod ledger;
 pub(crate) mod observer;
 pub(crate) mod recorder;
 pub(crate) mod result;
-mod series;
+pub(crate) mod series;
 pub(crate) mod thread_metrics;
 pub(crate) mod verdict;

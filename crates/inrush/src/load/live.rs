@@ -7,7 +7,7 @@
 use std::io::{Stderr, stderr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ::load::{Snapshot, Stop, Tempo};
+use ::load::{AgentStanding, Snapshot, Stop, Tempo};
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
@@ -31,12 +31,18 @@ pub struct Live {
 impl Live {
     /// A view on standard error. Its keys end the run and change its rate, if that can be changed. `None` if
     /// the view cannot be drawn on the terminal.
-    pub fn new(title: &str, populations: usize, tempo: Option<Tempo>, stop: &Stop) -> Option<Live> {
+    pub fn new(
+        title: &str,
+        populations: usize,
+        agents: usize,
+        tempo: Option<Tempo>,
+        stop: &Stop,
+    ) -> Option<Live> {
         if !can_move_its_cursor() {
             return None;
         }
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let view = View::new(title, populations, tempo.clone(), colour);
+        let view = View::new(title, populations, agents, tempo.clone(), colour);
         let options = TerminalOptions { viewport: Viewport::Inline(view.height()) };
         let terminal = Terminal::with_options(CrosstermBackend::new(stderr()), options).ok()?;
         let screen = Arc::new(Mutex::new(Screen { terminal, view, is_over: false }));
@@ -58,6 +64,13 @@ impl Live {
     pub fn show(&mut self, snapshot: &Snapshot<'_>) {
         let mut screen = lock(&self.screen);
         screen.view.add(snapshot);
+        screen.draw();
+    }
+
+    /// Shows the agents of a fleet.
+    pub fn show_agents(&mut self, agents: &[AgentStanding]) {
+        let mut screen = lock(&self.screen);
+        screen.view.agents = agents.to_vec();
         screen.draw();
     }
 

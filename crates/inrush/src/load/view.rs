@@ -9,6 +9,8 @@
 //!
 //! status  200 10034   503 12
 //! idle:6000             6000 open         0 replies   reset 12
+//! agent               state      offered    replies    errors    lateness p99
+//! a1                  running     2004/s     1992/s        12          1.2 ms
 //! 1.10 x the rate   q: end   ?: keys
 //! ```
 //!
@@ -16,9 +18,11 @@
 //! latencies too. Rates and outcomes stay. The outcomes are those of the warm-up while it lasts, and then
 //! those of the measured time.
 
+mod agents;
+
 use std::collections::VecDeque;
 
-use ::load::{Snapshot, Standing, Tempo};
+use ::load::{AgentStanding, Snapshot, Standing, Tempo};
 use base::PerSecond;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -35,6 +39,8 @@ const BODY: u16 = 7;
 const AROUND: u16 = 4;
 /// Maximum populations shown, because a terminal has little more than two dozen lines.
 const POPULATIONS_MAX: u16 = 8;
+/// Maximum lines of the view: one fewer than the smallest usual terminal has.
+const LINES_MAX: u16 = 23;
 /// Number of intervals in a curve.
 const HISTORY: usize = 240;
 
@@ -68,8 +74,11 @@ const HELP: [&str; 5] = [
 /// The state of the view.
 pub struct View {
     title: String,
-    /// Lines of populations.
+    /// Lines of populations, and of a fleet's agents.
     populations: u16,
+    agent_lines: u16,
+    /// The agents of a fleet.
+    pub agents: Vec<AgentStanding>,
     colour: bool,
     curves: [VecDeque<u64>; 3],
     /// The rate that the keys change; `None` if it cannot be changed.
@@ -95,10 +104,13 @@ struct Shown {
 
 impl View {
     /// An empty view.
-    pub fn new(title: &str, populations: usize, tempo: Option<Tempo>, colour: bool) -> View {
+    pub fn new(title: &str, populations: usize, agents: usize, tempo: Option<Tempo>, colour: bool) -> View {
+        let populations = POPULATIONS_MAX.min(u16::try_from(populations).unwrap_or(u16::MAX));
         View {
             title: title.to_owned(),
-            populations: POPULATIONS_MAX.min(u16::try_from(populations).unwrap_or(u16::MAX)),
+            populations,
+            agent_lines: agents::height(agents).min(LINES_MAX - AROUND - BODY - populations),
+            agents: Vec::new(),
             colour,
             curves: Default::default(),
             tempo,
@@ -113,7 +125,7 @@ impl View {
 
     /// Height of the view in lines.
     pub fn height(&self) -> u16 {
-        AROUND + BODY + self.populations
+        AROUND + BODY + self.populations + self.agent_lines
     }
 
     /// Adds an interval.
@@ -145,12 +157,13 @@ impl View {
     /// Draws the view.
     pub fn render(&self, frame: &mut Frame<'_>) {
         let Some(shown) = &self.shown else { return };
-        let [head, _, body, codes, others, foot] = Layout::vertical([
+        let [head, _, body, codes, others, fleet, foot] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(BODY),
             Constraint::Length(1),
             Constraint::Length(self.populations),
+            Constraint::Length(self.agent_lines),
             Constraint::Length(1),
         ])
         .areas(frame.area());
@@ -166,6 +179,7 @@ impl View {
         }
         frame.render_widget(Paragraph::new(self.codes()), codes);
         frame.render_widget(Paragraph::new(shown.populations.iter().map(beside).collect::<Vec<_>>()), others);
+        frame.render_widget(Paragraph::new(agents::lines(&self.agents, fleet.height, self.colour)), fleet);
         frame.render_widget(Paragraph::new(self.foot()), foot);
     }
 
@@ -354,7 +368,8 @@ mod tests {
 
     /// The screen of a terminal of that width after a second of warm-up and two measured ones.
     fn shown(width: u16, helps: bool) -> Vec<String> {
-        let mut view = View::new("http://127.0.0.1:8080/  2000/s poisson", 1, Some(Tempo::default()), false);
+        let mut view =
+            View::new("http://127.0.0.1:8080/  2000/s poisson", 1, 0, Some(Tempo::default()), false);
         view.has_keys = true;
         add(&mut view, 1, true, &point(700, 0));
         add(&mut view, 2, false, &point(2_000, 5));
@@ -407,9 +422,30 @@ mod tests {
     fn what_the_warm_up_brought_is_not_in_ok() {
         let rows = shown(80, false).join("\n");
         assert!(rows.contains("measured") && !rows.contains("4600"), "{rows}");
-        let mut view = View::new("", 0, None, false);
+        let mut view = View::new("", 0, 0, None, false);
         add(&mut view, 1, true, &point(700, 0));
         assert_eq!((view.outcomes.get(Outcome::Ok), view.foot().width()), (700, 0));
+    }
+
+    #[test]
+    fn a_fleets_agents_stand_below_the_figures() {
+        let mut view = View::new("", 1, 2, None, false);
+        view.agents = ["a1", "a2"]
+            .map(|name| AgentStanding { name: name.to_owned(), ..AgentStanding::default() })
+            .into();
+        add(&mut view, 2, false, &point(2_000, 5));
+        let mut terminal = Terminal::new(TestBackend::new(80, view.height())).unwrap();
+        terminal.draw(|frame| view.render(frame)).unwrap();
+        let rows: Vec<&[_]> = terminal.backend().buffer().content().chunks(80).collect();
+        let row = |index: usize| {
+            rows[index].iter().map(|cell: &ratatui::buffer::Cell| cell.symbol()).collect::<String>()
+        };
+        assert!(
+            view.height() == 15 && row(13).starts_with("a2 ") && row(13).contains("ready"),
+            "{}",
+            row(13)
+        );
+        assert!(row(11).starts_with("agent ") && row(10).starts_with("idle:6000"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ::load::{Observer, Snapshot, Stop, Tempo};
+use ::load::{AgentStanding, Observer, Snapshot, Stop, Tempo};
 use base::{Clock, RealClock};
 use record::LoadResult;
 use serde::Serialize;
@@ -41,6 +41,8 @@ pub fn line(out: &mut (impl Write + ?Sized), line: &Line<'_>) -> io::Result<()> 
 pub struct Watcher {
     output: Output,
     live: Option<Live>,
+    /// Opens the live view of a fleet at its first interval, when its agents have said on the same terminal what they do.
+    opening: Option<Box<dyn FnOnce() -> Option<Live>>>,
     hdr: Option<HdrLog>,
     meters: Arc<Mutex<Meters>>,
     /// Serves the meters until it is dropped.
@@ -49,11 +51,11 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Opens the outputs that the user requested.
+    /// Opens the outputs that the user requested, with lines for the populations and agents.
     pub fn new(
         output: Output,
         title: &str,
-        populations: usize,
+        (populations, agents): (usize, usize),
         tempo: Option<Tempo>,
         stop: &Stop,
         flags: WatchFlags,
@@ -63,8 +65,15 @@ impl Watcher {
         let exporter = flags.otlp.map(Exporter::start).transpose();
         let exporter = exporter.map_err(|cause| Exit::Failed(format!("cannot start a thread: {cause}")))?;
         let hdr = flags.hdr.map(|path| HdrLog::create(&path, RealClock::new().wall())).transpose()?;
-        let live = io::stderr().is_terminal().then(|| Live::new(title, populations, tempo, stop)).flatten();
-        Ok(Watcher { output, live, hdr, meters, page, exporter })
+        let (title, stop) = (title.to_owned(), stop.clone());
+        let open = move || Live::new(&title, populations, agents, tempo, &stop);
+        let (live, opening): (_, Option<Box<dyn FnOnce() -> _>>) = match (io::stderr().is_terminal(), agents)
+        {
+            (false, _) => (None, None),
+            (true, 0) => (open(), None),
+            (true, _) => (None, Some(Box::new(open))),
+        };
+        Ok(Watcher { output, live, opening, hdr, meters, page, exporter })
     }
 
     /// Closes all outputs.
@@ -104,6 +113,9 @@ impl Observer for Watcher {
             // A reader that is gone does not end the run; writing the result meets the same reader.
             let _ = line(&mut io::stdout().lock(), &Line::Point(snapshot.point));
         }
+        if let Some(open) = self.opening.take() {
+            self.live = open();
+        }
         if let Some(live) = &mut self.live {
             live.show(snapshot);
         }
@@ -116,6 +128,12 @@ impl Observer for Watcher {
             if let Some(exporter) = &self.exporter {
                 exporter.tell(&meters);
             }
+        }
+    }
+
+    fn agents(&mut self, agents: &[AgentStanding]) {
+        if let Some(live) = &mut self.live {
+            live.show_agents(agents);
         }
     }
 }

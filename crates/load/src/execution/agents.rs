@@ -5,7 +5,7 @@
 //! intervals and reports between the machines, and gives the start on the agent's own clock.
 
 use base::Nanos;
-use record::LoadResult;
+use record::{LoadResult, Point};
 
 use crate::engine::transport::Links;
 use crate::error::LoadError;
@@ -13,6 +13,7 @@ use crate::execution::run::{Gathering, Member, ThreadInterval, carry_out};
 use crate::execution::threads::Start;
 use crate::measurement::observer::Snapshot;
 use crate::measurement::result::Reports;
+use crate::measurement::series::point;
 use crate::plan::Plan;
 use crate::plan::share::Share;
 
@@ -36,9 +37,24 @@ impl Plan {
         }
     }
 
+    /// The number of lanes that agent `index` carries out.
+    pub fn lanes_of(&self, index: u32) -> usize {
+        Share { index, count: self.processes() }.range(self.lanes()).len()
+    }
+
     /// The fraction of the lanes that agent `index` carries out.
     pub fn fraction_of(&self, index: u32) -> f64 {
         Share { index, count: self.processes() }.fraction(self.lanes())
+    }
+}
+
+impl ThreadInterval {
+    /// The record of an interval of measured traffic; `None` for a population.
+    pub fn point(&self) -> Option<Point> {
+        match self.0 {
+            Member::Lane(_) => Some(point(&self.1)),
+            Member::Population(_) => None,
+        }
     }
 }
 

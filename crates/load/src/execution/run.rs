@@ -18,7 +18,7 @@ use crate::error::LoadError;
 use crate::execution::stop::Stop;
 use crate::execution::threads::{Start, run_lane, run_population};
 use crate::measurement::assembly::Assembly;
-use crate::measurement::observer::Observer;
+use crate::measurement::observer::{AgentStanding, Observer};
 use crate::measurement::recorder::Interval;
 use crate::measurement::result::{Reports, result};
 use crate::plan::Plan;
@@ -171,6 +171,11 @@ impl<'a> Gathering<'a> {
         if self.assembly.reached() >= PATIENCE && self.assembly.nobody_is_there() {
             self.given_up.request();
         }
+    }
+
+    /// Shows the observer the agents of a fleet.
+    pub fn show_agents(&mut self, agents: &[AgentStanding]) {
+        self.observer.agents(agents);
     }
 
     /// The result; call it when every thread has reported.

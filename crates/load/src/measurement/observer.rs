@@ -40,11 +40,45 @@ pub struct Standing {
     pub outcomes: Outcomes,
 }
 
+/// The state of an agent of a fleet, after its last interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AgentStanding {
+    /// The agent's name.
+    pub name: String,
+    /// Its part in the run.
+    pub phase: AgentPhase,
+    /// Requests offered per second.
+    pub offered_per_s: f64,
+    /// Complete replies per second.
+    pub replies_per_s: f64,
+    /// Requests without a correct reply since the start.
+    pub errors: u64,
+    /// The 99th percentile of the lateness, of its latest thread.
+    pub lateness_p99: Nanos,
+}
+
+/// An agent's part in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentPhase {
+    /// It has told of no interval yet.
+    #[default]
+    Ready,
+    /// It offers load.
+    Running,
+    /// It has delivered its part.
+    Done,
+    /// It is lost.
+    Lost,
+}
+
 /// Receives every interval. The thread that called [`crate::run`] calls it, never an engine, so a slow
 /// terminal slows nothing down.
 pub trait Observer {
     /// Handles an interval that has ended.
     fn interval(&mut self, snapshot: &Snapshot<'_>);
+
+    /// Handles a change of a fleet's agents, in the order of their shares.
+    fn agents(&mut self, _agents: &[AgentStanding]) {}
 }
 
 impl<F: FnMut(&Snapshot<'_>)> Observer for F {
