@@ -50,6 +50,7 @@ statuses! {
     PARTIAL_CONTENT 206 "Partial Content";
     MOVED_PERMANENTLY 301 "Moved Permanently";
     FOUND 302 "Found";
+    SEE_OTHER 303 "See Other";
     NOT_MODIFIED 304 "Not Modified";
     TEMPORARY_REDIRECT 307 "Temporary Redirect";
     PERMANENT_REDIRECT 308 "Permanent Redirect";

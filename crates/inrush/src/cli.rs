@@ -2,6 +2,7 @@
 //!
 //! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
 //! have the flags of one command each. `address` parses addresses, and `cpus` parses lists of CPUs.
+//! `site` has the flags of `serve` about its site.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
@@ -17,6 +18,7 @@ mod lab;
 mod load;
 mod manual;
 mod serve;
+mod site;
 mod wan;
 
 use clap::{Parser, Subcommand};

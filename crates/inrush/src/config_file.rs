@@ -18,7 +18,7 @@ use crate::cli::{Cli, Command, ServeFlags};
 use crate::exit::Exit;
 
 /// Flags that act on settings and are no settings themselves.
-const NO_SETTINGS: [&str; 3] = ["config", "print_config", "help"];
+const NO_SETTINGS: [&str; 4] = ["config", "print_config", "check", "help"];
 
 /// The content of a config file.
 #[derive(Debug)]
@@ -278,6 +278,8 @@ mod tests {
             &["a \"folder\" \\ of\tsorts", "--listen=[::1]:0", "--listen=127.0.0.1:0", "--show-dot-files"],
             &["--arch=mt", "--wake=mutex", "--workers=7", "--accept-limit=inf", "--cpus=0", "--burn=1ms"],
             &["--dispatch=fdm", "--fdm-sets=4", "--sleep-threshold=adaptive", "--access-log=-"],
+            &["--redirect=/a* /b/* 301", "--redirect=/c /d", "--header=/* X: \"y\" 'z'", "--listing"],
+            &["--error-page=404 /4.html", "--fallback=/i", "--index=a", "--index=b"],
             &["--admin=127.0.0.1:9", "--log-format=json", "--max-head=2KiB", "--max-requests=3", "007"],
         ] {
             let text = effective(&line(given)).unwrap();

@@ -1,11 +1,13 @@
 //! `inrush serve`: turns flags into a configuration, starts the server, and prints the lines that scripts
-//! wait for.
+//! wait for. `shown` has the lines about the site.
+
+mod shown;
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use server::{Account, AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Switch, Token};
+use site::LiveRules;
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
@@ -20,10 +22,11 @@ const OTHER_DESCRIPTORS: usize = 64;
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
     check_certificates(&flags)?;
+    check_rules(&flags)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
     }
-    let architecture = flags.arch;
+    let (architecture, checks) = (flags.arch, flags.check);
     let text = config_file::effective(arguments)?;
     let file = ConfigFile::named_in(&std::env::args_os().collect::<Vec<_>>())?;
     let token = flags.admin_token_file.as_deref().map(read_token).transpose()?;
@@ -33,7 +36,11 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if let Some(admin) = &mut config.admin {
         admin.token = token;
     }
-    let (root, index) = (config.root.clone(), config.site.index.clone());
+    if checks {
+        let checked = server::check(architecture, config.clone()).map_err(exit)?;
+        return output::text("the result", &shown::checked(&config, &checked));
+    }
+    let (root, options) = (config.root.clone(), config.site.clone());
     let beside = architecture.descriptors(&config) + server::REFUSAL_DESCRIPTORS + OTHER_DESCRIPTORS;
     let needed = config.max_connections + beside;
     let warning = provide_descriptors(needed as u64);
@@ -41,7 +48,7 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if let Some(warning) = warning {
         say!("inrush: {warning}");
     }
-    announce(&server, &root, &index);
+    announce(&server, &root, &options);
     let mut in_force = InForce { file, text };
     let drained = server.wait(|| in_force.reread()).map_err(exit)?;
     if drained.cut_off > 0 {
@@ -64,25 +71,18 @@ fn read_token(path: &Path) -> Result<Token, Exit> {
 }
 
 /// Announces, in lines that scripts wait for, that the server is ready, and prints its URLs.
-fn announce(server: &Server, root: &Path, index: &str) {
+fn announce(server: &Server, root: &Path, options: &site::Options) {
     for address in server.addresses() {
         say!("listening on {address}");
     }
-    let shown = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
     let names = server.certificate_names();
-    let scheme = if names.is_some() { "https" } else { "http" };
-    let urls: Vec<String> = server.addresses().iter().map(|address| url(scheme, address)).collect();
-    say!("serving {} at {}", shown.display(), urls.join(" "));
+    let urls = shown::urls(names.is_some(), server.addresses());
+    say!("serving {} at {}", shown::folder(root), urls.join(" "));
     if let Some(names) = names {
-        let names = if names.is_empty() { "no host name".to_owned() } else { names.join(" ") };
-        say!("TLS 1.2 and 1.3, with certificates for {names}");
+        say!("{}", shown::certificates(&names));
     }
-    if !root.join(index).is_file() {
-        say!(
-            "inrush: there is no {index} in {}, so / is answered 404: ask for files by name, or choose another start \
-             file with --index NAME",
-            shown.display()
-        );
+    for hint in shown::hints(root, options, &urls) {
+        say!("inrush: {hint}");
     }
     if let Some(overload) = server.overload() {
         let target = overload.target();
@@ -106,18 +106,6 @@ fn announce(server: &Server, root: &Path, index: &str) {
     if let Some(address) = server.admin_address() {
         say!("admin on {address}");
     }
-}
-
-/// The URL for a browser on this machine.
-fn url(scheme: &str, address: &SocketAddr) -> String {
-    let mut address = *address;
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    format!("{scheme}://{address}/")
 }
 
 /// The configuration in force.
@@ -146,6 +134,7 @@ impl InForce {
             arguments = file.expand(arguments)?;
         }
         let newest = config_file::effective(&arguments)?;
+        check_rules(&config_file::serve_flags(&newest).map_err(Exit::Usage)?)?;
         let change = config_file::Change::between(&self.text, &newest, &LiveFlags::names());
         for (what, names) in [("changed", change.applied), ("needs a restart", change.needs_restart)] {
             if !names.is_empty() {
@@ -213,6 +202,11 @@ fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
     }
     settings.rt_fetch = flags.rt_fetch.unwrap_or(settings.rt_fetch);
     settings
+}
+
+/// Refuses more rules than each path can be compared with.
+fn check_rules(flags: &ServeFlags) -> Result<(), Exit> {
+    flags.live.site.rules().check().map_err(Exit::Usage)
 }
 
 /// Refuses a certificate without a key, and the other way round.
@@ -297,7 +291,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
             },
         },
         site: site::Options {
-            index: flags.index,
+            rules: LiveRules::new(flags.live.site.rules()),
             show_dot_files: flags.show_dot_files,
             small_file: flags.small_file,
             cache: site::CacheLimits {

@@ -107,6 +107,21 @@ pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeErro
     started.map(Some)
 }
 
+/// Opens the log of a configuration for a moment, and leaves no file behind that was not there.
+///
+/// # Errors
+/// [`ServeError::Log`]: the file cannot be opened for appending.
+pub fn check(config: &ServeConfig) -> Result<(), ServeError> {
+    let Some((target @ LogTarget::File(path), _)) = &config.access_log else { return Ok(()) };
+    let is_new = !path.exists();
+    let tried = open(target, None).and_then(|_| match is_new {
+        // The file itself, if the path is a symbolic link.
+        true => std::fs::remove_file(std::fs::canonicalize(path)?),
+        false => Ok(()),
+    });
+    tried.map_err(|cause| ServeError::Log { path: path.clone(), cause })
+}
+
 /// Lets the log take its last lines, and reports a failure. Blocks, at most for [`PATIENCE`].
 pub fn close(sender: LogSender, end: &LogEnd) {
     // A queue that is full ends when the last sender is dropped.

@@ -82,9 +82,7 @@ impl Confinement {
         let Some(opening) = opening else { return Ok(None) };
         let mut warnings = Vec::new();
         if let Some(account) = &config.account {
-            account.become_it().map_err(system("change to the user of --user"))?;
-            Root::open(&config.root)?;
-            warnings = unusable(config, account);
+            warnings = become_account(config, account)?;
         }
         let without_capabilities = !confine::is_root();
         let calls = calls.map(|calls| (calls, calls.restrict()));
@@ -92,6 +90,16 @@ impl Confinement {
         opening.end(without_capabilities).map_err(system("drop capabilities"))?;
         Ok(Some(Confined { line, warnings }))
     }
+}
+
+/// Changes the user of this process for good. Returns a line for each file that the new user may not open again.
+///
+/// # Errors
+/// [`ServeError::System`]: the user cannot be changed. [`ServeError::Root`]: the new user cannot open the directory.
+pub fn become_account(config: &ServeConfig, account: &Account) -> Result<Vec<String>, ServeError> {
+    account.become_it().map_err(system("change to the user of --user"))?;
+    Root::open(&config.root)?;
+    Ok(unusable(config, account))
 }
 
 fn describe(

@@ -15,7 +15,7 @@
 //! The other modules:
 //!
 //! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server runs;
-//! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start;
+//! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start; `check`, a trial without a start;
 //! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `refusal_loop`, `overload_control`;
 //! - answers: `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;
 //! - observation: `counters`, `admin`, `admin_access`, `side_servers`, the small servers beside the main one, and
@@ -32,6 +32,7 @@ mod admin_access;
 mod agent_check;
 pub mod architecture;
 mod certificates;
+mod check;
 mod choices;
 mod config;
 mod config_text;
@@ -66,6 +67,7 @@ pub use accept::{AcceptLimit, LiveLimit};
 pub use admin::metrics::samples as sample_metrics;
 pub use admin_access::{AdminAddress, Token};
 pub use architecture::Architecture;
+pub use check::{Checked, check};
 pub use choices::{Driver, OverloadHook, Switch, URING, queue_target};
 pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};

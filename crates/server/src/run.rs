@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
+use site::LiveRules;
 use sys::signal::{self, Signal};
 use tls::Sessions;
 
@@ -81,6 +82,7 @@ struct Live {
     /// The accept-limit if the configuration has none.
     usual: AcceptLimit,
     settings: LiveSettings,
+    rules: LiveRules,
     text: Option<ConfigText>,
 }
 
@@ -150,6 +152,7 @@ impl Server {
             configured: plan.config.accept_limit,
             usual,
             settings: plan.settings(),
+            rules: plan.config.site.rules.clone(),
             text: plan.text(),
         };
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
@@ -206,8 +209,9 @@ impl Server {
 
     /// Waits for SIGTERM or SIGINT, then shuts down; a second signal ends the process at once. At SIGHUP it opens the
     /// access log anew, reads certificates again, and gets the configuration from `reread`. It applies the
-    /// accept-limit, and the limits and timeouts of the protocol. It also reads certificates again when their files
-    /// have changed. At SIGUSR2 it hands over to a newer program, and shuts down once that serves. Blocks.
+    /// accept-limit, the limits and timeouts of the protocol, and the rules of the site. It also reads certificates
+    /// again when their files have changed. At SIGUSR2 it hands over to a newer program, and shuts down once that
+    /// serves. Blocks.
     ///
     /// # Errors
     /// [`ServeError::Loop`] if a loop ended by itself.
@@ -313,13 +317,14 @@ impl Server {
         if let Some((sender, _)) = &self.log {
             sender.reopen();
         }
-        let Live { limit, configured, usual, settings, text } = &mut self.live;
+        let Live { limit, configured, usual, settings, rules, text } = &mut self.live;
         // A limit that was set through the admin interface stays, unless the configured one has changed.
         if reread.config.accept_limit != *configured {
             *configured = reread.config.accept_limit;
             limit.set(configured.unwrap_or(*usual));
         }
         settings.set(reread.config.http);
+        rules.take_from(&reread.config.site.rules);
         // Workers open their logs again as well.
         if let Some(text) = text {
             text.replace(reread.text);

@@ -61,6 +61,9 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
+    /// The survey of a listing, which is no file.
+    pub(crate) const LISTING: Survey = Survey { stamps: PerCoding([None; 4]), outdated: 0 };
+
     /// Examines a file and its siblings without opening them for reading. A sibling is on offer if it is a
     /// regular file and not older than the original by whole seconds. Compressors copy the time, and some of
     /// them copy only its seconds.
@@ -115,6 +118,8 @@ pub(crate) enum Slot {
 /// The cached knowledge about a path that leads to a file.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// The file's name below the root; empty for a listing.
+    pub(crate) name: Vec<u8>,
     pub(crate) survey: Survey,
     pub(crate) slots: PerCoding<Slot>,
     /// True if the answer depends on `Accept-Encoding`.
@@ -124,8 +129,19 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(survey: Survey, now: Nanos) -> Entry {
-        Entry { survey, slots: PerCoding::default(), varies: survey.varies(), checked: now }
+    pub(crate) fn new(name: Vec<u8>, survey: Survey, now: Nanos) -> Entry {
+        Entry { name, survey, slots: PerCoding::default(), varies: survey.varies(), checked: now }
+    }
+
+    /// The entry of a listing.
+    pub(crate) fn listing(page: Representation, now: Nanos) -> Entry {
+        let mut entry = Entry::new(Vec::new(), Survey::LISTING, now);
+        entry.slots[Coding::Identity] = Slot::Loaded(page);
+        entry
+    }
+
+    pub(crate) fn is_listing(&self) -> bool {
+        self.survey == Survey::LISTING
     }
 
     /// The stored form for a request; `None` if the client accepts none. A file without siblings is not

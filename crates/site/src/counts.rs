@@ -30,6 +30,14 @@ base::counts! {
         unstable_reads,
         /// Precompressed siblings older than their original, and therefore not offered.
         outdated_siblings,
+        /// Redirects by a rule.
+        redirects,
+        /// Requests for absent files that the fallback file answered.
+        fallbacks,
+        /// Errors answered with a page of the site.
+        error_pages,
+        /// Folders read to be listed.
+        listings,
         /// 400 for a path that is malformed or climbs above the root.
         bad_paths,
         /// 404 for a dot-file, or a link that leads to one.

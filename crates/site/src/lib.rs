@@ -10,21 +10,25 @@
 //!   the root, or a name that is no regular file. The site does not disclose what it does not serve.
 //! - A symbolic link is followed while it stays inside the root, be it relative or absolute. The link's final
 //!   name decides whether the file is a dot-file. A hard link cannot be told from the file itself.
-//! - A directory without its slash is redirected (301). There are no listings: the 404 of a directory says so
-//!   and names the missing index.
+//! - A directory without its slash is redirected (301). Without an index and without a listing, the 404 of a
+//!   directory names the missing index.
 //! - 400 answers a malformed escape, `%00`, `%2F`, and `..` above the root.
 //! - `Accept-Encoding` selects among precompressed siblings (`.br`, `.zst`, `.gz`) that are not older than
 //!   their file. Every answer of a file with siblings varies by it. A client that excludes all siblings and
 //!   the file itself gets 406. A request for the sibling's own name gets it as a plain file.
 //! - `X-Content-Type-Options` is omitted, because every response would pay for its bytes.
+//! - Rules ([`Rules`]) decide on the canonical path. A redirect comes before any file, and the fallback answers
+//!   as if its file had been asked for. A header line is on every answer of its paths but 405 and 501. The
+//!   lines about caches are with the file alone.
 //!
 //! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]. A hit makes no system call,
-//! decodes nothing and allocates nothing. While descriptors are exhausted, cached files are served as last
+//! decodes nothing, allocates nothing and looks at no rule. While descriptors are exhausted, cached files are served as last
 //! seen.
 //!
 //! The modules besides these: `root` opens files below the root and follows symbolic links there.
 //! `cache` remembers files, and `representation` is one stored form of a file. `validators` decides on
-//! conditional requests, `respond` builds the answer, and `counts` counts.
+//! conditional requests, `rules` holds the owner's rules, `listing` lists a folder, `respond` builds the
+//! answer, and `counts` counts.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -48,38 +52,42 @@
 mod cache;
 mod counts;
 pub mod encoding;
+mod listing;
 pub mod path;
 pub mod ranges;
 mod representation;
 mod respond;
 mod root;
+pub mod rules;
 mod validators;
 
 use std::sync::Arc;
 
 use base::{Clock, Nanos, RealClock};
-use http1::{Body, Method, Request, Response, Service, Status};
+use http1::{Body, Header, Method, Request, Response, Service, Status};
 
 pub use cache::CacheLimits;
 pub use counts::Counts;
 pub use respond::{File, refused_method};
 pub use root::{Root, RootError};
+pub use rules::{ErrorPage, HeaderRule, LiveRules, PageFile, Redirect, Rules};
 
 use cache::{Cache, Entry, Slot, Survey};
 use encoding::Coding;
 use path::{PathError, SitePath};
 use representation::{Facts, MediaType, Representation};
 use root::{Directory, LookupError, Reach};
+use rules::Lines;
 use validators::Asked;
 
-/// Interval between two checks of the root's own path. A replaced root is noticed within this time.
+/// Interval between two checks of the root's own path and of the rules. Changes are noticed within this time.
 const ROOT_CHECKED_EVERY: Nanos = Nanos::SECOND;
 
 /// The served files and the size of the cache.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the file that is served for its directory.
-    pub index: String,
+    /// The rules, which may change.
+    pub rules: LiveRules,
     /// Serves files and directories whose name begins with a dot.
     pub show_dot_files: bool,
     /// Maximum size of a file that is kept in memory; a longer one is kept open.
@@ -91,7 +99,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            index: "index.html".to_owned(),
+            rules: LiveRules::default(),
             show_dot_files: false,
             small_file: base::Bytes(64 << 10),
             cache: CacheLimits::default(),
@@ -108,6 +116,8 @@ pub struct Site<C = RealClock> {
     directory: Option<Arc<Directory>>,
     root_due: Nanos,
     options: Options,
+    /// The rules that the cache knows.
+    rules: Arc<Rules>,
     clock: C,
     cache: Cache,
     counts: Counts,
@@ -115,14 +125,36 @@ pub struct Site<C = RealClock> {
     no_index: bytes::Bytes,
 }
 
+/// The counter of a refusal.
+type Counter = fn(&mut Counts) -> &mut u64;
+
+/// The counter and the status of a path that is not looked up.
+fn refused_path(error: PathError) -> (Counter, Status) {
+    match error {
+        PathError::Malformed | PathError::AboveRoot => (|counts| &mut counts.bad_paths, Status::BAD_REQUEST),
+        PathError::Hidden => (|counts| &mut counts.hidden, Status::NOT_FOUND),
+        PathError::TooLong => (|counts| &mut counts.not_found, Status::NOT_FOUND),
+    }
+}
+
+/// A request, and the limits of its look-up.
+#[derive(Clone, Copy)]
+struct Ask<'a> {
+    request: &'a Request<'a>,
+    asked: Asked,
+    now: Nanos,
+    reach: Reach,
+}
+
 impl<C: Clock> Site<C> {
     /// A site with an empty cache. The clock only tells the time of day, when a file is loaded.
     pub fn new(root: Arc<Root>, options: Options, clock: C) -> Site<C> {
         let cache = Cache::new(options.cache);
         let directory = root.current();
-        let no_index = respond::no_index(&options.index);
+        let rules = options.rules.current();
+        let no_index = respond::no_index(&rules);
         let (root_due, counts) = (Nanos::ZERO, Counts::default());
-        Site { root, directory, root_due, options, clock, cache, counts, no_index }
+        Site { root, directory, root_due, options, rules, clock, cache, counts, no_index }
     }
 
     /// The site's counters since the start.
@@ -141,24 +173,34 @@ impl<C: Clock> Site<C> {
     fn answer(&mut self, request: &Request<'_>, now: Nanos, disk: bool) -> Option<Response<File>> {
         let reach = Reach { disk, dot_files: self.options.show_dot_files };
         match refused_method(request.method) {
-            None if request.method == Method::Options => Some(respond::options()),
-            None => self.get(request, now, reach),
+            None if request.method == Method::Options => Some(self.options(request, now)),
+            None => self.get(Ask { request, asked: Asked::of(request), now, reach }),
             refusal => refusal,
         }
     }
 
-    fn get(&mut self, request: &Request<'_>, now: Nanos, reach: Reach) -> Option<Response<File>> {
+    fn options(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
+        self.look_around(now);
+        respond::options(&self.lines(request.path()).always)
+    }
+
+    fn get(&mut self, ask: Ask<'_>) -> Option<Response<File>> {
+        self.look_around(ask.now);
+        let target = ask.request.target;
+        let path = memchr::memchr(b'?', target.as_bytes()).map_or(target, |at| &target[..at]);
+        match self.cached(path, ask) {
+            Some(response) => Some(response),
+            None => self.look_up(path, ask),
+        }
+    }
+
+    /// Takes another root and other rules, if it is time.
+    fn look_around(&mut self, now: Nanos) {
         if now >= self.root_due {
             self.root_due = now + ROOT_CHECKED_EVERY;
             self.check_root();
+            self.check_rules();
             self.cache.drop_idle(now, &mut self.counts);
-        }
-        let target = request.target;
-        let path = memchr::memchr(b'?', target.as_bytes()).map_or(target, |at| &target[..at]);
-        let asked = Asked::of(request);
-        match self.cached(path, request, asked, now) {
-            Some(response) => Some(response),
-            None => self.look_up(path, request, asked, now, reach),
         }
     }
 
@@ -176,59 +218,78 @@ impl<C: Clock> Site<C> {
         }
     }
 
+    fn check_rules(&mut self) {
+        let current = self.options.rules.current();
+        if !Arc::ptr_eq(&current, &self.rules) {
+            self.cache.clear();
+            self.no_index = respond::no_index(&current);
+            self.rules = current;
+        }
+    }
+
+    /// The header lines of a path in any spelling. A malformed path has none.
+    fn lines(&self, raw: &str) -> Lines {
+        if self.rules.headers.is_empty() {
+            return Lines::default();
+        }
+        path::normalise(raw, true).map(|path| self.rules.lines(&path.canonical)).unwrap_or_default()
+    }
+
     /// The answer from the cache, if it is fresh and the stored form is loaded.
-    fn cached(
-        &mut self,
-        path: &str,
-        request: &Request<'_>,
-        asked: Asked,
-        now: Nanos,
-    ) -> Option<Response<File>> {
-        let entry = self.cache.fresh(path, now)?;
-        let Slot::Loaded(found) = &entry.slots[entry.choose(request, asked)?] else { return None };
+    fn cached(&mut self, path: &str, ask: Ask<'_>) -> Option<Response<File>> {
+        let entry = self.cache.fresh(path, ask.now)?;
+        let Slot::Loaded(found) = &entry.slots[entry.choose(ask.request, ask.asked)?] else { return None };
         self.counts.hits += 1;
-        Some(respond::file(found, request, asked, &mut self.counts))
+        Some(respond::file(found, ask.request, ask.asked, &mut self.counts))
     }
 
     /// The answer if the cache has no entry under the path as it arrived.
-    fn look_up(
-        &mut self,
-        raw: &str,
-        request: &Request<'_>,
-        asked: Asked,
-        now: Nanos,
-        reach: Reach,
-    ) -> Option<Response<File>> {
+    fn look_up(&mut self, raw: &str, ask: Ask<'_>) -> Option<Response<File>> {
         let path = match path::normalise(raw, self.options.show_dot_files) {
             Ok(path) => path,
-            Err(error) => return Some(self.refuse_path(error)),
+            Err(error) => {
+                let (counter, status) = refused_path(error);
+                return self.finish_counted(counter, Response::error(status), raw, ask);
+            }
         };
         let Some(directory) = self.directory.clone() else {
             self.counts.root_missing += 1;
-            return Some(respond::unavailable());
+            return self.finish(respond::unavailable(), raw, ask);
         };
+        if let Some((status, location)) = self.rules.redirect(&path.canonical, ask.request.target) {
+            self.counts.redirects += 1;
+            return self.finish(respond::redirect(status, &location), raw, ask);
+        }
         if path.canonical != raw
-            && let Some(response) = self.cached(&path.canonical, request, asked, now)
+            && let Some(response) = self.cached(&path.canonical, ask)
         {
             return Some(response);
         }
-        if let Some(error) = self.cache.absent(&path.canonical, now) {
-            self.counts.hits += 1;
-            return Some(self.refuse(error, &path, request));
-        }
-        match self.find(&directory, &path, request, asked, now, reach) {
+        match self.known_or_found(&directory, &path, ask) {
             Ok(response) => Some(response),
-            Err(LookupError::Cold) => {
-                self.counts.cold += 1;
-                None
-            }
-            Err(error) => {
-                if !matches!(error, LookupError::Exhausted | LookupError::Failed) {
-                    self.cache.put_absent(&path.canonical, error, now, &mut self.counts);
-                }
-                Some(self.refuse(error, &path, request))
-            }
+            Err(LookupError::Cold) => None,
+            Err(error) => self.refuse(error, &path, ask),
         }
+    }
+
+    /// The answer from the file system, unless the cache knows that there is none.
+    fn known_or_found(
+        &mut self,
+        directory: &Directory,
+        path: &SitePath,
+        ask: Ask<'_>,
+    ) -> Result<Response<File>, LookupError> {
+        if let Some(error) = self.cache.absent(&path.canonical, ask.now) {
+            self.counts.hits += 1;
+            return Err(error);
+        }
+        let found = self.find(directory, path, ask);
+        match found {
+            Err(LookupError::Cold) => self.counts.cold += 1,
+            Err(LookupError::Exhausted | LookupError::Failed) | Ok(_) => {}
+            Err(error) => self.cache.put_absent(&path.canonical, error, ask.now, &mut self.counts),
+        }
+        found
     }
 
     /// The answer from the file system. The cache remembers it.
@@ -236,20 +297,15 @@ impl<C: Clock> Site<C> {
         &mut self,
         directory: &Directory,
         path: &SitePath,
-        request: &Request<'_>,
-        asked: Asked,
-        now: Nanos,
-        reach: Reach,
+        ask: Ask<'_>,
     ) -> Result<Response<File>, LookupError> {
-        let mut name = path.relative.clone();
-        if path.directory {
-            if !name.is_empty() {
-                name.push(b'/');
+        let mut entry = match self.surveyed(directory, path, ask) {
+            Err(LookupError::NotFound) if path.directory && self.rules.listing => {
+                self.listed(directory, path, ask)?
             }
-            name.extend_from_slice(self.options.index.as_bytes());
-        }
-        let mut entry = self.surveyed(directory, &path.canonical, &name, now, reach)?;
-        let response = self.serve(directory, &mut entry, &name, request, asked, reach);
+            surveyed => surveyed?,
+        };
+        let response = self.serve(directory, &mut entry, &path.canonical, ask);
         self.cache.put(&path.canonical, entry, &mut self.counts);
         response
     }
@@ -258,20 +314,19 @@ impl<C: Clock> Site<C> {
     fn surveyed(
         &mut self,
         directory: &Directory,
-        key: &str,
-        name: &[u8],
-        now: Nanos,
-        reach: Reach,
+        path: &SitePath,
+        ask: Ask<'_>,
     ) -> Result<Entry, LookupError> {
+        let key = &path.canonical;
         let known = match self.cache.take(key) {
-            Some(entry) if !self.cache.is_stale(&entry, now) => return Ok(entry),
+            Some(entry) if !self.cache.is_stale(&entry, ask.now) => return Ok(entry),
             known => known,
         };
-        let found = Survey::of(directory, name, reach);
-        match (known, found) {
-            (Some(entry), Ok(survey)) if survey == entry.survey => {
+        let found = self.survey(directory, path, ask.reach);
+        match (known, &found) {
+            (Some(entry), Ok((_, survey))) if *survey == entry.survey => {
                 self.counts.revalidations += 1;
-                return Ok(Entry { checked: now, ..entry });
+                return Ok(Entry { checked: ask.now, ..entry });
             }
             (Some(entry), Err(LookupError::Cold)) => {
                 // The entry is checked again after its name has been fetched.
@@ -281,14 +336,54 @@ impl<C: Clock> Site<C> {
             (None, Err(LookupError::Cold)) => return Err(LookupError::Cold),
             (Some(entry), Err(LookupError::Exhausted)) => {
                 self.counts.revalidations_skipped += 1;
-                return Ok(Entry { checked: now, ..entry });
+                return Ok(Entry { checked: ask.now, ..entry });
             }
+            // A listing is read anew each time.
+            (Some(entry), Err(_)) if entry.is_listing() => {}
             (Some(_), _) => self.counts.changed += 1,
             (None, _) => self.counts.misses += 1,
         }
-        let survey = found?;
+        let (name, survey) = found?;
         self.counts.outdated_siblings += u64::from(survey.outdated);
-        Ok(Entry::new(survey, now))
+        Ok(Entry::new(name, survey, ask.now))
+    }
+
+    /// The name of the file for a path, and its stored forms. A folder's file is the first index that exists.
+    fn survey(
+        &self,
+        directory: &Directory,
+        path: &SitePath,
+        reach: Reach,
+    ) -> Result<(Vec<u8>, Survey), LookupError> {
+        if !path.directory {
+            return Ok((path.relative.clone(), Survey::of(directory, &path.relative, reach)?));
+        }
+        for index in &self.rules.index {
+            let slash = if path.relative.is_empty() { "" } else { "/" };
+            let name = [&path.relative, slash.as_bytes(), index.as_bytes()].concat();
+            match Survey::of(directory, &name, reach) {
+                Err(LookupError::NotFound | LookupError::IsDirectory) => {}
+                survey => return Ok((name, survey?)),
+            }
+        }
+        Err(LookupError::NotFound)
+    }
+
+    /// Makes the listing of a folder. Reading a folder always may wait for the disk.
+    fn listed(&mut self, directory: &Directory, path: &SitePath, ask: Ask<'_>) -> Result<Entry, LookupError> {
+        if !ask.reach.disk {
+            return Err(LookupError::Cold);
+        }
+        let page = listing::page(directory, path, ask.reach)?;
+        self.counts.listings += 1;
+        let facts = Facts {
+            media_type: MediaType::HTML,
+            coding: Coding::Identity,
+            varies: false,
+            wall: self.clock.wall(),
+            lines: &self.rules.lines(&path.canonical),
+        };
+        Ok(Entry::listing(Representation::of_page(page, facts), ask.now))
     }
 
     /// Loads the stored form that suits the request, unless it is loaded.
@@ -296,26 +391,26 @@ impl<C: Clock> Site<C> {
         &mut self,
         directory: &Directory,
         entry: &mut Entry,
-        name: &[u8],
-        request: &Request<'_>,
-        asked: Asked,
-        reach: Reach,
+        key: &str,
+        ask: Ask<'_>,
     ) -> Result<Response<File>, LookupError> {
         loop {
-            let Some(coding) = entry.choose(request, asked) else {
-                return Ok(respond::page(Status::NOT_ACCEPTABLE, "Vary: Accept-Encoding\r\n"));
+            let Some(coding) = entry.choose(ask.request, ask.asked) else {
+                let refusal = respond::page(Status::NOT_ACCEPTABLE, "Vary: Accept-Encoding\r\n");
+                return Ok(respond::with_lines(refusal, &self.rules.lines(key).always));
             };
             if let Slot::Loaded(found) = &entry.slots[coding] {
-                return Ok(respond::file(found, request, asked, &mut self.counts));
+                return Ok(respond::file(found, ask.request, ask.asked, &mut self.counts));
             }
             let facts = Facts {
-                media_type: MediaType::of(name),
+                media_type: MediaType::of(&entry.name),
                 coding,
                 varies: entry.varies,
                 wall: self.clock.wall(),
+                lines: &self.rules.lines(key),
             };
-            let stored = cache::sibling(name, coding);
-            match Representation::load(directory, &stored, facts, self.options.small_file.0, reach) {
+            let stored = cache::sibling(&entry.name, coding);
+            match Representation::load(directory, &stored, facts, self.options.small_file.0, ask.reach) {
                 Ok(loaded) => {
                     self.counts.unstable_reads += u64::from(loaded.unstable);
                     entry.survey.stamps[coding] = Some(loaded.stamp);
@@ -328,43 +423,93 @@ impl<C: Clock> Site<C> {
         }
     }
 
-    fn refuse_path(&mut self, error: PathError) -> Response<File> {
-        let counter = match error {
-            PathError::Malformed | PathError::AboveRoot => {
-                self.counts.bad_paths += 1;
-                return Response::error(Status::BAD_REQUEST);
-            }
-            PathError::Hidden => &mut self.counts.hidden,
-            PathError::TooLong => &mut self.counts.not_found,
-        };
-        *counter += 1;
-        Response::error(Status::NOT_FOUND)
-    }
-
-    fn refuse(&mut self, error: LookupError, path: &SitePath, request: &Request<'_>) -> Response<File> {
-        let (counter, status) = match error {
+    /// The answer to a path without a file: the fallback, or an error. `None` if memory does not suffice.
+    fn refuse(&mut self, error: LookupError, path: &SitePath, ask: Ask<'_>) -> Option<Response<File>> {
+        let (counter, status): (Counter, _) = match error {
             LookupError::IsDirectory if !path.directory => {
-                return respond::add_slash(&path.canonical, request.target);
+                let redirect = respond::add_slash(&path.canonical, ask.request.target);
+                return self.finish(redirect, &path.canonical, ask);
             }
             LookupError::NotFound | LookupError::IsDirectory => {
-                (&mut self.counts.not_found, Status::NOT_FOUND)
+                match self.fall_back(ask) {
+                    Ok(response) => return Some(response),
+                    Err(LookupError::Cold) => return None,
+                    Err(_) => {}
+                }
+                (|counts| &mut counts.not_found, Status::NOT_FOUND)
             }
-            LookupError::Escapes => (&mut self.counts.refused_escapes, Status::NOT_FOUND),
-            LookupError::Hidden => (&mut self.counts.hidden, Status::NOT_FOUND),
-            LookupError::Forbidden => (&mut self.counts.forbidden, Status::FORBIDDEN),
-            LookupError::Exhausted => (&mut self.counts.descriptors_exhausted, Status::SERVICE_UNAVAILABLE),
+            LookupError::Escapes => (|counts| &mut counts.refused_escapes, Status::NOT_FOUND),
+            LookupError::Hidden => (|counts| &mut counts.hidden, Status::NOT_FOUND),
+            LookupError::Forbidden => (|counts| &mut counts.forbidden, Status::FORBIDDEN),
+            LookupError::Exhausted => {
+                (|counts| &mut counts.descriptors_exhausted, Status::SERVICE_UNAVAILABLE)
+            }
             LookupError::Cold => unreachable!("a reach that is too short is no refusal"),
-            LookupError::Failed => (&mut self.counts.open_errors, Status::INTERNAL_SERVER_ERROR),
+            LookupError::Failed => (|counts| &mut counts.open_errors, Status::INTERNAL_SERVER_ERROR),
         };
-        *counter += 1;
-        match status {
+        let plain = match status {
             Status::SERVICE_UNAVAILABLE => respond::unavailable(),
             // The answer is the same whether such a directory exists or not.
             Status::NOT_FOUND if path.directory => {
                 Response { body: Body::Bytes(self.no_index.clone()), ..Response::error(status) }
             }
             status => Response::error(status),
+        };
+        self.finish_counted(counter, plain, &path.canonical, ask)
+    }
+
+    /// The answer by the file of a rule, as if it had been asked for.
+    fn page(&mut self, file: &PageFile, ask: Ask<'_>) -> Result<Response<File>, LookupError> {
+        let path = file.path();
+        if let Some(response) = self.cached(&path.canonical, ask) {
+            return Ok(response);
         }
+        let directory = self.directory.clone().ok_or(LookupError::NotFound)?;
+        self.known_or_found(&directory, path, ask)
+    }
+
+    fn fall_back(&mut self, ask: Ask<'_>) -> Result<Response<File>, LookupError> {
+        let rules = Arc::clone(&self.rules);
+        let response = self.page(rules.fallback.as_ref().ok_or(LookupError::NotFound)?, ask)?;
+        self.counts.fallbacks += 1;
+        Ok(response)
+    }
+
+    /// Counts a refusal once, although memory may not suffice for its page at first.
+    fn finish_counted(
+        &mut self,
+        counter: Counter,
+        plain: Response<File>,
+        raw: &str,
+        ask: Ask<'_>,
+    ) -> Option<Response<File>> {
+        let response = self.finish(plain, raw, ask)?;
+        *counter(&mut self.counts) += 1;
+        Some(response)
+    }
+
+    /// Gives an answer without a file the page of its status and the header lines of its path. `None` if the
+    /// page is not in memory, and memory alone may be used.
+    fn finish(&mut self, plain: Response<File>, raw: &str, ask: Ask<'_>) -> Option<Response<File>> {
+        let rules = Arc::clone(&self.rules);
+        let lines = self.lines(raw);
+        let Some(page) = rules.error_page(plain.status) else {
+            return Some(respond::with_lines(plain, &lines.always));
+        };
+        // The whole page: conditions and ranges are about what was asked for.
+        let of_encoding = |field: &&Header<'_>| field.name.eq_ignore_ascii_case("accept-encoding");
+        let fields: Vec<Header<'_>> = ask.request.fields.iter().filter(of_encoding).copied().collect();
+        let request = Request { fields: &fields, ..*ask.request };
+        let asked = Asked::of(&request);
+        let plain = match self.page(page, Ask { request: &request, asked, ..ask }) {
+            Ok(found) if found.status == Status::OK => {
+                self.counts.error_pages += 1;
+                respond::error_with(plain, &found)
+            }
+            Err(LookupError::Cold) => return None,
+            _ => plain,
+        };
+        Some(respond::with_lines(plain, &lines.always))
     }
 }
 

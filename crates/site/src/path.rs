@@ -116,18 +116,34 @@ pub(crate) fn is_hidden(relative: &[u8]) -> bool {
 fn canonical(relative: &[u8], directory: bool) -> String {
     let mut path = String::with_capacity(relative.len() + 2);
     path.push('/');
-    for &byte in relative {
-        // RFC 3986: unreserved, sub-delims, ":", "@", and the slashes between segments.
-        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            push_escaped(byte, &mut path);
-        }
-    }
+    encode(relative, &mut path);
     if directory && !relative.is_empty() {
         path.push('/');
     }
     path
+}
+
+/// Appends a name in the canonical spelling.
+pub fn encode(name: &[u8], out: &mut String) {
+    for &byte in name {
+        // RFC 3986: unreserved, sub-delims, ":", "@", and the slashes between segments.
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            push_escaped(byte, out);
+        }
+    }
+}
+
+/// The canonical spelling of a part of a path, whose segments stay as they are.
+///
+/// # Errors
+/// [`PathError::Malformed`] for an escape that [`normalise`] refuses too.
+pub(crate) fn respell(part: &str) -> Result<String, PathError> {
+    let (mut decoded, mut spelt) = (Vec::new(), String::new());
+    decode(part.as_bytes(), &mut decoded)?;
+    encode(&decoded, &mut spelt);
+    Ok(spelt)
 }
 
 /// Appends `%` and the byte's two hex digits.

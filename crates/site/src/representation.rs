@@ -19,7 +19,8 @@ use http1::{Body, FileRange};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, pread, preadv2, retry_on_intr};
 
 use crate::encoding::Coding;
-use crate::root::{Directory, LookupError, Reach, Stamp};
+use crate::root::{Directory, LookupError, Reach, Stamp, digest};
+use crate::rules::Lines;
 use crate::validators::Validators;
 
 /// Maximum reads of a small file that changes meanwhile.
@@ -33,12 +34,15 @@ const DATES_END: u64 = 253_402_300_800;
 pub(crate) struct Representation {
     pub(crate) contents: Contents,
     pub(crate) length: u64,
-    /// `Content-Type`, `Content-Encoding`, `Accept-Ranges`, `Last-Modified`; `ETag`, `Vary`.
+    /// `Content-Type`, `Content-Encoding`, `Accept-Ranges`, `Last-Modified`; `ETag`, `Vary`; the lines of
+    /// rules.
     fields: Bytes,
     /// End of `Content-Type` in `fields`.
     type_end: usize,
     /// Start of the lines of a 304 in `fields`.
     kept_start: usize,
+    /// Start of the rules' lines for errors in `fields`.
+    errors_start: usize,
     etag: Bytes,
     modified: Option<u64>,
 }
@@ -54,13 +58,15 @@ pub(crate) enum Contents {
 
 /// Inputs of the header lines besides the file itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct Facts<'a> {
     pub(crate) media_type: MediaType,
     pub(crate) coding: Coding,
     /// True if other codings of the file are on offer.
     pub(crate) varies: bool,
     /// The current time: `Last-Modified` may not be later (RFC 9110, 8.8.2.1).
     pub(crate) wall: WallTime,
+    /// The lines of rules.
+    pub(crate) lines: &'a Lines,
 }
 
 /// An opened file and its stamp at that time.
@@ -76,7 +82,7 @@ impl Representation {
     pub(crate) fn load(
         directory: &Directory,
         name: &[u8],
-        facts: Facts,
+        facts: Facts<'_>,
         small: u64,
         reach: Reach,
     ) -> Result<Loaded, LookupError> {
@@ -99,10 +105,26 @@ impl Representation {
         Ok(Loaded { stamp, representation, unstable: attempts > 0 })
     }
 
-    fn new(contents: Contents, stamp: Stamp, facts: Facts) -> Representation {
-        let etag = etag(stamp, facts.coding);
+    fn new(contents: Contents, stamp: Stamp, facts: Facts<'_>) -> Representation {
         let modified = u64::try_from(stamp.modified.0).ok().filter(|&seconds| seconds < DATES_END);
         let modified = modified.map(|seconds| seconds.min(facts.wall.seconds));
+        Representation::described(contents, stamp.length, etag(stamp, facts.coding), modified, facts)
+    }
+
+    /// A page made by this crate.
+    pub(crate) fn of_page(page: String, facts: Facts<'_>) -> Representation {
+        let length = page.len() as u64;
+        let etag = format!("\"{:x}-{length:x}\"", digest(page.bytes()));
+        Representation::described(Contents::Memory(page.into()), length, etag, None, facts)
+    }
+
+    fn described(
+        contents: Contents,
+        length: u64,
+        etag: String,
+        modified: Option<u64>,
+        facts: Facts<'_>,
+    ) -> Representation {
         let mut fields = String::with_capacity(256);
         fields.push_str("Content-Type: ");
         fields.push_str(facts.media_type.name);
@@ -123,9 +145,12 @@ impl Representation {
         if facts.varies {
             fields.push_str("Vary: Accept-Encoding\r\n");
         }
+        fields.push_str(&facts.lines.caching);
+        let errors_start = fields.len();
+        fields.push_str(&facts.lines.always);
         let fields = Bytes::from(fields);
         let etag = fields.slice(etag_start..etag_start + etag.len());
-        Representation { contents, length: stamp.length, fields, type_end, kept_start, etag, modified }
+        Representation { contents, length, fields, type_end, kept_start, errors_start, etag, modified }
     }
 
     /// All header lines.
@@ -146,6 +171,11 @@ impl Representation {
     /// The lines that a 304 must repeat (RFC 9110, 15.4.5).
     pub(crate) fn fields_not_modified(&self) -> Bytes {
         self.fields.slice(self.kept_start..)
+    }
+
+    /// The lines of rules for an error in place of the file.
+    pub(crate) fn lines_of_errors(&self) -> &str {
+        str::from_utf8(&self.fields[self.errors_start..]).expect("rules are ASCII")
     }
 
     pub(crate) fn validators(&self) -> Validators<'_> {
@@ -220,6 +250,9 @@ pub(crate) struct MediaType {
 }
 
 impl MediaType {
+    /// The media type of pages that this crate makes.
+    pub(crate) const HTML: MediaType = MediaType { name: "text/html", is_text: true };
+
     /// The media type for the ending of a file's name.
     pub(crate) fn of(name: &[u8]) -> MediaType {
         let guess = mime_guess::from_path(Path::new(OsStr::from_bytes(name)));

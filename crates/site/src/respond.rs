@@ -11,9 +11,9 @@ use bytes::Bytes;
 use http1::{Body, Method, Part, Request, Response, Status};
 
 use crate::counts::Counts;
-use crate::path::push_escaped;
 use crate::ranges::{self, Selection};
 use crate::representation::Representation;
+use crate::rules::{Rules, push_query};
 use crate::validators::{self, Asked, Verdict};
 
 /// The handle of a file that is being sent.
@@ -34,7 +34,7 @@ pub(crate) fn file(
         Verdict::NotModified => {
             return answer(Status::NOT_MODIFIED, found.fields_not_modified(), Body::Absent);
         }
-        Verdict::Failed => return Response::error(Status::PRECONDITION_FAILED),
+        Verdict::Failed => return page(Status::PRECONDITION_FAILED, found.lines_of_errors()),
         Verdict::Proceed => {}
     }
     // RFC 9110, 14.2: Range has a meaning for GET only. A repeated field is ambiguous and therefore ignored.
@@ -46,7 +46,8 @@ pub(crate) fn file(
         return match ranges::select(range, found.length) {
             Selection::Ranges(ranges) => partial(found, &ranges),
             Selection::Unsatisfiable => {
-                let length = format!("Content-Range: bytes */{}\r\n", found.length);
+                let length =
+                    format!("Content-Range: bytes */{}\r\n{}", found.length, found.lines_of_errors());
                 page(Status::RANGE_NOT_SATISFIABLE, &length)
             }
             Selection::Ignored => whole(found),
@@ -79,9 +80,10 @@ fn partial(found: &Representation, ranges: &[Range<u64>]) -> Response<File> {
     answer(Status::PARTIAL_CONTENT, found.fields_but_type(), Body::Parts(parts.collect()))
 }
 
-/// The answer to OPTIONS.
-pub(crate) fn options() -> Response<File> {
-    answer(Status::NO_CONTENT, Bytes::from_static(b"Allow: GET, HEAD, OPTIONS\r\n"), Body::Absent)
+/// The answer to OPTIONS, with further header lines.
+pub(crate) fn options(lines: &str) -> Response<File> {
+    let fields = ["Allow: GET, HEAD, OPTIONS\r\n", lines].concat();
+    answer(Status::NO_CONTENT, fields.into(), Body::Absent)
 }
 
 /// The refusal of a method other than GET, HEAD or OPTIONS: 405 if HTTP defines it, 501 otherwise.
@@ -98,17 +100,32 @@ pub fn refused_method(method: Method<'_>) -> Option<Response<File>> {
 /// Redirects to the same path with a slash, and keeps the query. The path is canonical, so that `Location`
 /// neither names another host nor contains a line break.
 pub(crate) fn add_slash(canonical: &str, target: &str) -> Response<File> {
-    let mut location = format!("Location: {canonical}/");
-    if let Some(at) = memchr::memchr(b'?', target.as_bytes()) {
-        for &byte in &target.as_bytes()[at..] {
-            match byte {
-                b'!'..=b'~' => location.push(char::from(byte)),
-                _ => push_escaped(byte, &mut location),
-            }
-        }
+    let mut location = format!("{canonical}/");
+    push_query(target, &mut location);
+    redirect(Status::MOVED_PERMANENTLY, &location)
+}
+
+/// A redirect to a URL, which has only printable ASCII.
+pub(crate) fn redirect(status: Status, location: &str) -> Response<File> {
+    page(status, &format!("Location: {location}\r\n"))
+}
+
+/// An error with a page of the site, which was found as a whole. Validators and ranges are those of the page
+/// and not of the error, so their lines are left out.
+pub(crate) fn error_with(error: Response<File>, found: &Response<File>) -> Response<File> {
+    let described = ["Content-Type:", "Content-Encoding:", "Vary:"].map(str::as_bytes);
+    let lines = found.fields.split_inclusive(|&byte| byte == b'\n');
+    let fields: Vec<&[u8]> =
+        lines.filter(|line| described.iter().any(|name| line.starts_with(name))).collect();
+    Response { fields: fields.concat().into(), body: found.body.clone(), ..error }
+}
+
+/// The same answer with further header lines.
+pub(crate) fn with_lines(response: Response<File>, lines: &str) -> Response<File> {
+    if lines.is_empty() {
+        return response;
     }
-    location.push_str("\r\n");
-    page(Status::MOVED_PERMANENTLY, &location)
+    Response { fields: [&response.fields[..], lines.as_bytes()].concat().into(), ..response }
 }
 
 /// A 503 that asks the client to return in a second.
@@ -117,9 +134,13 @@ pub(crate) fn unavailable() -> Response<File> {
 }
 
 /// The page of a directory without its index.
-pub(crate) fn no_index(index: &str) -> Bytes {
+pub(crate) fn no_index(rules: &Rules) -> Bytes {
     let page = Status::NOT_FOUND.page();
-    format!("{page}There is no {index} here, and folders are not listed: ask for a file by its name.\n")
+    if rules.listing {
+        return Bytes::from_static(page.as_bytes());
+    }
+    let names = rules.index.join(" or ");
+    format!("{page}There is no {names} here, and folders are not listed: ask for a file by its name.\n")
         .into()
 }
 

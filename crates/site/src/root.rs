@@ -238,6 +238,11 @@ impl Directory {
         Ok((descriptor, stamp))
     }
 
+    /// Opens a directory for reading its names. Calls `openat2`.
+    pub(crate) fn open_folder(&self, name: &[u8], reach: Reach) -> Result<OwnedFd, LookupError> {
+        self.open_at(if name.is_empty() { b"." } else { name }, OFlags::RDONLY | OFlags::DIRECTORY, reach)
+    }
+
     fn open_at(&self, name: &[u8], flags: OFlags, reach: Reach) -> Result<OwnedFd, LookupError> {
         let mut opened = self.open_plain(name, flags, reach);
         for _ in 0..RACES_TOLERATED {
@@ -282,14 +287,18 @@ impl Stamp {
         }
     }
 
-    /// A digest (FNV-1a) that differs between versions of a file and is the same in every process. The device
+    /// A digest that differs between versions of a file and is the same in every process. The device
     /// is left out, because its number may change at a reboot.
     pub(crate) fn digest(&self) -> u64 {
         let (modified, changed) = (self.modified, self.changed);
         let words = [self.inode, modified.0 as u64, modified.1, changed.0 as u64, changed.1];
-        let bytes = words.into_iter().flat_map(u64::to_le_bytes);
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        digest(words.into_iter().flat_map(u64::to_le_bytes))
     }
+}
+
+/// The digest of bytes by FNV-1a.
+pub(crate) fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Fixture, THEN, THEN_DATE, TODAY};
 use http1::Method;
-use site::Options;
+use site::{Options, Rules};
 
 #[test]
 fn a_file_comes_with_its_type_validators_and_length() {
@@ -51,7 +51,7 @@ fn methods() {
 
 #[test]
 fn the_404_of_a_directory_says_what_is_missing_and_no_more() {
-    let mut site = Fixture::with(Options { index: "start.html".to_owned(), ..Options::default() });
+    let mut site = Fixture::ruled(Rules { index: vec!["start.html".to_owned()], ..Rules::default() });
     site.write("dir/file", "x");
     let page = "404 Not Found\nThere is no start.html here, and folders are not listed: ask for a file by its name.\n";
     for target in ["/", "/dir/", "/nothing/"] {

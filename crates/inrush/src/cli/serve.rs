@@ -10,6 +10,7 @@ use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING};
 
 use super::address::{admin_address, host_name, listen_address};
 use super::cpus::{CpuList, cpu_list};
+use super::site::SiteFlags;
 
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name,)* URING] };
@@ -96,6 +97,7 @@ const OPERATION: &str = "Operation";
 const EXAMPLES: &str = "Examples:
   inrush serve site                                    http://127.0.0.1:8080/, this machine only
   inrush serve site --listen :80 --access-log access.log
+  inrush serve site --listing                          folders without an index are listed
   inrush serve site --admin 127.0.0.1:9090             /metrics and /status
   inrush serve site --listen :443 --tls-cert fullchain.pem --tls-key privkey.pem
   inrush serve site --arch sped --dispatch poll --accept-limit inf";
@@ -209,6 +211,12 @@ pub struct ServeFlags {
     #[arg(long, help_heading = OPERATION)]
     pub print_config: bool,
 
+    /// Read the settings, open the files that serving needs, print what would be served, and exit
+    ///
+    /// Opens no address, so it can run beside the server. The exit code is 0, or 2 after one line about a mistake.
+    #[arg(long, help_heading = OPERATION)]
+    pub check: bool,
+
     /// User to change to once everything is open: NAME or NAME:GROUP, by name or number
     ///
     /// Only root can change to another user. Without a group, the user has the groups of the user database.
@@ -231,10 +239,6 @@ pub struct ServeFlags {
     /// Longest wait for open connections at shutdown
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = OPERATION, hide_short_help = true)]
     pub drain_timeout: Nanos,
-
-    /// File to serve for a directory
-    #[arg(long, value_name = "NAME", default_value = "index.html", help_heading = FILES, hide_short_help = true)]
-    pub index: String,
 
     /// Serve files whose names begin with a dot
     #[arg(long, help_heading = FILES, hide_short_help = true)]
@@ -407,6 +411,10 @@ pub struct LiveFlags {
     /// Maximum requests on one connection
     #[arg(long, value_name = "N|inf", default_value = "inf", hide_short_help = true)]
     pub max_requests: Limit,
+
+    /// Rules of the site.
+    #[command(flatten)]
+    pub site: SiteFlags,
 }
 
 impl LiveFlags {

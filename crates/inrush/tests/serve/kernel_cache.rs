@@ -110,6 +110,31 @@ fn a_changed_file_and_a_removed_one_leave_the_kernel_cache() {
 }
 
 #[test]
+fn the_kernel_answers_with_the_header_fields_of_the_rules() {
+    isolated(|| {
+        let files = Files::new();
+        let config = files.beside("inrush.toml");
+        fs::write(&config, "header = '/* X-Own: first'\nfallback = '/small.bin'\n").unwrap();
+        let flag = format!("--config={}", config.display());
+        let Some(mut server) = start(&files, &["--arch=sped", &flag]) else { return };
+        for path in [HOT, "/absent"] {
+            let expected = undated(&server.client().get(path));
+            assert!(expected.0.contains("X-Own: first\r\n"), "{}", expected.0);
+            warm(&mut server, path);
+            assert_eq!(undated(&server.client().get(path)), expected);
+        }
+        fs::write(&config, "header = '/* X-Own: second'\nfallback = '/small.bin'\n").unwrap();
+        server.signal(Signal::HUP);
+        for path in [HOT, "/absent"] {
+            server.eventually_of("the new field", |server| {
+                server.client().get(path).field("X-Own") == Some("second")
+            });
+        }
+        assert_eq!(server.stop(), (Some(0), "inrush: changed: header\n".to_owned()));
+    });
+}
+
+#[test]
 fn answers_of_the_kernel_are_in_the_access_log() {
     isolated(|| {
         let files = Files::new();

@@ -24,6 +24,7 @@ mod protocol;
 mod rereading;
 mod serving;
 mod shutdown;
+mod sites;
 mod smped;
 mod stages;
 mod starting;

@@ -54,6 +54,7 @@ impl Worker {
     /// Returns a function that applies a changed configuration, for a caller that reads the control socket itself.
     pub fn reconfigurer(&self) -> impl Fn(&Changed) + Send + 'static {
         let (parse, settings, log) = (self.parse, self.plan.settings(), self.plan.log());
+        let rules = self.plan.config().site.rules.clone();
         move |changed| {
             if let (Some(tls), Some(secrets)) = (settings.tls(), &changed.secrets) {
                 tls.replace_from_bytes(secrets);
@@ -62,7 +63,10 @@ impl Worker {
                 log.reopen();
             }
             match parse(&changed.text) {
-                Ok((_, config)) => settings.set(config.http),
+                Ok((_, config)) => {
+                    settings.set(config.http);
+                    rules.take_from(&config.site.rules);
+                }
                 // The parent has parsed the same text.
                 Err(error) => sys::say!("inrush: a worker process keeps its configuration: {error}"),
             }

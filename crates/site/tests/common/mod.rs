@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use base::{Nanos, SimulatedClock, WallTime};
 use http1::{Body, Header, Method, Request, Service, Version};
-use site::{Options, Root, Site};
+use site::{LiveRules, Options, Root, Rules, Site};
 
 /// Sun, 06 Nov 1994 08:49:37 GMT
 pub const THEN: u64 = 784_111_777;
@@ -38,6 +38,10 @@ pub struct Answer {
 impl Fixture {
     pub fn new() -> Fixture {
         Fixture::with(Options::default())
+    }
+
+    pub fn ruled(rules: Rules) -> Fixture {
+        Fixture::with(Options { rules: LiveRules::new(rules), ..Options::default() })
     }
 
     pub fn with(options: Options) -> Fixture {

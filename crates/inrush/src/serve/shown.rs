@@ -1,0 +1,129 @@
+//! The lines about the site: where it is, what is served, and what a visitor would miss.
+//!
+//! A hint comes from the answer that the site itself gives to a request, so it never says what is not so.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Clock, RealClock};
+use http1::{Method, Request, Service, Status, Version};
+use server::{Checked, LogTarget, ServeConfig};
+use site::{LiveRules, Options, Root, Rules, Site};
+
+/// Most names of the folder that are looked at for an example.
+const MOST_NAMES: usize = 4096;
+
+/// Returns the URLs of addresses, for a browser on this machine.
+pub fn urls(has_tls: bool, addresses: &[SocketAddr]) -> Vec<String> {
+    let scheme = if has_tls { "https" } else { "http" };
+    let url = |address: &SocketAddr| {
+        let mut address = *address;
+        match address.ip() {
+            ip if !ip.is_unspecified() => {}
+            IpAddr::V4(_) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(_) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        }
+        format!("{scheme}://{address}/")
+    };
+    addresses.iter().map(url).collect()
+}
+
+/// Returns the absolute path of the folder.
+pub fn folder(root: &Path) -> String {
+    std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned()).display().to_string()
+}
+
+/// Returns the line about certificates.
+pub fn certificates(names: &[String]) -> String {
+    let names = if names.is_empty() { "no host name".to_owned() } else { names.join(" ") };
+    format!("TLS 1.2 and 1.3, with certificates for {names}")
+}
+
+/// Returns a line for each thing that a visitor would miss: the page at `/`, and the files that rules name.
+pub fn hints(root: &Path, options: &Options, urls: &[String]) -> Vec<String> {
+    let Ok(opened) = Root::open(root) else { return Vec::new() };
+    let trial = Trial { root: Arc::new(opened), rules: options.rules.current() };
+    trial.without_start(root, options, urls).into_iter().chain(trial.absent_pages()).collect()
+}
+
+/// A site that answers requests of our own.
+struct Trial {
+    root: Arc<Root>,
+    rules: Arc<Rules>,
+}
+
+impl Trial {
+    fn status(&self, rules: LiveRules, target: &str) -> Status {
+        let clock = RealClock::new();
+        let options = Options { rules, ..Options::default() };
+        let (method, version) = (Method::Head, Version::Http11);
+        let request = Request { method, target, version, host: "", fields: &[], body: b"" };
+        Site::new(Arc::clone(&self.root), options, clock).respond(&request, clock.now()).status
+    }
+
+    fn without_start(&self, root: &Path, options: &Options, urls: &[String]) -> Option<String> {
+        if self.status(options.rules.clone(), "/") != Status::NOT_FOUND {
+            return None;
+        }
+        let names = self.rules.index.join(" or ");
+        let served = |path: &String| self.status(options.rules.clone(), path) == Status::OK;
+        let example = first_file(root).filter(served).zip(urls.first());
+        let example = example.map_or(String::new(), |(path, url)| format!(", such as {url}{}", &path[1..]));
+        Some(format!(
+            "there is no {names} in {}, so / is answered 404: ask for files by name{example}, list folders with \
+             --listing, or choose another start file with --index NAME",
+            folder(root)
+        ))
+    }
+
+    fn absent_pages(&self) -> impl Iterator<Item = String> {
+        let fallback = self.rules.fallback.iter().map(|file| ("--fallback".to_owned(), file));
+        let pages = self.rules.error_pages.iter();
+        let pages = pages.map(|page| (format!("--error-page {}", page.status().0), page.file()));
+        let named = fallback.chain(pages).map(|(flag, file)| (flag, &file.path().canonical));
+        // No rule applies to the file of a rule.
+        let absent = named.filter(|(_, path)| self.status(LiveRules::default(), path) != Status::OK);
+        absent.map(|(flag, path)| format!("{flag}: there is no file {path} in the folder"))
+    }
+}
+
+/// Returns the path of the first file, by name, that is no dot-file.
+fn first_file(root: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(root).ok()?.take(MOST_NAMES).filter_map(Result::ok);
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let names = files.map(|entry| entry.file_name()).filter(|name| !name.as_bytes().starts_with(b"."));
+    let name = names.min()?;
+    let mut path = "/".to_owned();
+    site::path::encode(name.as_bytes(), &mut path);
+    Some(path)
+}
+
+/// Returns the result of a check: what would be served.
+pub fn checked(config: &ServeConfig, checked: &Checked) -> String {
+    let urls = urls(checked.certificates.is_some(), &config.listen);
+    let rules = config.site.rules.current();
+    let mut lines = vec![format!("would serve {} at {}", folder(&config.root), urls.join(" "))];
+    lines.extend(checked.certificates.as_deref().map(certificates));
+    let listing = if rules.listing { "listed" } else { "not listed" };
+    lines.push(format!("start files: {}; other folders are {listing}", rules.index.join(", ")));
+    let fallback = rules
+        .fallback
+        .as_ref()
+        .map_or("no fallback".to_owned(), |file| format!("fallback {}", file.path().canonical));
+    let (redirects, headers, pages) = (rules.redirects.len(), rules.headers.len(), rules.error_pages.len());
+    lines.push(format!(
+        "rules: {redirects} redirects, {headers} header fields, {pages} error pages, {fallback}"
+    ));
+    if let Some((LogTarget::File(path), _)) = &config.access_log {
+        lines.push(format!("access log: {}", path.display()));
+    }
+    if let Some(account) = &config.account {
+        lines.push(format!("user: {}", account.name()));
+    }
+    let hints = hints(&config.root, &config.site, &urls);
+    lines.extend(checked.warnings.iter().chain(&hints).map(|line| format!("warning: {line}")));
+    lines.push("the configuration has no mistakes\n".to_owned());
+    lines.join("\n")
+}

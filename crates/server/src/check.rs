@@ -1,0 +1,34 @@
+//! A trial of a configuration without a server: opens what the server would open, but no address.
+
+use crate::accept::LiveLimit;
+use crate::access_log;
+use crate::architecture::Architecture;
+use crate::certificates::Certificates;
+use crate::config::ServeConfig;
+use crate::confinement::become_account;
+use crate::error::ServeError;
+use crate::plan::Plan;
+
+/// The result of a trial without mistakes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The names of the certificates; `None` without TLS.
+    pub certificates: Option<Vec<String>>,
+    /// The files that the server could not open again as its new user, in a line each.
+    pub warnings: Vec<String>,
+}
+
+/// Opens the directory, the certificates and the log of a configuration, and changes to its user, for good. Opens no
+/// address, because a server may listen there.
+///
+/// # Errors
+/// Those of [`crate::Server::start`].
+pub fn check(architecture: &Architecture, config: ServeConfig) -> Result<Checked, ServeError> {
+    architecture.check(&config)?;
+    access_log::check(&config)?;
+    let certificates = Certificates::of(&config)?.map(|certificates| certificates.names());
+    let plan = Plan::new(config, LiveLimit::new(architecture.accept_limit), None, None, None, None)?;
+    let account = plan.config().account.as_ref();
+    let warnings = account.map(|account| become_account(plan.config(), account)).transpose()?;
+    Ok(Checked { certificates, warnings: warnings.unwrap_or_default() })
+}

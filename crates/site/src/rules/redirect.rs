@@ -1,0 +1,239 @@
+//! Redirects: from a pattern to a path of this site, or to a URL.
+
+use std::str::FromStr;
+
+use http1::Status;
+
+use super::pattern::{LONGEST, Pattern};
+use crate::path::push_escaped;
+
+const STATUSES: [Status; 5] = [
+    Status::MOVED_PERMANENTLY,
+    Status::FOUND,
+    Status::SEE_OTHER,
+    Status::TEMPORARY_REDIRECT,
+    Status::PERMANENT_REDIRECT,
+];
+
+/// A redirect, as text `PATTERN TARGET [STATUS]`. The status is 302 if there is none. The target `-` excepts
+/// the paths from later redirects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    from: Pattern,
+    /// `None` for an exception.
+    to: Option<Target>,
+}
+
+/// The target of a redirect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    /// The URL up to its `*`.
+    beginning: String,
+    /// The URL behind its `*`, if it has one.
+    end: Option<String>,
+    status: Status,
+}
+
+impl Redirect {
+    /// Returns the status and the URL for a canonical path. Returns `Some(None)` for an exception and for a
+    /// path that would be redirected to itself. `None` if the pattern does not match. The query of the
+    /// request's target is kept, unless the redirect has a query or a fragment.
+    pub(super) fn decide(&self, path: &str, target: &str) -> Option<Option<(Status, String)>> {
+        let rest = self.from.rest(path)?;
+        let Some(to) = &self.to else { return Some(None) };
+        let location = to.location(rest, target);
+        Some((own_path(&location) != Some(path)).then_some((to.status, location)))
+    }
+
+    /// Returns a path that the pattern matches.
+    pub(super) fn example(&self) -> String {
+        self.from.with_rest("x")
+    }
+}
+
+/// The path of a URL without a host.
+pub(super) fn own_path(location: &str) -> Option<&str> {
+    location.split(['?', '#']).next().filter(|path| path.starts_with('/'))
+}
+
+impl Target {
+    fn location(&self, rest: &str, target: &str) -> String {
+        let mut location = self.beginning.clone();
+        if let Some(end) = &self.end {
+            location.extend([rest, end]);
+            // Two slashes at the start would name another host.
+            while location.starts_with("//") {
+                location.remove(0);
+            }
+        }
+        if !location.contains(['?', '#']) {
+            push_query(target, &mut location);
+        }
+        location
+    }
+}
+
+/// Appends the query of a request's target, with its `?`, in the characters of a URL.
+pub(crate) fn push_query(target: &str, location: &mut String) {
+    if let Some(at) = memchr::memchr(b'?', target.as_bytes()) {
+        push_url(&target[at..], location);
+    }
+}
+
+fn push_url(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        match byte {
+            b'!'..=b'~' => out.push(char::from(byte)),
+            _ => push_escaped(byte, out),
+        }
+    }
+}
+
+impl FromStr for Redirect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Redirect, String> {
+        const ACCEPTED: &str =
+            "accepted is PATH TARGET [STATUS], such as '/old/* /new/* 301' or '/a https://example.org/b'";
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (from, to, status) = match words[..] {
+            [from, "-"] => return Ok(Redirect { from: from.parse()?, to: None }),
+            [from, to] => (from, to, Status::FOUND),
+            [from, to, status] => (from, to, parse_status(status)?),
+            _ => return Err(format!("'{text}' is no redirect; {ACCEPTED}")),
+        };
+        let from: Pattern = from.parse()?;
+        check_target(to)?;
+        if to.contains('*') && !from.has_rest() {
+            return Err(format!("the target '{to}' has a *, but the path has none to fill it; {ACCEPTED}"));
+        }
+        let mut spelt = String::new();
+        push_url(to, &mut spelt);
+        let (beginning, end) = match spelt.split_once('*') {
+            Some((beginning, end)) => (beginning.to_owned(), Some(end.to_owned())),
+            None => (spelt, None),
+        };
+        Ok(Redirect { from, to: Some(Target { beginning, end, status }) })
+    }
+}
+
+fn parse_status(text: &str) -> Result<Status, String> {
+    let known = STATUSES.into_iter().find(|status| status.0.to_string() == text);
+    known.ok_or_else(|| {
+        format!("'{text}' is no status of a redirect; accepted are 301, 302, 303, 307 and 308")
+    })
+}
+
+/// Refuses a target that could lead to a host that the rule does not name.
+fn check_target(target: &str) -> Result<(), String> {
+    let wrong = |what: &str| {
+        Err(format!(
+            "the target '{target}' {what}; accepted are a path such as /new/* and a URL such as https://example.org/*"
+        ))
+    };
+    let own_path = target.starts_with('/') && !target.starts_with("//");
+    let after_scheme = ["https://", "http://"].into_iter().find_map(|scheme| target.strip_prefix(scheme));
+    if target.len() > LONGEST || target.matches('*').count() > 1 {
+        return wrong("is too long or has more than one *");
+    }
+    if target.contains(|letter: char| letter.is_ascii_control() || "\\\"<>".contains(letter)) {
+        return wrong("has a character that no URL has");
+    }
+    match after_scheme {
+        None if own_path => Ok(()),
+        None => wrong("is neither a path nor a URL"),
+        Some(rest) => {
+            let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+            if authority.is_empty() || authority.contains(['*', '@']) {
+                return wrong("has no host, or a * or @ in it");
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check(rule: &str, target: &str, location: Option<&str>) {
+        let rule: Redirect = rule.parse().unwrap();
+        let path = crate::path::normalise(target.split('?').next().unwrap(), false).unwrap();
+        let decided = rule.decide(&path.canonical, target).flatten().map(|(_, location)| location);
+        assert_eq!(decided.as_deref(), location, "{rule:?} {target}");
+    }
+
+    #[test]
+    fn the_target_takes_the_rest_and_the_query() {
+        check("/old /new", "/old", Some("/new"));
+        check("/old /new", "/old/", None);
+        check("/old /new", "/old?a=%20b", Some("/new?a=%20b"));
+        check("/old /new?x", "/old?a", Some("/new?x"));
+        check("/old /new#x", "/old?a", Some("/new#x"));
+        check("/old/* /new/*", "/old/a%20b/", Some("/new/a%20b/"));
+        check("/old/* /new", "/old/a", Some("/new"));
+        check("/*.htm /*.html", "/a/b.htm", Some("/a/b.html"));
+        check("/* https://example.org/*", "/a", Some("https://example.org/a"));
+        check("/* https://example.org/?of=*", "/a?b", Some("https://example.org/?of=a"));
+        check("/* /index.html", "/a", Some("/index.html"));
+        check("/* /index.html", "/index.html?a", None);
+        check("/caf\u{e9} /\u{e9}", "/caf%c3%a9", Some("/%C3%A9"));
+    }
+
+    #[test]
+    fn no_request_names_another_host() {
+        check("/old* /*", "/old/evil.example", Some("/evil.example"));
+        check("/old* /*", "/old//evil.example/%5c", Some("/evil.example/%5C"));
+        check("/old/* /*", "/old//evil.example", Some("/evil.example"));
+        check("/old/* /*/end", "/old/", Some("/end"));
+        check("/old/* /*", "/old/%5Cevil.example", Some("/%5Cevil.example"));
+        check("/old* https://example.org/*", "/old@evil.example", Some("https://example.org/@evil.example"));
+        check("/old/* /new/*", "/old/a%0d%0aX:%20y", Some("/new/a%0D%0AX:%20y"));
+    }
+
+    #[test]
+    fn mistakes_name_what_is_accepted() {
+        for (text, said) in [
+            ("/old", "accepted is PATH TARGET [STATUS]"),
+            ("/old /new 301 x", "accepted is PATH TARGET [STATUS]"),
+            ("old /new", "accepted are paths such as"),
+            ("/old /new 304", "accepted are 301, 302, 303, 307 and 308"),
+            ("/old /new 0301", "accepted are 301, 302, 303, 307 and 308"),
+            ("/old /new/*", "none to fill it"),
+            ("/* //evil.example/*", "neither a path nor a URL"),
+            ("/* /\\evil.example", "no URL has"),
+            ("/* javascript:*", "neither a path nor a URL"),
+            ("/* https://*", "no host"),
+            ("/* https://example.org*", "no host, or a * or @"),
+            ("/* https://user@example.org/", "no host, or a * or @"),
+            ("/* /*/*", "more than one *"),
+            ("/a - 301", "neither a path nor a URL"),
+            ("/a /b\u{7}", "no URL has"),
+        ] {
+            let error = text.parse::<Redirect>().unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_location_is_one_printable_word_on_the_named_host(
+            raw in "/old(\\PC|[/.%0adA\\\\@]){0,20}",
+            query in "(\\?(\\PC|\\r|\\n){0,8})?",
+        ) {
+            let target = format!("{raw}{query}");
+            if let Ok(path) = crate::path::normalise(target.split('?').next().unwrap(), false) {
+                for (rule, host) in [("/old* /*", "/"), ("/old* https://a.example/*", "https://a.example/")] {
+                    let rule: Redirect = rule.parse().unwrap();
+                    if let Some((_, location)) = rule.decide(&path.canonical, &target).flatten() {
+                        prop_assert!(location.starts_with(host) && !location.starts_with("//"));
+                        prop_assert!(location.bytes().all(|byte| byte.is_ascii_graphic()));
+                        prop_assert!(!location.split('?').next().unwrap().contains('\\'));
+                    }
+                }
+            }
+        }
+    }
+}
