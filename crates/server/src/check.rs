@@ -26,7 +26,7 @@ pub struct Checked {
 pub fn check(architecture: &Architecture, config: ServeConfig) -> Result<Checked, ServeError> {
     architecture.check(&config)?;
     access_log::check(&config)?;
-    let certificates = Certificates::of(&config)?.map(|certificates| certificates.names());
+    let certificates = Certificates::of(&config, None)?.map(|certificates| certificates.names());
     let plan = Plan::new(config, LiveLimit::new(architecture.accept_limit), None, None, None, None)?;
     let account = plan.config().account.as_ref();
     let warnings = account.map(|account| become_account(plan.config(), account)).transpose()?;
