@@ -7,6 +7,9 @@
 //! Nothing that a client sends has a meaning. It is read and dropped, because a close with unread bytes would be a
 //! reset, which may overtake the line.
 //!
+//! A load balancer knows of a drain when it ends its side, because it acts on the line before that. A line that was
+//! merely sent may still be on its way when the server has gone.
+//!
 //! Invariants: a connection is answered before another one is accepted, so a silent client delays nobody. At most
 //! [`CONNECTIONS`] are ending at once; the oldest makes room. Sending and receiving never block.
 
@@ -85,6 +88,8 @@ struct Ending {
     socket: OwnedFd,
     until: Nanos,
     read: usize,
+    /// Who was told to drain the server.
+    drains: Option<IpAddr>,
 }
 
 /// An address that has asked.
@@ -150,7 +155,7 @@ impl AnswerLoop {
             }
             self.stop.woken();
             let now = self.clock.now();
-            self.endings.retain_mut(|ending| ending.goes_on(now));
+            self.end(now);
             if accepting {
                 self.accept(now);
             }
@@ -206,14 +211,21 @@ impl AnswerLoop {
         if sent != Ok(line.len()) || shutdown(&socket, Shutdown::Write).is_err() {
             return;
         }
-        if let Some(address) = peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
-            self.note(Asker { address: address.ip(), at: now, knows: drains });
+        let peer = peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok());
+        let address = peer.map(|peer| peer.ip());
+        if let Some(address) = address {
+            self.note(address, now);
         }
         if self.endings.len() == CONNECTIONS {
             self.endings.pop_front();
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
-        self.endings.push_back(Ending { socket, until: now + ENDING, read: 0 });
+        self.endings.push_back(Ending {
+            socket,
+            until: now + ENDING,
+            read: 0,
+            drains: address.filter(|_| drains),
+        });
     }
 
     fn up(&mut self, now: Nanos) -> String {
@@ -227,13 +239,32 @@ impl AnswerLoop {
     }
 
     /// Remembers an asker. The oldest one makes room.
-    fn note(&mut self, asker: Asker) {
-        self.askers
-            .retain(|known| known.address != asker.address && asker.at.saturating_sub(known.at) < REGULAR);
+    fn note(&mut self, address: IpAddr, at: Nanos) {
+        let mut knows = false;
+        self.askers.retain(|known| {
+            let is_same = known.address == address;
+            knows |= is_same && known.knows;
+            !is_same && at.saturating_sub(known.at) < REGULAR
+        });
         if self.askers.len() == ASKERS {
             self.askers.remove(0);
         }
-        self.askers.push(asker);
+        self.askers.push(Asker { address, at, knows });
+    }
+
+    /// Closes the connections whose peer has ended its side or has had its time.
+    fn end(&mut self, now: Nanos) {
+        let askers = &mut self.askers;
+        self.endings.retain_mut(|ending| {
+            let goes_on = ending.goes_on(now);
+            if !goes_on && let Some(address) = ending.drains {
+                askers
+                    .iter_mut()
+                    .filter(|asker| asker.address == address)
+                    .for_each(|asker| asker.knows = true);
+            }
+            goes_on
+        });
     }
 
     fn tell_when_all_know(&mut self, now: Nanos) {
