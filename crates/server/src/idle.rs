@@ -52,10 +52,18 @@ impl Default for List {
 
 impl IdleList {
     /// Enters a connection behind the others, or moves it there. It counts as idle from `idle_from` on, a time that
-    /// never decreases between two entries of a list.
+    /// never decreases between two entries of a list. A connection whose time is the same stays where it is: a ready
+    /// event may find nothing to receive.
     pub fn enter(&mut self, key: Key, idle_from: Nanos, now: Nanos) {
-        self.leave(key);
         let place = key.index as usize;
+        if self
+            .links
+            .get(place)
+            .is_some_and(|link| link.generation == key.generation && link.idle_from == idle_from)
+        {
+            return;
+        }
+        self.leave(key);
         if self.links.len() <= place {
             let absent = Link { idle_from, previous: NONE, next: NONE, generation: ABSENT };
             self.links.resize(place + 1, absent);
@@ -134,6 +142,15 @@ mod tests {
         assert_eq!(list.longest(Nanos(60)), Some(key(2)));
         assert!(list.leave(key(2)) && !list.leave(key(2)));
         assert_eq!(list.longest(Nanos(60)), Some(key(7)));
+    }
+
+    #[test]
+    fn an_event_without_bytes_leaves_the_order_as_it_is() {
+        let mut list = IdleList::default();
+        list.enter(key(1), Nanos(10), Nanos(10));
+        list.enter(key(2), Nanos(20), Nanos(20));
+        list.enter(key(1), Nanos(10), Nanos(30));
+        assert_eq!((list.longest(Nanos(30)), list.idle_from()), (Some(key(1)), Nanos(10)));
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl IdleThreads {
             if rustix::net::recv(&socket, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT)
                 .is_ok_and(|read| read.1 > 0)
             {
+                entered.order.leave(key);
                 entered.order.enter(key, now, now);
                 continue;
             }
