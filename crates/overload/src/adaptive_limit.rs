@@ -1,18 +1,20 @@
 //! The adaptive accept-limit: the most connections that an accept phase may take.
 //!
 //! Brecht 2004 (section 3) leaves the choice of the limit open. Too small a limit wastes a wait for events on
-//! few connections; no limit lets strangers starve sessions. This limit bounds a turn of the loop by time
+//! few connections; no limit lets strangers starve sessions. This limit bounds what a turn takes on by time
 //! instead:
 //!
 //! ```text
-//!   |<- work on open connections ->|<- accept ->|      the next turn's work:
-//!   |                              |  <= 2 ms   |      open connections + accepted ones
-//!                                                      <= a quarter of the target delay
+//!   |<- work on open connections ->|<- accept ->|      limit x (accept + life)  <= 4 ms
+//!                                  |  <= 2 ms   |      open connections + accepted ones, in the next turn
+//!                                                                               <= a quarter of the target delay
 //! ```
 //!
-//! A request waits for two turns at most. The 99th percentile of sessions thus stays below the target delay,
-//! unless a single request takes longer. At least one connection is taken, because otherwise sessions that
-//! never end would starve strangers.
+//! The life of a connection is all work that it causes until it closes. In a steady state each turn does as much work
+//! as it takes on, so turns stay short however many requests a session has. The work of the last turn alone does not
+//! show this: most sessions are with their clients at any moment, and come back together.
+//!
+//! At least one connection is taken, because otherwise sessions that never end would starve strangers.
 //!
 //! Costs are measured in wall time, which is the length of a turn: it includes the kernel's network work
 //! during the turn. No clock, no I/O: times are passed in.
@@ -21,6 +23,8 @@ use base::Nanos;
 
 /// The longest accept phase.
 const ACCEPT_PHASE: Nanos = Nanos::from_millis(2);
+/// The most work that a turn takes on. At 2 ms, connections with one request are a tenth slower to come in.
+const TAKEN_ON: Nanos = Nanos::from_millis(4);
 /// Turns per target delay: two for the wait, and two as a reserve.
 const TURNS_PER_TARGET: u64 = 4;
 /// The assumed cost of an accept, and of a turn of a connection, before a measurement.
@@ -39,12 +43,22 @@ pub struct AdaptiveLimit {
     work_cost: f64,
     /// Connections that had a turn in the last work phase and are still open.
     staying: f64,
+    /// Connections that have closed, and the work since, in nanoseconds; older ones weigh less.
+    closed: f64,
+    work: f64,
 }
 
 impl AdaptiveLimit {
     /// A limit that keeps the work phase within a quarter of the target delay.
     pub fn new(target: Nanos) -> AdaptiveLimit {
-        AdaptiveLimit { turn: turn(target), accept_cost: FIRST_GUESS, work_cost: FIRST_GUESS, staying: 0.0 }
+        AdaptiveLimit {
+            turn: turn(target),
+            accept_cost: FIRST_GUESS,
+            work_cost: FIRST_GUESS,
+            staying: 0.0,
+            closed: 1.0,
+            work: FIRST_GUESS,
+        }
     }
 
     /// Keeps turns to a quarter of another target delay.
@@ -52,10 +66,16 @@ impl AdaptiveLimit {
         self.turn = turn(target);
     }
 
-    /// Records a work phase: `turns` connections had a turn, and `closed` of them ended.
+    /// Records a work phase: `turns` connections had a turn, and `closed` connections ended since the last one.
     pub fn worked(&mut self, turns: u32, closed: u32, took: Nanos) {
         smooth(&mut self.work_cost, turns, took);
         self.staying = f64::from(turns.saturating_sub(closed));
+        if turns > 0 || closed > 0 {
+            let kept = 1.0 - weight(closed);
+            self.closed = kept * self.closed + f64::from(closed);
+            // Sessions that have not ended for so long bring the limit to 1, and longer ones no lower.
+            self.work = (kept * self.work + took.0 as f64).min(self.closed * TAKEN_ON.0 as f64);
+        }
     }
 
     /// Records an accept phase that took this number of connections.
@@ -66,8 +86,9 @@ impl AdaptiveLimit {
     /// The most connections that the next accept phase may take, 1 or more.
     pub fn limit(&self) -> u32 {
         let phase = ACCEPT_PHASE.0 as f64 / self.accept_cost;
+        let taken_on = TAKEN_ON.0 as f64 / (self.accept_cost + self.work / self.closed);
         let room = (self.turn - self.staying * self.work_cost) / (self.accept_cost + self.work_cost);
-        phase.min(room).max(1.0) as u32
+        phase.min(taken_on).min(room).max(1.0) as u32
     }
 
     /// The cost of a connection's turn.
@@ -84,12 +105,16 @@ fn turn(target: Nanos) -> f64 {
 /// Updates a smoothed cost by the common time of several operations.
 fn smooth(cost: &mut f64, count: u32, took: Nanos) {
     if count > 0 {
-        let count = f64::from(count);
-        // At most a quarter, so that one phase without the processor does not dominate.
-        *cost += (count / MEMORY).min(0.25) * (took.0 as f64 / count - *cost);
+        *cost += weight(count) * (took.0 as f64 / f64::from(count) - *cost);
         // The clock may not advance within a phase.
         *cost = cost.max(1.0);
     }
+}
+
+/// The weight of a measurement beside those before it.
+fn weight(count: u32) -> f64 {
+    // At most a quarter, so that one phase without the processor does not dominate.
+    (f64::from(count) / MEMORY).min(0.25)
 }
 
 #[cfg(test)]
@@ -108,20 +133,39 @@ mod tests {
 
     #[test]
     fn an_accept_phase_takes_two_milliseconds_at_most() {
-        assert_eq!(measured(20, 5, 100).limit(), 100);
+        assert_eq!(measured(21, 5, 100).limit(), 95);
     }
 
     #[test]
-    fn no_more_are_accepted_than_can_be_served_in_the_next_turn() {
-        assert_eq!(measured(10, 90, 100).limit(), 50);
-        assert_eq!(measured(10, 990, 100).limit(), 5);
+    fn no_more_are_accepted_than_can_be_served() {
+        assert_eq!(measured(10, 83, 100).limit(), 43, "in four milliseconds");
+        assert_eq!(measured(10, 890, 100).limit(), 4);
+    }
+
+    #[test]
+    fn a_connection_counts_with_all_its_requests() {
+        // One connection in ten closes in each turn: it had ten requests of 19 us.
+        let limit = measured(10, 19, 10).limit();
+        assert!((18..=20).contains(&limit), "{limit}");
+    }
+
+    #[test]
+    fn the_life_of_connections_is_learned_anew_when_it_changes() {
+        let mut limit = measured(15, 29, 0);
+        assert_eq!(limit.limit(), 1, "they never end");
+        for _ in 0..200 {
+            limit.worked(10, 10, Nanos::from_micros(290));
+        }
+        assert!((89..=91).contains(&limit.limit()), "{}", limit.limit());
     }
 
     #[test]
     fn sessions_come_before_strangers() {
-        // 100 sessions at 25 us fill half of the work phase of 5 ms.
-        assert_eq!(measured(10, 25, 0).limit(), 71);
-        assert_eq!(measured(10, 50, 0).limit(), 1, "and at 50 us all of it");
+        // The next work phase of 5 ms has room for 135 turns of 37 us.
+        let mut limit = measured(10, 37, 100);
+        assert_eq!(limit.limit(), 85);
+        limit.worked(130, 0, Nanos::from_micros(130 * 37));
+        assert_eq!(limit.limit(), 4);
     }
 
     #[test]

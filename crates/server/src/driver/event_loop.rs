@@ -277,11 +277,10 @@ pub(super) trait EventLoop {
     /// The third phase, measured.
     fn work_phase(&mut self) {
         let state = self.state();
-        let (turns, closed) = (state.turns, state.lender.counts.closed);
+        let turns = state.turns;
         self.work();
         let state = self.state();
-        let took = state.lap();
-        let (turns, closed) = (state.turns - turns, state.lender.counts.closed - closed);
+        let (took, turns, closed) = (state.lap(), state.turns - turns, state.newly_closed());
         state.accepting.arrivals.worked(turns, closed, took);
     }
 

@@ -46,7 +46,7 @@ pub trait Arrivals {
     /// Notes the duration of an accept phase that took this many connections.
     fn accepting_took(&mut self, _taken: u64, _took: Nanos) {}
 
-    /// Notes a work phase: `turns` connections had a turn, and `closed` of them have ended.
+    /// Notes a work phase: `turns` connections had a turn, and `closed` connections have ended since the last one.
     fn worked(&mut self, _turns: u64, _closed: u64, _took: Nanos) {}
 
     /// Counts an accept phase.

@@ -43,8 +43,10 @@ pub struct LoopState<S, A, W, C = RealClock> {
     pub stop: Stop,
     /// The turns of connections so far.
     pub turns: u64,
-    /// The start of the phase under way, for overload control.
+    /// The start of the phase under way.
     phase_from: Nanos,
+    /// The connections that had closed at the end of the last work phase.
+    closed_by_then: u64,
     /// The time at which a loop that was told to stop ends in any case.
     ends_at: Option<Nanos>,
     drain_timeout: Nanos,
@@ -65,6 +67,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
             stop: parts.stop,
             turns: 0,
             phase_from: now,
+            closed_by_then: 0,
             ends_at: None,
             drain_timeout: parts.drain_timeout,
             board: parts.board,
@@ -107,13 +110,16 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
         self.accepting.arrivals.control().into_iter().for_each(|control| control.turned(took));
     }
 
-    /// Returns the time since the last lap of this turn; 0 where nobody controls the accept queue.
+    /// Returns the time since the last lap of this turn.
     pub fn lap(&mut self) -> Nanos {
-        if self.accepting.arrivals.control().is_none() {
-            return Nanos::ZERO;
-        }
         let now = self.lender.clock.now();
         now.saturating_sub(std::mem::replace(&mut self.phase_from, now))
+    }
+
+    /// Returns the number of connections that have closed since the last call.
+    pub fn newly_closed(&mut self) -> u64 {
+        let closed = self.lender.counts.closed;
+        closed - std::mem::replace(&mut self.closed_by_then, closed)
     }
 
     /// Returns the time until the loop has something to do although no event comes; `None` without an end. Tells the
