@@ -8,7 +8,7 @@ use record::experiment::{FAMILIES, METRICS, Value, metric};
 use super::claim::{Claim, Measure};
 use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
-use super::{Experiment, Figure, LogAxes, Rate, ServerKind, fill};
+use super::{Experiment, Figure, LoadSpec, LogAxes, Rate, ServerKind, fill};
 
 /// Names in braces that the lab replaces in a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
@@ -143,6 +143,13 @@ impl<'a> Check<'a> {
         }
         if let Some(of) = &self.experiment.capacity.of {
             self.known("capacity: server", of, self.server_names());
+        }
+        if let Some(load) = &self.experiment.capacity.load {
+            self.known("capacity: load", load, self.load_names());
+            let fixed = |spec: &&LoadSpec| spec.name == *load && !spec.is_relative();
+            self.require(!self.experiment.loads.iter().any(|spec| fixed(&spec)), || {
+                format!("capacity: load '{load}' has no rate that is a multiple of the capacity")
+            });
         }
     }
 

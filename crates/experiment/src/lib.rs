@@ -250,6 +250,8 @@ impl Default for Common {
 pub struct CapacitySpec {
     /// The server whose capacity counts for all; if absent, each server's own counts.
     pub of: Option<String>,
+    /// The load under which it counts for all; if absent, the capacity under each load counts for that load.
+    pub load: Option<String>,
     /// A first guess, in requests per second.
     pub guess: Option<f64>,
 }

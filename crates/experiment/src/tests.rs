@@ -129,6 +129,12 @@ fn what_does_not_fit_together_is_said() {
             "figure '2': headline: {y} is missing",
         ),
         ("[quick]\ntrials = 1", "[quick]\nbudget = \"0s\"", "budget: accepted are times above 0"),
+        ("[quick]", "[capacity]\nload = \"two\"\n[quick]", "capacity: load 'two' is not known"),
+        (
+            "\"{offered} x capacity\"",
+            "\"2k\"\n[capacity]\nload = \"one-packet\"",
+            "capacity: load 'one-packet' has no rate that",
+        ),
         ("[quick]\ntrials = 1", "[quick]\ntrials = 0", "trials: accepted are whole numbers from 1 to 1000"),
     ] {
         let wrong = mistake(from, to);

@@ -67,8 +67,9 @@ impl Run<'_> {
         let own = &self.experiment.servers[server].name;
         let name = self.experiment.capacity.of.as_ref().unwrap_or(own);
         let load = &self.experiment.loads[load];
+        let under = self.experiment.capacity.load.as_ref().unwrap_or(&load.name);
         let known = self.store.run.capacities.iter();
-        let mut known = known.filter(|known| known.server == *name && known.load == load.name);
+        let mut known = known.filter(|known| known.server == *name && known.load == *under);
         known.next().filter(|_| load.is_relative()).map(|capacity| capacity.per_s)
     }
 

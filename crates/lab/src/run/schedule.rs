@@ -105,8 +105,10 @@ pub fn searches(experiment: &Experiment) -> Vec<(usize, usize)> {
     let counts = |server: &ServerSpec| {
         server.kind.serves() && experiment.capacity.of.as_ref().is_none_or(|of| *of == server.name)
     };
-    let relative: Vec<usize> =
-        (0..experiment.loads.len()).filter(|load| experiment.loads[*load].is_relative()).collect();
+    let loads = experiment.loads.iter().enumerate().filter(|(_, load)| {
+        load.is_relative() && experiment.capacity.load.as_ref().is_none_or(|of| *of == load.name)
+    });
+    let relative: Vec<usize> = loads.map(|(place, _)| place).collect();
     let servers = experiment.servers.iter().enumerate().filter(|(_, server)| counts(server));
     servers.flat_map(|(server, _)| relative.iter().map(move |load| (server, *load))).collect()
 }
@@ -209,6 +211,14 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
         assert_eq!(searches(&experiment), [(0, 0), (1, 0)]);
         experiment.capacity.of = Some("epoll".to_owned());
         assert_eq!(searches(&experiment), [(1, 0)]);
+        let mut bursts = experiment.loads[0].clone();
+        bursts.name = "bursts".to_owned();
+        experiment.loads.push(bursts);
+        assert_eq!(searches(&experiment).len(), 2);
+        experiment.capacity.load = Some("bursts".to_owned());
+        assert_eq!(searches(&experiment), [(1, 2)]);
+        experiment.loads.truncate(2);
+        experiment.capacity.load = None;
         let estimate = estimate(&experiment, Form::Quick);
         assert_eq!((estimate.trials, estimate.searches), (12, 1));
         let trial = Nanos::from_secs(3) + OVERHEAD;
