@@ -20,8 +20,8 @@ use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
-    Assignment, Config, Expected, Form, Link, LinkError, LoadError, Observer, Plan, Processes, Sockets, Stop,
-    TlsOptions, Trust,
+    Assignment, Config, Expected, Form, Link, LinkError, LoadError, Observer, Plan, Process, Processes,
+    Sockets, Stop, TlsOptions, Trust,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
@@ -277,18 +277,34 @@ fn title(flags: &LoadFlags) -> String {
         if flags.urls.len() > 1 { format!(" and {} more", flags.urls.len() - 1) } else { String::new() };
     let how = match flags.client {
         Client::Open | Client::Pair if flags.arrivals.has_own_rate() => flags.arrivals.to_string(),
-        Client::Open | Client::Pair => format!("{} {}", flags.rate.unwrap_or(RATE), flags.arrivals),
+        Client::Open | Client::Pair => match pending(flags) {
+            Some(connects) => format!("{connects} connects pending"),
+            None => format!("{} {}", flags.rate.unwrap_or(RATE), flags.arrivals),
+        },
         Client::Closed => "closed loop".to_owned(),
     };
     format!("{}{more}  {how}", flags.urls[0])
 }
 
+/// The connects of an S-client without a rate.
+fn pending(flags: &LoadFlags) -> Option<NonZeroU32> {
+    match flags.sockets {
+        Sockets::AtMost(connects) if flags.rate.is_none() && flags.arrivals == Process::constant() => {
+            Some(connects)
+        }
+        _ => None,
+    }
+}
+
 fn configuration(flags: LoadFlags) -> Config {
     let client = match (flags.client, flags.sockets) {
-        (Client::Open | Client::Pair, sockets) => {
-            let rate = flags.rate.unwrap_or(RATE);
-            ::load::Client::SClient { rate, arrivals: flags.arrivals, sockets }
-        }
+        (Client::Open | Client::Pair, sockets) => match pending(&flags) {
+            Some(connects) => ::load::Client::Pending { connects },
+            None => {
+                let rate = flags.rate.unwrap_or(RATE);
+                ::load::Client::SClient { rate, arrivals: flags.arrivals, sockets }
+            }
+        },
         (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },
         (Client::Closed, Sockets::AtMost(clients)) => ::load::Client::Closed { clients },
     };

@@ -64,7 +64,7 @@ use rand::Rng as _;
 
 use crate::engine::deadlines::Deadlines;
 use crate::engine::retry_queue::Queue;
-use crate::engine::schedule::Schedule;
+use crate::engine::schedule::{Busy, Schedule};
 use crate::engine::transport::{Event, Transport};
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
@@ -383,9 +383,13 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         if worth_while && silent { together } else { Nanos::ZERO }
     }
 
-    /// The time for which an overdue connect's socket waits for a session to take it over.
+    /// The time for which an overdue connect's socket waits for a session to take it over. No session is due while its
+    /// place is taken.
     fn takeover_time(&self) -> Nanos {
-        self.settings.connect_timeout / TAKEOVER_PART
+        match self.schedule.busy() {
+            Some(Busy::Connecting) => Nanos::ZERO,
+            _ => self.settings.connect_timeout / TAKEOVER_PART,
+        }
     }
 
     /// The most connects pending at once.

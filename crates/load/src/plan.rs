@@ -90,7 +90,7 @@ impl Plan {
         Share { index: lane, count: self.lanes }.of(all)
     }
 
-    /// A handle that changes the rate during the run. `None` for a closed loop, which has no rate, and for a
+    /// A handle that changes the rate during the run. `None` for a client without a rate, and for a
     /// run in several processes, which the handle does not reach. An agent of a fleet is told of each change.
     pub fn tempo(&self) -> Option<Tempo> {
         let has_rate = matches!(self.config.client, Client::SClient { .. });
@@ -165,14 +165,14 @@ impl Plan {
     }
 
     /// Requests per second offered in the measured window: sessions times their mean length. `None` for a
-    /// closed client, which has no rate of its own.
+    /// client without a rate of its own.
     pub fn requests_per_s(&self) -> Option<f64> {
         match &self.config.client {
             Client::SClient { rate, arrivals, .. } => {
                 let sessions = arrivals.mean(*rate, self.config.window());
                 Some(sessions.0 * self.workload.mean_session_length())
             }
-            Client::Closed { .. } => None,
+            Client::Pending { .. } | Client::Closed { .. } => None,
         }
     }
 

@@ -146,6 +146,8 @@ pub struct LoadFlags {
     /// Maximum unfinished connects (open loop), or number of clients (closed loop)
     ///
     /// auto: rate times connect timeout in an open loop, 64 clients in a closed loop.
+    /// A number without --rate keeps that many connects pending, however the server is doing: each one that succeeds,
+    /// fails or times out is followed by another. To a server that answers none, N connects offer N a connect timeout.
     #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = LOAD)]
     pub sockets: Sockets,
 

@@ -41,6 +41,7 @@ fn describe(out: &mut String, outline: &Outline) -> std::fmt::Result {
     writeln!(out, "time         {warmup_s} s of warm-up, then {duration_s} s measured")?;
     match (&outline.rates, &outline.arrivals) {
         (Some(rates), Some(arrivals)) => schedule(out, outline, rates, arrivals)?,
+        (None, Some(arrivals)) => writeln!(out, "arrivals     {arrivals}")?,
         _ => {
             let clients = outline.descriptors.pending_max;
             writeln!(out, "arrivals     closed loop, {clients} clients at the server's pace")?;

@@ -27,7 +27,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let account = self.metrics.ledger.offer(requests, self.settings.counted.contains(intended));
         self.metrics.recorder.offered(requests);
         let users = self.users(intended);
-        let session = Session { account, draws, request, intended, retries: 0, frees_client: true, users };
+        let session = Session { account, draws, request, intended, retries: 0, frees_place: true, users };
         let now = self.now();
         let lateness = now.saturating_sub(intended);
         if lateness > TOO_LATE {
@@ -117,6 +117,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 let measured = connection.session.account.measured();
                 self.connect_deadlines.remove(key);
                 self.metrics.established(now.saturating_sub(since), measured);
+                self.connected(key, now);
                 self.first_request_sent(key, now);
             }
             Err(error) => {

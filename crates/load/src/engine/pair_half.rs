@@ -124,7 +124,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         };
         let draws = Draws::new(intended.0);
         let session =
-            Session { account, draws, request, intended, retries: 0, frees_client: false, users: None };
+            Session { account, draws, request, intended, retries: 0, frees_place: false, users: None };
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head());
         let connection = Connection {

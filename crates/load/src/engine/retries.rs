@@ -1,11 +1,12 @@
 //! Offers failed requests again, or enters them as unanswered.
 
-use base::{Clock, Nanos};
+use base::{Clock, Key, Nanos};
 use record::Outcome;
 
 use super::session::Session;
 use super::{Engine, STARTS_PER_TURN};
 use crate::engine::retry_queue::Again;
+use crate::engine::schedule::Busy;
 use crate::engine::transport::Transport;
 use crate::plan::draws::Draws;
 use crate::plan::retry::Retry;
@@ -19,7 +20,7 @@ impl Again {
             draws: session.draws,
             intended: session.intended,
             retries: session.retries,
-            frees_client: session.frees_client,
+            frees_place: session.frees_place,
         }
     }
 
@@ -28,19 +29,34 @@ impl Again {
         // The retry has its own draws and takes none from the session: the session's requests must not depend
         // on the server's replies.
         let draws = Draws::new(!session.draws.clone().bits());
-        let frees_client = session.frees_client && session.account.left() == 0;
-        Again { requests: 1, draws, frees_client, ..Again::rest(session) }
+        let frees_place = session.frees_place && session.account.left() == 0;
+        Again { requests: 1, draws, frees_place, ..Again::rest(session) }
     }
 }
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
-    /// Ends a session and frees its client. A client whose request will be offered again stays busy until
-    /// that ends.
+    /// Ends a session and frees its place, unless its connect has done so. The place of a request that will be offered
+    /// again stays busy until that ends.
     pub(super) fn over(&mut self, session: &Session, again: Again, outcome: Outcome, now: Nanos) {
-        if !self.retry(again, outcome, now) && session.frees_client {
-            let due = now + self.settings.workload.think_time(&mut session.draws.clone());
-            self.schedule.session_ended(due);
+        if !self.retry(again, outcome, now) && session.frees_place {
+            self.free_place(session.draws, now);
         }
+    }
+
+    /// Notes that a session's connect has succeeded. Its place is free again if it was for the connect only.
+    pub(super) fn connected(&mut self, key: Key, now: Nanos) {
+        if self.schedule.busy() != Some(Busy::Connecting) {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if std::mem::take(&mut connection.session.frees_place) {
+            let draws = connection.session.draws;
+            self.free_place(draws, now);
+        }
+    }
+
+    fn free_place(&mut self, mut draws: Draws, now: Nanos) {
+        self.schedule.free(now + self.settings.workload.think_time(&mut draws));
     }
 
     /// Queues ended requests to be offered again, if outcome and policy allow it, and returns true if it did.
@@ -76,7 +92,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 request: again.request,
                 intended: again.intended,
                 retries: again.retries,
-                frees_client: again.frees_client,
+                frees_place: again.frees_place,
             };
             self.connect(session, now);
         }

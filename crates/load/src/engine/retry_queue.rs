@@ -25,8 +25,8 @@ pub(crate) struct Again {
     pub intended: Nanos,
     /// The number of retries of the request, this one included.
     pub retries: u32,
-    /// True if a closed-loop client becomes free when these requests end.
-    pub frees_client: bool,
+    /// True if a place in the schedule becomes free when these requests end.
+    pub frees_place: bool,
 }
 
 struct Waiting {
@@ -114,7 +114,7 @@ mod tests {
             draws: Draws::new(0),
             intended: Nanos::ZERO,
             retries: 1,
-            frees_client: true,
+            frees_place: true,
         };
         for (due, requests) in [(7, 1), (5, 2), (5, 3)] {
             assert!(queue.push(Nanos(due), again(requests)));

@@ -1,9 +1,12 @@
 //! The times at which sessions are due: the difference between the open and the closed client.
 //!
-//! An arrival process fixes the open schedule before the run, independent of the server. The closed schedule
-//! has a place for each client. A client is due again after its session has ended and its think time has
-//! passed. That is the simple client (Banga 1997, section 2), which can never offer more than the server
-//! takes.
+//! An arrival process fixes the open schedule before the run, independent of the server. The other schedules have
+//! places, and each place is due again after a think time:
+//!
+//! ```text
+//!   the simple client    busy while its session lasts      never offers more than the server takes (Banga 1997, section 2)
+//!   the S-client's D     busy while its connect is pending   offers D / T a second to a server that takes none (section 3)
+//! ```
 //!
 //! The run's [`Tempo`] speeds an open schedule up or slows it down.
 //!
@@ -23,8 +26,17 @@ use crate::plan::tempo::{Passage, Tempo};
 pub enum Schedule {
     /// Sessions by an arrival process, up to the run's end.
     Open { arrivals: Peekable<Arrivals>, tempo: Tempo, passage: Passage },
-    /// Sessions by the idle clients, each with the time it is due.
-    Closed(BinaryHeap<Reverse<Nanos>>),
+    /// Sessions by the free places, each with the time it is due.
+    Places { free: BinaryHeap<Reverse<Nanos>>, busy: Busy },
+}
+
+/// How long a session keeps its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Until its connect has ended.
+    Connecting,
+    /// Until it has ended.
+    Whole,
 }
 
 impl Schedule {
@@ -33,11 +45,29 @@ impl Schedule {
         Schedule::Open { arrivals: arrivals.peekable(), tempo, passage: Passage::AS_ASKED }
     }
 
-    /// The schedule of `clients` clients; their first sessions are spread evenly over `spread` from the
+    /// The schedule of `clients` simple clients; their first sessions are spread evenly over `spread` from the
     /// start.
     pub fn closed(clients: u32, spread: Nanos) -> Schedule {
-        let first = |client| spread * u64::from(client) / u64::from(clients);
-        Schedule::Closed((0..clients).map(|client| Reverse(first(client))).collect())
+        Schedule::places(clients, spread, Busy::Whole)
+    }
+
+    /// The schedule of an S-client that keeps `connects` connects pending; the first ones are spread evenly over
+    /// `spread` from the start.
+    pub fn pending(connects: u32, spread: Nanos) -> Schedule {
+        Schedule::places(connects, spread, Busy::Connecting)
+    }
+
+    fn places(count: u32, spread: Nanos, busy: Busy) -> Schedule {
+        let first = |place| spread * u64::from(place) / u64::from(count);
+        Schedule::Places { free: (0..count).map(|place| Reverse(first(place))).collect(), busy }
+    }
+
+    /// How long a session keeps its place; `None` without places.
+    pub fn busy(&self) -> Option<Busy> {
+        match self {
+            Schedule::Open { .. } => None,
+            Schedule::Places { busy, .. } => Some(*busy),
+        }
     }
 
     /// Applies a change of the tempo from now on.
@@ -51,16 +81,16 @@ impl Schedule {
     pub fn share(&self) -> f64 {
         match self {
             Schedule::Open { passage, .. } => passage.share(),
-            Schedule::Closed(_) => 1.0,
+            Schedule::Places { .. } => 1.0,
         }
     }
 
-    /// The time of the next session; `None` while every client is busy, after the last arrival, or during a
+    /// The time of the next session; `None` while every place is busy, after the last arrival, or during a
     /// pause.
     pub fn next(&mut self) -> Option<Nanos> {
         match self {
             Schedule::Open { arrivals, passage, .. } => passage.on_the_clock(*arrivals.peek()?),
-            Schedule::Closed(free) => free.peek().map(|due| due.0),
+            Schedule::Places { free, .. } => free.peek().map(|due| due.0),
         }
     }
 
@@ -69,14 +99,14 @@ impl Schedule {
         let due = self.next().filter(|due| *due <= now)?;
         match self {
             Schedule::Open { arrivals, .. } => drop(arrivals.next()),
-            Schedule::Closed(free) => drop(free.pop()),
+            Schedule::Places { free, .. } => drop(free.pop()),
         }
         Some(due)
     }
 
-    /// Ends a session; a closed client is due again at `due`.
-    pub fn session_ended(&mut self, due: Nanos) {
-        if let Schedule::Closed(free) = self {
+    /// Frees a place, which is due again at `due`.
+    pub fn free(&mut self, due: Nanos) {
+        if let Schedule::Places { free, .. } = self {
             free.push(Reverse(due));
         }
     }
@@ -144,6 +174,18 @@ mod tests {
             prop_assert!(due.iter().all(|due| *due < span.max(Nanos(1))));
         }
 
+        /// Each place begins once in its span, and again only when it is free.
+        #[test]
+        fn pending_connects_fill_their_places(connects in 1u32..50, ended in 1u32..50) {
+            let mut schedule = Schedule::pending(connects, Nanos::from_millis(500));
+            let begun = std::iter::from_fn(|| schedule.take(Nanos::from_millis(500))).count();
+            prop_assert_eq!((begun, schedule.busy()), (connects as usize, Some(Busy::Connecting)));
+            let ended = ended.min(connects);
+            (0..ended).for_each(|_| schedule.free(Nanos::SECOND));
+            let again = std::iter::from_fn(|| schedule.take(Nanos::SECOND)).count();
+            prop_assert_eq!(again, ended as usize);
+        }
+
         /// Closed clients never have more sessions in progress than there are clients.
         #[test]
         fn a_closed_client_waits_for_its_session(clients in 1u32..50, ended in prop::collection::vec(any::<bool>(), 1..300)) {
@@ -152,7 +194,7 @@ mod tests {
                 now += Nanos(10);
                 if ended && busy > 0 {
                     busy -= 1;
-                    schedule.session_ended(now + Nanos(5));
+                    schedule.free(now + Nanos(5));
                 } else if schedule.take(now).is_some() {
                     busy += 1;
                 }

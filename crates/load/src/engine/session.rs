@@ -21,8 +21,8 @@ pub(super) struct Session {
     pub intended: Nanos,
     /// The number of times that request has been retried.
     pub retries: u32,
-    /// True if a closed-loop client becomes free when the session ends.
-    pub frees_client: bool,
+    /// True if the session has a place in the schedule, which becomes free when it ends.
+    pub frees_place: bool,
     /// The users of a closed-loop client over HTTP/2.
     pub users: Option<Box<Users>>,
 }

@@ -32,7 +32,7 @@ use super::multiplex::{Multiplex, Stream, Users};
 use super::session::{Connection, Phase, Session};
 use super::{Engine, SCRATCH_BYTES};
 use crate::engine::retry_queue::Again;
-use crate::engine::schedule::Schedule;
+use crate::engine::schedule::Busy;
 use crate::engine::transport::Transport;
 use crate::plan::requests::Workload;
 
@@ -84,7 +84,7 @@ impl Session {
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// The users of a new session of a closed-loop client over HTTP/2, all free at `at`.
     pub(super) fn users(&self, at: Nanos) -> Option<Box<Users>> {
-        let streams = self.settings.streams.filter(|_| matches!(self.schedule, Schedule::Closed(_)))?;
+        let streams = self.settings.streams.filter(|_| self.schedule.busy() == Some(Busy::Whole))?;
         Some(Box::new((0..streams.get()).map(|_| Reverse(at)).collect()))
     }
 
@@ -105,6 +105,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.connect_deadlines.remove(key);
         self.metrics.established(now.saturating_sub(since), measured);
         self.transport.watch(&connection.wire.socket, key, true);
+        self.connected(key, now);
         self.carry_on(key, now);
         Ok(())
     }
@@ -408,9 +409,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 impl Stream {
     /// The request, to be offered again. It has its own draws, because the session's requests must not depend on the
     /// server's replies.
-    fn again(&self, session: &Session, frees_client: bool) -> Again {
-        let frees_client = session.frees_client && frees_client;
+    fn again(&self, session: &Session, frees_place: bool) -> Again {
+        let frees_place = session.frees_place && frees_place;
         let Stream { request, intended, retries, .. } = *self;
-        Again { request, intended, retries, frees_client, ..Again::one(session) }
+        Again { request, intended, retries, frees_place, ..Again::one(session) }
     }
 }

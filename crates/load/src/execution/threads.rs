@@ -57,11 +57,10 @@ pub(crate) fn run_lane(
             let arrivals = arrivals.arrivals(*rate, until, lane, config.seed);
             (Schedule::open(arrivals, plan.tempo.clone()), Some(share))
         }
-        Client::Closed { clients } => {
-            let clients = clients.get();
-            let share = clients / lane.count + u32::from(lane.index < clients % lane.count);
-            (Schedule::closed(share, Nanos::ZERO), None)
+        Client::Pending { .. } => {
+            (Schedule::pending(plan.pending_max_of(lane.index), config.connect_timeout), None)
         }
+        Client::Closed { .. } => (Schedule::closed(plan.pending_max_of(lane.index), Nanos::ZERO), None),
     };
     let settings = Settings { rate_peak, pending_max: plan.pending_max_of(lane.index), ..Settings::of(plan) };
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();

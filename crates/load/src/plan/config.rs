@@ -140,6 +140,12 @@ pub enum Client {
         /// The bound on pending connects, all threads together.
         sockets: Sockets,
     },
+    /// The S-client without a rate: this many connects are pending, all threads together. Another one begins when one has
+    /// succeeded, failed or timed out, whatever becomes of the request (Banga 1997, section 3).
+    Pending {
+        /// D of the paper.
+        connects: NonZeroU32,
+    },
     /// The simple client (closed loop): each begins a session when its last one has ended.
     Closed {
         /// The number of clients of all threads together.
@@ -159,6 +165,9 @@ impl Client {
                     ("sockets", sockets.to_string()),
                 ];
                 always.into_iter().chain(rate).collect()
+            }
+            Client::Pending { connects } => {
+                vec![("client", "s-client".to_owned()), ("sockets", connects.to_string())]
             }
             Client::Closed { clients } => {
                 vec![("client", "closed".to_owned()), ("sockets", clients.to_string())]
@@ -275,11 +284,11 @@ impl Config {
         Window { from: self.warmup, until: self.warmup + self.duration }
     }
 
-    /// The highest rate of sessions over any span of length `span`; `None` for a closed client.
+    /// The highest rate of sessions over any span of length `span`; `None` for a client without a rate.
     pub(crate) fn sessions_peak(&self, span: Nanos) -> Option<PerSecond> {
         match &self.client {
             Client::SClient { rate, arrivals, .. } => Some(arrivals.peak(*rate, self.window().until, span)),
-            Client::Closed { .. } => None,
+            Client::Pending { .. } | Client::Closed { .. } => None,
         }
     }
 

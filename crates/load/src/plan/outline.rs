@@ -32,9 +32,9 @@ pub struct Outline {
     pub duration_s: f64,
     /// The text of the arrival process; `None` for a closed client.
     pub arrivals: Option<String>,
-    /// The intended times of the first sessions, in seconds since the run's start; empty for a closed client.
+    /// The intended times of the first sessions, in seconds since the run's start; empty for a client without a rate.
     pub first_s: Vec<f64>,
-    /// Rates and totals; `None` for a closed client, which has no rate of its own.
+    /// Rates and totals; `None` for a client without a rate of its own.
     pub rates: Option<Rates>,
     /// The Hurst parameter of self-similar arrivals.
     pub hurst: Option<Hurst>,
@@ -121,6 +121,7 @@ impl Plan {
             duration_s: config.duration.as_secs_f64(),
             arrivals: match &config.client {
                 Client::SClient { arrivals, .. } => Some(arrivals.to_string()),
+                Client::Pending { connects } => Some(format!("{connects} connects pending at any time")),
                 Client::Closed { .. } => None,
             },
             first_s: self.first_s(),

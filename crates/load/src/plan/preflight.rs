@@ -36,7 +36,7 @@ const PENDING_MIN: f64 = 16.0;
 /// Descriptors that are not connections: standard streams, interest sets, descriptors of the caller.
 pub(crate) const DESCRIPTORS_ASIDE: u64 = 64;
 
-/// The connections per second assumed for a closed client when source addresses are counted: more than one
+/// The connections per second assumed for a client without a rate when source addresses are counted: more than one
 /// core makes.
 const CLOSED_RATE_MOST: f64 = 50_000.0;
 
@@ -129,7 +129,7 @@ fn pending_max(config: &Config, session_length: f64) -> u64 {
             let margin = (mean * PENDING_MARGIN).max(mean + arrivals.excess(mean));
             (margin.max(PENDING_MIN).ceil() * threads) as u64
         }
-        Client::Closed { clients } => u64::from(clients.get()),
+        Client::Pending { connects: places } | Client::Closed { clients: places } => u64::from(places.get()),
     }
 }
 
@@ -157,7 +157,7 @@ fn connections_in_time_wait(config: &Config) -> f64 {
             let all = arrivals.mean(*rate, run).times(run.until);
             arrivals.peak(*rate, run.until, span).times(span).min(all)
         }
-        Client::Closed { .. } => PerSecond(CLOSED_RATE_MOST).times(span),
+        Client::Pending { .. } | Client::Closed { .. } => PerSecond(CLOSED_RATE_MOST).times(span),
     }
 }
 
@@ -199,7 +199,7 @@ fn descriptor_warning(pending_max: u64, clients: u64, limit: Option<u64>, proces
 }
 
 fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> Option<String> {
-    if matches!(plan.config.client, Client::Closed { .. }) {
+    if !matches!(plan.config.client, Client::SClient { .. }) {
         return None;
     }
     // Agents of a fleet connect from machines of their own, unless the target is on each of them.

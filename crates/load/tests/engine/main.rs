@@ -355,6 +355,25 @@ fn closed_clients_wait_for_their_replies() {
 }
 
 #[test]
+fn connects_stay_pending_whatever_the_server_does() {
+    let pending = |server: &Server, connects| {
+        let mut pending = config(server);
+        pending.client = Client::Pending { connects: NonZeroU32::new(connects).unwrap() };
+        pending.connect_timeout = Nanos::from_millis(50);
+        pending
+    };
+    let queue_full = run(pending(&Server::never_accepting(), 10));
+    // A place begins a connect every 50 ms, but for the few that the queue takes at once.
+    assert!((11..=70).contains(&queue_full.offered), "{}", queue_full.offered);
+    assert!(queue_full.outcomes.get(Outcome::ConnectTimeout) > 0 && queue_full.target_per_s.is_none());
+    let mut hanging = pending(&Server::silent(), 2);
+    hanging.think = Some("5ms".parse().unwrap());
+    let hanging = run(hanging);
+    assert!(hanging.offered > 2, "a reply that does not come keeps no connect from beginning");
+    assert_eq!(hanging.offered, hanging.in_flight_at_end);
+}
+
+#[test]
 fn requests_of_the_window_are_timed_although_their_sessions_began_before_it() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let mut closed = config(&server);

@@ -166,7 +166,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             Outcome::Ok => Nanos::ZERO,
             _ => PAUSE / 2 + Nanos(self.draws.between(0, PAUSE.0)),
         };
-        self.schedule.session_ended(now + pause);
+        self.schedule.free(now + pause);
     }
 }
 
