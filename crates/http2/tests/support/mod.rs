@@ -1,11 +1,20 @@
 //! A connection with its environment, driven without sockets or a real clock, and frames as a client writes and reads them.
-#![allow(dead_code, reason = "each test binary uses its part")]
+//! The tests share it, and so do the fuzz targets, by path.
+#![allow(dead_code, reason = "each test binary and fuzz target uses its part")]
+
+use std::collections::BTreeSet;
 
 use base::{Nanos, WallTime};
 use bytes::Bytes;
 use http1::server::{Buffers, Responder, Settings, Wants};
 use http1::{Body, FileRange, HttpDate, Method, Request, Response, Status};
+use http2::client::{self, End, Event, RequestHead, encode_request};
 use http2::{Connection, Context, Counts, PREFACE, Transmit};
+
+/// The longest answer.
+const ANSWER_MOST: u64 = 5_000_000;
+/// More deadlines than a connection with all its streams has.
+const DEADLINES: usize = 1000;
 
 /// `/bytes/N` and `/file/N` have N bytes; `/close` ends the connection; every other path echoes the request.
 #[derive(Default)]
@@ -23,6 +32,7 @@ impl Responder for Echo {
         }
         let number =
             |prefix| request.path().strip_prefix(prefix).and_then(|number| number.parse::<u64>().ok());
+        let number = |prefix| number(prefix).map(|number| number.min(ANSWER_MOST));
         let body = match (number("/bytes/"), number("/file/")) {
             (Some(count), _) => Body::Bytes(vec![b'b'; count as usize].into()),
             (_, Some(length)) => Body::File(FileRange { file: (), offset: 0, length }),
@@ -174,6 +184,12 @@ impl Peer {
         self.take_output();
     }
 
+    /// The client shuts down its sending side.
+    pub fn end(&mut self) {
+        with_context!(self, cx => self.connection.receive_end(cx));
+        self.take_output();
+    }
+
     /// Lets the deadline pass.
     pub fn expire(&mut self) {
         self.now = self.connection.deadline();
@@ -212,4 +228,66 @@ impl Peer {
         let frame = frames.iter().find(|frame| frame.0 == 3 && frame.2 == stream)?;
         Some(u32::from_be_bytes(frame.3[..4].try_into().unwrap()))
     }
+}
+
+/// Any bytes to a server's connection, in any pieces: what it sends are whole frames, no stream is answered after its end,
+/// and the connection comes to an end. The first byte of the input chooses the pieces.
+pub fn server_property(data: &[u8]) {
+    let Some((&first, rest)) = data.split_first() else { return };
+    let mut peer = Peer::silent();
+    // Few random inputs would find the preface.
+    if first % 2 == 0 {
+        peer.receive(PREFACE);
+    }
+    for piece in rest.chunks(usize::from(first / 2) + 1) {
+        peer.receive(piece);
+    }
+    peer.end();
+    for _ in 0..DEADLINES {
+        if peer.connection.wants() == Wants::Close {
+            break;
+        }
+        peer.expire();
+    }
+    assert_eq!(peer.connection.wants(), Wants::Close);
+    let mut ended = BTreeSet::new();
+    for (kind, flags, stream, _) in peer.frames() {
+        if kind <= 1 {
+            assert!(stream % 2 == 1 && !ended.contains(&stream), "stream {stream} is answered after its end");
+            if flags & 1 != 0 {
+                ended.insert(stream);
+            }
+        }
+    }
+}
+
+/// Any bytes to a client with three requests under way, in any pieces: no stream ends twice, and a broken connection has no
+/// streams. The first byte of the input chooses the pieces.
+pub fn client_property(data: &[u8]) {
+    let Some((&first, rest)) = data.split_first() else { return };
+    let mut connection = client::Connection::new();
+    let head = RequestHead { method: "GET", scheme: "http", authority: "test", path: "/" };
+    let block = encode_request(&head, std::iter::empty());
+    (0..3_u32).for_each(|tag| connection.open(tag, &block, Bytes::new(), tag == 2));
+    let mut ended = BTreeSet::new();
+    // Few random inputs would begin with SETTINGS.
+    let greeting = frame(4, 0, 0, &[]);
+    let greeting = if first % 2 == 0 { &greeting[..] } else { &[] };
+    for piece in [greeting].into_iter().chain(rest.chunks(usize::from(first / 2) + 1)) {
+        let taken = connection.receive(piece, |event| match event {
+            Event::Content(tag, _) => assert!(!ended.contains(&tag), "{tag} has content after its end"),
+            Event::Ended(tag, end) => {
+                assert!(ended.insert(tag), "{tag} ended twice");
+                if let End::Reply(reply) = end {
+                    assert!((100..1000).contains(&reply.status), "{reply:?}");
+                }
+            }
+        });
+        let waiting = connection.output().len();
+        connection.transmitted(waiting);
+        if taken.is_err() {
+            break;
+        }
+    }
+    assert_eq!(connection.streams() + ended.len(), 3);
 }
