@@ -207,8 +207,7 @@ impl AnswerLoop {
         let drains = self.drain.is_asked();
         let line = if drains { "drain\n".to_owned() } else { self.up(now) };
         // The buffer of a new socket has room for a line. A failure means that the peer is gone.
-        let sent = send(&socket, line.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-        if sent != Ok(line.len()) || shutdown(&socket, Shutdown::Write).is_err() {
+        if send(&socket, line.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) != Ok(line.len()) {
             return;
         }
         let peer = peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok());
@@ -216,16 +215,17 @@ impl AnswerLoop {
         if let Some(address) = address {
             self.note(address, now);
         }
+        let drains = address.filter(|_| drains);
+        if shutdown(&socket, Shutdown::Write).is_err() {
+            // Load balancers reset the connection once they have read the line.
+            tell(&mut self.askers, drains);
+            return;
+        }
         if self.endings.len() == CONNECTIONS {
             self.endings.pop_front();
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
-        self.endings.push_back(Ending {
-            socket,
-            until: now + ENDING,
-            read: 0,
-            drains: address.filter(|_| drains),
-        });
+        self.endings.push_back(Ending { socket, until: now + ENDING, read: 0, drains });
     }
 
     fn up(&mut self, now: Nanos) -> String {
@@ -257,11 +257,8 @@ impl AnswerLoop {
         let askers = &mut self.askers;
         self.endings.retain_mut(|ending| {
             let goes_on = ending.goes_on(now);
-            if !goes_on && let Some(address) = ending.drains {
-                askers
-                    .iter_mut()
-                    .filter(|asker| asker.address == address)
-                    .for_each(|asker| asker.knows = true);
+            if !goes_on {
+                tell(askers, ending.drains);
             }
             goes_on
         });
@@ -272,6 +269,13 @@ impl AnswerLoop {
         if self.drain.is_asked() && self.askers.iter().all(all) {
             self.drain.done();
         }
+    }
+}
+
+/// Notes that the asker at this address knows of the drain.
+fn tell(askers: &mut [Asker], address: Option<IpAddr>) {
+    if let Some(asker) = askers.iter_mut().find(|asker| Some(asker.address) == address) {
+        asker.knows = true;
     }
 }
 

@@ -255,8 +255,8 @@ mod tests {
             }
             without_control.limit()
         };
-        // A quarter of 20 ms has room for four connections that take 1 ms each, with their accepts.
-        assert_eq!(most(AcceptLimit::Adaptive), Limit::AtMost(4));
+        // Four milliseconds have room for three connections that take 1 ms each, with their accepts.
+        assert_eq!(most(AcceptLimit::Adaptive), Limit::AtMost(3));
         for fixed in [Limit::AtMost(1), Limit::AtMost(1000), Limit::Infinite] {
             assert_eq!(most(AcceptLimit::Fixed(fixed)), fixed);
         }
