@@ -63,7 +63,7 @@ pub fn start(plan: &Plan, refusals: Refusals) -> Result<LoopHandle, ServeError> 
 }
 
 /// A service that answers every request with 503.
-struct Unavailable;
+pub struct Unavailable;
 
 impl Service for Unavailable {
     type File = site::File;

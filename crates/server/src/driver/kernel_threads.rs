@@ -50,7 +50,7 @@ pub struct Group {
     waiters: Waiters,
     share: Share,
     idle: IdleThreads,
-    /// Threads that are about to accept or wait for a connection.
+    /// Threads that are about to accept or wait for a connection, those that have not run yet among them.
     free: AtomicUsize,
     /// When a thread last took a connection.
     last_taken: AtomicU64,
@@ -362,6 +362,8 @@ pub struct AcceptingThread<'a, S> {
     pub serving: ServingThread<'a, S>,
     acceptor: Acceptor,
     waiter: waiters::Waiter<'a>,
+    /// While it has nothing to serve.
+    free: Option<Free<'a>>,
     /// After the stop it has tried the listeners once more.
     looked_again: bool,
 }
@@ -381,7 +383,8 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             serving.own_queue = group.listeners_of(index);
         }
         let waiter = group.waiters.waiter(index, group.listeners_of(index), group.stop.descriptor())?;
-        Ok(AcceptingThread { serving, acceptor, waiter, looked_again: false })
+        let free = Some(Free::new(&group.free));
+        Ok(AcceptingThread { serving, acceptor, waiter, free, looked_again: false })
     }
 
     /// Takes up to accept-limit connections, sleeping while there is none. None at all: the server goes
@@ -392,7 +395,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
     pub fn accept_n(&mut self) -> io::Result<Vec<Arrived>> {
         self.serving.publish();
         let group = self.serving.group;
-        let _free = Free::new(&group.free);
+        self.free.get_or_insert_with(|| Free::new(&group.free));
         let _turn = self.waiter.turn();
         let mut batch = Vec::new();
         loop {
@@ -415,6 +418,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             if !batch.is_empty() {
                 group.taken.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 group.last_taken.store(now.0, Ordering::Relaxed);
+                self.free = None;
                 return Ok(batch);
             }
             match end {
@@ -544,4 +548,44 @@ impl<S: SocketService> Sleeper<'_, S> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use base::Limit;
+    use http1::server::Settings;
+
+    use super::*;
+    use crate::accept::{AcceptLimit, LiveLimit};
+    use crate::listener::listen;
+    use crate::refusal_loop::Unavailable;
+    use crate::settings::LiveSettings;
+
+    #[test]
+    fn a_thread_is_free_from_the_start_on_while_it_has_no_connection() {
+        let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();
+        let address = listeners[0].address;
+        let share = Share::alone(4);
+        let group = Group::new(vec![listeners], share.clone(), Wake::Exclusive, 1).unwrap();
+        let settings = LiveSettings::new(Settings::default());
+        let lender = Lender::new(Unavailable, settings, None, group.clock(), 1);
+        let limit = LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(1)));
+        let serving = ServingThread::new(&group, lender, Board::default());
+        let mut thread = AcceptingThread::new(serving, Acceptor::new(limit, share, None), 0).unwrap();
+        let free = || group.free.load(Ordering::Relaxed);
+        assert_eq!(free(), 1, "it has not run yet, so that the pool is not full");
+        for _ in 0..2 {
+            let client = TcpStream::connect(address).unwrap();
+            let batch = thread.accept_n().unwrap();
+            assert_eq!((batch.len(), free()), (1, 0));
+            drop(client);
+        }
+        group.end_within(Nanos::ZERO);
+        assert!(thread.accept_n().unwrap().is_empty());
+        assert_eq!(free(), 1);
+        drop(thread);
+        assert_eq!(free(), 0);
+    }
 }
