@@ -175,7 +175,8 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         }
         match result {
             Ok(socket) => source.taken.push_back(socket),
-            Err(Errno::CANCELED) => return,
+            // A connection wakes one of several accepts. It may have woken this one alone.
+            Err(Errno::CANCELED) => source.by_hand = true,
             Err(errno) if classify(&errno.into()) == Failure::PeerGone => {
                 self.state.lender.counts.aborted_in_queue += 1;
             }
@@ -202,14 +203,13 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         if self.sources.iter().any(|source| !source.in_flight.is_empty()) {
             return;
         }
-        let passed_on = are_passed_on();
-        self.sources.iter_mut().for_each(|source| source.by_hand = !passed_on);
+        self.sources.iter_mut().for_each(|source| source.by_hand = true);
         self.state.accepting.ready.report_all(self.sources.len());
         while self.sources.iter().any(|source| source.by_hand || !source.taken.is_empty())
             && self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit
         {}
         let held: usize = self.sources.iter().map(|source| source.taken.len()).sum();
-        let left = if passed_on { 0 } else { self.state.accepting.arrivals.queue().depth };
+        let left = if are_passed_on() { 0 } else { self.state.accepting.arrivals.queue().depth };
         self.state.lender.counts.cut_off_at_shutdown += held as u64 + u64::from(left);
         self.state.accepting.arrivals.shut();
         self.sources.clear();

@@ -2,10 +2,13 @@
 //!
 //! It never sleeps: where a real one would, its clock moves. Both of its queues are short, so that they overflow.
 //!
+//! A connection that comes wakes one of the accepts in flight, as an exclusive wait does. The others go on sleeping, also if
+//! that one is cancelled before it has run.
+//!
 //! It checks the rule of ownership. The bytes of a send are the same when it completes as when it was submitted. A receive
 //! buffer is written to when it comes back, and nobody may give it back twice.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -94,6 +97,8 @@ struct Pending {
     lent: Vec<u8>,
     /// Its descriptor has been closed.
     is_closed: bool,
+    /// It is to be attempted: accepts sleep until a connection wakes them.
+    is_awake: bool,
 }
 
 /// The buffers that a ring has registered.
@@ -111,6 +116,7 @@ pub struct SimulatedKernel {
     random: Rng,
     clock: SimulatedClock,
     faults: Rc<RefCell<Faults>>,
+    arrivals: Rc<Cell<usize>>,
     submitted: Vec<(u64, Submission)>,
     pending: Vec<Pending>,
     /// Reports that come late.
@@ -127,6 +133,7 @@ impl SimulatedKernel {
             random: seed.child("kernel").rng(),
             clock,
             faults: Rc::default(),
+            arrivals: Rc::default(),
             submitted: Vec::new(),
             pending: Vec::new(),
             late: Vec::new(),
@@ -139,6 +146,11 @@ impl SimulatedKernel {
     /// The faults so far, which can be looked at while a ring owns the kernel.
     pub fn faults(&self) -> Rc<RefCell<Faults>> {
         Rc::clone(&self.faults)
+    }
+
+    /// Connections that have come and have not woken an accept yet. Whoever connects adds to them.
+    pub fn arrivals(&self) -> Rc<Cell<usize>> {
+        Rc::clone(&self.arrivals)
     }
 
     fn one_in(&mut self, times: u32) -> bool {
@@ -162,7 +174,9 @@ impl SimulatedKernel {
             Submission::Send { address, length, .. } => unsafe { bytes(address, length) }.to_vec(),
             _ => Vec::new(),
         };
-        self.pending.push(Pending { name, submission, descriptor, file, lent, is_closed: false });
+        // A new accept looks at the queue before it sleeps.
+        let (is_closed, is_awake) = (false, true);
+        self.pending.push(Pending { name, submission, descriptor, file, lent, is_closed, is_awake });
     }
 
     fn close(&mut self, fd: RawFd) {
@@ -176,14 +190,14 @@ impl SimulatedKernel {
     fn cancel(&mut self, is_meant: impl Fn(&Pending) -> bool) {
         let mut kept = Vec::new();
         let mut found = false;
-        for pending in std::mem::take(&mut self.pending) {
+        for mut pending in std::mem::take(&mut self.pending) {
             found |= is_meant(&pending);
             if !is_meant(&pending) {
                 kept.push(pending);
                 continue;
             }
             // What can be carried out may overtake the cancellation.
-            if !self.one_in(2) || self.attempt(&pending) {
+            if !self.one_in(2) || self.attempt(&mut pending) {
                 self.faults.borrow_mut().cancelled += 1;
                 self.report(&pending, Err(Errno::CANCELED), false, None);
             }
@@ -209,14 +223,23 @@ impl SimulatedKernel {
     /// Carries out some of the operations in flight, in any order.
     fn work(&mut self) {
         self.take_buffers();
+        (0..self.arrivals.take()).for_each(|_| self.wake_an_accept());
         let mut waiting = std::mem::take(&mut self.pending);
         while !waiting.is_empty() {
-            let pending = waiting.swap_remove(self.random.random_range(0..waiting.len()));
-            if self.one_in(3) || self.attempt(&pending) {
+            let mut pending = waiting.swap_remove(self.random.random_range(0..waiting.len()));
+            if self.one_in(3) || self.attempt(&mut pending) {
                 self.pending.push(pending);
             }
         }
         self.deliver();
+    }
+
+    fn wake_an_accept(&mut self) {
+        let asleep: Vec<&mut Pending> = self.pending.iter_mut().filter(|pending| !pending.is_awake).collect();
+        if !asleep.is_empty() {
+            let any = self.random.random_range(0..asleep.len());
+            asleep.into_iter().nth(any).expect("chosen among them").is_awake = true;
+        }
     }
 
     /// Makes some reports visible. Those of one operation keep their order.
@@ -242,7 +265,7 @@ impl SimulatedKernel {
     }
 
     /// Attempts an operation. Returns whether it stays in flight.
-    fn attempt(&mut self, pending: &Pending) -> bool {
+    fn attempt(&mut self, pending: &mut Pending) -> bool {
         match pending.submission {
             Submission::Accept { each, .. } => self.accept(pending, each),
             Submission::Receive { each, .. } => self.receive(pending, each),
@@ -258,8 +281,9 @@ impl SimulatedKernel {
         }
     }
 
-    fn accept(&mut self, pending: &Pending, each: bool) -> bool {
-        if !is_ready(pending.file.as_fd(), poll::bits::IN) {
+    fn accept(&mut self, pending: &mut Pending, each: bool) -> bool {
+        pending.is_awake &= is_ready(pending.file.as_fd(), poll::bits::IN);
+        if !pending.is_awake {
             return true;
         }
         let result = if self.one_in(10) {

@@ -4,7 +4,7 @@
 //! lent to it stays as it was. The tests check that each connection has one outcome, that the bytes are right up to it, and
 //! that nothing is left: no slot, no descriptor, no buffer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -192,6 +192,7 @@ impl Client {
 struct World {
     server: CompletionLoop<Answers, Listeners, SimulatedKernel, SimulatedClock>,
     faults: Rc<RefCell<Faults>>,
+    arrivals: Rc<Cell<usize>>,
     stop: Stop,
     share: Share,
     limit: LiveLimit,
@@ -210,7 +211,7 @@ impl World {
         let listener = Listener { socket: listener.into(), address: "127.0.0.1:1".parse().unwrap() };
         let clock = SimulatedClock::new(WallTime { seconds: 1_000_000 });
         let kernel = SimulatedKernel::new(seed, clock.clone());
-        let faults = kernel.faults();
+        let (faults, arrivals) = (kernel.faults(), kernel.arrivals());
         let (share, limit, stop) =
             (Share::alone(MOST_CONNECTIONS), LiveLimit::new(AcceptLimit::Fixed(limit)), Stop::new().unwrap());
         let acceptor = Acceptor::new(limit.clone(), share.clone(), None);
@@ -227,14 +228,23 @@ impl World {
         };
         let server = CompletionLoop::new(parts, CompletionRing::over(kernel).unwrap(), clock);
         let random = seed.child("clients").rng();
-        World { server, faults, stop, share, limit, random, clients: Vec::new(), folder }
+        World { server, faults, arrivals, stop, share, limit, random, clients: Vec::new(), folder }
     }
 
     /// A turn of the loop, and something that a client does.
     fn turn(&mut self) {
         if self.clients.len() < CLIENTS && self.random.random_range(0..4) == 0 {
-            self.clients.push(Client::new(&self.folder.path().join("socket"), &mut self.random));
+            self.connect();
         }
+        self.go_on();
+    }
+
+    fn connect(&mut self) {
+        self.clients.push(Client::new(&self.folder.path().join("socket"), &mut self.random));
+        self.arrivals.set(self.arrivals.get() + 1);
+    }
+
+    fn go_on(&mut self) {
         for client in &mut self.clients {
             if self.random.random_range(0..2) == 0 {
                 client.act(&mut self.random);
@@ -362,5 +372,27 @@ fn the_accept_limit_can_be_changed_in_use() {
                 }));
             }
         });
+    });
+}
+
+#[test]
+fn a_connection_is_taken_although_the_accept_that_it_woke_is_cancelled() {
+    with_seeds(|seed| {
+        let mut world = World::new(seed, Limit::Infinite);
+        for _ in 0..CLIENTS {
+            world.limit.set(AcceptLimit::Fixed(Limit::AtMost(4)));
+            (0..20).for_each(|_| world.go_on());
+            world.connect();
+            let until = world.random.random_range(0..3);
+            (0..until).for_each(|_| world.go_on());
+            world.limit.set(AcceptLimit::Fixed(Limit::AtMost(1)));
+            let mut turns = 0;
+            while world.clients.iter().any(|client| client.outcome.is_none()) {
+                world.go_on();
+                turns += 1;
+                assert!(turns < MOST_TURNS, "it waits in vain: {:?}", world.server.state.lender.counts);
+            }
+        }
+        world.stop();
     });
 }
