@@ -24,19 +24,19 @@
 //!
 //! The modules:
 //!
-//! - Below the engine: `schedule` says when sessions are due and `deadlines` when waits end; `transport` is the
-//!   client's TCP, `tls` the TLS state of a connection, `wire` a connection with or without it, `receive` reads replies.
-//! - The engine's own work: `connect`, `exchange` and `session` hold the connects, the replies and the state of a
-//!   session. Over HTTP/2 a session's requests share its connection (`streams`, `multiplex`). `retries` offers requests
-//!   of the `retry_queue` again, and `ending` ends the run.
+//! - Below the engine: `run_clock` tells the time, `schedule` when sessions are due and `deadlines` when waits end;
+//!   `transport` is the client's TCP, `tls` the TLS state of a connection, `wire` a connection with or without it,
+//!   `receive` reads replies.
+//! - The engine's parts: `session` has the state of a session and of a connection, `connections` all of them,
+//!   `multiplex` the streams of connections over HTTP/2, `retry_queue` the requests to be offered again.
+//! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, and `ending`.
 //! - Half of a pair: `pair_half`, over the socket of `handover`.
 //! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.
 //!
-//! Invariants: a connection is in `connect_deadlines` exactly while it is connecting, and in
-//! `reply_deadlines` exactly while it awaits a reply; over HTTP/2, while its requests await a stream. Every session that
-//! was offered ends in the ledger. All times are since the run's start.
+//! Invariants: every session that was offered ends in the ledger. All times are since the run's start.
 
 mod connect;
+mod connections;
 mod deadlines;
 mod ending;
 mod exchange;
@@ -47,6 +47,7 @@ mod pair_half;
 mod receive;
 mod retries;
 mod retry_queue;
+mod run_clock;
 pub(crate) mod schedule;
 mod session;
 mod streams;
@@ -58,28 +59,26 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
-use base::{Clock, Key, Nanos, PerSecond, Rng, Slab};
-use http2::client::End;
+use base::{Clock, Key, Nanos, PerSecond, Rng};
 use rand::Rng as _;
 
-use crate::engine::deadlines::Deadlines;
-use crate::engine::retry_queue::Queue;
+use crate::engine::retry_queue::RetryQueue;
 use crate::engine::schedule::{Busy, Schedule};
 use crate::engine::transport::{Event, Transport};
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
-use crate::measurement::thread_metrics::{Held, ThreadMetrics, ThreadReport};
+use crate::measurement::thread_metrics::{ThreadMetrics, ThreadReport};
 use crate::plan::Plan;
 use crate::plan::config::{Client, Sockets};
-use crate::plan::draws::Draws;
 use crate::plan::expected::Expected;
 use crate::plan::requests::Workload;
 use crate::plan::retry::Retry;
 use crate::plan::tls::Tls;
 use crate::plan::window::Window;
+use connections::Connections;
 use handover::Role;
-use multiplex::Stream;
-use session::Connection;
+use multiplex::Streams;
+use run_clock::RunClock;
 
 /// Sessions begun in one turn: about a millisecond's work, so that the engine reads replies in between.
 const STARTS_PER_TURN: usize = 256;
@@ -174,25 +173,15 @@ struct Ending {
 
 /// The generator of one thread.
 pub(crate) struct Engine<'a, C, T: Transport> {
-    clock: C,
-    /// The run's start on the clock.
-    origin: Nanos,
+    clock: RunClock<C>,
     settings: Settings<'a>,
     schedule: Schedule,
     /// The source of each session's seed, drawn in the order of the schedule.
     session_seeds: Rng,
-    /// Failed requests that will be offered again, and the source of their delays.
-    retries: Queue,
-    retry_draws: Draws,
+    retries: RetryQueue,
     transport: T,
-    connections: Slab<Connection<T::Socket>>,
-    connect_deadlines: Deadlines,
-    reply_deadlines: Deadlines,
-    /// The requests under way over HTTP/2, of all connections.
-    streams: Slab<Stream>,
-    stream_deadlines: Deadlines,
-    /// Memory for the streams that end in one turn.
-    ended: Vec<(Key, End)>,
+    connections: Connections<T::Socket>,
+    streams: Streams,
     /// Sessions between a reply and their next request, by the time it is due.
     thinking: BinaryHeap<Reverse<(Nanos, Key)>>,
     /// The time of the last sign of life from the server.
@@ -218,20 +207,14 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
     ) -> Engine<'a, C, T> {
         let metrics = ThreadMetrics::new(settings.window, settings.interval);
         Engine {
-            clock,
-            origin,
-            settings,
+            clock: RunClock::new(clock, origin),
             schedule,
-            retry_draws: Draws::new(session_seeds.next_u64()),
+            retries: RetryQueue::new(settings.retry, session_seeds.next_u64()),
+            settings,
             session_seeds,
-            retries: Queue::default(),
             transport,
-            connections: Slab::new(),
-            connect_deadlines: Deadlines::default(),
-            reply_deadlines: Deadlines::default(),
-            streams: Slab::new(),
-            stream_deadlines: Deadlines::default(),
-            ended: Vec::new(),
+            connections: Connections::default(),
+            streams: Streams::default(),
             thinking: BinaryHeap::new(),
             heard: Nanos::ZERO,
             crowded_until: Nanos::ZERO,
@@ -253,9 +236,9 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         tell: &mut dyn FnMut(Interval),
     ) -> Result<ThreadReport, LoadError> {
         self.await_start(should_stop)?;
-        self.metrics.began(self.now());
+        self.metrics.began(self.clock.now());
         loop {
-            let now = self.now();
+            let now = self.clock.now();
             match self.ending {
                 None if self.is_over(now, should_stop) => self.end_schedule(now),
                 Some(ending) if self.is_settled(ending, now) => return self.finish(ending, tell),
@@ -270,7 +253,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             self.handle_connects()?;
             let timeout = self.sleep_time();
             self.handle_replies(timeout)?;
-            let (now, held) = (self.now(), self.held());
+            let (now, held) = (self.clock.now(), self.connections.held());
             self.metrics.close_intervals(now, held, tell);
         }
     }
@@ -278,7 +261,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
     /// Waits for the run's start. The halves of a pair do not wait, because they have events before it.
     fn await_start(&mut self, should_stop: &dyn Fn() -> bool) -> Result<(), LoadError> {
         while matches!(self.role, Role::Whole) && !should_stop() {
-            let left = self.origin.saturating_sub(self.clock.now());
+            let left = self.clock.until_start();
             if left == Nanos::ZERO {
                 break;
             }
@@ -297,11 +280,6 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         }
     }
 
-    /// Time since the run's start; zero before it.
-    fn now(&self) -> Nanos {
-        self.clock.now().saturating_sub(self.origin)
-    }
-
     /// Begins the sessions that are due, the longest overdue first.
     fn start_sessions(&mut self, now: Nanos) {
         self.schedule.follow(now);
@@ -314,7 +292,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
     /// Handles one batch of connects that have completed or failed; does not block.
     fn handle_connects(&mut self) -> Result<(), LoadError> {
         // One look, unless connections were given away: the next look forgets and closes those.
-        while self.transport.look(self.now()).map_err(LoadError::system("waiting for connections"))? {
+        while self.transport.look(self.clock.now()).map_err(LoadError::system("waiting for connections"))? {
             self.handle_events()?;
         }
         Ok(())
@@ -322,15 +300,15 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
 
     /// Waits for replies, connects or the timeout, then handles one batch of events.
     fn handle_replies(&mut self, timeout: Nanos) -> Result<(), LoadError> {
-        let now = self.now();
+        let now = self.clock.now();
         self.transport.wait(now, timeout).map_err(LoadError::system("waiting for replies"))?;
         self.handle_events()
     }
 
     fn handle_events(&mut self) -> Result<(), LoadError> {
         let failed = "looking for replies";
-        while let Some(event) = self.transport.next(self.now()).map_err(LoadError::system(failed))? {
-            self.heard = self.now();
+        while let Some(event) = self.transport.next(self.clock.now()).map_err(LoadError::system(failed))? {
+            self.heard = self.clock.now();
             match event {
                 Event::Connect(key) => {
                     self.connect_ready(key);
@@ -345,13 +323,13 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
 
     /// The time until something is due.
     fn sleep_time(&mut self) -> Nanos {
-        let now = self.now();
+        let now = self.clock.now();
         let takeover_time = self.takeover_time();
         let due = [
             self.next_beginning(now),
-            self.connect_deadlines.first().map(|(due, _)| due.saturating_add(takeover_time)),
-            self.reply_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
-            self.stream_deadlines.first().map(|(due, _)| due.saturating_add(REPLY_SLACK)),
+            self.connections.first_connect_due().map(|due| due.saturating_add(takeover_time)),
+            self.connections.first_reply_due().map(|due| due.saturating_add(REPLY_SLACK)),
+            self.streams.first_due().map(|due| due.saturating_add(REPLY_SLACK)),
             self.metrics.interval_end(),
             self.ending.map(|ending| self.patience_ends(ending)),
             self.transport.next_due(),
@@ -396,10 +374,5 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
     fn pending_max(&self) -> usize {
         let share = if self.settings.pending_follows_rate { self.schedule.share().max(1.0) } else { 1.0 };
         (f64::from(self.settings.pending_max) * share) as usize
-    }
-
-    fn held(&self) -> Held {
-        let sockets = self.connections.len() as u64;
-        Held { sockets, established: sockets - self.connect_deadlines.len() as u64 }
     }
 }

@@ -28,7 +28,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.metrics.recorder.offered(requests);
         let users = self.users(intended);
         let session = Session { account, draws, request, intended, retries: 0, frees_place: true, users };
-        let now = self.now();
+        let now = self.clock.now();
         let lateness = now.saturating_sub(intended);
         if lateness > TOO_LATE {
             return self.end_session(session, Outcome::NoTime, now);
@@ -46,10 +46,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// of the client. After the engine stood still, the sessions of that time fill all places at once. A
     /// session that then finds no place lacked time, not a descriptor.
     pub(super) fn connect(&mut self, session: Session, now: Nanos) -> bool {
-        if let Some(key) = self.connect_deadlines.pop_due(now) {
+        if let Some(key) = self.connections.overdue_connect(now) {
             return self.replace(key, session, now);
         }
-        if self.connect_deadlines.len() >= self.pending_max() {
+        if self.connections.connecting() >= self.pending_max() {
             let outcome = if now < self.crowded_until { Outcome::NoTime } else { Outcome::NoDescriptor };
             self.end_session(session, outcome, now);
             return false;
@@ -67,9 +67,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let wire = Wire::new(socket, self.settings.tls);
         let connection =
             Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0, http2: None };
-        self.connections.insert(connection);
+        self.connections.add_connecting(connection, now + self.settings.connect_timeout);
         self.metrics.opened(self.connections.len());
-        self.connect_deadlines.push(key, now + self.settings.connect_timeout);
         true
     }
 
@@ -86,7 +85,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return self.cannot_connect(session, &error, now);
         }
         self.metrics.attempted(measured);
-        self.connect_deadlines.push(key, now + self.settings.connect_timeout);
+        self.connections.connects_again(key, now + self.settings.connect_timeout);
         true
     }
 
@@ -102,7 +101,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Handles an event of a connecting socket. Writing the request tells its state and saves the system call
     /// that asks.
     pub(super) fn connect_ready(&mut self, key: Key) {
-        let now = self.now();
+        let now = self.clock.now();
         // The set also reports later events of established connections; this function ignores those.
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Connecting { since } = connection.phase else { return };
@@ -115,7 +114,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Ok(_) => {
                 let Some(connection) = self.connections.get(key) else { return };
                 let measured = connection.session.account.measured();
-                self.connect_deadlines.remove(key);
+                self.connections.has_connected(key);
                 self.metrics.established(now.saturating_sub(since), measured);
                 self.connected(key, now);
                 self.first_request_sent(key, now);
@@ -133,12 +132,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// passed too. Closing a socket in SYN-SENT sends nothing.
     pub(super) fn expire(&mut self, now: Nanos) {
         let long_due = now.saturating_sub(self.takeover_time());
-        while let Some(key) = self.connect_deadlines.pop_due(long_due) {
+        while let Some(key) = self.connections.overdue_connect(long_due) {
             if let Some(session) = self.close(key) {
                 self.end_session(session, Outcome::ConnectTimeout, now);
             }
         }
-        while let Some(key) = self.reply_deadlines.pop_due(now) {
+        while let Some(key) = self.connections.overdue_reply(now) {
             let outcome = self.without_reply(key);
             self.break_off(key, outcome, now);
         }
@@ -157,8 +156,6 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Closes a connection and returns its session.
     pub(super) fn close(&mut self, key: Key) -> Option<Session> {
         let connection = self.connections.remove(key)?;
-        self.connect_deadlines.remove(key);
-        self.reply_deadlines.remove(key);
         self.transport.close(connection.wire.socket);
         Some(connection.session)
     }
@@ -225,7 +222,7 @@ mod tests {
             clock.advance((origin + Nanos::from_millis(*at)).saturating_sub(clock.now()));
             // A turn begins a bounded number of sessions.
             for _ in 0..4 {
-                engine.start_sessions(engine.now());
+                engine.start_sessions(engine.clock.now());
             }
         }
         engine.metrics.ledger.all().outcomes()

@@ -4,10 +4,10 @@
 //! the slowest correct reply, and at least [`PATIENCE`]; its own timeouts stay in force. The moment of the
 //! end thus counts against no server that answers, and a server that hangs makes the run one second longer.
 
-use base::{Clock, Key, Nanos};
+use base::{Clock, Nanos};
 
 use super::session::Phase;
-use super::{Ending, Engine, Held};
+use super::{Ending, Engine};
 use crate::engine::handover::Role;
 use crate::engine::transport::Transport;
 use crate::error::LoadError;
@@ -43,7 +43,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Role::Establisher(outbox) => outbox.waiting.len(),
             Role::Whole | Role::Handler(_) => 0,
         };
-        let waiting = self.connect_deadlines.len() + self.reply_deadlines.len() + self.stream_deadlines.len();
+        let waiting = self.connections.connecting() + self.connections.awaiting() + self.streams.len();
         let on_their_way = waiting + to_hand_over;
         on_their_way == 0 || now >= self.patience_ends(ending)
     }
@@ -57,10 +57,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         ending: Ending,
         tell: &mut dyn FnMut(Interval),
     ) -> Result<ThreadReport, LoadError> {
-        let (held, given_up): (Held, u64) = (self.held(), self.retries.given_up());
+        let (held, given_up) = (self.connections.held(), self.retries.given_up());
         let counted = self.settings.counted;
-        let keys: Vec<Key> = self.connections.keys().collect();
-        for key in keys {
+        for key in self.connections.keys() {
             if self.connections.get(key).is_some_and(|connection| connection.phase == Phase::Sharing) {
                 self.leave_in_flight(key, ending.at);
             }
@@ -75,8 +74,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.metrics.recorder.unanswered(again.requests, counted.contains(again.intended));
         }
         let report = ThreadReport { given_up, ..self.metrics.close(ending.at, held, tell) };
-        let (clock, origin) = (&self.clock, self.origin);
-        let ended = self.transport.finish(&|| clock.now().saturating_sub(origin));
+        let clock = &self.clock;
+        let ended = self.transport.finish(&|| clock.now());
         ended.map_err(LoadError::system("ending connections"))?;
         Ok(report)
     }

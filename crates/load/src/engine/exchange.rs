@@ -25,7 +25,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Awaiting { sent: now };
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
-        self.reply_deadlines.push(key, now + self.settings.request_timeout);
+        self.connections.awaits(key, now + self.settings.request_timeout);
         self.metrics.recorder.sent(now);
     }
 
@@ -87,7 +87,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     fn after_handshake(&mut self, key: Key) -> Option<Nanos> {
         let connection = self.connections.get_mut(key)?;
         let handshake = connection.wire.handshake_ended()?;
-        let now = self.clock.now().saturating_sub(self.origin);
+        let now = self.clock.now();
         connection.phase = Phase::Awaiting { sent: now };
         let measured = connection.session.account.measured();
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
@@ -97,8 +97,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     /// Enters a complete reply in the ledger and the histograms, and goes on.
     fn replied(&mut self, key: Key, reply: &Reply, sent: Nanos) {
-        let now = self.now();
-        self.reply_deadlines.remove(key);
+        let now = self.clock.now();
+        self.connections.has_reply(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied = true;
         let session = &connection.session;
@@ -170,7 +170,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 break;
             }
             self.thinking.pop();
-            self.next_request(key, self.now());
+            self.next_request(key, self.clock.now());
         }
     }
 
@@ -199,7 +199,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Handles a connection that ended without the reply. A server may close a persistent connection at any
     /// time, so between replies the session reconnects. Otherwise the session ends.
     fn lost(&mut self, key: Key, outcome: Outcome) {
-        let now = self.now();
+        let now = self.clock.now();
         let Some(connection) = self.connections.get(key) else { return };
         let between_replies = connection.has_replied && !connection.reader.is_within_reply();
         if outcome == Outcome::Reset && between_replies {

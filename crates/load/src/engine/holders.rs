@@ -33,6 +33,7 @@ use record::Outcome;
 
 use crate::engine::Settings;
 use crate::engine::connect::connect_failure;
+use crate::engine::run_clock::RunClock;
 use crate::engine::schedule::Schedule;
 use crate::engine::transport::{Event, Transport};
 use crate::engine::wire::Wire;
@@ -96,8 +97,7 @@ struct Connection<S> {
 
 /// A population of holders in one thread.
 pub(crate) struct Holders<'a, C, T: Transport> {
-    clock: C,
-    origin: Nanos,
+    clock: RunClock<C>,
     settings: Settings<'a>,
     manner: Manner,
     schedule: Schedule,
@@ -123,8 +123,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     ) -> Holders<'a, C, T> {
         let metrics = ThreadMetrics::new(settings.window, settings.interval);
         Holders {
-            clock,
-            origin,
+            clock: RunClock::new(clock, origin),
             settings,
             manner,
             schedule,
@@ -149,27 +148,23 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     ) -> Result<ThreadReport, LoadError> {
         let end = self.settings.window.until;
         loop {
-            let now = self.now();
+            let now = self.clock.now();
             if now >= end || should_stop() {
                 return self.finish(now.min(end), tell);
             }
             self.begin_those_due(now);
             self.wake_those_due(now);
-            while self.transport.look(self.now()).map_err(LoadError::system(WAITING))? {
+            while self.transport.look(self.clock.now()).map_err(LoadError::system(WAITING))? {
                 self.handle_events()?;
             }
             let timeout = self.sleep_time();
-            self.transport.wait(self.now(), timeout).map_err(LoadError::system(WAITING))?;
+            self.transport.wait(self.clock.now(), timeout).map_err(LoadError::system(WAITING))?;
             self.handle_events()?;
             let held = self.held();
-            self.metrics.close_intervals(self.now(), held, tell);
+            self.metrics.close_intervals(self.clock.now(), held, tell);
             // The measured traffic may wait for this CPU; a population is never urgent.
             std::thread::yield_now();
         }
-    }
-
-    fn now(&self) -> Nanos {
-        self.clock.now().saturating_sub(self.origin)
     }
 
     fn held(&self) -> Held {
@@ -178,7 +173,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     }
 
     fn sleep_time(&mut self) -> Nanos {
-        let now = self.now();
+        let now = self.clock.now();
         let due = [
             self.schedule.next().filter(|_| self.pending < PENDING_MAX),
             self.wakes.peek().map(|Reverse((due, _))| *due),
@@ -273,8 +268,8 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     }
 
     fn handle_events(&mut self) -> Result<(), LoadError> {
-        while let Some(event) = self.transport.next(self.now()).map_err(LoadError::system(WAITING))? {
-            let now = self.now();
+        while let Some(event) = self.transport.next(self.clock.now()).map_err(LoadError::system(WAITING))? {
+            let now = self.clock.now();
             let (key, of_connect) = match event {
                 Event::Connect(key) => (key, true),
                 Event::Ready(key) => (key, false),
@@ -297,8 +292,8 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
             self.transport.close(connection.wire.socket);
         }
         let report = self.metrics.close(end, held, tell);
-        let (clock, origin) = (&self.clock, self.origin);
-        let ended = self.transport.finish(&|| clock.now().saturating_sub(origin));
+        let clock = &self.clock;
+        let ended = self.transport.finish(&|| clock.now());
         ended.map_err(LoadError::system("ending connections"))?;
         Ok(report)
     }

@@ -1,10 +1,12 @@
-//! The state of a connection that streams share, of one stream, and of the users of a closed-loop client.
+//! The state of a connection that streams share, the streams, and the users of a closed-loop client.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use base::{Key, Nanos};
+use base::{Key, Nanos, Slab};
+use http2::client::End;
 
+use super::deadlines::Deadlines;
 use crate::plan::digest::Hasher;
 use crate::plan::requests::RequestId;
 
@@ -34,3 +36,46 @@ pub(super) struct Stream {
 
 /// The times at which the users of a closed-loop client are free: one user for each stream.
 pub(super) type Users = BinaryHeap<Reverse<Nanos>>;
+
+/// The requests under way over HTTP/2, of all connections of an engine. Each has a deadline.
+#[derive(Default)]
+pub(super) struct Streams {
+    open: Slab<Stream>,
+    deadlines: Deadlines,
+    /// Memory for the streams that end in one turn.
+    pub ended: Vec<(Key, End)>,
+}
+
+impl Streams {
+    pub fn open(&mut self, stream: Stream, until: Nanos) -> Key {
+        let key = self.open.insert(stream);
+        self.deadlines.push(key, until);
+        key
+    }
+
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut Stream> {
+        self.open.get_mut(key)
+    }
+
+    /// Removes a stream and its deadline.
+    pub fn remove(&mut self, key: Key) -> Option<Stream> {
+        self.deadlines.remove(key);
+        self.open.remove(key)
+    }
+
+    /// Removes the stream that is overdue for longest, if one is.
+    pub fn take_overdue(&mut self, now: Nanos) -> Option<(Key, Stream)> {
+        let key = self.deadlines.pop_due(now)?;
+        Some((key, self.open.remove(key)?))
+    }
+
+    /// The number of open streams.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// When the first stream is overdue.
+    pub fn first_due(&self) -> Option<Nanos> {
+        self.deadlines.first().map(|(due, _)| due)
+    }
+}

@@ -139,9 +139,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         };
         let key = self.connections.next_key();
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
-        self.connections.insert(connection);
+        self.connections.add_awaiting(connection, sent + self.settings.request_timeout);
         self.metrics.opened(self.connections.len());
-        self.reply_deadlines.push(key, sent + self.settings.request_timeout);
     }
 }
 

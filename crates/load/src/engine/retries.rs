@@ -66,11 +66,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return false;
         }
         let (requests, measured) = (again.requests, self.settings.counted.contains(again.intended));
-        let is_retried = Retry::is_worth_it(outcome) && {
-            let delay = self.settings.retry.delay(again.retries, &mut self.retry_draws);
-            let again = Again { retries: again.retries + 1, ..again };
-            delay.is_some_and(|delay| self.retries.push(now + delay, again))
-        };
+        let is_retried = Retry::is_worth_it(outcome) && self.retries.put_in(again, now);
         if !is_retried {
             self.metrics.recorder.unanswered(requests, measured);
         }

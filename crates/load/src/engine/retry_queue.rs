@@ -1,4 +1,4 @@
-//! The retries of one thread that wait for their time.
+//! The retries of one thread, by the policy that says when they are due.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,6 +7,7 @@ use base::Nanos;
 
 use crate::plan::draws::Draws;
 use crate::plan::requests::RequestId;
+use crate::plan::retry::Retry;
 
 /// The most retries of one thread that wait for their time: about 64 MiB. A client whose retry finds no room
 /// gives up, and a counter counts it.
@@ -37,16 +38,29 @@ struct Waiting {
 }
 
 /// The retries of one thread that wait for their time.
-#[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct RetryQueue {
+    policy: Retry,
+    /// The source of the delays.
+    draws: Draws,
     waiting: BinaryHeap<Reverse<Waiting>>,
     put_in: u64,
     given_up: u64,
 }
 
-impl Queue {
-    /// Adds a retry; returns false when the queue is full.
-    pub fn push(&mut self, due: Nanos, again: Again) -> bool {
+impl RetryQueue {
+    /// An empty queue; `seed` decides the delays.
+    pub fn new(policy: Retry, seed: u64) -> RetryQueue {
+        RetryQueue { policy, draws: Draws::new(seed), waiting: BinaryHeap::new(), put_in: 0, given_up: 0 }
+    }
+
+    /// Adds requests that failed now to be offered again; returns false if the policy says no or the queue is full.
+    pub fn put_in(&mut self, again: Again, now: Nanos) -> bool {
+        let delay = self.policy.delay(again.retries, &mut self.draws);
+        let again = Again { retries: again.retries + 1, ..again };
+        delay.is_some_and(|delay| self.push(now + delay, again))
+    }
+
+    fn push(&mut self, due: Nanos, again: Again) -> bool {
         let room = self.waiting.len() < WAITING_MAX;
         if room {
             self.waiting.push(Reverse(Waiting { due, number: self.put_in, again }));
@@ -105,7 +119,7 @@ mod tests {
 
     #[test]
     fn those_due_together_keep_their_order() {
-        let mut queue = Queue::default();
+        let mut queue = RetryQueue::new(Retry::Never, 0);
         let workload = crate::plan::requests::tests::workload(&["http://a/"], Default::default(), None);
         let mut draws = Draws::new(1);
         let again = |requests| Again {

@@ -18,8 +18,7 @@
 //! its session, unless no stream was open and the connection had carried a reply. After GOAWAY the requests that
 //! were not sent yet move to another connection, once the open streams have ended.
 //!
-//! Invariants: a stream is in `stream_deadlines` exactly while it is open. A connection with HTTP/2 is in
-//! `reply_deadlines` exactly while it is blocked. `http2::client` keeps the protocol.
+//! Invariant: a connection with HTTP/2 awaits a reply exactly while it is blocked. `http2::client` keeps the protocol.
 
 use std::cmp::Reverse;
 
@@ -102,9 +101,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.http2 =
             Some(Box::new(Multiplex { client, wakes: None, is_blocked: false, is_over: false }));
         let measured = connection.session.account.measured();
-        self.connect_deadlines.remove(key);
-        self.metrics.established(now.saturating_sub(since), measured);
         self.transport.watch(&connection.wire.socket, key, true);
+        self.connections.has_connected(key);
+        self.metrics.established(now.saturating_sub(since), measured);
         self.connected(key, now);
         self.carry_on(key, now);
         Ok(())
@@ -119,14 +118,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if connection.wire.is_behind() && connection.wire.catch_up(&mut self.transport).is_err() {
             return self.streams_lost(key, Outcome::Reset);
         }
-        let mut ended = std::mem::take(&mut self.ended);
+        let mut ended = std::mem::take(&mut self.streams.ended);
         let received = self.receive_streams(key, &mut ended);
         for (stream, end) in ended.drain(..) {
             self.stream_ended(key, stream, end);
         }
-        self.ended = ended;
+        self.streams.ended = ended;
         match received {
-            Ok(()) => self.carry_on(key, self.now()),
+            Ok(()) => self.carry_on(key, self.clock.now()),
             Err(outcome) => self.streams_lost(key, outcome),
         }
     }
@@ -205,9 +204,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let think = session.advance(intended, workload);
         let hasher = self.settings.expected.hasher();
         let stream = Stream { connection: key, request, intended, sent: now, retries, think, hasher };
-        let stream = self.streams.insert(stream);
+        let stream = self.streams.open(stream, now + self.settings.request_timeout);
         http2.client.open(stream, workload.block(request), workload.content(), workload.answers_head());
-        self.stream_deadlines.push(stream, now + self.settings.request_timeout);
         self.metrics.recorder.sent(now);
     }
 
@@ -235,14 +233,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return self.streams_lost(key, Outcome::Reset);
         }
         let is_blocked = open == 0 && due.is_some_and(|due| self.has_come(due, now));
+        match (is_blocked, http2.is_blocked) {
+            (true, false) => self.connections.awaits(key, now + self.settings.request_timeout),
+            (false, true) => self.connections.has_reply(key),
+            _ => {}
+        }
         let Some(connection) = self.connections.get_mut(key) else { return };
         let is_sending = connection.is_sending();
         let Some(http2) = &mut connection.http2 else { return };
-        match (is_blocked, http2.is_blocked) {
-            (true, false) => self.reply_deadlines.push(key, now + self.settings.request_timeout),
-            (false, true) => self.reply_deadlines.remove(key),
-            _ => {}
-        }
         http2.is_blocked = is_blocked;
         if let Some(due) = due.filter(|due| *due > now && http2.wakes.is_none_or(|wakes| *due < wakes)) {
             http2.wakes = Some(due);
@@ -260,8 +258,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     }
 
     fn stream_ended(&mut self, key: Key, stream: Key, end: End) {
-        let now = self.now();
-        self.stream_deadlines.remove(stream);
+        let now = self.clock.now();
         let Some(mut stream) = self.streams.remove(stream) else { return };
         let (outcome, status) = match end {
             End::Reply(reply) => {
@@ -308,8 +305,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     /// Abandons the streams that timed out.
     pub(super) fn expire_streams(&mut self, now: Nanos) {
-        while let Some(place) = self.stream_deadlines.pop_due(now) {
-            let Some(stream) = self.streams.remove(place) else { continue };
+        while let Some((place, stream)) = self.streams.take_overdue(now) {
             let key = stream.connection;
             let outcome = self.without_reply(key);
             if let Some(Connection { http2: Some(http2), .. }) = self.connections.get_mut(key) {
@@ -326,7 +322,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Handles a connection that takes no more requests. A session without an open stream moves to another connection
     /// if this one has carried a reply; otherwise it ends.
     fn streams_lost(&mut self, key: Key, outcome: Outcome) {
-        let now = self.now();
+        let now = self.clock.now();
         let Some(connection) = self.connections.get(key) else { return };
         let Some(http2) = &connection.http2 else { return };
         let outcome = match outcome {
@@ -381,11 +377,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(Connection { http2: Some(http2), .. }) = self.connections.get(key) else {
             return Vec::new();
         };
-        let take = |stream| {
-            self.stream_deadlines.remove(stream);
-            self.streams.remove(stream)
-        };
-        http2.client.tags().filter_map(take).collect()
+        http2.client.tags().filter_map(|stream| self.streams.remove(stream)).collect()
     }
 
     /// Enters the requests of a connection that the run's end has interrupted: those that were due have no latency.
