@@ -31,19 +31,19 @@ pub enum Bench {
     /// Requests a second on one CPU, beside other servers and the readiness limit
     Serve(serve::ServeOptions),
     /// Requests a second that one CPU asks for, beside other closed clients; a minute
-    Requests(race::Options),
+    Requests(race::RaceOptions),
     /// Connections offered to a listener that never accepts, beside other generators
-    Load(load::Options),
+    Load(load::LoadOptions),
     /// Latencies and rates that `inrush load` reports, beside the real ones; half a minute
-    Accuracy(accuracy::Options),
+    Accuracy(accuracy::AccuracyOptions),
     /// Memory of an idle keep-alive connection, beside other servers
-    Memory(memory::Options),
+    Memory(memory::MemoryOptions),
     /// CPU time of the event mechanisms by themselves: waits and changes of interest
-    Dispatch(dispatch::Options),
+    Dispatch(dispatch::DispatchOptions),
     /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
-    Wan(wan::Options),
+    Wan(wan::WanOptions),
     /// The TCP client in user space by itself: SYNs, connections, requests, idle connections; two minutes
-    Usertcp(usertcp::Options),
+    Usertcp(usertcp::UserTcpOptions),
 }
 
 /// The options of all benchmarks.

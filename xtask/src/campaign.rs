@@ -46,14 +46,14 @@ const CALM_END: Nanos = Nanos::from_millis(500);
 #[derive(Subcommand)]
 pub enum Campaign {
     /// Kill, stop, reread, truncate, fill, starve: every architecture under every fault; 20 minutes
-    Faults(Options),
+    Faults(FaultOptions),
     /// The whole test suite again and again beside a busy loop on every CPU
-    Suite(suite::Options),
+    Suite(suite::SuiteOptions),
 }
 
 /// Flags of `campaign faults`.
 #[derive(Args)]
-pub struct Options {
+pub struct FaultOptions {
     /// Seed of the order of the trials and of the random choices in them
     #[arg(long, default_value = "1")]
     seed: Seed,
@@ -94,7 +94,7 @@ pub fn run(campaign: &Campaign) -> anyhow::Result<()> {
     }
 }
 
-fn faults(options: &Options) -> anyhow::Result<()> {
+fn faults(options: &FaultOptions) -> anyhow::Result<()> {
     let inrush = build_inrush()?;
     let mut rng = options.seed.rng();
     let wanted = |name: &str, only: &[String]| only.is_empty() || only.iter().any(|other| other == name);

@@ -39,7 +39,7 @@ const FILE_NAME: &str = "1k.html";
 
 /// The options of the measurement.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct AccuracyOptions {
     #[command(flatten)]
     common: Common,
     /// The length of one measurement
@@ -85,7 +85,7 @@ struct Results {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &AccuracyOptions, bed: &TestBed) -> anyhow::Result<()> {
     let held = HOLDS_MS.map(Nanos::from_millis).map(|hold| held(options, bed, hold));
     let held = held.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let results = Results { held, rates: rates(options, bed)? };
@@ -107,7 +107,7 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
 }
 
 /// One hold. Blocks.
-fn held(options: &Options, bed: &TestBed, hold: Nanos) -> anyhow::Result<Held> {
+fn held(options: &AccuracyOptions, bed: &TestBed, hold: Nanos) -> anyhow::Result<Held> {
     let side = &bed.topology.server;
     let address = side.free_port()?;
     let listener = side.enter(|| TcpListener::bind(address))?;
@@ -182,7 +182,7 @@ fn unless_it_would_block<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// Measures the sending at each rate. Blocks.
-fn rates(options: &Options, bed: &TestBed) -> anyhow::Result<Vec<Rate>> {
+fn rates(options: &AccuracyOptions, bed: &TestBed) -> anyhow::Result<Vec<Rate>> {
     let folder = folder_to_serve(&[(FILE_NAME, FILE_LENGTH)])?;
     let rates = RATES.map(|asked| {
         let burn = format!("{}us", OVERLOAD * 1_000_000 / u64::from(asked));
@@ -202,7 +202,7 @@ fn rates(options: &Options, bed: &TestBed) -> anyhow::Result<Vec<Rate>> {
 }
 
 fn load(
-    options: &Options,
+    options: &AccuracyOptions,
     bed: &TestBed,
     address: SocketAddr,
     path: &str,

@@ -53,7 +53,7 @@ const WAITS_MAX: u32 = 10_000;
 
 /// The options of the measurement.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct DispatchOptions {
     #[command(flatten)]
     common: Common,
     /// Rounds, in each of which every mechanism runs once
@@ -122,7 +122,7 @@ impl Contender {
 }
 
 /// Measures, prints, draws and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &DispatchOptions, bed: &TestBed) -> anyhow::Result<()> {
     let sizes = sizes();
     let pairs = pairs(sizes.last().copied().unwrap_or(0)).context("cannot make socket pairs")?;
     let mut contenders = dispatch::for_each_mechanism!(contender_of_each);

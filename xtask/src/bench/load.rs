@@ -28,7 +28,7 @@ const SHORT_CONNECT_TIMEOUT: &str = "100ms";
 
 /// The options of the measurement.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct LoadOptions {
     #[command(flatten)]
     common: Common,
     /// Rounds, in each of which every generator runs once
@@ -68,7 +68,7 @@ struct Results {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &LoadOptions, bed: &TestBed) -> anyhow::Result<()> {
     let mut generators = Vec::new();
     for generator in &generators::ALL {
         match (generator.prepare)(&task(options, bed, "127.0.0.1:1".parse()?)) {
@@ -103,12 +103,12 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
     bed.conclude(&options.common, "load", &results, &promises(&results))
 }
 
-fn task<'a>(options: &Options, bed: &'a TestBed, address: SocketAddr) -> Task<'a> {
+fn task<'a>(options: &LoadOptions, bed: &'a TestBed, address: SocketAddr) -> Task<'a> {
     Task { address, rate_per_s: options.rate, seconds: options.seconds, inrush: &bed.inrush }
 }
 
 /// One run of one generator against a listener of its own. Blocks.
-fn measure(options: &Options, bed: &TestBed, generator: &Generator) -> anyhow::Result<Sample> {
+fn measure(options: &LoadOptions, bed: &TestBed, generator: &Generator) -> anyhow::Result<Sample> {
     let (_listener, address) = bed.silent_listener(1)?;
     let task = task(options, bed, address);
     let line = (generator.prepare)(&task).with_context(|| format!("{} has gone", generator.name))?;
@@ -133,7 +133,7 @@ fn measure(options: &Options, bed: &TestBed, generator: &Generator) -> anyhow::R
 }
 
 /// Returns the SYNs per second that `inrush load` sends at a rate above its capacity. Blocks.
-fn measure_most(options: &Options, bed: &TestBed) -> anyhow::Result<f64> {
+fn measure_most(options: &LoadOptions, bed: &TestBed) -> anyhow::Result<f64> {
     let (_listener, address) = bed.silent_listener(1)?;
     let task = Task { address, rate_per_s: MOST_RATE_PER_S, seconds: options.seconds, inrush: &bed.inrush };
     let line = generators::inrush(&task);
@@ -149,7 +149,7 @@ fn measure_most(options: &Options, bed: &TestBed) -> anyhow::Result<f64> {
     Ok(sent as f64 / result.duration_s)
 }
 
-fn table(options: &Options, generators: &[Measured]) -> String {
+fn table(options: &LoadOptions, generators: &[Measured]) -> String {
     let head = ["generator", "SYNs sent", "of", "sent again", "peak sockets", "memory MiB", "CPU s"];
     let mut rows = vec![head.map(str::to_owned)];
     let scheduled = options.rate * options.seconds;

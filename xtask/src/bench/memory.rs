@@ -42,7 +42,7 @@ const ARCHITECTURES: [(&str, &[(&str, &str)]); 8] = [
 
 /// The options of the measurement.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct MemoryOptions {
     #[command(flatten)]
     common: Common,
     /// Idle connections
@@ -61,7 +61,7 @@ struct Measured {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &MemoryOptions, bed: &TestBed) -> anyhow::Result<()> {
     allow_descriptors("--connections", (options.connections + FIRST + OTHER_DESCRIPTORS) as usize)?;
     let folder = folder_to_serve(&[(FILE_NAME, FILE_LENGTH)])?;
     let mut measured = Vec::new();
@@ -93,7 +93,7 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
 
 /// Measures one server. Blocks.
 fn measure(
-    options: &Options,
+    options: &MemoryOptions,
     bed: &TestBed,
     server: &'static str,
     running: RunningServer,

@@ -14,7 +14,7 @@ use crate::test_bed::TestBed;
 
 /// The options of the measurement.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct RaceOptions {
     #[command(flatten)]
     pub common: Common,
     /// Rounds, in each of which every contestant runs once
@@ -31,7 +31,7 @@ pub struct Options {
     pub http2: bool,
 }
 
-impl Options {
+impl RaceOptions {
     /// The streams of each connection over HTTP/2.
     pub fn streams(&self) -> Option<u32> {
         self.http2.then_some(32)
@@ -92,7 +92,7 @@ pub struct Measured {
 /// # Errors
 /// Those of a run.
 pub fn race(
-    options: &Options,
+    options: &RaceOptions,
     title: &str,
     names: &[&'static str],
     reference: &str,
@@ -101,7 +101,7 @@ pub fn race(
     for index in 0..names.len() {
         run(index, 1)?;
     }
-    let Options { common, rounds, seconds, .. } = options;
+    let RaceOptions { common, rounds, seconds, .. } = options;
     let samples = common.in_rounds(title, *rounds, names.len(), |index| run(index, *seconds))?;
     Ok(summarise(names, reference, samples))
 }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn everybody_runs_once_in_each_round() {
         let common = Common { seed: Seed(1), out: PathBuf::new(), check: false };
-        let options = Options { common, rounds: 4, seconds: 2, connections: 1, http2: false };
+        let options = RaceOptions { common, rounds: 4, seconds: 2, connections: 1, http2: false };
         let (mut runs, mut lengths) = (Vec::new(), Vec::new());
         let measured = race(&options, "a race", &["a", "b", "c"], "a", |index, seconds| {
             runs.push(index);

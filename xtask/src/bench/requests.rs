@@ -10,7 +10,7 @@ use anyhow::Context;
 use lab::stage::kernel::Observer;
 
 use super::Promise;
-use super::race::{Measured, Mode, Options, race, sample, table};
+use super::race::{Measured, Mode, RaceOptions, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, INRUSH, Reader, Task};
 use crate::rivals::servers::{self, LIMIT};
@@ -20,7 +20,7 @@ use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
 const LEVEL: f64 = 0.97;
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &RaceOptions, bed: &TestBed) -> anyhow::Result<()> {
     let (mut measured, reference) = (Vec::new(), options.reader().name);
     for (connections, after_reply) in options.modes().iter().copied() {
         let clients = measure(options, bed, connections, after_reply)?;
@@ -35,7 +35,7 @@ pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
 
 /// Measures every installed client that supports the mode, in rounds.
 fn measure(
-    options: &Options,
+    options: &RaceOptions,
     bed: &TestBed,
     title: &str,
     after_reply: AfterReply,

@@ -13,7 +13,7 @@ use anyhow::Context;
 use lab::stage::kernel::Observer;
 
 use super::Promise;
-use super::race::{Measured, Mode, Options, race, sample, table};
+use super::race::{Measured, Mode, RaceOptions, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::Task;
 use crate::rivals::servers::{self, COMPLETION, H2O, INRUSH, LIMIT, REFERENCE};
@@ -68,7 +68,7 @@ const LEVEL: f64 = 0.97;
 #[derive(clap::Args)]
 pub struct ServeOptions {
     #[command(flatten)]
-    race: Options,
+    race: RaceOptions,
     /// Measure under TLS 1.3, with a key of ECDSA P-256: a connection per request is a full handshake each
     #[arg(long, conflicts_with = "http2")]
     tls: bool,
@@ -121,7 +121,7 @@ struct Contest {
 
 /// Measures every server that is installed, in rounds.
 fn measure(
-    options: &Options,
+    options: &RaceOptions,
     bed: &TestBed,
     contest: &Contest,
     root: &Path,

@@ -43,7 +43,7 @@ const IDLE_BACKLOG: i32 = 1 << 17;
 
 /// The settings of the benchmark.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct UserTcpOptions {
     #[command(flatten)]
     common: Common,
     /// Runs of each play over each link
@@ -90,7 +90,7 @@ struct Sample {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &UserTcpOptions, bed: &TestBed) -> anyhow::Result<()> {
     let mut links = vec!["TUN"];
     match af_xdp(bed, server_address(bed)?) {
         Ok(_) => links.push("AF_XDP"),
@@ -133,7 +133,7 @@ fn net(link: &str) -> SourceNet {
     net.parse().expect("the constant is a net")
 }
 
-fn measure(options: &Options, bed: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {
+fn measure(options: &UserTcpOptions, bed: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {
     let rate = if link == "TUN" { options.tun_rate } else { options.af_xdp_rate };
     let folder = folder_to_serve(&[])?;
     let mut running = None;
@@ -171,7 +171,7 @@ fn measure(options: &Options, bed: &TestBed, link: &str, play: &str) -> anyhow::
 }
 
 fn perform<L: Link>(
-    options: &Options,
+    options: &UserTcpOptions,
     bed: &TestBed,
     link: L,
     (server, net): (SocketAddr, SourceNet),
@@ -220,7 +220,7 @@ fn show(measured: &[Measured]) -> String {
 }
 
 /// The project's promises for the client in user space.
-fn promises(options: &Options, measured: &[Measured]) -> Vec<Promise> {
+fn promises(options: &UserTcpOptions, measured: &[Measured]) -> Vec<Promise> {
     let mut promises = Vec::new();
     for Measured { link, play, samples } in measured {
         let is_tun = *link == "TUN";

@@ -39,7 +39,7 @@ const PROMISED_PER_S: f64 = 200_000.0;
 
 /// The options of the measurement.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct WanOptions {
     #[command(flatten)]
     common: Common,
     /// Rounds, in each of which every rate is tried once
@@ -64,7 +64,7 @@ struct Attempt {
 }
 
 /// Measures, prints and writes.
-pub fn run(options: &Options, bed: &TestBed) -> anyhow::Result<()> {
+pub fn run(options: &WanOptions, bed: &TestBed) -> anyhow::Result<()> {
     let expected = options.duration.as_secs_f64() * f64::from(options.rounds) * RATES.len() as f64;
     eprintln!("{} rates, {} rounds: about {:.0} s", RATES.len(), options.rounds, expected * 1.1);
     let attempts = options.common.in_rounds("rates", options.rounds, RATES.len(), |index| {
@@ -87,7 +87,7 @@ fn best(attempts: &[Attempt]) -> f64 {
     sent.fold(f64::INFINITY, f64::min)
 }
 
-fn attempt(rate: u32, options: &Options, bed: &TestBed) -> anyhow::Result<Attempt> {
+fn attempt(rate: u32, options: &WanOptions, bed: &TestBed) -> anyhow::Result<Attempt> {
     let conditions = CONDITIONS.parse::<Changes>()?.check()?;
     let config = PathConfig {
         up: conditions.clone(),

@@ -10,7 +10,7 @@ use crate::test_bed::TICK;
 
 /// Flags of `campaign suite`.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct SuiteOptions {
     /// Runs of the suite
     #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -20,7 +20,7 @@ pub struct Options {
 ///
 /// # Errors
 /// A run failed. All runs are carried out first, and the output of each failed run is printed.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &SuiteOptions) -> anyhow::Result<()> {
     let test = |more: &[&str]| -> anyhow::Result<Option<String>> {
         let arguments = ["test", "--workspace", "--quiet", "--no-fail-fast"].iter().chain(more);
         let cargo = Program::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
