@@ -23,8 +23,32 @@ struct Page {
     documents: &'static [&'static str],
 }
 
-const PAGES: [Page; 5] = [
+const PAGES: [Page; 9] = [
     Page { file: RESULTS, introduction: INTRODUCTION, sources: &["record/src"], documents: &[] },
+    Page {
+        file: "results/plan.md",
+        introduction: PLAN,
+        sources: &["load/src/plan/outline.rs"],
+        documents: &[],
+    },
+    Page {
+        file: "results/load-comparison.md",
+        introduction: LOAD_COMPARISON,
+        sources: &["analysis/src/load_runs.rs", "statistics/src/lib.rs"],
+        documents: &[],
+    },
+    Page {
+        file: "results/lab-comparison.md",
+        introduction: LAB_COMPARISON,
+        sources: &["analysis/src/experiment_runs.rs"],
+        documents: &["Comparison"],
+    },
+    Page {
+        file: "results/summary.md",
+        introduction: SUMMARY,
+        sources: &["report/src/experiment.rs", "analysis/src/claims.rs"],
+        documents: &[],
+    },
     Page {
         file: "results/herd.md",
         introduction: HERD,
@@ -58,6 +82,30 @@ const PAGES: [Page; 5] = [
 
 /// The page of the documents that the crate `record` defines.
 const RESULTS: &str = "results.md";
+
+const PLAN: &str = "# Plan of a load
+
+`inrush load --dry-run --output json` prints one [Outline](#outline).
+
+";
+
+const LOAD_COMPARISON: &str = "# Comparison of two loads
+
+`inrush load compare --output json` prints one [Comparison](#comparison).
+
+";
+
+const LAB_COMPARISON: &str = "# Comparison of two runs of experiments
+
+`inrush lab compare --output json` prints an array of [comparisons](#comparison), one for each experiment.
+
+";
+
+const SUMMARY: &str = "# Summary of experiments
+
+`inrush lab run`, `paper` and `report` write `summary.json`: one [Summary](#summary).
+
+";
 
 const HERD: &str = "# Results of inrush herd
 
@@ -97,8 +145,10 @@ end in their unit.
 - `inrush lab run` writes `experiment.json`, a [RunRecord](#runrecord), and a [TrialRecord](#trialrecord) for each attempt
   at a trial.
 
-[herd](results/herd.md), [wan](results/wan.md), [doctor](results/doctor.md) and the [status](results/status.md) of a
-server have pages of their own.
+Other documents have pages of their own: the [plan](results/plan.md) of a load, the comparison of two
+[loads](results/load-comparison.md) or [runs of experiments](results/lab-comparison.md), the
+[summary](results/summary.md) of experiments, [herd](results/herd.md), [wan](results/wan.md),
+[doctor](results/doctor.md), and the [status](results/status.md) of a server.
 
 ";
 
@@ -304,6 +354,10 @@ impl Schema {
             Type::Array(array) => return Ok(format!("array of {}", self.json(&array.elem, file)?)),
             Type::Slice(slice) => return Ok(format!("array of {}", self.json(&slice.elem, file)?)),
             Type::Reference(reference) => return self.json(&reference.elem, file),
+            Type::Tuple(tuple) => {
+                let parts = tuple.elems.iter().map(|part| self.json(part, file));
+                return Ok(format!("array: {}", parts.collect::<Result<Vec<_>>>()?.join(", ")));
+            }
             _ => bail!("{file}.rs: a type that is neither a name nor an array"),
         };
         let last = path.segments.last().context("a path has a segment")?;

@@ -41,11 +41,12 @@ pub use section::Section;
 /// The schema of `summary.json`.
 const SUMMARY_SCHEMA: &str = "inrush.lab-summary/1";
 
-/// `summary.json`.
+/// The claims of one or more experiments.
 #[derive(Serialize)]
 pub struct Summary<'a> {
+    /// `inrush.lab-summary/1`.
     schema: &'static str,
-    /// Of all experiments, in their order.
+    /// The claims of all experiments, in their order.
     claims: Vec<&'a Judged>,
 }
 
