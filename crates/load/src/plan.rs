@@ -40,7 +40,7 @@ use std::ops::RangeInclusive;
 use base::Nanos;
 use usertcp::SourceNet;
 
-use config::{Client, Config, Processes, SOURCE_NET, SOURCE_NET_V6, Stack};
+use config::{Client, Config, Link, Processes, SOURCE_NET, SOURCE_NET_V6, Stack};
 use requests::Workload;
 use share::Share;
 use source_addresses::SourceRange;
@@ -131,12 +131,16 @@ impl Plan {
         }
     }
 
-    /// The numbers, in the whole run, of the threads of one process's share: its lanes, then its part of each
-    /// population.
-    pub(crate) fn threads_of(&self, share: Share) -> Vec<u32> {
+    /// The numbers, in the whole run, of the threads of one process's share that have a link: its lanes, then its part
+    /// of each population.
+    pub(crate) fn threads_with_link(&self, share: Share) -> Vec<u32> {
         let populations = 0..self.config.populations.len();
         let beside = populations.map(|number| self.population_thread(number, share));
-        share.range(self.lanes).chain(beside).collect()
+        match &self.config.stack {
+            Stack::Kernel => Vec::new(),
+            Stack::User { link: Link::Tun, .. } => share.range(self.lanes).chain(beside).collect(),
+            Stack::User { link: Link::AfXdp(_), .. } => share.range(self.lanes).collect(),
+        }
     }
 
     /// The number, in the whole run, of the thread for a process's part of a population.
@@ -152,6 +156,14 @@ impl Plan {
     /// Returns true if the connections are kernel sockets, which need descriptors and ports.
     pub(crate) fn has_sockets(&self) -> bool {
         self.config.stack == Stack::Kernel
+    }
+
+    /// The clients of populations that connect through the kernel.
+    pub(crate) fn population_sockets(&self) -> u64 {
+        match &self.config.stack {
+            Stack::User { link: Link::Tun, .. } => 0,
+            Stack::User { link: Link::AfXdp(_), .. } | Stack::Kernel => self.population_clients(),
+        }
     }
 
     /// The clients of all populations, each with a connection.

@@ -76,7 +76,8 @@ pub enum Link {
     /// A TUN device, to a server in this network namespace.
     #[default]
     Tun,
-    /// AF_XDP sockets on this interface, to a server behind it.
+    /// AF_XDP sockets on this interface, to a server behind it. The interface's queues belong to one thread, so
+    /// populations connect through the kernel.
     AfXdp(String),
 }
 

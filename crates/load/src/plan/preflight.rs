@@ -73,7 +73,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let secure = config.urls.iter().find(|url| url.is_secure());
     let tls = secure.map(|url| Tls::new(url.host(), &config.tls, config.streams.is_some())).transpose()?;
     let limit = descriptors::raise_limit(u64::MAX);
-    let clients = config.populations.iter().map(|population| u64::from(population.clients())).sum();
+    let clients: u64 = config.populations.iter().map(|population| u64::from(population.clients())).sum();
     let pending = pending_max(&config, workload.mean_session_length());
     let descriptors = if config.stack == Stack::Kernel { pending + clients } else { 0 };
     let processes = processes(config.processes, descriptors, limit);
@@ -96,12 +96,12 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     };
     plan.warnings.extend(plan.arrivals_remark());
     plan.warnings.extend(plan.above_clean_rate());
-    if plan.has_sockets() {
-        plan.warnings.extend(processes_remark(&plan, descriptors, limit));
-        let limit = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
-        plan.warnings.extend(descriptor_warning(plan.pending_max(), clients, limit, processes));
-        plan.warnings.extend(port_warning(&plan, connections, &plan.ports));
-    }
+    let pending = if plan.has_sockets() { plan.pending_max() } else { 0 };
+    let all = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
+    let populations = plan.population_sockets();
+    plan.warnings.extend(processes_remark(&plan, descriptors, limit));
+    plan.warnings.extend(descriptor_warning(pending, populations, all, processes));
+    plan.warnings.extend(port_warning(&plan, connections, &plan.ports));
     Ok(plan)
 }
 
@@ -199,7 +199,7 @@ fn descriptor_warning(pending_max: u64, clients: u64, limit: Option<u64>, proces
 }
 
 fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> Option<String> {
-    if !matches!(plan.config.client, Client::SClient { .. }) {
+    if !plan.has_sockets() || !matches!(plan.config.client, Client::SClient { .. }) {
         return None;
     }
     // Agents of a fleet connect from machines of their own, unless the target is on each of them.

@@ -1,7 +1,7 @@
 //! Minimal servers for the tests, with one thread per connection.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -11,6 +11,9 @@ use std::time::Duration;
 use base::Nanos;
 use load::Url;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+/// A free port of this network namespace.
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The address of a test server. Its threads end with the test process.
 pub struct Server {
@@ -22,7 +25,12 @@ pub struct Server {
 impl Server {
     /// Answers every request with these bytes and keeps the connection.
     pub fn replying(reply: &'static [u8]) -> Server {
-        Server::accepting(move |mut stream| {
+        Server::replying_at(ANY_PORT, reply)
+    }
+
+    /// Does the same at this address.
+    pub fn replying_at(address: SocketAddr, reply: &'static [u8]) -> Server {
+        Server::accepting_at(address, move |mut stream| {
             while read_request(&mut stream) {
                 if stream.write_all(reply).is_err() {
                     break;
@@ -152,14 +160,14 @@ impl Server {
 
     /// Has an accept queue for two connections and accepts none.
     pub fn never_accepting() -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(ANY_PORT).unwrap();
         rustix::net::listen(&listener, 1).unwrap();
         Server { address: listener.local_addr().unwrap(), _listener: Some(listener) }
     }
 
     /// A port without a listener.
     pub fn closed() -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(ANY_PORT).unwrap();
         Server { address: listener.local_addr().unwrap(), _listener: None }
     }
 
@@ -175,7 +183,11 @@ impl Server {
 
     /// Serves every connection in a thread of its own.
     pub fn accepting(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Server::accepting_at(ANY_PORT, serve)
+    }
+
+    fn accepting_at(address: SocketAddr, serve: impl Fn(TcpStream) + Clone + Send + 'static) -> Server {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {

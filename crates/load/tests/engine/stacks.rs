@@ -2,13 +2,18 @@
 //! TUN devices the tests print that they are skipped, and pass.
 
 use std::num::NonZeroU32;
+use std::os::fd::AsFd;
 
 use load::{LinkError, LoadError, Stack};
 use record::Population;
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
+use usertcp::SourceNet;
 
 use super::*;
+
+/// The address of a server behind a device.
+const SERVER: [u8; 4] = [10, 91, 0, 1];
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -32,9 +37,13 @@ fn in_namespace(test: impl FnOnce() + Send) {
     entered.unwrap();
 }
 
-/// Runs over TCP in user space; prints the reason and returns `None` on a machine without TUN devices.
 fn over_user_tcp(config: &Config) -> Option<LoadResult> {
-    let plan = load::prepare(Config { stack: user(), ..config.clone() }).unwrap();
+    over(user(), config)
+}
+
+/// Runs over TCP in user space; prints the reason and returns `None` on a machine without such links.
+fn over(stack: Stack, config: &Config) -> Option<LoadResult> {
+    let plan = load::prepare(Config { stack, ..config.clone() }).unwrap();
     match load::run(&plan, &mut |_: &Snapshot<'_>| {}, &Stop::new()) {
         Ok(result) => {
             result.balance().unwrap();
@@ -42,6 +51,10 @@ fn over_user_tcp(config: &Config) -> Option<LoadResult> {
         }
         Err(LoadError::Link(LinkError::System { operation, source })) => {
             println!("skipped: cannot {operation}: {source}");
+            None
+        }
+        Err(LoadError::Link(LinkError::Program(error))) => {
+            println!("skipped: {error}");
             None
         }
         Err(error) => panic!("{error}"),
@@ -196,6 +209,38 @@ fn populations_are_held_over_tcp_in_user_space() {
             assert!(asking.outcomes.get(Outcome::Ok) > 0, "{name}: {asking:?}");
             assert_eq!(asking.outcomes.get(Outcome::Ok), asking.outcomes.total(), "{name}: {asking:?}");
         }
+    });
+}
+
+#[test]
+fn populations_connect_through_the_kernel_beside_af_xdp() {
+    let Ok(there) = NetworkNamespace::create() else {
+        return println!("skipped: no network namespaces here");
+    };
+    in_namespace(|| {
+        let mut route = Route::open().unwrap();
+        route.create_veth("client", there.as_fd(), "server").unwrap();
+        let mut other = there.enter(Route::open).unwrap().unwrap();
+        let net: SourceNet = "10.94.0.0/24".parse().unwrap();
+        for (route, name, address) in [(&mut route, "client", [10, 91, 0, 2]), (&mut other, "server", SERVER)]
+        {
+            let link = route.link_index(name).unwrap();
+            route.add_address(link, address, 24).unwrap();
+            route.set_up(link).unwrap();
+        }
+        let link = other.link_index("server").unwrap();
+        other.add_route(net.network(), net.prefix_length(), link, None).unwrap();
+        let mut beside = config(&there.enter(|| Server::replying_at((SERVER, 0).into(), OK)).unwrap());
+        beside.populations = vec!["idle:30".parse().unwrap(), "hot:5".parse().unwrap()];
+        beside.own_this_server = true;
+        let link = load::Link::AfXdp("client".to_owned());
+        let stack = Stack::User { link, net: Some(net), server_cpus: Vec::new() };
+        let Some(result) = over(stack, &beside) else { return };
+        assert_all(&result, Outcome::Ok);
+        assert_eq!(population(&result, "idle:30").open_at_end, 30);
+        let hot = population(&result, "hot:5");
+        assert!(hot.outcomes.get(Outcome::Ok) > 0, "{hot:?}");
+        assert_eq!(hot.outcomes.get(Outcome::Ok), hot.outcomes.total(), "{hot:?}");
     });
 }
 

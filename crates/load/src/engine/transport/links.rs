@@ -1,7 +1,10 @@
 //! The links of a run over TCP in user space: one for each thread of this process.
 //!
-//! The links are opened before the run begins, because a device takes some milliseconds. The kernel removes
-//! their devices when this process ends, however it ends.
+//! Over AF_XDP the threads of populations have none, because a queue of the interface belongs to one thread. They connect
+//! through the kernel, whose own traffic goes on.
+//!
+//! The links are opened before the run begins, because a device takes some milliseconds. The kernel removes their devices
+//! when this process ends, however it ends.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -36,9 +39,8 @@ impl Links {
         let Stack::User { link, server_cpus, .. } = &plan.config.stack else { return Ok(Links::default()) };
         let net = plan.source_net();
         let server = plan.target.ip();
-        let threads = plan.threads_of(share);
         let mut links = BTreeMap::new();
-        for thread in threads {
+        for thread in plan.threads_with_link(share) {
             let part = net
                 .share(thread, plan.threads_in_all())
                 .map_err(|error| LoadError::Stack { stack: "user", why: error.to_string() })?;

@@ -108,12 +108,12 @@ pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
         _ if !server_cpus.is_empty() && *link != Link::Tun => {
             format!("--server-cpus steers a TUN device; leave it out with --link {link}")
         }
-        Config { threads, populations, processes, .. } if matches!(link, Link::AfXdp(_)) => {
+        Config { threads, processes, .. } if matches!(link, Link::AfXdp(_)) => {
             let one_process = matches!(processes, Processes::Auto | Processes::Count(NonZeroU32::MIN));
-            if threads.get() == 1 && populations.is_empty() && one_process {
+            if threads.get() == 1 && one_process {
                 return Ok(());
             }
-            format!("--link {link} has one thread; leave out --threads, --processes and --population")
+            format!("--link {link} has one thread; leave out --threads and --processes")
         }
         _ => return Ok(()),
     };
