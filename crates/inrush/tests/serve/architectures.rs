@@ -179,6 +179,8 @@ fn idle_connections_lock_nobody_out() {
         for client in &mut idle {
             assert_eq!(client.get(Files::SMALL.0).status, 200);
         }
+        // A client may have its answer before the connection counts as idle.
+        server.eventually("all idle", |status| status.count("responses_2xx") == 4);
         let mut new: Vec<Client> = (0..4).map(|_| server.client()).collect();
         for client in &mut new {
             assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));

@@ -45,8 +45,7 @@ use super::event_loop::{
 };
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, receive};
-use crate::accept::{Arrived, Look, PhaseEnd};
-use crate::listener::are_passed_on;
+use crate::accept::{Arrived, Look};
 
 /// The most accepts in flight on one listener: as many as its queue holds by default.
 const MOST_ACCEPTS: usize = 4096;
@@ -203,14 +202,9 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         if self.sources.iter().any(|source| !source.in_flight.is_empty()) {
             return;
         }
-        self.sources.iter_mut().for_each(|source| source.by_hand = true);
-        self.state.accepting.ready.report_all(self.sources.len());
-        while self.sources.iter().any(|source| source.by_hand || !source.taken.is_empty())
-            && self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit
-        {}
+        self.empty_queues();
         let held: usize = self.sources.iter().map(|source| source.taken.len()).sum();
-        let left = if are_passed_on() { 0 } else { self.state.accepting.arrivals.queue().depth };
-        self.state.lender.counts.cut_off_at_shutdown += held as u64 + u64::from(left);
+        self.state.lender.counts.cut_off_at_shutdown += held as u64;
         self.state.accepting.arrivals.shut();
         self.sources.clear();
         self.state.begin_to_drain();
@@ -262,6 +256,11 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         Ok(())
     }
 
+    fn look_at_all(&mut self) {
+        self.sources.iter_mut().for_each(|source| source.by_hand = true);
+        self.state.accepting.ready.report_all(self.sources.len());
+    }
+
     fn accepts(&mut self) -> bool {
         self.state.life != Life::Sealing
     }
@@ -293,7 +292,8 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
     /// With every accept completed there may be more in the queue.
     fn may_have_more(&self) -> bool {
         let mut sources = self.sources.iter();
-        self.state.accepting.arrivals.are_listeners()
+        self.state.life == Life::Serving
+            && self.state.accepting.arrivals.are_listeners()
             && sources.any(|source| source.in_flight.is_empty() && !source.lacks_descriptors)
     }
 

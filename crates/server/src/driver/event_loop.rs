@@ -131,6 +131,9 @@ pub(super) trait EventLoop {
         false
     }
 
+    /// Makes the next accept phase look at every source.
+    fn look_at_all(&mut self);
+
     /// Watches the sources of connections unless accepting pauses.
     fn watch_sources(&mut self);
 
@@ -210,6 +213,24 @@ pub(super) trait EventLoop {
             self.watch_sources();
         }
         phase.end
+    }
+
+    /// Takes the connections from queues that are sealed. One may still be on its way through the kernel at the first look.
+    /// Queues that were passed on are left with later ones.
+    fn empty_queues(&mut self) {
+        let mut left = u32::MAX;
+        loop {
+            self.look_at_all();
+            // Dead connections end a phase before the queue is empty.
+            while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
+            let depth = self.state().accepting.arrivals.queue().depth;
+            if are_passed_on() || depth == 0 || depth >= left {
+                let cut_off = if are_passed_on() { 0 } else { depth };
+                self.state().lender.counts.cut_off_at_shutdown += u64::from(cut_off);
+                return;
+            }
+            left = depth;
+        }
     }
 
     /// Takes one connection by hand. Without room for it, closes the longest-idle connection, or else turns the new one

@@ -22,7 +22,7 @@ use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger};
 use super::event_loop::{Arrivals, EventLoop, Life, Listeners, LoopState, Parts, STOP, Tell, listener_token};
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, send};
-use crate::accept::{Arrived, PhaseEnd};
+use crate::accept::Arrived;
 use crate::listener::are_passed_on;
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 
@@ -121,12 +121,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// kernel has accepted are served; clients that connect later are refused. Queues that were passed on keep theirs.
     fn go_down(&mut self) {
         self.state.seal();
-        self.state.accepting.ready.report_all(self.state.accepting.arrivals.sources().len());
         if !are_passed_on() {
-            // Dead connections end a phase before the queue is empty.
-            while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
-            let left = self.state.accepting.arrivals.queue().depth;
-            self.state.lender.counts.cut_off_at_shutdown += u64::from(left);
+            self.empty_queues();
         } else if self.state.accepting.arrivals.has_newcomer() {
             self.accept_phase(Limit::AtMost(1));
         }
@@ -169,6 +165,10 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
             self.watch_sources();
         }
         Ok(())
+    }
+
+    fn look_at_all(&mut self) {
+        self.state.accepting.ready.report_all(self.state.accepting.arrivals.sources().len());
     }
 
     fn accepts(&mut self) -> bool {
