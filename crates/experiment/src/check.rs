@@ -125,6 +125,10 @@ impl<'a> Check<'a> {
             self.require(ours || server.flags.is_empty(), || {
                 format!("server '{name}': flags go with kind = \"inrush\" and kind = \"herd\"")
             });
+            let speaks_tls = matches!(server.kind, ServerKind::Inrush | ServerKind::Nginx);
+            self.require(speaks_tls || !self.experiment.common.tls, || {
+                format!("server '{name}': tls goes with kind = \"inrush\" and kind = \"nginx\"")
+            });
             self.require(server.backlog.is_none_or(|length| (1..=65535).contains(&length)), || {
                 format!("server '{name}': backlog: accepted are whole numbers from 1 to 65535")
             });

@@ -235,11 +235,13 @@ pub struct Common {
     pub flags: Vec<String>,
     /// The share of one core that a server may use (cgroup); by default all of it.
     pub cpu_quota: Option<f64>,
+    /// Servers speak TLS, with a certificate of the lab's.
+    pub tls: bool,
 }
 
 impl Default for Common {
     fn default() -> Common {
-        Common { backlog: 128, connections: 15_000, flags: Vec::new(), cpu_quota: None }
+        Common { backlog: 128, connections: 15_000, flags: Vec::new(), cpu_quota: None, tls: false }
     }
 }
 

@@ -40,8 +40,14 @@ pub const ALL: &[Known] = known![
 ];
 
 /// Questions about Inrush itself, which are no part of a report on all.
-const OWN: &[Known] =
-    known!["adaptive-limit", "overload-hooks", "overload-open", "overload-recovery", "overload-sessions"];
+const OWN: &[Known] = known![
+    "adaptive-limit",
+    "overload-hooks",
+    "overload-open",
+    "overload-recovery",
+    "overload-sessions",
+    "overload-work"
+];
 
 /// The demonstration, which is no part of a report on all.
 pub const DEMO: Known = Known { name: "demo", text: include_str!("../../../experiments/demo.toml") };

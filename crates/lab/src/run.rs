@@ -126,6 +126,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
         root: served.root.clone(),
         backlog: experiment.common.backlog,
         connections: experiment.common.connections,
+        tls: served.tls.clone(),
     };
     let mut running = Run {
         servers: vec![Standing::default(); experiment.servers.len()],

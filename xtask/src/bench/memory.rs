@@ -67,7 +67,7 @@ pub fn run(options: &MemoryOptions, bed: &TestBed) -> anyhow::Result<()> {
     let mut measured = Vec::new();
     // The readiness limit keeps only a connection's place, so a comparison would mean nothing.
     for server in servers::ALL.iter().filter(|server| server.name != LIMIT.name) {
-        let started = server.start(bed, folder.path(), AfterReply::Keep);
+        let started = server.start(bed, folder.path(), None, AfterReply::Keep);
         let cost = |running| measure(options, bed, server.name, running);
         match started.and_then(|running| running.map(cost).transpose()) {
             Ok(Some(cost)) => measured.push(cost),

@@ -43,7 +43,7 @@ fn measure(
     let folder = folder_to_serve(&[("index.html", FILE_LENGTH)])?;
     // The readiness limit does not speak HTTP/2.
     let server = if options.http2 { &servers::OVER_HTTP2[0] } else { &LIMIT };
-    let server = server.start(bed, folder.path(), after_reply)?.context("the server has gone")?;
+    let server = server.start(bed, folder.path(), None, after_reply)?.context("the server has gone")?;
     let url: &str = &format!("http://{}/", server.address);
     let (connections, inrush) = (options.connections, &bed.inrush);
     let streams = options.streams();

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use lab::stage::identity::Identity;
 use lab::stage::kernel::Observer;
 
 use super::Promise;
@@ -79,12 +80,12 @@ pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
     let ServeOptions { race: options, tls } = options;
     let folder = folder_to_serve(&SHAPES.each_ref().map(|shape| (shape.file_name, shape.file_length)))?;
     let plain =
-        Contest { name: "serve", scheme: "http", servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.25 };
+        Contest { name: "serve", tls: None, servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.25 };
     let contest = match (tls, options.http2) {
         (true, _) => {
-            servers::make_identity(folder.path()).context("cannot make a certificate")?;
+            let tls = Some(Identity::make(folder.path()).context("cannot make a certificate")?);
             let (servers, shapes) = (&servers::UNDER_TLS[..], &SHAPES[..2]);
-            Contest { name: "serve-tls", scheme: "https", servers, shapes, keep_alive: 1.0 }
+            Contest { name: "serve-tls", tls, servers, shapes, keep_alive: 1.0 }
         }
         (_, true) => {
             let (servers, shapes) = (&servers::OVER_HTTP2[..], &SHAPES[..1]);
@@ -112,7 +113,8 @@ pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
 /// The contestants, and the protocol for them.
 struct Contest {
     name: &'static str,
-    scheme: &'static str,
+    /// The servers speak TLS.
+    tls: Option<Identity>,
     servers: &'static [servers::Server],
     shapes: &'static [Shape],
     /// The promised requests per second over nginx's, with connections kept.
@@ -129,7 +131,7 @@ fn measure(
 ) -> anyhow::Result<Vec<Measured>> {
     let mut running = Vec::new();
     for server in contest.servers.iter().filter(|server| shape.is_for_all || DRIVERS.contains(&server.name)) {
-        match server.start(bed, root, shape.after_reply)? {
+        match server.start(bed, root, contest.tls.as_ref(), shape.after_reply)? {
             Some(ready) => running.push((server.name, ready)),
             None => println!("skipped: {} is not installed", server.name),
         }
@@ -137,7 +139,8 @@ fn measure(
     let script = shape.is_pipelined.then(|| pipelining(root)).transpose()?;
     let mut observer = Observer::of(&bed.topology).context("cannot look at the server's side")?;
     let run = |index: usize, seconds| {
-        let url: &str = &format!("{}://{}/{}", contest.scheme, running[index].1.address, shape.file_name);
+        let scheme = if contest.tls.is_some() { "https" } else { "http" };
+        let url: &str = &format!("{scheme}://{}/{}", running[index].1.address, shape.file_name);
         let (connections, inrush, after_reply) = (options.connections, &bed.inrush, shape.after_reply);
         let (streams, script) = (options.streams(), script.as_deref());
         let task = Task { url, connections, streams, seconds, after_reply, script, inrush };

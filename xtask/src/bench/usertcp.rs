@@ -141,7 +141,8 @@ fn measure(options: &UserTcpOptions, bed: &TestBed, link: &str, play: &str) -> a
     let server = match play {
         "connections" | "requests" => {
             let after = if play == "requests" { AfterReply::Keep } else { AfterReply::Close };
-            let started = LIMIT.start(bed, folder.path(), after)?.context("the readiness limit has gone")?;
+            let started =
+                LIMIT.start(bed, folder.path(), None, after)?.context("the readiness limit has gone")?;
             running.insert(started).address
         }
         _ => {

@@ -2,9 +2,10 @@
 //!
 //! Each runs on one CPU with one event loop, no access log, the same backlog and room for [`CONNECTIONS`].
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
+use lab::stage::identity::Identity;
 use lab::stage::server_under_test::recipe::{self, Readiness, Recipe};
 use lab::stage::server_under_test::{RunningServer, Settings, StartError, start};
 use sys::process::this_program;
@@ -59,23 +60,10 @@ pub const ALL: [Server; 8] = [
     LIMIT,
 ];
 
-/// The servers under TLS, with the certificate and the key that [`make_identity`] has put there.
+/// The servers under TLS.
 pub const UNDER_TLS: [Server; 2] = [
-    Server {
-        name: INRUSH,
-        prepare: |bed, settings, _| {
-            let [certificate, key] = identity(&settings.root).map(|path| path.display().to_string());
-            let tls = [("--tls-cert", certificate.as_str()), ("--tls-key", key.as_str())];
-            inrush(bed, settings, &[&ONE_LOOP[..], &tls].concat())
-        },
-    },
-    Server {
-        name: REFERENCE,
-        prepare: |bed, settings, _| {
-            let [certificate, key] = identity(&settings.root);
-            recipe::nginx_tls(&bed.topology, settings, &certificate, &key)
-        },
-    },
+    Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
+    Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx(&bed.topology, settings) },
 ];
 
 /// The servers over HTTP/2, in cleartext.
@@ -84,22 +72,6 @@ pub const OVER_HTTP2: [Server; 3] = [
     Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx_http2(&bed.topology, settings) },
     Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
 ];
-
-/// Makes a certificate with a key of ECDSA P-256 in the folder that is served, under names that no server of ours serves.
-///
-/// # Errors
-/// The files cannot be written.
-pub fn make_identity(root: &Path) -> anyhow::Result<()> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-    let [certificate, key] = identity(root);
-    std::fs::write(certificate, made.cert.pem())?;
-    std::fs::write(key, made.signing_key.serialize_pem())?;
-    Ok(())
-}
-
-fn identity(root: &Path) -> [PathBuf; 2] {
-    [".certificate.pem", ".key.pem"].map(|name| root.join(name))
-}
 
 impl Server {
     /// Starts it on the server's side and waits until it answers; `None` if it is not installed. Blocks.
@@ -110,9 +82,11 @@ impl Server {
         &self,
         bed: &TestBed,
         root: &Path,
+        tls: Option<&Identity>,
         after_reply: AfterReply,
     ) -> anyhow::Result<Option<RunningServer>> {
-        match (self.prepare)(bed, &settings(root, CONNECTIONS), after_reply) {
+        let settings = Settings { tls: tls.cloned(), ..settings(root, CONNECTIONS) };
+        match (self.prepare)(bed, &settings, after_reply) {
             Err(StartError::NotInstalled(_)) => Ok(None),
             recipe => started(self.name, bed, recipe).map(Some),
         }
@@ -147,7 +121,7 @@ pub fn start_architecture(
 }
 
 fn settings(root: &Path, connections: u32) -> Settings {
-    Settings { root: root.to_owned(), backlog: BACKLOG, connections }
+    Settings { root: root.to_owned(), backlog: BACKLOG, connections, tls: None }
 }
 
 fn started(name: &str, bed: &TestBed, recipe: Result<Recipe, StartError>) -> anyhow::Result<RunningServer> {

@@ -104,6 +104,7 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
         for spec in &experiment.loads {
             let offer = Offer {
                 address: SocketAddr::from(([127, 0, 0, 1], 80)),
+                tls: experiment.common.tls,
                 capacity_per_s: Some(1000.0),
                 rate_per_s: None,
                 time: schedule::trial_run(experiment),
@@ -158,6 +159,8 @@ fn sample_points(experiment: &Experiment) -> Vec<Axes> {
 pub struct Offer {
     /// The address of the server.
     pub address: SocketAddr,
+    /// The server speaks TLS.
+    pub tls: bool,
     /// The capacity that a relative rate refers to.
     pub capacity_per_s: Option<f64>,
     /// A rate in place of the load's own, in requests per second.
@@ -181,7 +184,9 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     };
     let length = load.requests_per_connection.as_ref().map(|length| filled(length, axes));
     let mut words = vec!["load".to_owned()];
-    words.extend(paths.iter().map(|path| format!("http://{}{path}", offer.address)));
+    let scheme = if offer.tls { "https" } else { "http" };
+    words.extend(paths.iter().map(|path| format!("{scheme}://{}{path}", offer.address)));
+    words.extend(offer.tls.then(|| "--insecure".to_owned()));
     let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
     if let Some(rate) = requests_per_s(load, axes, offer)? {
         let sessions = rate / requests_per_session(&workload, length.as_deref())?;
@@ -252,6 +257,7 @@ mod tests {
         let time = RunTime { warmup: Nanos::SECOND, measured: Nanos::from_secs(3) };
         Offer {
             address: "10.77.0.1:80".parse().unwrap(),
+            tls: false,
             capacity_per_s,
             rate_per_s: None,
             time,

@@ -1,4 +1,4 @@
-//! The files that the servers of an experiment serve.
+//! The files that the servers of an experiment serve, and their certificate.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +8,16 @@ use experiment::Experiment;
 use tempfile::TempDir;
 
 use crate::fileset;
+use crate::stage::identity::Identity;
 use crate::stage::owner;
 
-/// A folder that is served. Dropping it removes a generated folder.
+/// A folder that is served. Dropping it removes generated files.
 pub struct Served {
     /// The folder's path.
     pub root: PathBuf,
-    _folder: Option<TempDir>,
+    /// The certificate of servers that speak TLS.
+    pub tls: Option<Identity>,
+    _generated: TempDir,
 }
 
 impl Served {
@@ -24,18 +27,20 @@ impl Served {
     /// The folder does not exist, or the files cannot be written.
     pub fn of(experiment: &Experiment) -> anyhow::Result<Served> {
         let files = &experiment.files;
+        let folder = owner::temporary_folder().context("cannot make a folder for the files")?;
+        let tls = experiment.common.tls.then(|| Identity::make(folder.path())).transpose();
+        let tls = tls.context("cannot make a certificate")?;
         if let Some(root) = &files.root {
             let root = fs::canonicalize(root).with_context(|| format!("cannot serve {}", root.display()))?;
-            return Ok(Served { root, _folder: None });
+            return Ok(Served { root, tls, _generated: folder });
         }
-        let folder = owner::temporary_folder().context("cannot make a folder for the files")?;
         let seed = experiment.plan.seed;
         let write = || {
             fileset::write(folder.path(), files.specweb99, seed)?;
             fs::write(folder.path().join("index.html"), page(files.size.0))
         };
         write().with_context(|| format!("cannot write the files to {}", folder.path().display()))?;
-        Ok(Served { root: folder.path().to_owned(), _folder: Some(folder) })
+        Ok(Served { root: folder.path().to_owned(), tls, _generated: folder })
     }
 }
 

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use self::recipe::{Readiness, Recipe};
 use crate::stage::cgroup::Cgroup;
+use crate::stage::identity::Identity;
 use crate::stage::owner;
 use crate::stage::topology::Topology;
 
@@ -45,6 +46,8 @@ pub struct Settings {
     pub backlog: u32,
     /// The connection limit.
     pub connections: u32,
+    /// The certificate of a server that speaks TLS; only Inrush and nginx are set up for it.
+    pub tls: Option<Identity>,
 }
 
 /// The reason why a server could not be started.
@@ -309,7 +312,7 @@ mod tests {
     use std::path::Path;
 
     fn settings(root: &Path) -> Settings {
-        Settings { root: root.to_owned(), backlog: 128, connections: 1000 }
+        Settings { root: root.to_owned(), backlog: 128, connections: 1000, tls: None }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::{Settings, StartError};
+use crate::stage::identity::Identity;
 use crate::stage::owner;
 use crate::stage::topology::Topology;
 
@@ -69,7 +70,11 @@ pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Res
     ];
     let mut arguments: Vec<OsString> = vec!["serve".into(), settings.root.clone().into()];
     let given = |flag: &str| flags.iter().any(|given| given.split('=').next() == Some(flag));
-    let common = common.into_iter().filter(|(flag, _)| !given(flag));
+    let tls = settings.tls.iter().flat_map(|Identity { certificate, key }| {
+        [("--tls-cert", certificate), ("--tls-key", key)]
+            .map(|(flag, path)| (flag, path.display().to_string()))
+    });
+    let common = common.into_iter().chain(tls).filter(|(flag, _)| !given(flag));
     arguments.extend(common.flat_map(|(flag, value)| [flag.into(), value.into()]));
     arguments.extend(flags.iter().map(OsString::from));
     Ok(Recipe { program, arguments, environment: Vec::new(), readiness: Readiness::Announces, folder: None })
@@ -121,22 +126,12 @@ impl Kitchen {
 /// # Errors
 /// [`StartError`] where it is not installed or its configuration not written.
 pub fn nginx(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
-    nginx_sending("sendfile on; tcp_nopush on;", "", topology, settings)
-}
-
-/// nginx under TLS, with a certificate and its key.
-///
-/// # Errors
-/// As [`nginx`]'s.
-pub fn nginx_tls(
-    topology: &Topology,
-    settings: &Settings,
-    certificate: &Path,
-    key: &Path,
-) -> Result<Recipe, StartError> {
+    let how = "sendfile on; tcp_nopush on;";
+    let Some(Identity { certificate, key }) = &settings.tls else {
+        return nginx_sending(how, "", topology, settings);
+    };
     let how = format!(
-        "sendfile on; tcp_nopush on; ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate:?}; \
-         ssl_certificate_key {key:?};"
+        "{how} ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate:?}; ssl_certificate_key {key:?};"
     );
     nginx_sending(&how, "ssl", topology, settings)
 }
