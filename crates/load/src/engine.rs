@@ -29,7 +29,7 @@
 //!   `receive` reads replies.
 //! - The engine's parts: `session` has the state of a session and of a connection, `connections` all of them,
 //!   `multiplex` the streams of connections over HTTP/2, `retry_queue` the requests to be offered again.
-//! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, and `ending`.
+//! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, `rests`, and `ending`.
 //! - Half of a pair: `pair_half`, over the socket of `handover`.
 //! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.
 //!
@@ -45,6 +45,7 @@ pub(crate) mod holders;
 mod multiplex;
 mod pair_half;
 mod receive;
+mod rests;
 mod retries;
 mod retry_queue;
 mod run_clock;
@@ -78,6 +79,7 @@ use crate::plan::window::Window;
 use connections::Connections;
 use handover::Role;
 use multiplex::Streams;
+use rests::Rests;
 use run_clock::RunClock;
 
 /// Sessions begun in one turn: about a millisecond's work, so that the engine reads replies in between.
@@ -236,6 +238,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         tell: &mut dyn FnMut(Interval),
     ) -> Result<ThreadReport, LoadError> {
         self.await_start(should_stop)?;
+        let mut rests = Rests::of_this_thread();
         self.metrics.began(self.clock.now());
         loop {
             let now = self.clock.now();
@@ -252,7 +255,8 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             }
             self.handle_connects()?;
             let timeout = self.sleep_time();
-            self.handle_replies(timeout)?;
+            rests.waited(self.wait(timeout)?, self.clock.now());
+            self.handle_events()?;
             let (now, held) = (self.clock.now(), self.connections.held());
             self.metrics.close_intervals(now, held, tell);
         }
@@ -298,11 +302,11 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         Ok(())
     }
 
-    /// Waits for replies, connects or the timeout, then handles one batch of events.
-    fn handle_replies(&mut self, timeout: Nanos) -> Result<(), LoadError> {
+    /// Waits for replies, connects or the timeout. Returns when the wait began.
+    fn wait(&mut self, timeout: Nanos) -> Result<Nanos, LoadError> {
         let now = self.clock.now();
         self.transport.wait(now, timeout).map_err(LoadError::system("waiting for replies"))?;
-        self.handle_events()
+        Ok(now)
     }
 
     fn handle_events(&mut self) -> Result<(), LoadError> {

@@ -72,6 +72,13 @@ pub fn set_real_time() -> io::Result<()> {
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 2)
 }
 
+/// Returns true if the calling thread is real-time (`sched_getscheduler`).
+pub fn is_real_time() -> bool {
+    // SAFETY: the call has no memory.
+    let policy = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR)
+}
+
 /// Runs the calling thread and the program that it will execute before every thread that is not real-time.
 /// Real-time threads of this kind take turns (SCHED_RR). Without the permission nothing changes. Safe between
 /// fork and exec.
