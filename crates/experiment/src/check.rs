@@ -126,7 +126,7 @@ impl<'a> Check<'a> {
                 format!("server '{name}': flags go with kind = \"inrush\" and kind = \"herd\"")
             });
             let speaks_tls = matches!(server.kind, ServerKind::Inrush | ServerKind::Nginx);
-            self.require(speaks_tls || !self.experiment.common.tls, || {
+            self.require(speaks_tls || self.experiment.common.tls.is_none(), || {
                 format!("server '{name}': tls goes with kind = \"inrush\" and kind = \"nginx\"")
             });
             self.require(server.backlog.is_none_or(|length| (1..=65535).contains(&length)), || {

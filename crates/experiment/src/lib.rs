@@ -235,13 +235,23 @@ pub struct Common {
     pub flags: Vec<String>,
     /// The share of one core that a server may use (cgroup); by default all of it.
     pub cpu_quota: Option<f64>,
-    /// Servers speak TLS, with a certificate of the lab's.
-    pub tls: bool,
+    /// Servers speak TLS, with a certificate of the lab's that has a key of this kind.
+    pub tls: Option<TlsKey>,
+}
+
+/// The curve of a certificate's key (ECDSA).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsKey {
+    /// What most sites have: a signature costs some 30 us.
+    P256,
+    /// A signature costs about ten times as much.
+    P384,
 }
 
 impl Default for Common {
     fn default() -> Common {
-        Common { backlog: 128, connections: 15_000, flags: Vec::new(), cpu_quota: None, tls: false }
+        Common { backlog: 128, connections: 15_000, flags: Vec::new(), cpu_quota: None, tls: None }
     }
 }
 

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use experiment::TlsKey;
 use lab::stage::identity::Identity;
 use lab::stage::kernel::Observer;
 
@@ -83,7 +84,7 @@ pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
         Contest { name: "serve", tls: None, servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.25 };
     let contest = match (tls, options.http2) {
         (true, _) => {
-            let tls = Some(Identity::make(folder.path()).context("cannot make a certificate")?);
+            let tls = Some(Identity::make(folder.path(), TlsKey::P256).context("cannot make a certificate")?);
             let (servers, shapes) = (&servers::UNDER_TLS[..], &SHAPES[..2]);
             Contest { name: "serve-tls", tls, servers, shapes, keep_alive: 1.0 }
         }

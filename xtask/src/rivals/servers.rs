@@ -69,7 +69,7 @@ pub const UNDER_TLS: [Server; 2] = [
 /// The servers over HTTP/2, in cleartext.
 pub const OVER_HTTP2: [Server; 3] = [
     Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
-    Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx_http2(&bed.topology, settings) },
+    Server { name: REFERENCE, prepare: |bed, settings, _| nginx_http2(bed, settings) },
     Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
 ];
 
@@ -127,6 +127,17 @@ fn settings(root: &Path, connections: u32) -> Settings {
 fn started(name: &str, bed: &TestBed, recipe: Result<Recipe, StartError>) -> anyhow::Result<RunningServer> {
     let running = recipe.and_then(|recipe| start(&bed.topology, recipe, None, &bed.clock));
     running.with_context(|| format!("{name} does not start"))
+}
+
+/// nginx over HTTP/2 in cleartext, for clients with prior knowledge.
+fn nginx_http2(bed: &TestBed, settings: &Settings) -> Result<Recipe, StartError> {
+    let recipe = recipe::nginx_with("sendfile on; tcp_nopush on;", "http2", &bed.topology, settings)?;
+    // nginx does not answer the HTTP/1.1 request that shows the others' readiness.
+    let readiness = match recipe.readiness {
+        Readiness::Replies(address) => Readiness::Connects(address),
+        other => other,
+    };
+    Ok(Recipe { readiness, ..recipe })
 }
 
 /// The program that was built for this, with flags and their values.

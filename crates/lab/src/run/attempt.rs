@@ -115,7 +115,7 @@ impl Run<'_> {
         let load = &self.experiment.loads[point.load.expect("a server that serves has a load")];
         let offer = command_lines::Offer {
             address: test_bed.running.address,
-            tls: self.experiment.common.tls,
+            tls: self.experiment.common.tls.is_some(),
             capacity_per_s: trial.capacity_per_s,
             rate_per_s: None,
             time,

@@ -98,7 +98,7 @@ impl Run<'_> {
         let (time, _) = schedule::search_run(self.form);
         let offer = command_lines::Offer {
             address: test_bed.running.address,
-            tls: self.experiment.common.tls,
+            tls: self.experiment.common.tls.is_some(),
             capacity_per_s: None,
             rate_per_s: Some(per_s),
             time,

@@ -104,7 +104,7 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
         for spec in &experiment.loads {
             let offer = Offer {
                 address: SocketAddr::from(([127, 0, 0, 1], 80)),
-                tls: experiment.common.tls,
+                tls: experiment.common.tls.is_some(),
                 capacity_per_s: Some(1000.0),
                 rate_per_s: None,
                 time: schedule::trial_run(experiment),

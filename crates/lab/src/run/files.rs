@@ -28,7 +28,7 @@ impl Served {
     pub fn of(experiment: &Experiment) -> anyhow::Result<Served> {
         let files = &experiment.files;
         let folder = owner::temporary_folder().context("cannot make a folder for the files")?;
-        let tls = experiment.common.tls.then(|| Identity::make(folder.path())).transpose();
+        let tls = experiment.common.tls.map(|key| Identity::make(folder.path(), key)).transpose();
         let tls = tls.context("cannot make a certificate")?;
         if let Some(root) = &files.root {
             let root = fs::canonicalize(root).with_context(|| format!("cannot serve {}", root.display()))?;

@@ -4,7 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A certificate that vouches for itself, with a key of ECDSA P-256.
+use experiment::TlsKey;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
+
+/// A certificate that vouches for itself.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The PEM file of the certificate.
@@ -18,11 +21,17 @@ impl Identity {
     ///
     /// # Errors
     /// The files cannot be written.
-    pub fn make(folder: &Path) -> io::Result<Identity> {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(io::Error::other)?;
+    pub fn make(folder: &Path, key: TlsKey) -> io::Result<Identity> {
+        let algorithm = match key {
+            TlsKey::P256 => &PKCS_ECDSA_P256_SHA256,
+            TlsKey::P384 => &PKCS_ECDSA_P384_SHA384,
+        };
+        let pair = KeyPair::generate_for(algorithm).map_err(io::Error::other)?;
+        let parameters = CertificateParams::new(["localhost".to_owned()]).map_err(io::Error::other)?;
+        let made = parameters.self_signed(&pair).map_err(io::Error::other)?;
         let [certificate, key] = [".certificate.pem", ".key.pem"].map(|name| folder.join(name));
-        fs::write(&certificate, made.cert.pem())?;
-        fs::write(&key, made.signing_key.serialize_pem())?;
+        fs::write(&certificate, made.pem())?;
+        fs::write(&key, pair.serialize_pem())?;
         Ok(Identity { certificate, key })
     }
 }

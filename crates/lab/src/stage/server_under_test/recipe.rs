@@ -128,26 +128,12 @@ impl Kitchen {
 pub fn nginx(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
     let how = "sendfile on; tcp_nopush on;";
     let Some(Identity { certificate, key }) = &settings.tls else {
-        return nginx_sending(how, "", topology, settings);
+        return nginx_with(how, "", topology, settings);
     };
     let how = format!(
         "{how} ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate:?}; ssl_certificate_key {key:?};"
     );
-    nginx_sending(&how, "ssl", topology, settings)
-}
-
-/// nginx over HTTP/2 in cleartext, for clients with prior knowledge.
-///
-/// # Errors
-/// As [`nginx`]'s.
-pub fn nginx_http2(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
-    let recipe = nginx_sending("sendfile on; tcp_nopush on;", "http2", topology, settings)?;
-    // nginx does not answer the HTTP/1.1 request that shows the others' readiness.
-    let readiness = match recipe.readiness {
-        Readiness::Replies(address) => Readiness::Connects(address),
-        other => other,
-    };
-    Ok(Recipe { readiness, ..recipe })
+    nginx_with(&how, "ssl", topology, settings)
 }
 
 /// nginx for small files alone: head and content leave in one call.
@@ -155,10 +141,14 @@ pub fn nginx_http2(topology: &Topology, settings: &Settings) -> Result<Recipe, S
 /// # Errors
 /// As [`nginx`]'s.
 pub fn nginx_no_sendfile(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
-    nginx_sending("sendfile off;", "", topology, settings)
+    nginx_with("sendfile off;", "", topology, settings)
 }
 
-fn nginx_sending(
+/// nginx with directives of its own, and parameters of its `listen`.
+///
+/// # Errors
+/// As [`nginx`]'s.
+pub fn nginx_with(
     how: &str,
     transport: &str,
     topology: &Topology,
