@@ -254,8 +254,9 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
                 self.start_sessions(now);
             }
             self.handle_connects()?;
-            let timeout = self.sleep_time();
-            rests.waited(self.wait(timeout)?, self.clock.now());
+            let (timeout, before) = (self.sleep_time(), self.clock.now());
+            self.transport.wait(before, timeout).map_err(LoadError::system("waiting for replies"))?;
+            rests.waited(before, self.clock.now());
             self.handle_events()?;
             let (now, held) = (self.clock.now(), self.connections.held());
             self.metrics.close_intervals(now, held, tell);
@@ -300,13 +301,6 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             self.handle_events()?;
         }
         Ok(())
-    }
-
-    /// Waits for replies, connects or the timeout. Returns when the wait began.
-    fn wait(&mut self, timeout: Nanos) -> Result<Nanos, LoadError> {
-        let now = self.clock.now();
-        self.transport.wait(now, timeout).map_err(LoadError::system("waiting for replies"))?;
-        Ok(now)
     }
 
     fn handle_events(&mut self) -> Result<(), LoadError> {

@@ -131,16 +131,18 @@ impl Plan {
         }
     }
 
-    /// The numbers, in the whole run, of the threads of one process's share that have a link: its lanes, then its part
-    /// of each population.
+    /// The numbers, in the whole run, of the threads of one process's share that have a link over TCP in user space: its
+    /// lanes, then its part of each population.
     pub(crate) fn threads_with_link(&self, share: Share) -> Vec<u32> {
         let populations = 0..self.config.populations.len();
+        let populations = populations.filter(|_| self.populations_have_links());
         let beside = populations.map(|number| self.population_thread(number, share));
-        match &self.config.stack {
-            Stack::Kernel => Vec::new(),
-            Stack::User { link: Link::Tun, .. } => share.range(self.lanes).chain(beside).collect(),
-            Stack::User { link: Link::AfXdp(_), .. } => share.range(self.lanes).collect(),
-        }
+        share.range(self.lanes).chain(beside).collect()
+    }
+
+    /// Returns true if populations connect over links of their own, and not through the kernel.
+    fn populations_have_links(&self) -> bool {
+        matches!(self.config.stack, Stack::User { link: Link::Tun, .. })
     }
 
     /// The number, in the whole run, of the thread for a process's part of a population.
@@ -158,12 +160,11 @@ impl Plan {
         self.config.stack == Stack::Kernel
     }
 
-    /// The clients of populations that connect through the kernel.
-    pub(crate) fn population_sockets(&self) -> u64 {
-        match &self.config.stack {
-            Stack::User { link: Link::Tun, .. } => 0,
-            Stack::User { link: Link::AfXdp(_), .. } | Stack::Kernel => self.population_clients(),
-        }
+    /// The most kernel sockets at once: connects pending, and clients of populations.
+    pub(crate) fn kernel_sockets(&self) -> (u64, u64) {
+        let connects = if self.has_sockets() { self.pending_max() } else { 0 };
+        let clients = if self.populations_have_links() { 0 } else { self.population_clients() };
+        (connects, clients)
     }
 
     /// The clients of all populations, each with a connection.

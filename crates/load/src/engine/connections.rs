@@ -1,4 +1,4 @@
-//! The connections of an engine, and what each has a deadline for.
+//! The connections of an engine and their deadlines.
 //!
 //! Invariant: a connection is in `connecting` exactly while it is connecting, and in `awaiting` exactly while it awaits a
 //! reply; over HTTP/2, while its requests await a stream.

@@ -169,12 +169,12 @@ impl Plan {
         let (pending_max, populations) = (self.pending_max(), self.population_clients());
         let processes = u64::from(self.processes());
         let aside = DESCRIPTORS_ASIDE * processes;
-        let connects = if self.has_sockets() { pending_max } else { 0 };
+        let (connects, clients) = self.kernel_sockets();
         Descriptors {
             pending_max,
             populations,
             aside,
-            needed: connects + self.population_sockets() + aside,
+            needed: connects + clients + aside,
             unanswered_max: if self.has_sockets() { self.unanswered_max() } else { 0 },
             limit: self.descriptor_limit.map(|limit| limit.saturating_mul(processes)),
         }

@@ -96,11 +96,10 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     };
     plan.warnings.extend(plan.arrivals_remark());
     plan.warnings.extend(plan.above_clean_rate());
-    let pending = if plan.has_sockets() { plan.pending_max() } else { 0 };
+    let (connects, clients) = plan.kernel_sockets();
     let all = limit.map(|limit| limit.saturating_mul(u64::from(processes)));
-    let populations = plan.population_sockets();
     plan.warnings.extend(processes_remark(&plan, descriptors, limit));
-    plan.warnings.extend(descriptor_warning(pending, populations, all, processes));
+    plan.warnings.extend(descriptor_warning(connects, clients, all, processes));
     plan.warnings.extend(port_warning(&plan, connections, &plan.ports));
     Ok(plan)
 }
