@@ -174,11 +174,10 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         }
         match result {
             Ok(socket) => source.taken.push_back(socket),
-            // A connection wakes one of several accepts. It may have woken this one alone.
-            Err(Errno::CANCELED) => source.by_hand = true,
             Err(errno) if classify(&errno.into()) == Failure::PeerGone => {
                 self.state.lender.counts.aborted_in_queue += 1;
             }
+            // A connection wakes one of several accepts. It may have woken this one alone, also if this one was cancelled.
             Err(errno) => {
                 source.by_hand = true;
                 source.lacks_descriptors |= classify(&errno.into()) == Failure::NoDescriptor;

@@ -215,18 +215,17 @@ pub(super) trait EventLoop {
         phase.end
     }
 
-    /// Takes the connections from queues that are sealed. One may still be on its way through the kernel at the first look.
-    /// Queues that were passed on are left with later ones.
+    /// Takes the connections from queues that are sealed. A connection may still be on its way through the kernel at the
+    /// first look. Queues that were passed on are not sealed: later connections are the successor's.
     fn empty_queues(&mut self) {
         let mut left = u32::MAX;
         loop {
             self.look_at_all();
             // Dead connections end a phase before the queue is empty.
             while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
-            let depth = self.state().accepting.arrivals.queue().depth;
-            if are_passed_on() || depth == 0 || depth >= left {
-                let cut_off = if are_passed_on() { 0 } else { depth };
-                self.state().lender.counts.cut_off_at_shutdown += u64::from(cut_off);
+            let depth = if are_passed_on() { 0 } else { self.state().accepting.arrivals.queue().depth };
+            if depth == 0 || depth >= left {
+                self.state().lender.counts.cut_off_at_shutdown += u64::from(depth);
                 return;
             }
             left = depth;
