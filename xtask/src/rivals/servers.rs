@@ -37,22 +37,28 @@ pub const COMPLETION: &str = "inrush, completion";
 /// The server that only answers.
 pub const LIMIT: Server = Server { name: "readiness limit", prepare: readiness_limit };
 
+const OURS: Server = Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) };
+const NGINX: Server =
+    Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx(&bed.topology, settings) };
+const H2O_SERVER: Server =
+    Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) };
+
 /// All servers, in the order they are shown.
 pub const ALL: [Server; 8] = [
-    Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
+    OURS,
     Server {
         name: COMPLETION,
         prepare: |bed, settings, _| {
             inrush(bed, settings, &[&ONE_LOOP[..], &[("--driver", "completion")]].concat())
         },
     },
-    Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx(&bed.topology, settings) },
+    NGINX,
     Server {
         name: "nginx, no sendfile",
-        prepare: |bed, settings, _| recipe::nginx_no_sendfile(&bed.topology, settings),
+        prepare: |bed, settings, _| recipe::nginx_with("sendfile off;", "", &bed.topology, settings),
     },
     Server { name: "lighttpd", prepare: |bed, settings, _| recipe::lighttpd(&bed.topology, settings) },
-    Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
+    H2O_SERVER,
     Server {
         name: "apache2",
         prepare: |bed, settings, _| recipe::apache_event(&bed.topology, settings, None),
@@ -61,17 +67,11 @@ pub const ALL: [Server; 8] = [
 ];
 
 /// The servers under TLS.
-pub const UNDER_TLS: [Server; 2] = [
-    Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
-    Server { name: REFERENCE, prepare: |bed, settings, _| recipe::nginx(&bed.topology, settings) },
-];
+pub const UNDER_TLS: [Server; 2] = [OURS, NGINX];
 
 /// The servers over HTTP/2, in cleartext.
-pub const OVER_HTTP2: [Server; 3] = [
-    Server { name: INRUSH, prepare: |bed, settings, _| inrush(bed, settings, &ONE_LOOP) },
-    Server { name: REFERENCE, prepare: |bed, settings, _| nginx_http2(bed, settings) },
-    Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) },
-];
+pub const OVER_HTTP2: [Server; 3] =
+    [OURS, Server { name: REFERENCE, prepare: |bed, settings, _| nginx_http2(bed, settings) }, H2O_SERVER];
 
 impl Server {
     /// Starts it on the server's side and waits until it answers; `None` if it is not installed. Blocks.

@@ -338,7 +338,7 @@ mod tests {
         let settings = settings(folder.path());
         for (name, recipe) in [
             ("nginx", recipe::nginx(&topology, &settings)),
-            ("nginx, no sendfile", recipe::nginx_no_sendfile(&topology, &settings)),
+            ("nginx, no sendfile", recipe::nginx_with("sendfile off;", "", &topology, &settings)),
             ("Apache prefork", recipe::apache_prefork(&topology, &settings, None)),
             ("Apache event", recipe::apache_event(&topology, &settings, None)),
             ("lighttpd", recipe::lighttpd(&topology, &settings)),

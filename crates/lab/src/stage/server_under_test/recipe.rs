@@ -136,14 +136,6 @@ pub fn nginx(topology: &Topology, settings: &Settings) -> Result<Recipe, StartEr
     nginx_with(&how, "ssl", topology, settings)
 }
 
-/// nginx for small files alone: head and content leave in one call.
-///
-/// # Errors
-/// As [`nginx`]'s.
-pub fn nginx_no_sendfile(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
-    nginx_with("sendfile off;", "", topology, settings)
-}
-
 /// nginx with directives of its own, and parameters of its `listen`.
 ///
 /// # Errors
