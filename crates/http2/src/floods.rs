@@ -1,7 +1,8 @@
 //! Bounds on frames that cost a client little, by rate.
 //!
 //! Each kind has a burst and a rate. A connection that exceeds both ends with ENHANCE_YOUR_CALM. The bound is the generic
-//! cell rate algorithm (ITU-T I.371): one time for each kind, and no timer.
+//! cell rate algorithm (ITU-T I.371): one time for each kind, and no timer. WINDOW_UPDATE frames that acknowledge content
+//! are free: a DATA frame pays for two, so that neither a long download nor many small responses are a flood.
 
 use base::Nanos;
 
@@ -18,15 +19,18 @@ pub(crate) enum Flood {
     Settings,
     /// CVE-2019-9518, and frames of unknown types.
     EmptyFrames,
-    /// CVE-2019-9511 and CVE-2019-9517: many small windows. Bytes sent give credit.
+    /// CVE-2019-9511 and CVE-2019-9517: many small windows. DATA frames sent pay for two each.
     WindowUpdates,
     /// CVE-2019-9513.
     Priorities,
 }
 
 const KINDS: usize = 6;
-/// Bytes of content that pay for one WINDOW_UPDATE: clients send two for each frame of 16 KiB.
-const BYTES_A_WINDOW_UPDATE: u64 = 512;
+/// A client answers a DATA frame with one WINDOW_UPDATE for the connection and one for the stream.
+const UPDATES_A_FRAME: u64 = 2;
+/// Bytes in a DATA frame that pays. Grants as they come split content into ever smaller frames (the silly windows of
+/// RFC 813), but to less than this only if the client wants it.
+const DRIBBLE_BYTES: u64 = 64;
 
 impl Flood {
     /// Frames at once, and frames a second afterwards.
@@ -61,12 +65,21 @@ impl Flood {
 
 /// The bounds of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Floods([u64; KINDS]);
+pub(crate) struct Floods {
+    /// For each kind, the time at which all frames so far have been paid off.
+    paid_until: [u64; KINDS],
+    /// WINDOW_UPDATE frames that DATA frames have paid for, and that have not come yet.
+    awaited_updates: u64,
+}
 
 impl Floods {
     /// Takes one frame into account. Returns false, and counts, if the bound is exceeded.
     pub(crate) fn admit(&mut self, flood: Flood, now: Nanos, counts: &mut Counts) -> bool {
-        let paid_until = &mut self.0[flood as usize];
+        if flood == Flood::WindowUpdates && self.awaited_updates > 0 {
+            self.awaited_updates -= 1;
+            return true;
+        }
+        let paid_until = &mut self.paid_until[flood as usize];
         *paid_until = (*paid_until).max(now.0).saturating_add(flood.interval());
         let admitted = *paid_until - now.0 <= flood.allowance().0 * flood.interval();
         if !admitted {
@@ -75,10 +88,10 @@ impl Floods {
         admitted
     }
 
-    /// Gives credit for content that has been sent.
-    pub(crate) fn sent(&mut self, bytes: u64) {
-        let paid_until = &mut self.0[Flood::WindowUpdates as usize];
-        let credit = bytes.saturating_mul(Flood::WindowUpdates.interval()) / BYTES_A_WINDOW_UPDATE;
-        *paid_until = paid_until.saturating_sub(credit);
+    /// Takes a DATA frame of the server's into account.
+    pub(crate) fn sent(&mut self, bytes: u64, ends_stream: bool) {
+        if bytes >= DRIBBLE_BYTES || ends_stream {
+            self.awaited_updates = self.awaited_updates.saturating_add(UPDATES_A_FRAME);
+        }
     }
 }

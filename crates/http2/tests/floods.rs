@@ -67,6 +67,44 @@ fn cve_2019_9511_small_windows() {
     assert_eq!(counts.http2_limit_window_updates, 1);
 }
 
+/// Two WINDOW_UPDATE frames for each DATA frame, as clients send that grant what they have read.
+fn acknowledge(frames: &[support::Frame]) -> Vec<u8> {
+    let data = frames.iter().filter(|(kind, ..)| *kind == 0);
+    data.flat_map(|(_, _, stream, content)| {
+        let more = (content.len() as u32).to_be_bytes();
+        [frame(8, 0, 0, &more), frame(8, 0, *stream, &more)].concat()
+    })
+    .collect()
+}
+
+#[test]
+fn small_windows_that_a_client_grants_as_they_come_are_no_flood() {
+    let mut peer = Peer::new();
+    let window = [0, 4, 0, 0, 0, 100];
+    peer.receive(&[frame(4, 0, 0, &window), get(1, "/bytes/500000")].concat());
+    let (mut sent, mut received) = (0, 0);
+    while received < 500_000 {
+        let frames = peer.frames();
+        assert_eq!(Peer::goaway(&frames), None, "after {sent} frames");
+        sent += frames.iter().filter(|frame| frame.0 == 0).count();
+        received += Peer::content(&frames, 1).0.len();
+        peer.receive(&acknowledge(&frames));
+    }
+    assert_eq!((sent, peer.counts.http2_limit_window_updates), (5000, 0));
+}
+
+#[test]
+fn grants_for_many_small_responses_that_come_at_once_are_no_flood() {
+    let mut peer = Peer::new();
+    for number in 0..1000 {
+        peer.receive(&get(2 * number + 1, "/bytes/10"));
+    }
+    let frames = peer.frames();
+    peer.receive(&acknowledge(&frames));
+    assert_eq!(Peer::goaway(&peer.frames()), None);
+    assert_eq!(peer.counts.http2_limit_window_updates, 0);
+}
+
 #[test]
 fn cve_2019_9513_priorities() {
     assert_eq!(flood(500, |_| frame(2, 0, 1, &[0, 0, 0, 3, 0])).http2_limit_priorities, 1);
