@@ -11,7 +11,7 @@ mod simulation;
 
 use base::{Nanos, Seed};
 use overload::law::Constants;
-use simulation::{Bursts, Control, Costs, Disturbance, Hook, Ledger, Scenario, run};
+use simulation::{Bursts, Costs, Disturbance, Hook, Ledger, Scenario, run};
 
 const SEEDS: [Seed; 3] = [Seed(1), Seed(2), Seed(3)];
 
@@ -40,7 +40,7 @@ fn calm(costs: Costs) -> Scenario {
 
 /// Runs a scenario with each seed.
 fn runs(scenario: &Scenario, constants: Constants) -> Vec<Ledger> {
-    let with = |seed| Scenario { seed, control: Control::On(constants), ..scenario.clone() };
+    let with = |seed| Scenario { seed, control: Some(constants), ..scenario.clone() };
     SEEDS.map(with).iter().map(run).collect()
 }
 
@@ -80,8 +80,11 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
         ..Scenario::new(Costs::FAST, &[(ms(5500), 2.0)])
     };
     let long = Scenario::new(Costs::TLS, &[(Nanos::from_secs(60), 0.9)]);
-    let after_rush = Scenario::new(Costs::FAST, &[(ms(500), 0.7), (ms(5500), 10.0), (ms(8000), 0.7)]);
-    let after = mean(&runs(&after_rush, constants), |ledger| ledger.between(ms(5500), ms(6500)).share());
+    let after = |end: u64| {
+        let rush = Scenario::new(Costs::FAST, &[(ms(500), 0.7), (ms(end), 10.0), (ms(end + 2500), 0.7)]);
+        let share = |ledger: &Ledger| ledger.between(ms(end), ms(end + 1000)).share();
+        format!("{:.4}", mean(&runs(&rush, constants), share))
+    };
     vec![
         ("sink 1.1 x", with(rush(Costs::FAST, 1.1))),
         ("sink 10 x", with(rush(Costs::FAST, 10.0))),
@@ -95,7 +98,8 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
         ("drift 3 x", with(drift(rush(Costs::FAST, 3.0)))),
         ("stall of 1 s", with(stall_of_a_second)),
         ("sessions 10 x", with(Scenario { sessions: true, ..rush(Costs::FAST, 10.0) })),
-        ("second after", format!("{after:.4}")),
+        ("after 0.2 s", after(700)),
+        ("after 5 s", after(5500)),
         ("0.9 tls", refused(&long, constants)),
         ("bursts", refused(&bursts(Costs::FAST), constants)),
         ("bursts tls", refused(&bursts(Costs::TLS), constants)),
@@ -106,7 +110,7 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
 type Set = fn(&mut Constants, f64);
 
 /// Every constant, with values around the chosen one.
-const SWEEP: [(&str, Set, &[f64]); 22] = [
+const SWEEP: [(&str, Set, &[f64]); 25] = [
     ("enter_wait", |c, v| c.enter_wait = v, &[1.5, 5.0]),
     ("enter_queue", |c, v| c.enter_queue = v, &[0.0, 16.0, 128.0]),
     ("enter_horizon", |c, v| c.enter_horizon = v, &[0.0, 0.5]),
@@ -122,12 +126,15 @@ const SWEEP: [(&str, Set, &[f64]); 22] = [
     ("drain_ticks", |c, v| c.drain_ticks = v as u32, &[1.0, 3.0, 4.0]),
     ("refuse_ticks", |c, v| c.refuse_ticks = v as u32, &[1.0, 2.0, 8.0]),
     ("leave_after", |c, v| c.leave_after = v, &[5.0, 100.0]),
-    ("backlog", |c, v| c.backlog = v, &[2.5, 10.0]),
+    ("standing", |c, v| c.standing = v, &[4.0, 1e9]),
+    ("alarm", |c, v| c.alarm = v, &[0.5, 1e9]),
+    ("backlog", |c, v| c.backlog = v, &[2.5, 5.0]),
     ("memory", |c, v| c.memory = v, &[0.5, 2.5, 5.0]),
     ("memory_connections", |c, v| c.memory_connections = v, &[0.0, 128.0]),
     ("fade", |c, v| c.fade = v, &[5.0, 500.0]),
     ("smoothing", |c, v| c.smoothing = v, &[0.15, 0.6]),
     ("correction", |c, v| c.correction = v, &[2.5, 40.0, 1e9]),
+    ("most_counted", |c, v| c.most_counted = v, &[0.0, 0.5]),
     ("burst", |c, v| c.burst = v, &[0.1, 0.5]),
 ];
 

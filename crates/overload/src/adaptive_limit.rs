@@ -91,6 +91,11 @@ impl AdaptiveLimit {
         phase.min(taken_on).min(room).max(1.0) as u32
     }
 
+    /// The cost of a connection from its accept to its close; before a measurement it is a guess.
+    pub fn connection_cost(&self) -> Nanos {
+        Nanos((self.accept_cost + self.work / self.closed) as u64)
+    }
+
     /// The cost of a connection's turn.
     pub fn work_cost(&self) -> Nanos {
         Nanos(self.work_cost as u64)

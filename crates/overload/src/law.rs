@@ -25,25 +25,36 @@
 //!
 //! After two ticks with fewer arrivals than nine tenths of mu the queue drains by itself, and the hook admits
 //! everything. One tick is not enough: at ten times the capacity a pause of a few milliseconds would admit the next
-//! thousands, whose handshakes keep the loop from its next tick. The hook refuses again after four ticks with more arrivals, or at once if the wait is long
-//! enough to begin shedding. The end of a burst is thus admitted, and the echo of a rush as far as there is
-//! room for it.
+//! thousands, whose handshakes keep the loop from its next tick. The hook refuses again after four ticks with more
+//! arrivals, or at once if the wait is long enough to begin shedding. The end of a burst is thus admitted, and the
+//! echo of a rush as far as there is room for it.
 //!
 //! A hook that selects by the identity of a SYN refuses a retransmission again, so retransmissions are
 //! offered but never admitted. The share is therefore corrected until the admitted rate matches the law.
 //!
-//! Until mu is known, in a server that has never been saturated, nothing is refused. Two ticks of a rush
-//! measure it. At ten times the capacity, the connections queued by then wait about five targets.
+//! Clients whose final ACK was dropped believe that they are connected, and repeat their request 200 ms later. These
+//! connections enter the queue past the hook. So the arrivals that count for the share, and for the end of a rush, are
+//! the SYNs: the refused ones show how many there are.
 //!
-//! The backlog is the configured one in the open state, and five targets of work while shedding. The kernel
-//! bounds the handshakes in progress by the same number. A smaller backlog would therefore refuse distant
-//! clients even below the capacity.
+//! Until mu is known, in a server that has never been saturated, nothing is refused. Two ticks of a rush measure it.
+//!
+//! The backlog bounds the queue in every state, in targets of work:
+//!
+//! ```text
+//!   open, queue below 1 target:   7.5   clients up to 150 ms away get their handshakes without cookies
+//!   open, queue above 1 target:   3     the handshakes of a rush leave the server no time for its next tick
+//!   shedding:                     3     and up to 3.3 times as much, for handshakes that do not fit
+//! ```
+//!
+//! Beyond the bound the kernel drops SYNs, which costs a tenth of a handshake. The bound goes by the rate as known
+//! before the tick in which the queue became long, and by the loop's own measurement of a connection's cost if the
+//! server was never saturated.
 //!
 //! Owns the state, the estimates and the decision. Leaves out reading signals and applying decisions. No
 //! clock, no I/O.
 //!
 //! Invariants: the share is above 0 and at most 1. The backlog is at least 1 and at most the configured one.
-//! In [`State::Open`] everything is admitted.
+//! In [`State::Open`] the hook admits everything.
 //!
 //! The modules: `constants` holds the numbers of the law, and `service_rate` measures mu.
 
@@ -110,6 +121,8 @@ pub struct Signals {
     pub lag: Nanos,
     /// Open connections, as a fraction of the connection limit.
     pub occupancy: f64,
+    /// The time that a connection takes from its accept to its close, as the loop has measured it; 0 if it has not.
+    pub cost: Nanos,
 }
 
 /// The decision until the next tick, and the figures behind it.
@@ -182,6 +195,8 @@ pub struct Controller {
     /// The smoothed rate of arrivals, in connections per second; `admitted` is that of arrivals in the queue.
     offered: f64,
     admitted: f64,
+    /// The smoothed rate of SYNs, in connections per second.
+    fresh: f64,
     /// The excess over the service rate that an empty queue admits.
     probe: f64,
     /// Consecutive ticks in which a long queue has grown.
@@ -194,6 +209,8 @@ pub struct Controller {
     exceeded: u32,
     /// Seconds since the last refusal.
     calm: f64,
+    /// The service rate at the time when the queue became long; `None` while it is short.
+    alarm: Option<f64>,
     /// The factor of the queue's bound that gives room to the handshakes of distant clients.
     far: f64,
     /// The factor of the share that makes up for missing arrivals.
@@ -216,6 +233,8 @@ struct Elapsed {
     dropped: f64,
     /// The sum of admitted, refused and dropped.
     offered: f64,
+    /// SYNs, if the hook shows their number, or else all offered connections.
+    fresh: f64,
 }
 
 impl Controller {
@@ -236,12 +255,14 @@ impl Controller {
             rate: ServiceRate::default(),
             offered: 0.0,
             admitted: 0.0,
+            fresh: 0.0,
             probe: constants.probe,
             grown: 0,
             drained: 0,
             exceeded: 0,
             recent: 0.0,
             calm: 0.0,
+            alarm: None,
             far: 1.0,
             correction: 1.0,
             decision: Decision {
@@ -279,6 +300,7 @@ impl Controller {
     /// Decides on the current readings. Returns the change of state, if there is one.
     pub fn tick(&mut self, now: Nanos, signals: &Signals) -> Option<Change> {
         let elapsed = self.elapsed(now, signals)?;
+        let known = self.known_rate(signals);
         self.measure(&elapsed, signals);
         let before = self.decision.state;
         if let Some(rate) = self.rate.per_second() {
@@ -289,9 +311,9 @@ impl Controller {
             if self.decision.state == State::Shedding {
                 self.shed(&elapsed, rate, wait);
             }
-            self.bound(&elapsed);
             self.decision.queueing_delay = Nanos::from_secs_f64(wait);
         }
+        self.bound(&elapsed, known);
         let state = self.decision.state;
         let target = Nanos::from_secs_f64(self.target);
         self.decision.sessions = Sessions::advised(state, target, signals.occupancy);
@@ -315,7 +337,10 @@ impl Controller {
         let dropped = grown(signals.dropped, self.last.dropped);
         let admitted = (taken + f64::from(signals.queued) - f64::from(self.last.queued)).max(0.0);
         let offered = admitted + refused + dropped;
-        let elapsed = Elapsed { seconds, taken, admitted, refused, dropped, offered };
+        let share = self.decision.admission.share;
+        let counts = refused > 0.0 && share < self.constants.most_counted;
+        let fresh = if counts { offered.min(refused / (1.0 - share)) } else { offered };
+        let elapsed = Elapsed { seconds, taken, admitted, refused, dropped, offered, fresh };
         self.at = now;
         Some(elapsed)
     }
@@ -334,27 +359,41 @@ impl Controller {
         self.probe = probe.min(constants.most_probe);
         self.rate.tick(elapsed.taken, elapsed.seconds, saturated, memory, constants.fade * self.target);
         self.offered += constants.smoothing * (elapsed.offered / elapsed.seconds - self.offered);
+        self.fresh += constants.smoothing * (elapsed.fresh / elapsed.seconds - self.fresh);
         self.admitted += constants.smoothing * (elapsed.admitted / elapsed.seconds - self.admitted);
         self.last = *signals;
     }
 
-    /// Sets the hard bound of the queue by the recent peak of the service rate, so that a stall does not
-    /// shorten it. The kernel bounds the handshakes in progress by the same number. Drops beside a short
-    /// queue are handshakes of distant clients, which need more room.
-    fn bound(&mut self, elapsed: &Elapsed) {
-        let constants = &self.constants;
-        let peak = self.rate.peak(constants.fade * self.target);
-        let (State::Shedding, Some(peak)) = (self.decision.state, peak) else {
-            self.decision.backlog = self.backlog;
-            return;
+    /// The service rate as known before this tick, in which a stall or handshakes may have left the server no time; 0 if
+    /// it is unknown.
+    fn known_rate(&self, signals: &Signals) -> f64 {
+        let cost = signals.cost.min(self.last.cost).as_secs_f64();
+        let by_cost = if cost > 0.0 { 1.0 / cost } else { 0.0 };
+        self.rate.per_second().unwrap_or(0.0).max(by_cost)
+    }
+
+    /// Sets the hard bound of the queue. `known` is the service rate before this tick.
+    fn bound(&mut self, elapsed: &Elapsed, known: f64) {
+        let (constants, before) = (&self.constants, self.decision.backlog);
+        let is_long = f64::from(self.last.queued) > constants.alarm * self.target * known;
+        self.alarm = is_long.then(|| self.alarm.unwrap_or(known));
+        let (targets, rate) = match (self.decision.state, self.alarm) {
+            (State::Open, None) => (constants.standing, known),
+            (State::Open, Some(rate)) => (constants.backlog, rate),
+            (State::Shedding, _) => {
+                // Drops beside a short queue are handshakes of distant clients, which need more room.
+                if elapsed.dropped > 0.0 && self.last.queued < before / 2 {
+                    self.far = (self.far * constants.far_growth).min(constants.most_far);
+                }
+                // The recent peak, so that a stall does not shorten the bound.
+                let peak = self.rate.peak(constants.fade * self.target);
+                (constants.backlog * self.far, peak.unwrap_or(known))
+            }
         };
-        if elapsed.dropped > 0.0 && self.last.queued < self.decision.backlog / 2 {
-            self.far = (self.far * constants.far_growth).min(constants.most_far);
-        }
-        let bound = (constants.backlog * self.target * peak * self.far) as u32;
+        let bound = if rate > 0.0 { (targets * self.target * rate) as u32 } else { self.backlog };
         let bound = bound.clamp(constants.least_backlog.min(self.backlog), self.backlog);
         // A change must justify a system call.
-        if bound.abs_diff(self.decision.backlog) > self.decision.backlog / 8 || bound == self.backlog {
+        if bound.abs_diff(before) > before / 8 || bound == self.backlog {
             self.decision.backlog = bound;
         }
     }
@@ -388,7 +427,7 @@ impl Controller {
     fn shed(&mut self, elapsed: &Elapsed, rate: f64, wait: f64) {
         let constants = &self.constants;
         let weight = (rate * elapsed.seconds / constants.drains_connections).min(1.0);
-        self.recent += weight * (elapsed.offered / elapsed.seconds - self.recent);
+        self.recent += weight * (elapsed.fresh / elapsed.seconds - self.recent);
         let few = self.recent < constants.drains_below * rate;
         self.drained = if few { self.drained + 1 } else { 0 };
         let drains = self.drained >= constants.drain_ticks;
@@ -422,7 +461,7 @@ impl Controller {
         Admission {
             rate: PerSecond(wanted),
             burst: (constants.burst * self.target * rate).max(constants.least_burst) as u32,
-            share: (self.correction * wanted / self.offered.max(wanted)).min(1.0),
+            share: (self.correction * wanted / self.fresh.max(wanted)).min(1.0),
         }
     }
 

@@ -51,6 +51,8 @@ pub struct Progress {
     pub lag: Nanos,
     /// Open connections, as a fraction of the connection limit.
     pub occupancy: f64,
+    /// The time that a connection takes from its accept to its close, as the loop has measured it; 0 if it has not.
+    pub cost: Nanos,
 }
 
 /// The results of a tick that deserve a line of a log.
@@ -132,9 +134,9 @@ impl QueueControl {
             Ok(refused) => (refused, None),
             Err(error) => (self.signals.refused, Some(error)),
         };
-        let Progress { accepted, emptied, lag, occupancy } = progress;
+        let Progress { accepted, emptied, lag, occupancy, cost } = progress;
         let (queued, dropped) = self.read(listeners.clone());
-        self.signals = Signals { queued, accepted, emptied, refused, dropped, lag, occupancy };
+        self.signals = Signals { queued, accepted, emptied, refused, dropped, lag, occupancy, cost };
         let change = self.controller.tick(now, &self.signals);
         let admitted = self.hook.admit(&self.controller.decision().admission);
         self.bound(listeners);

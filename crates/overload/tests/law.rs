@@ -6,7 +6,7 @@ mod simulation;
 
 use base::{Nanos, Seed};
 use overload::law::Constants;
-use simulation::{Bursts, Control, Costs, Disturbance, Hook, Ledger, Scenario, run};
+use simulation::{Bursts, Costs, Disturbance, Hook, Ledger, Scenario, run};
 
 const SEED: Seed = Seed(20);
 
@@ -42,7 +42,7 @@ fn served(name: &str, scenario: &Scenario, times: f64) -> (f64, f64) {
 
 #[test]
 fn without_control_almost_nobody_is_served_in_time() {
-    let scenario = Scenario { control: Control::Off, hook: Hook::None, ..rush(Costs::WORK, 10.0) };
+    let scenario = Scenario { control: None, hook: Hook::None, ..rush(Costs::WORK, 10.0) };
     let (share, _) = served("no control", &scenario, 10.0);
     assert!(share < 0.1, "the simulation is kinder than the world");
 }
@@ -51,8 +51,8 @@ fn without_control_almost_nobody_is_served_in_time() {
 fn past_saturation_nearly_all_that_can_be_served_is_served_in_time() {
     // Server; the least fraction of the possible goodput; the highest 99th percentile in milliseconds.
     let servers = [
-        ("fast", Costs::FAST, 0.985, 50.0),
-        ("work", Costs::WORK, 0.98, 50.0),
+        ("fast", Costs::FAST, 0.985, 75.0),
+        ("work", Costs::WORK, 0.98, 80.0),
         ("tls", Costs::TLS, 0.97, 70.0),
     ];
     for (name, costs, least, most_p99) in servers {
@@ -232,7 +232,7 @@ fn the_adaptive_accept_limit_is_as_good_as_the_best_fixed_one_and_sessions_wait_
 #[test]
 fn an_accept_limit_without_bound_starves_sessions() {
     let scenario = Scenario { sessions: true, accept_limit: Some(u32::MAX), ..rush(Costs::WORK, 2.0) };
-    let ledger = run(&Scenario { control: Control::Off, hook: Hook::None, ..scenario });
+    let ledger = run(&Scenario { control: None, hook: Hook::None, ..scenario });
     println!("seed {SEED}: p99 of sessions {:.1} ms", ledger.later_ms(99.0));
     assert!(ledger.later_ms(99.0) > 200.0, "the simulation is kinder than the world");
 }
@@ -251,15 +251,15 @@ fn the_first_second_after_a_long_rush_is_served() {
 }
 
 #[test]
-fn recovery_takes_a_tenth_of_a_second() {
-    for length in [200, 5000] {
+fn recovery_takes_a_twentieth_of_a_second() {
+    for (length, least) in [(200, 0.3), (5000, 0.65)] {
         let end = 500 + length;
         let load = vec![(ms(500), 0.7), (ms(end), 10.0), (ms(end + 1000), 0.7)];
         let ledger = run(&Scenario { load, ..rush(Costs::FAST, 0.7) });
         let curve: Vec<f64> =
             (0..6).map(|bin| ledger.between(ms(end + 50 * bin), ms(end + 50 * (bin + 1))).share()).collect();
         println!("seed {SEED}, after {length} ms, by 50 ms: {curve:.3?}");
-        assert!(curve[2..].iter().all(|share| *share >= 0.97), "after {length} ms");
+        assert!(curve[0] >= least && curve[1..].iter().all(|share| *share >= 0.97), "after {length} ms");
     }
 }
 
@@ -313,8 +313,9 @@ fn the_first_moments_of_a_rush_are_bounded_on_a_server_that_was_never_busy() {
         let load = vec![(ms(500), 0.01), (ms(1000), times)];
         let scenario = Scenario { load, ..rush(Costs::WORK, times) };
         let ledger = run(&scenario);
+        // A client whose final ACK was dropped repeats its request 200 ms later, and waits in the queue then.
         println!("seed {SEED}, {times} x: the longest wait is {:.1} ms", ledger.first_ms(100.0));
-        assert!(ledger.first_ms(100.0) <= 200.0, "{times}");
+        assert!(ledger.first_ms(100.0) <= 350.0, "{times}");
     }
 }
 
@@ -329,6 +330,5 @@ fn the_target_delay_is_the_one_setting() {
         assert!(p50 <= target.as_secs_f64() * 1e3 && p99 <= 3.0 * target.as_secs_f64() * 1e3, "{target}");
         assert!(goodput(&scenario, &ledger, ms(500)) >= 0.9, "{target}");
     }
-    let Control::On(constants) = rush(Costs::FAST, 1.0).control else { unreachable!() };
-    assert_eq!(constants, Constants::CHOSEN);
+    assert_eq!(rush(Costs::FAST, 1.0).control, Some(Constants::CHOSEN));
 }

@@ -335,6 +335,11 @@ impl AcceptControl {
         self.progress.lag = self.progress.lag.max(took);
     }
 
+    /// Notes the time that the loop spends on a connection from its accept to its close.
+    pub fn connection_costs(&mut self, cost: Nanos) {
+        self.progress.cost = cost;
+    }
+
     /// Returns the target delay in force.
     pub fn target(&self) -> Nanos {
         self.target

@@ -8,6 +8,11 @@
 pub struct Constants {
     /// The estimated wait above which shedding begins, in target delays.
     pub enter_wait: f64,
+    /// The hard bound of the queue while nothing is refused, in target delays. The kernel answers with cookies if more
+    /// handshakes are in progress, which are those of clients so far away.
+    pub standing: f64,
+    /// The estimated wait above which a shorter hard bound holds before shedding begins, in target delays.
+    pub alarm: f64,
     /// The time ahead for which the growth of the queue is predicted at the current rates, in target delays.
     pub enter_horizon: f64,
     /// The fraction of the configured backlog that also begins shedding, if it is shorter than that wait.
@@ -46,7 +51,7 @@ pub struct Constants {
     pub refuse_ticks: u32,
     /// The time without refusals after which shedding ends, in target delays.
     pub leave_after: f64,
-    /// The hard bound of the queue while shedding, in target delays at the measured service rate.
+    /// The hard bound of the queue while it is long, and while shedding, in target delays at the service rate.
     pub backlog: f64,
     /// The growth factor of the bound in a tick in which handshakes did not fit into it.
     pub far_growth: f64,
@@ -64,6 +69,8 @@ pub struct Constants {
     pub smoothing: f64,
     /// The time in which the share is corrected for missing arrivals, in target delays.
     pub correction: f64,
+    /// The largest share at which the refused SYNs show the number of all SYNs.
+    pub most_counted: f64,
     /// The burst of a token bucket, in target delays at the measured service rate.
     pub burst: f64,
     /// The smallest burst of a token bucket, in connections.
@@ -74,6 +81,8 @@ impl Constants {
     /// The constants that the sweep chose.
     pub const CHOSEN: Constants = Constants {
         enter_wait: 2.5,
+        standing: 7.5,
+        alarm: 1.0,
         enter_horizon: 0.25,
         enter_full: 0.9,
         enter_ticks: 2,
@@ -89,15 +98,16 @@ impl Constants {
         drain_ticks: 2,
         refuse_ticks: 4,
         leave_after: 25.0,
-        backlog: 5.0,
+        backlog: 3.0,
         far_growth: 1.5,
-        most_far: 2.0,
+        most_far: 3.3,
         least_backlog: 64,
         memory: 1.0,
         memory_connections: 16.0,
         fade: 50.0,
         smoothing: 0.3,
         correction: 10.0,
+        most_counted: 0.8,
         burst: 0.2,
         least_burst: 8.0,
     };

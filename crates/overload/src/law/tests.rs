@@ -132,14 +132,60 @@ fn a_rush_that_pauses_for_a_tick_is_still_refused() {
 }
 
 #[test]
-fn the_backlog_is_five_target_delays_of_work_while_shedding() {
+fn the_backlog_is_three_target_delays_of_work_while_shedding() {
     assert_eq!(Bench::measured().decision().backlog, 4096, "the configured one before");
     let (mut bench, _) = Bench::shedding();
-    assert_eq!(bench.decision().backlog, 2800);
+    assert_eq!(bench.decision().backlog, 1680);
     // A stall of 30 ms does not shorten the backlog.
     bench.now += TICK * 5;
-    bench.tick(100, 2900);
-    assert!(bench.decision().backlog >= 2500, "{}", bench.decision().backlog);
+    bench.tick(100, 1700);
+    assert!(bench.decision().backlog >= 1500, "{}", bench.decision().backlog);
+}
+
+#[test]
+fn a_queue_that_becomes_long_is_bounded_before_anything_is_refused() {
+    let mut bench = Bench::measured();
+    // A target delay is 560 connections.
+    bench.tick(140, 550);
+    assert_eq!(bench.decision().backlog, 4096);
+    bench.tick(140, 600);
+    assert_eq!((bench.decision().state, bench.decision().backlog), (State::Open, 1680));
+    // The handshakes of a rush, or a stall, leave the server no time.
+    bench.now += TICK * 6;
+    bench.tick(10, 1600);
+    assert_eq!(bench.decision().backlog, 1680, "the rate of that tick says nothing about its capacity");
+    (0..20).for_each(|_| assert!(bench.tick(140, 100).is_none()));
+    assert_eq!(bench.decision().backlog, 4096);
+}
+
+#[test]
+fn the_cost_of_a_connection_bounds_the_queue_of_a_server_that_was_never_saturated() {
+    let mut bench = Bench::new();
+    bench.signals.emptied = true;
+    bench.signals.cost = Nanos::from_micros(100);
+    (0..2).for_each(|_| assert!(bench.tick(5, 0).is_none()));
+    assert_eq!(bench.decision().backlog, 1500, "150 ms of work");
+    bench.signals.cost = Nanos::from_millis(10);
+    bench.tick(5, 300);
+    assert_eq!(bench.decision().backlog, 600, "60 ms, by the cost before the tick that was so long");
+    assert_eq!(bench.decision().service_rate, None);
+}
+
+#[test]
+fn requests_that_come_again_are_no_syns() {
+    let (mut bench, _) = Bench::shedding();
+    for _ in 0..40 {
+        bench.signals.refused += 1300;
+        bench.tick(140, 100);
+    }
+    let share = bench.decision().admission.share;
+    assert!(share < 0.2, "at ten times the capacity: {share}");
+    // The rush is over. Clients whose final ACK was dropped repeat their requests, four times as many as SYNs come.
+    for queued in [500, 900, 1300] {
+        bench.signals.refused += (100.0 * (1.0 - bench.decision().admission.share)) as u64;
+        bench.tick(140, queued);
+    }
+    assert!(bench.decision().admission.is_all(), "nobody new is refused for them: {:?}", bench.decision());
 }
 
 #[test]

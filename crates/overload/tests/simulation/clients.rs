@@ -31,6 +31,8 @@ pub struct Client {
     pub requests: u16,
     /// SYNs that were dropped.
     pub tries: u8,
+    /// First requests that were repeated because the final ACK was dropped.
+    pub repeated: u8,
     /// The identity's position among all SYNs, from 0 to 1; the same for each retransmission.
     pub identity: f64,
     /// The time of the pending request; `None` before the first reply.
@@ -93,7 +95,7 @@ impl Clients {
             self.in_burst += 1;
         }
         let requests = if self.sessions { self.draws.random_range(5..=15) } else { 1 };
-        Client { intended: at, requests, tries: 0, identity: self.draws.random(), asked: None }
+        Client { intended: at, requests, tries: 0, repeated: 0, identity: self.draws.random(), asked: None }
     }
 
     /// Returns true for a client that no longer tries.

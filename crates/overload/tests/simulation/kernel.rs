@@ -13,14 +13,15 @@ use super::{Hook, Ledger, Scenario};
 pub const SINK_DROP: u64 = 800;
 /// The processor's time for a SYN that a token bucket in tc drops, in nanoseconds.
 pub const BUCKET_DROP: u64 = 250;
-/// The processor's time for a SYN that finds the SYN queue full, in nanoseconds.
-const SYN_QUEUE_DROP: u64 = 3000;
+/// The processor's time for a SYN cookie, in nanoseconds.
+const COOKIE: u64 = 5000;
 /// The processor's time for a final ACK that finds the queue full, in nanoseconds.
 const ACK_DROP: u64 = 2000;
 /// The processor's time for a new program of a sink, in nanoseconds.
 const ATTACH: u64 = 100_000;
-/// The time after which the kernel retransmits a SYN-ACK, in nanoseconds.
-const SYN_ACK_AGAIN: u64 = 1_000_000_000;
+/// The time after which a client repeats its request for the first time, in nanoseconds; later ones double it. The client
+/// of a dropped final ACK believes that it is connected, and its request takes the place of the ACK.
+const REQUEST_AGAIN: u64 = 200_000_000;
 /// Packets that wait for the kernel: net.core.netdev_max_backlog.
 const RING: usize = 1000;
 /// The smallest relative change of a share that justifies a new program.
@@ -42,8 +43,8 @@ pub struct Kernel {
     ring: VecDeque<(u64, Packet)>,
     /// Final ACKs on their way.
     acks: VecDeque<(u64, Client)>,
-    /// Answers to retransmitted SYN-ACKs.
-    acks_again: VecDeque<(u64, Client)>,
+    /// Requests that take the place of dropped ACKs, by the number of earlier ones.
+    acks_again: [VecDeque<(u64, Client)>; 3],
     /// The accept queue.
     pub queue: VecDeque<Client>,
     /// The listener's backlog.
@@ -66,7 +67,7 @@ impl Kernel {
             clients: Clients::new(scenario),
             ring: VecDeque::new(),
             acks: VecDeque::new(),
-            acks_again: VecDeque::new(),
+            acks_again: Default::default(),
             queue: VecDeque::new(),
             backlog: scenario.settings.backlog,
             share: 1.0,
@@ -78,7 +79,7 @@ impl Kernel {
 
     /// The time of the next packet.
     pub fn next(&self) -> u64 {
-        let acks = [&self.acks, &self.acks_again].into_iter().filter_map(|queue| queue.front());
+        let acks = self.acks_again.iter().chain([&self.acks]).filter_map(|queue| queue.front());
         acks.map(|(at, _)| *at).chain([self.clients.next()]).min().unwrap_or(u64::MAX)
     }
 
@@ -137,7 +138,7 @@ impl Kernel {
     }
 
     fn arriving(&mut self, at: u64, ledger: &mut Ledger) -> Packet {
-        for queue in [&mut self.acks, &mut self.acks_again] {
+        for queue in self.acks_again.iter_mut().chain([&mut self.acks]) {
             if queue.front().is_some_and(|(when, _)| *when == at) {
                 return Packet::Ack(queue.pop_front().expect("it has a front").1);
             }
@@ -160,15 +161,15 @@ impl Kernel {
             self.clients.dropped(client, at);
             return cost;
         }
-        // The backlog also bounds the handshakes in progress. The model has no SYN cookies.
-        let handshakes_full = self.acks.len() > self.backlog as usize;
-        if self.full() || handshakes_full {
+        if self.full() {
             ledger.dropped += 1;
             self.clients.dropped(client, at);
-            return if handshakes_full { SYN_QUEUE_DROP } else { SINK_DROP };
+            return SINK_DROP;
         }
+        // The backlog also bounds the handshakes in progress, beyond which a SYN is answered with a cookie.
+        let without_memory = self.acks.len() > self.backlog as usize;
         self.acks.push_back((now + self.round_trip, client));
-        self.handshake / 2
+        if without_memory { COOKIE } else { self.handshake / 2 }
     }
 
     fn complete(&mut self, client: Client, at: u64, ledger: &mut Ledger) -> u64 {
@@ -181,10 +182,12 @@ impl Kernel {
         self.handshake / 2
     }
 
-    fn ack_again(&mut self, client: Client, at: u64) {
-        let again = at + SYN_ACK_AGAIN;
-        if !self.clients.gave_up(&client, again) {
-            self.acks_again.push_back((again, client));
+    fn ack_again(&mut self, mut client: Client, at: u64) {
+        let sent = usize::from(client.repeated);
+        let again = at + (REQUEST_AGAIN << sent);
+        if sent < self.acks_again.len() && !self.clients.gave_up(&client, again) {
+            client.repeated += 1;
+            self.acks_again[sent].push_back((again, client));
         }
     }
 

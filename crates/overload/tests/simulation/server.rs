@@ -9,10 +9,12 @@ use rand_distr::Exp1;
 
 use super::clients::Client;
 use super::kernel::{Kernel, settles_within};
-use super::{Control, Disturbance, Ledger, Scenario};
+use super::{Disturbance, Ledger, Scenario};
 
 /// The processor's time for a wait for events, in nanoseconds.
 const GET_EVENTS: f64 = 1500.0;
+/// The most time that packets take from the server's work, as a multiple of that: softirqs come before the process.
+const PACKETS_FIRST: u64 = 9;
 
 struct Server<'a> {
     scenario: &'a Scenario,
@@ -47,10 +49,7 @@ pub fn run(scenario: &Scenario) -> Ledger {
         emptied: true,
         next_stall: 500_000_000,
         limit: AdaptiveLimit::new(settings.target),
-        controller: match scenario.control {
-            Control::Off => None,
-            Control::On(constants) => Some(Controller::with(constants, settings, Nanos::ZERO)),
-        },
+        controller: scenario.control.map(|constants| Controller::with(constants, settings, Nanos::ZERO)),
     };
     while server.now < end.0 {
         let ready = server.get_events(end.0);
@@ -97,6 +96,7 @@ impl Server<'_> {
             emptied: std::mem::take(&mut self.emptied),
             refused: self.ledger.refused,
             dropped: self.ledger.dropped,
+            cost: self.limit.connection_cost(),
             ..Signals::default()
         };
         self.ledger.changes += u32::from(controller.tick(now, &signals).is_some());
@@ -147,7 +147,7 @@ impl Server<'_> {
         let mut for_packets = 0;
         loop {
             self.kernel.receive(end, &mut self.ledger);
-            if !self.kernel.pending() || for_packets > cost {
+            if !self.kernel.pending() || for_packets > PACKETS_FIRST * cost {
                 break;
             }
             let packet = (self.kernel.work(end, &mut self.ledger) as f64 * self.slowness()) as u64;
