@@ -1,17 +1,18 @@
 //! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|wan|usertcp`,
-//! `cargo xtask campaign faults|suite`, `cargo xtask check-report` and `cargo xtask docs`.
+//! `cargo xtask campaign faults|suite`, `cargo xtask package`, `cargo xtask check-report` and `cargo xtask docs`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order. It prints
 //! ratios, because absolute figures do not travel from one machine to another. Anyone can run one again; a rival that
 //! is not installed is left out and named.
 //!
 //! The modules: `bench` has the benchmarks, `rivals` the start of each rival, `test_bed` the place for both, and
-//! `responder` the readiness limit. `campaign` tries faults. `report` checks a report and the records beside it. The
-//! crate `manual` writes the reference pages.
+//! `responder` the readiness limit. `campaign` tries faults. `package` builds what is released. `report` checks a report
+//! and the records beside it. The crate `manual` writes the reference pages.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod campaign;
+mod package;
 mod report;
 mod responder;
 mod rivals;
@@ -48,6 +49,12 @@ enum Chore {
     },
     /// Write the pages of docs/reference anew: commands, metrics, results
     Docs,
+    /// Build what is released into target/package, and start it: the static program, the Debian package, the container
+    Package {
+        /// Kinds of package; all without one
+        #[arg(value_parser = ["static", "deb", "container"])]
+        kinds: Vec<String>,
+    },
     /// The readiness limit as a server: answers any request with the same 1 KiB (used by `bench serve`)
     Responder {
         /// The address to listen on
@@ -64,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Campaign(campaign) => campaign::run(&campaign),
         Chore::CheckReport { folder } => report::check(&folder),
         Chore::Docs => manual::write().map(|pages| println!("{pages} pages in docs/reference")),
+        Chore::Package { kinds } => package::run(&kinds),
         Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
     };
     match outcome {

@@ -28,14 +28,18 @@ const MOST: RawFd = 1000;
 pub struct Notifier {
     socket: Option<UnixDatagram>,
     alive_every: Option<Nanos>,
+    keeps_sockets: bool,
 }
 
 impl Notifier {
-    /// Opens it as NOTIFY_SOCKET says, and reads WATCHDOG_USEC. A `successor` has the watchdog of its predecessor.
+    /// Opens it as NOTIFY_SOCKET says, and reads WATCHDOG_USEC and LISTEN_FDS. A `successor` has the watchdog and the
+    /// sockets of its predecessor.
     pub fn of_environment(successor: bool) -> Notifier {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-        let is_ours = number("WATCHDOG_PID").is_none_or(|process| process == u64::from(std::process::id()));
+        let own = u64::from(std::process::id());
+        let is_ours = number("WATCHDOG_PID").is_none_or(|process| process == own);
         let within = number("WATCHDOG_USEC").filter(|within| *within > 0 && (is_ours || successor));
+        let is_given = number("LISTEN_PID").is_some_and(|process| process == own || successor);
         Notifier {
             socket: connect().unwrap_or_else(|error| {
                 sys::say!("inrush: NOTIFY_SOCKET: {error}; systemd hears nothing");
@@ -43,7 +47,13 @@ impl Notifier {
             }),
             // Half of it, as the manual page advises.
             alive_every: within.map(|within| Nanos::from_micros(within / 2)),
+            keeps_sockets: is_given && number("LISTEN_FDS").is_some_and(|count| count > 0),
         }
+    }
+
+    /// Tells whether systemd keeps the listening sockets of this process, and gives them to the next one.
+    pub fn keeps_sockets(&self) -> bool {
+        self.keeps_sockets
     }
 
     /// The time between two calls of [`Notifier::alive`]; `None` if systemd does not watch.

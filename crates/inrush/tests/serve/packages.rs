@@ -1,0 +1,118 @@
+//! The files of `packaging/`, without building a package: units, config file, lists, and the page that refers to them.
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+
+use super::tls::{Identity, installed};
+use crate::common::{Files, PROGRAM};
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(source(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Replaces a text that must be there.
+fn replace(text: &mut String, from: &str, to: &Path) {
+    assert!(text.contains(from), "no {from} in {text}");
+    *text = text.replace(from, &to.display().to_string());
+}
+
+/// Runs `serve --check` with a config file, and returns what it shows.
+fn check(files: &Files, config: &str) -> String {
+    let path = files.beside("inrush.toml");
+    std::fs::write(&path, config).unwrap();
+    let checked = Command::new(PROGRAM).args(["serve", "--check", "--config"]).arg(path).assert().success();
+    String::from_utf8(checked.get_output().stdout.clone()).unwrap()
+}
+
+/// The units in a folder of their own, with our program in place of the installed one.
+fn units(files: &Files) -> Vec<PathBuf> {
+    ["inrush@.service", "inrush@.socket"]
+        .map(|name| {
+            let mut unit = read(&format!("packaging/{name}"));
+            if name.ends_with("service") {
+                replace(&mut unit, "ExecStart=/usr/bin/inrush ", Path::new(&format!("ExecStart={PROGRAM} ")));
+            }
+            let path = files.beside(name);
+            std::fs::write(&path, unit).unwrap();
+            path
+        })
+        .into()
+}
+
+#[test]
+fn each_file_in_the_list_of_the_debian_package_is_there() {
+    let manifest: toml::Table = read("crates/inrush/Cargo.toml").parse().unwrap();
+    let package = &manifest["package"]["metadata"]["deb"];
+    let mut found = 0;
+    for asset in package["assets"].as_array().unwrap() {
+        let path = asset[0].as_str().unwrap();
+        // These are made from the program.
+        if !path.starts_with("target/release/") {
+            assert!(source("crates/inrush").join(path).is_file(), "{path}");
+            found += 1;
+        }
+    }
+    assert!(found > 5);
+    for key in ["changelog", "maintainer-scripts"] {
+        assert!(source("crates/inrush").join(package[key].as_str().unwrap()).exists(), "{key}");
+    }
+    let version = format!("inrush ({}-1) ", env!("CARGO_PKG_VERSION"));
+    assert!(
+        read("packaging/deb/changelog").starts_with(&version),
+        "the changelog does not begin with {version}"
+    );
+}
+
+#[test]
+fn the_packaged_config_file_is_valid_with_and_without_its_comments() {
+    let files = Files::new();
+    let identity = Identity::new(&files, "site", &["example.org"]);
+    let mut config = read("packaging/site.toml");
+    replace(&mut config, "/usr/share/inrush/site", &source("packaging/site"));
+    replace(&mut config, "/var/log/inrush/access.log", &files.beside("access.log"));
+    assert!(check(&files, &config).contains("http://"));
+    replace(&mut config, "/etc/letsencrypt/live/example.org/fullchain.pem", &identity.certificate);
+    replace(&mut config, "/etc/letsencrypt/live/example.org/privkey.pem", &identity.key);
+    for setting in ["tls-cert", "tls-key", "admin", "upgrade"] {
+        replace(&mut config, &format!("# {setting} = "), Path::new(&format!("{setting} = ")));
+    }
+    assert!(check(&files, &config).contains("https://"));
+}
+
+#[test]
+fn the_config_files_of_the_page_are_valid() {
+    let files = Files::new();
+    let identity = Identity::new(&files, "site", &["example.org"]);
+    let page = read("docs/tasks/internet.md");
+    let mut blocks: Vec<String> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect();
+    let [plain, site] = &mut blocks[..] else { panic!("{blocks:?}") };
+    replace(plain, "/srv/example.org/plain", &files.root());
+    check(&files, plain);
+    replace(site, "/srv/example.org/site", &files.root());
+    replace(site, "/var/log/inrush/access.log", &files.beside("access.log"));
+    replace(site, "/etc/letsencrypt/live/example.org/fullchain.pem", &identity.certificate);
+    replace(site, "/etc/letsencrypt/live/example.org/privkey.pem", &identity.key);
+    assert!(check(&files, site).contains("https://"));
+}
+
+#[test]
+fn systemd_accepts_the_units_and_finds_them_hardened() {
+    if !installed("systemd-analyze") {
+        return;
+    }
+    let files = Files::new();
+    let units = units(&files);
+    Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).assert().success().stderr("");
+    let judged = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--threshold=20"])
+        .arg(&units[0])
+        .assert();
+    // It fails above the threshold of 2.0 out of 10.
+    judged.success();
+}
