@@ -229,6 +229,9 @@ const PROCESSES: &[i64] = &[
     libc::SYS_setpgid,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_vfork,
+    // musl's fork.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_arch_prctl,
 ];

@@ -76,6 +76,7 @@ pub(crate) fn parse<'a>(
             target: target.path,
             version: line.version,
             host: target.authority.unwrap_or(host),
+            sni: None,
             fields,
             body: &[],
         },

@@ -33,7 +33,7 @@ pub use date::HttpDate;
 pub use encode::{Multipart, decimal};
 pub use field_lines::is_token_byte;
 pub use httparse::Header;
-pub use request::{Method, Request, Version};
+pub use request::{Method, Request, Sni, Version};
 pub use response::{Body, FileRange, Part, Response};
 pub use status::Status;
 pub use target::{is_authority, origin_form};

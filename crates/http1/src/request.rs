@@ -58,6 +58,15 @@ pub enum Version {
     Http2,
 }
 
+/// The meaning of a TLS client's server name (SNI, RFC 6066) to the server. Both numbers are the server's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sni {
+    /// The host of that name.
+    pub host: u16,
+    /// The certificate that the client got for it.
+    pub certificate: u16,
+}
+
 /// A complete, unambiguous request. A service never sees errors in `Content-Length`, `Transfer-Encoding`,
 /// `Connection` or `Expect`, because the framing has been resolved.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +82,8 @@ pub struct Request<'a> {
     /// The value of `Host`, or the authority of an absolute-form target, which overrules `Host`. Empty if an
     /// HTTP/1.0 client sent neither.
     pub host: &'a str,
+    /// The server's reading of the name that the client gave TLS; `None` without TLS, and on a server of one host.
+    pub sni: Option<Sni>,
     /// All header fields in the order of arrival, values trimmed.
     pub fields: &'a [httparse::Header<'a>],
     /// The content if [`server::Limits::keep_body`](crate::server) is set; empty otherwise.

@@ -17,13 +17,13 @@ fn transmit(peer: &mut Peer) {
 fn the_first_byte_has_its_time_once_the_transport_is_ready() {
     let mut peer = Peer::new(Settings::default());
     let (settings, began) = (peer.settings.clone(), peer.connection.deadline());
-    peer.with(|connection, cx| connection.transport_ready(cx.now + Nanos::SECOND, &settings));
+    peer.with(|connection, cx| connection.transport_ready(None, cx.now + Nanos::SECOND, &settings));
     assert_eq!(peer.connection.deadline(), began + Nanos::SECOND);
     let mut peer = Peer::new(Settings::default());
     peer.with(|connection, cx| connection.drain(cx));
     let drained = peer.connection.deadline();
     assert!(drained < began);
-    peer.with(|connection, cx| connection.transport_ready(cx.now + Nanos::SECOND, &settings));
+    peer.with(|connection, cx| connection.transport_ready(None, cx.now + Nanos::SECOND, &settings));
     assert_eq!(peer.connection.deadline(), drained + Nanos::SECOND, "its short time while the server drains");
 }
 
@@ -33,7 +33,7 @@ fn over_such_a_transport_every_end_lingers() {
         let mut peer = Peer::new(Settings::default());
         let settings = peer.settings.clone();
         if ready {
-            peer.with(|connection, cx| connection.transport_ready(cx.now, &settings));
+            peer.with(|connection, cx| connection.transport_ready(None, cx.now, &settings));
         }
         peer.send(LAST);
         transmit(&mut peer);

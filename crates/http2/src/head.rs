@@ -148,7 +148,7 @@ fn read<'a>(pseudo: &Pseudo<'a>, fields: &'a [Header<'a>], limits: &Limits) -> R
         Some(_) => return Err(Refusal::Status(Status::EXPECTATION_FAILED)),
     };
     let content_length = length.map(content_length).transpose()?;
-    let request = Request { method, target, version: Version::Http2, host, fields, body: &[] };
+    let request = Request { method, target, version: Version::Http2, host, sni: None, fields, body: &[] };
     Ok(Head { request, content_length, expects_continue, priority })
 }
 

@@ -2,18 +2,20 @@
 //!
 //! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
 //! have the flags of one command each. `address` parses addresses, and `cpus` parses lists of CPUs.
-//! `site` has the flags of `serve` about its site.
+//! `site` has the flags of `serve` about its site, and `host` the settings of one of several hosts.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod address;
 mod capacity;
+mod clients;
 mod cpus;
 mod demo;
 mod doctor;
 mod fileset;
 mod fleet;
 mod herd;
+mod host;
 mod lab;
 mod load;
 mod manual;
@@ -30,6 +32,7 @@ pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
 pub use fleet::{FleetAgentFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
+pub use host::HostFlags;
 pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
 pub use load::{
     Client, Close, HandshakeKind, LoadCommand, LoadCompareFlags, LoadCompareOutput, LoadFlags, Output, Stack,

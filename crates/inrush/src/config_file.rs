@@ -3,10 +3,12 @@
 //! The file is turned into flags, which are put before those of the command line. Each setting thus has one
 //! definition, one parser, and one wording of each mistake. Flags win: the file's value of a setting is
 //! dropped if the command line gives one. Keys are the long flags without their dashes. Positional arguments
-//! go by their name in lower case (`root = "public"`). An array repeats a flag.
+//! go by their name in lower case (`root = "public"`). An array repeats a flag. Tables are in `hosts`.
 //!
 //! The reverse direction gives the effective configuration: the parsed settings of file and flags, as a file.
 //! Worker processes are started with it.
+
+pub mod hosts;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,6 +18,7 @@ use clap::{ArgAction, ArgMatches, CommandFactory, Parser};
 
 use crate::cli::{Cli, Command, ServeFlags};
 use crate::exit::Exit;
+use hosts::HOST;
 
 /// Flags that act on settings and are no settings themselves.
 const NO_SETTINGS: [&str; 4] = ["config", "print_config", "check", "help"];
@@ -97,7 +100,9 @@ pub fn effective(arguments: &[OsString]) -> Result<String, Exit> {
     let matches = program.try_get_matches_from_mut(arguments)?;
     let (name, matches) = matches.subcommand().expect("a command is required");
     let command = program.find_subcommand(name).expect("it was matched");
-    let lines = settings(command).map(|setting| line_for(setting, matches));
+    // A key behind a table would be the table's.
+    let (tables, others): (Vec<_>, Vec<_>) = settings(command).partition(|setting| is_table(setting));
+    let lines = others.into_iter().chain(tables).map(|setting| line_for(setting, matches));
     lines.collect::<Result<_, _>>().map_err(Exit::Usage)
 }
 
@@ -136,13 +141,17 @@ impl Change {
         let (mut merged, newest) = (table(in_force), table(newest));
         let names: BTreeSet<&String> = merged.keys().chain(newest.keys()).collect();
         let changed = names.into_iter().filter(|name| merged.get(*name) != newest.get(*name)).cloned();
-        let (applied, needs_restart): (Vec<String>, _) = changed.partition(|name| live.contains(name));
-        for name in &applied {
+        let (mut applied, mut needs_restart): (Vec<String>, Vec<String>) =
+            changed.filter(|name| name != HOST).partition(|name| live.contains(name));
+        let hosts = hosts::changes(merged.get(HOST), newest.get(HOST), live);
+        let accepted = hosts.are_live.then(|| HOST.to_owned());
+        for name in applied.iter().chain(&accepted) {
             match newest.get(name) {
                 Some(value) => drop(merged.insert(name.clone(), value.clone())),
                 None => drop(merged.remove(name)),
             }
         }
+        if hosts.are_live { &mut applied } else { &mut needs_restart }.extend(hosts.hosts);
         Change { text: merged.to_string(), applied, needs_restart }
     }
 }
@@ -152,10 +161,15 @@ fn line_for(setting: &clap::Arg, matches: &ArgMatches) -> Result<String, String>
     if matches!(setting.get_action(), ArgAction::SetTrue) {
         return Ok(format!("{name} = {}\n", matches.get_flag(id)));
     }
-    let texts = matches.get_raw(id).into_iter().flatten().map(|text| text.to_str().map(value_of));
-    let mut values = texts
+    let texts = matches.get_raw(id).into_iter().flatten().map(|text| text.to_str());
+    let texts = texts
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| format!("{name}: a value that is not UTF-8 cannot stand in a config file"))?;
+    if is_table(setting) && !texts.is_empty() {
+        let tables = texts.into_iter().map(|text| Ok(format!("\n[[{name}]]\n{}", hosts::table(text)?)));
+        return tables.collect();
+    }
+    let mut values: Vec<toml::Value> = texts.into_iter().map(value_of).collect();
     match values.len() {
         0 => {
             let help = setting.get_help().map(ToString::to_string).unwrap_or_default();
@@ -182,12 +196,24 @@ fn name_of(setting: &clap::Arg) -> String {
     setting.get_long().unwrap_or(setting.get_id().as_str()).to_owned()
 }
 
+fn is_table(setting: &clap::Arg) -> bool {
+    setting.get_id() == HOST
+}
+
 /// The flags for the text of a file, without those that the command line gives.
 fn flags_of(command: &clap::Command, matches: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
     let table: toml::Table = text.parse().map_err(|cause: toml::de::Error| {
         let line = cause.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         format!("line {line}: {}", cause.message().replace('\n', " "))
     })?;
+    flags_of_table(command, matches, &table)
+}
+
+fn flags_of_table(
+    command: &clap::Command,
+    matches: &ArgMatches,
+    table: &toml::Table,
+) -> Result<Vec<OsString>, String> {
     let flags = table.iter().map(|(key, value)| flags_for(command, matches, key, value));
     Ok(flags.collect::<Result<Vec<_>, _>>()?.concat())
 }
@@ -218,6 +244,7 @@ fn flags_for(
         let text = match &value {
             toml::Value::String(text) => text.clone(),
             toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => value.to_string(),
+            toml::Value::Table(_) if is_table(setting) => value.to_string(),
             other => {
                 return Err(format!(
                     "'{key}' is a {}; accepted are text, numbers, true and false",

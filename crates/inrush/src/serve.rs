@@ -1,13 +1,16 @@
 //! `inrush serve`: turns flags into a configuration, starts the server, and prints the lines that scripts
-//! wait for. `shown` has the lines about the site.
+//! wait for. `hosts` has the hosts and their certificates, and `shown` the lines about
+//! them.
 
+mod hosts;
 mod shown;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use server::{Account, AdminSettings, LogTarget, Reread, ServeConfig, ServeError, Server, Switch, Token};
-use site::LiveRules;
+use server::{
+    Account, AdminSettings, HostConfig, LogTarget, Reread, ServeConfig, ServeError, Server, Switch, Token,
+};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
@@ -21,8 +24,7 @@ const OTHER_DESCRIPTORS: usize = 64;
 /// Serves until a signal. The flags were parsed from `arguments`.
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
-    check_certificates(&flags)?;
-    check_rules(&flags)?;
+    hosts::of(&flags)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
     }
@@ -32,7 +34,7 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let token = flags.admin_token_file.as_deref().map(read_token).transpose()?;
     let account = flags.user.as_deref().map(find_account).transpose()?;
     let reads_again = flags.config.iter().map(PathBuf::from).collect();
-    let mut config = ServeConfig { account, reads_again, ..configuration(flags) };
+    let mut config = ServeConfig { account, reads_again, ..configuration(flags)? };
     if let Some(admin) = &mut config.admin {
         admin.token = token;
     }
@@ -40,7 +42,7 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         let checked = server::check(architecture, config.clone()).map_err(exit)?;
         return output::text("the result", &shown::checked(&config, &checked));
     }
-    let (root, options) = (config.root.clone(), config.site.clone());
+    let hosts = config.hosts.clone();
     let beside = architecture.descriptors(&config) + server::REFUSAL_DESCRIPTORS + OTHER_DESCRIPTORS;
     let needed = config.max_connections + beside;
     let warning = provide_descriptors(needed as u64);
@@ -48,7 +50,7 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if let Some(warning) = warning {
         say!("inrush: {warning}");
     }
-    announce(&server, &root, &options);
+    announce(&server, &hosts);
     let mut in_force = InForce { file, text };
     let drained = server.wait(|| in_force.reread()).map_err(exit)?;
     if drained.cut_off > 0 {
@@ -71,17 +73,20 @@ fn read_token(path: &Path) -> Result<Token, Exit> {
 }
 
 /// Announces, in lines that scripts wait for, that the server is ready, and prints its URLs.
-fn announce(server: &Server, root: &Path, options: &site::Options) {
+fn announce(server: &Server, hosts: &[HostConfig]) {
     for address in server.addresses() {
         say!("listening on {address}");
     }
     let names = server.certificate_names();
     let urls = shown::urls(names.is_some(), server.addresses());
-    say!("serving {} at {}", shown::folder(root), urls.join(" "));
+    say!("serving {} at {}", shown::folder(&hosts[0].root), urls.join(" "));
+    for line in shown::hosts(hosts) {
+        say!("{line}");
+    }
     if let Some(names) = names {
         say!("{}", shown::certificates(&names));
     }
-    for hint in shown::hints(root, options, &urls) {
+    for hint in server.unvouched().into_iter().map(str::to_owned).chain(shown::hints(hosts, &urls)) {
         say!("inrush: {hint}");
     }
     if let Some(overload) = server.overload() {
@@ -123,7 +128,8 @@ impl InForce {
             say!("inrush: the configuration stays as it was: {}", error.into_message());
         }
         let flags = config_file::serve_flags(&self.text).expect("its parts have been parsed before");
-        Reread { config: configuration(flags), text: self.text.clone() }
+        let config = configuration(flags).expect("its parts have been checked before");
+        Reread { config, text: self.text.clone() }
     }
 
     fn take_newest(&mut self) -> Result<(), Exit> {
@@ -134,7 +140,7 @@ impl InForce {
             arguments = file.expand(arguments)?;
         }
         let newest = config_file::effective(&arguments)?;
-        check_rules(&config_file::serve_flags(&newest).map_err(Exit::Usage)?)?;
+        hosts::of(&config_file::serve_flags(&newest).map_err(Exit::Usage)?)?;
         let change = config_file::Change::between(&self.text, &newest, &LiveFlags::names());
         for (what, names) in [("changed", change.applied), ("needs a restart", change.needs_restart)] {
             if !names.is_empty() {
@@ -150,7 +156,7 @@ impl InForce {
 pub fn run_worker() -> Result<(), Exit> {
     server::processes::run(|text| {
         let flags = config_file::serve_flags(text)?;
-        Ok((flags.arch.work(), configuration(flags)))
+        Ok((flags.arch.work(), configuration(flags).map_err(Exit::into_message)?))
     })
     .map_err(exit)
 }
@@ -204,29 +210,13 @@ fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
     settings
 }
 
-/// Refuses more rules than each path can be compared with.
-fn check_rules(flags: &ServeFlags) -> Result<(), Exit> {
-    flags.live.site.rules().check().map_err(Exit::Usage)
-}
-
-/// Refuses a certificate without a key, and the other way round.
-fn check_certificates(flags: &ServeFlags) -> Result<(), Exit> {
-    let (certificates, keys) = (flags.tls_cert.len(), flags.tls_key.len());
-    if certificates == keys {
-        return Ok(());
-    }
-    Err(Exit::Usage(format!(
-        "--tls-cert is given {certificates} times and --tls-key {keys} times; accepted is one key for each certificate, in \
-         the same order"
-    )))
-}
-
 fn exit(error: ServeError) -> Exit {
     match error {
-        ServeError::Setting { .. } | ServeError::Log { .. } | ServeError::Tls(_) | ServeError::NoParent => {
-            Exit::Usage(error.to_string())
-        }
-        ServeError::Root(_) => Exit::Usage(format!("ROOT: {error}")),
+        ServeError::Setting { .. }
+        | ServeError::Root { .. }
+        | ServeError::Log { .. }
+        | ServeError::Tls(_)
+        | ServeError::NoParent => Exit::Usage(error.to_string()),
         _ => Exit::Failed(error.to_string()),
     }
 }
@@ -242,7 +232,8 @@ fn provide_descriptors(needed: u64) -> Option<String> {
     ))
 }
 
-fn configuration(flags: ServeFlags) -> ServeConfig {
+fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
+    let (hosts, tls) = hosts::of(&flags)?;
     let mechanism = mechanism_settings(&flags);
     let target = flags.access_log.map(|path| match path.to_str() {
         Some("-") => LogTarget::Stdout,
@@ -253,9 +244,9 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         cli::LogFormat::Json => server::LogFormat::Json,
     };
     let named = |given: String| cli::MECHANISMS.iter().copied().find(|name| *name == given);
-    ServeConfig {
+    Ok(ServeConfig {
         mechanism,
-        root: flags.root,
+        hosts,
         listen: flags.listen,
         dispatch: flags.dispatch.map(|given| named(given).expect("the parser accepts only these names")),
         driver: flags.driver,
@@ -265,6 +256,7 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
         workers: flags.workers.map(|workers| workers as usize),
         cpus: flags.cpus.map(|list| list.0).unwrap_or_default(),
         max_connections: flags.max_connections as usize,
+        clients: flags.clients.settings(),
         backlog: flags.backlog,
         overload: flags.overload,
         queue_target: flags.queue_target,
@@ -290,28 +282,13 @@ fn configuration(flags: ServeFlags) -> ServeConfig {
                 linger: flags.live.linger_timeout,
             },
         },
-        site: site::Options {
-            rules: LiveRules::new(flags.live.site.rules()),
-            show_dot_files: flags.show_dot_files,
-            small_file: flags.small_file,
-            cache: site::CacheLimits {
-                bytes: flags.cache_memory,
-                open_files: usize::from(flags.cache_open_files),
-                ..site::CacheLimits::default()
-            },
-        },
         kernel_cache: flags.kernel_cache == Switch::On,
-        tls: flags
-            .tls_cert
-            .into_iter()
-            .zip(flags.tls_key)
-            .map(|(certificate, key)| server::CertificateFiles { certificate, key })
-            .collect(),
+        tls,
         access_log: target.map(|target| (target, format)),
         account: None,
         confine: flags.confine,
         upgrade: flags.upgrade,
         reads_again: Vec::new(),
         drain_timeout: flags.drain_timeout,
-    }
+    })
 }

@@ -22,6 +22,8 @@
 //! that of the admin interface, admits one connection by a descriptor of its own reserve. At the connection limit an
 //! acceptor holds one newcomer while room is made.
 //!
+//! A client at one of its limits ([`clients`](crate::clients)) is refused before room is looked for: it reclaims nobody.
+//!
 //! Owns the accept calls. Does not own connections: the caller of an acceptor reclaims its own idle ones.
 
 mod limit;
@@ -30,15 +32,17 @@ mod phase;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use base::Nanos;
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{SocketFlags, sockopt};
 use sys::errno::{Failure, classify};
 
+use crate::clients::{Admission, Clients};
 use crate::counters::LoopCounts;
 use crate::listener::{Listener, are_passed_on};
-use crate::refusals::Refusals;
+use crate::refusals::{Refusals, TurnedAway};
 use crate::slots::{Share, Slot};
 pub use limit::{AcceptLimit, LiveLimit};
 pub use phase::{Look, Phase, PhaseEnd, Ready};
@@ -62,6 +66,8 @@ pub struct Arrived {
     pub at: Nanos,
     /// The connection's slot, returned when the connection ends.
     pub slot: Slot,
+    /// The standing of its client.
+    pub admission: Admission,
 }
 
 /// The resource that is missing for another connection.
@@ -82,10 +88,20 @@ pub enum Accepted {
     Empty,
     /// The queue held only dead connections, [`MOST_DEAD`] of them; there may be more.
     Dead,
+    /// A connection was refused because its client has reached a limit.
+    TurnedAway,
     /// A connection waits, held by the acceptor or in the queue, and there is no room for it.
     NoRoom(Short),
     /// The accept failed for another shortage: leave the listener alone until this time.
     Pause(Nanos),
+}
+
+/// An accepted connection without a slot.
+struct Newcomer {
+    socket: OwnedFd,
+    peer: Option<SocketAddr>,
+    /// The standing of its client, once it was asked for.
+    admission: Option<Admission>,
 }
 
 /// Accepts by one strategy for one loop or thread.
@@ -98,8 +114,12 @@ pub struct Acceptor {
     refusals: Option<Refusals>,
     /// A descriptor for a connection that comes when no other is left. An acceptor with refusals has none.
     reserve: Option<OwnedFd>,
+    /// The limits of each client, if there are any.
+    clients: Option<Clients>,
     /// An accepted connection without a slot.
-    newcomer: Option<(OwnedFd, Option<SocketAddr>)>,
+    newcomer: Option<Newcomer>,
+    /// Connections of refused clients since the last [`Acceptor::take_refused`].
+    refused: u64,
     pause: Nanos,
     ready: Ready,
 }
@@ -112,12 +132,19 @@ impl Acceptor {
             share,
             refusals,
             reserve: None,
+            clients: None,
             newcomer: None,
+            refused: 0,
             pause: FIRST_PAUSE,
             ready: Ready::default(),
         };
         this.fill_reserve();
         this
+    }
+
+    /// Refuses connections of clients at their limits.
+    pub fn limited_by(self, clients: Option<Clients>) -> Acceptor {
+        Acceptor { clients, ..self }
     }
 
     fn fill_reserve(&mut self) {
@@ -129,17 +156,16 @@ impl Acceptor {
     /// Makes another acceptor with the same strategy, within the same limit.
     pub fn another(&self) -> Acceptor {
         Acceptor::new(self.limit.clone(), self.share.clone(), self.refusals.clone())
+            .limited_by(self.clients.clone())
     }
 
     /// Takes one connection from the queue. Never blocks.
     pub fn accept(&mut self, listener: &Listener, now: Nanos, counts: &mut LoopCounts) -> Accepted {
         if self.newcomer.is_none() {
             match self.take(listener, counts) {
-                Ok(Some(newcomer)) => {
-                    self.pause = FIRST_PAUSE;
+                Ok(Some((socket, peer))) => {
                     self.fill_reserve();
-                    self.newcomer = Some(newcomer);
-                    counts.limit_connections += u64::from(self.share.is_full());
+                    self.offer(socket, peer);
                 }
                 Ok(None) => return Accepted::Dead,
                 // The parent process has shut the inherited listener down, so the stop follows.
@@ -163,6 +189,9 @@ impl Acceptor {
                 },
             }
         }
+        if self.has_newcomer_refused(now, counts) {
+            return Accepted::TurnedAway;
+        }
         match self.share.take() {
             Some(slot) => Accepted::Connection(self.arrived(now, slot).expect("there is a newcomer")),
             None => Accepted::NoRoom(Short::Connections),
@@ -170,10 +199,49 @@ impl Acceptor {
     }
 
     /// Holds a connection that the kernel has accepted by itself. The next accept returns it.
-    pub fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>, counts: &mut LoopCounts) {
+    pub fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>) {
         self.pause = FIRST_PAUSE;
-        self.newcomer = Some((socket, peer));
-        counts.limit_connections += u64::from(self.share.is_full());
+        self.newcomer = Some(Newcomer { socket, peer, admission: None });
+    }
+
+    /// Asks for the standing of the newcomer's client, once. Returns true if the connection was refused.
+    fn has_newcomer_refused(&mut self, now: Nanos, counts: &mut LoopCounts) -> bool {
+        let Some(newcomer) = self.newcomer.as_mut().filter(|newcomer| newcomer.admission.is_none()) else {
+            return false;
+        };
+        let clients = self.clients.as_ref();
+        match clients.map_or(Admission::Free, |clients| clients.admit_peer(newcomer.peer, now, counts)) {
+            Admission::Refused => {
+                self.refused += 1;
+                self.refuse_newcomer(counts);
+                true
+            }
+            admission => {
+                newcomer.admission = Some(admission);
+                counts.limit_connections += u64::from(self.share.is_full());
+                false
+            }
+        }
+    }
+
+    /// Has the newcomer answered 429, or resets it.
+    fn refuse_newcomer(&mut self, counts: &mut LoopCounts) {
+        let Some(Newcomer { socket, peer, .. }) = self.newcomer.take() else { return };
+        let resets = self.clients.as_ref().is_some_and(Clients::resets);
+        match self.refusals.as_ref().filter(|refusals| !resets && refusals.has_room_for_refused_clients()) {
+            Some(refusals) => refusals.take(TurnedAway { socket, peer, admission: Admission::Refused }),
+            None => {
+                counts.client_refusals_unanswered += 1;
+                // Without the option the close resets as well, if the client has sent anything.
+                let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+            }
+        }
+    }
+
+    /// Returns the number of connections refused for their client's limits since the last call. They have left the accept
+    /// queue, which overload control is to know.
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
     }
 
     /// Tells whether the acceptor holds a connection that waits for room.
@@ -182,8 +250,8 @@ impl Acceptor {
     }
 
     fn arrived(&mut self, now: Nanos, slot: Slot) -> Option<Arrived> {
-        let (socket, peer) = self.newcomer.take()?;
-        Some(Arrived { socket, peer, at: now, slot })
+        let Newcomer { socket, peer, admission } = self.newcomer.take()?;
+        Some(Arrived { socket, peer, at: now, slot, admission: admission.unwrap_or_default() })
     }
 
     /// Takes the accepted connection that waits for room, beyond the limit: a server that shuts down serves it.
@@ -206,11 +274,12 @@ impl Acceptor {
         if short == Short::Descriptors {
             refusals.use_reserve();
         }
-        match self.newcomer.take().map_or_else(|| self.take(listener, counts), |it| Ok(Some(it))) {
+        let newcomer = self.newcomer.take().map(|newcomer| (newcomer.socket, newcomer.peer));
+        match newcomer.map_or_else(|| self.take(listener, counts), |it| Ok(Some(it))) {
             Ok(Some((socket, peer))) => {
                 self.pause = FIRST_PAUSE;
                 counts.turned_away += 1;
-                refusals.take(socket, peer);
+                refusals.take(TurnedAway { socket, peer, admission: Admission::Free });
                 Look::TurnedAway
             }
             nothing => {
@@ -263,6 +332,7 @@ impl Acceptor {
                     batch.push(arrived);
                     Look::Taken
                 }
+                Accepted::TurnedAway => Look::TurnedAway,
                 Accepted::Empty => Look::Empty,
                 Accepted::Dead => Look::Dead,
                 Accepted::NoRoom(short) => Look::Stop(PhaseEnd::NoRoom(short)),

@@ -222,6 +222,10 @@ impl LoopLog {
 }
 
 impl Log for LoopLog {
+    fn client_is(&mut self, address: SocketAddr) {
+        self.peer = Some(address);
+    }
+
     fn entry(&mut self, entry: &Entry<'_>) {
         let written = match self.sender.format {
             LogFormat::Combined => combined(&mut self.text, entry, self.peer, self.wall),

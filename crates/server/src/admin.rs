@@ -177,9 +177,7 @@ impl Admin {
         for counters in loops {
             total.add(counters);
         }
-        let refused = self.refusals.read();
-        total.http.add(&refused.http);
-        total.http2.add(&refused.http2);
+        total.add_refusals(&self.refusals.read());
         total.loops.log_lines_dropped += self.log.as_ref().map_or(0, LogSender::dropped);
         total.kernel_cache = self.kernel_cache.as_ref().map(SharedCache::counts);
         total.loops.admin_evicted = self.totals.evicted();

@@ -111,10 +111,13 @@ impl Architecture {
             });
         }
         check_driver(config)?;
+        check_clients(config)?;
         let given = given.into_iter().map(|(choice, value)| (choice, choice.flag(), value));
         let control =
             asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));
-        for (choice, setting, value) in given.chain(control) {
+        let limits =
+            client_limits(config).into_iter().map(|(flag, value)| (Choice::ClientLimits, flag, value));
+        for (choice, setting, value) in given.chain(control).chain(limits) {
             if let Some(value) = value.filter(|_| !self.uses.contains(&choice)) {
                 let users = |known: &Architecture| known.uses.contains(&choice);
                 return Err(self.has_no(setting, value, choice.without(), users));
@@ -170,6 +173,38 @@ fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
     }
 }
 
+/// Refuses what the limits of clients have no use for, and the kernel cache, which would not see them.
+fn check_clients(config: &ServeConfig) -> Result<(), ServeError> {
+    let clients = &config.clients;
+    let refused = |setting, given, accepted: &str| {
+        Err(ServeError::Setting { setting, given, accepted: accepted.to_owned() })
+    };
+    if config.kernel_cache && (clients.has_limits() || !clients.proxies.is_empty()) {
+        return refused(
+            "--kernel-cache",
+            "on".to_owned(),
+            "the kernel answers before the server knows the client; leave out --kernel-cache, or --client-connections, \
+             --client-rate and --proxy-protocol-from",
+        );
+    }
+    match clients.exempt.first() {
+        Some(network) if !clients.has_limits() => refused(
+            "--client-exempt",
+            network.to_string(),
+            "clients have no limits; add --client-connections or --client-rate",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The limits of clients that were asked for.
+fn client_limits(config: &ServeConfig) -> [(&'static str, Option<String>); 2] {
+    [
+        (Choice::ClientLimits.flag(), config.clients.connections.map(|most| most.to_string())),
+        ("--client-rate", config.clients.rate_per_s.map(|rate| rate.to_string())),
+    ]
+}
+
 /// What of overload control was asked for.
 fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3] {
     let on = config.overload.filter(|switch| *switch == Switch::On);
@@ -182,7 +217,7 @@ fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3
 
 /// What loops that each have a cache of open files may need.
 fn with_a_cache_each(config: &ServeConfig) -> usize {
-    config.workers.unwrap_or(1) * config.site.cache.open_files
+    config.workers.unwrap_or(1) * config.open_files()
 }
 
 /// The architecture of a name.

@@ -7,6 +7,7 @@ use crate::certificates::Certificates;
 use crate::config::ServeConfig;
 use crate::confinement::become_account;
 use crate::error::ServeError;
+use crate::hosts;
 use crate::plan::Plan;
 
 /// The result of a trial without mistakes.
@@ -14,11 +15,11 @@ use crate::plan::Plan;
 pub struct Checked {
     /// The names of the certificates; `None` without TLS.
     pub certificates: Option<Vec<String>>,
-    /// The files that the server could not open again as its new user, in a line each.
+    /// The names without a certificate, and the files that the server could not open again as its new user; a line each.
     pub warnings: Vec<String>,
 }
 
-/// Opens the directory, the certificates and the log of a configuration, and changes to its user, for good. Opens no
+/// Opens the directories, the certificates and the log of a configuration, and changes to its user, for good. Opens no
 /// address, because a server may listen there.
 ///
 /// # Errors
@@ -26,9 +27,13 @@ pub struct Checked {
 pub fn check(architecture: &Architecture, config: ServeConfig) -> Result<Checked, ServeError> {
     architecture.check(&config)?;
     access_log::check(&config)?;
-    let certificates = Certificates::of(&config, None)?.map(|certificates| certificates.names());
-    let plan = Plan::new(config, LiveLimit::new(architecture.accept_limit), None, None, None, None)?;
+    let tls = Certificates::of(&config, None)?.map(|certificates| certificates.sessions());
+    let limit = LiveLimit::new(architecture.accept_limit);
+    let hosts = hosts::open(&config, tls.as_ref())?;
+    let plan = Plan::new(config, hosts, limit, None, None, None, tls.clone())?;
+    let unvouched = hosts::unvouched(plan.config(), tls.as_ref());
     let account = plan.config().account.as_ref();
-    let warnings = account.map(|account| become_account(plan.config(), account)).transpose()?;
-    Ok(Checked { certificates, warnings: warnings.unwrap_or_default() })
+    let unusable = account.map(|account| become_account(plan.config(), account)).transpose()?;
+    let warnings = unvouched.into_iter().chain(unusable.into_iter().flatten()).collect();
+    Ok(Checked { certificates: tls.map(|sessions| sessions.names()), warnings })
 }

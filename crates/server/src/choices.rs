@@ -95,6 +95,8 @@ pub enum Choice {
     KernelCache,
     /// `--load-reports`
     LoadReports,
+    /// `--client-connections` and `--client-rate`
+    ClientLimits,
     /// `--overload on`, `--queue-target` and `--overload-hook`
     Overload,
 }
@@ -108,6 +110,7 @@ impl Choice {
             Choice::ReadAfterAccept => "--read-after-accept",
             Choice::KernelCache => "--kernel-cache",
             Choice::LoadReports => "--load-reports",
+            Choice::ClientLimits => "--client-connections",
             Choice::Overload => "--overload",
         }
     }
@@ -119,6 +122,7 @@ impl Choice {
             Choice::Driver => "has one driver",
             Choice::ReadAfterAccept => "works on an accepted connection at once in any case",
             Choice::KernelCache => "cannot tell how long a connection of the kernel cache has been idle",
+            Choice::ClientLimits => "serves from processes that do not see each other's clients",
             Choice::LoadReports => "serves from processes that do not see each other's load",
             Choice::Overload => "has controllers of its own",
         }

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use base::Nanos;
 use confine::{Account, Calls};
+use site::{HostName, Options};
 
 use crate::accept::AcceptLimit;
 use crate::admin_access::{AdminAddress, Token};
 use crate::choices::{Driver, OverloadHook, Switch, URING};
+use crate::clients::ClientSettings;
 use crate::setting::Chosen;
 
 /// The destination of the access log.
@@ -40,12 +42,30 @@ pub struct AdminSettings {
     pub token: Option<Token>,
 }
 
+/// The settings of one host.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Its names; empty for a default host that has only the names of no other host.
+    pub names: Vec<HostName>,
+    /// The directory to serve.
+    pub root: PathBuf,
+    /// Options of the site: the files to serve and those to keep in memory.
+    pub site: Options,
+}
+
+impl HostConfig {
+    /// Returns the words for this host in messages: its first name, or the name of the directory's argument.
+    pub fn title(&self) -> String {
+        self.names.first().map_or_else(|| "ROOT".to_owned(), |name| format!("host {name}"))
+    }
+}
+
 /// The configuration of a server. `None` selects the architecture's default. An architecture refuses a setting
 /// that it does not use.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// The directory to serve.
-    pub root: PathBuf,
+    /// The hosts, each with a directory. The first one is the default.
+    pub hosts: Vec<HostConfig>,
     /// Addresses to listen on; port 0 lets the kernel choose.
     pub listen: Vec<SocketAddr>,
     /// The event mechanism's name: one of [`dispatch::for_each_mechanism`], or [`URING`]. `None` selects the best
@@ -67,6 +87,8 @@ pub struct ServeConfig {
     pub cpus: Vec<usize>,
     /// The most open connections of all loops together.
     pub max_connections: usize,
+    /// The limits of each client, and the proxies in front of the server.
+    pub clients: ClientSettings,
     /// The length of the kernel's accept queue.
     pub backlog: u32,
     /// Overload control, which refuses connections that the server could not serve in time. The default is on, or
@@ -86,11 +108,10 @@ pub struct ServeConfig {
     pub load_reports: bool,
     /// Limits and timeouts of the protocol.
     pub http: http1::server::Settings,
-    /// Options of the site: the files to serve and those to keep in memory.
-    pub site: site::Options,
     /// Answers hot requests inside the kernel if the program can be loaded.
     pub kernel_cache: bool,
-    /// Certificates with their keys; connections are plain without any.
+    /// Certificates with their keys; those of all hosts come first, then those of single hosts. Connections are plain
+    /// without any.
     pub tls: Vec<tls::Files>,
     /// The access log, if any.
     pub access_log: Option<(LogTarget, LogFormat)>,
@@ -107,6 +128,11 @@ pub struct ServeConfig {
 }
 
 impl ServeConfig {
+    /// Returns the most open files that the caches of one loop hold.
+    pub(crate) fn open_files(&self) -> usize {
+        self.hosts.iter().map(|host| host.site.cache.open_files).sum()
+    }
+
     /// Returns the configured driver.
     pub fn driver(&self) -> Driver {
         let is_uring = self.dispatch == Some(URING);

@@ -21,12 +21,12 @@ use std::io;
 use std::path::Path;
 
 use confine::{Account, Calls, Facility, Files, Kept};
-use site::Root;
 
 use crate::admin_access::AdminAddress;
 use crate::choices::Switch;
 use crate::config::{LogTarget, ServeConfig};
 use crate::error::{ServeError, system};
+use crate::hosts::open_root;
 use crate::privileges::Opening;
 
 /// The files that loading a program into the kernel reads: the kernel's types, its processors, and Ubuntu's version.
@@ -75,7 +75,7 @@ impl Confinement {
     /// Changes the user, restricts the system calls, and lets the threads go that wait. `None` if nothing is confined.
     ///
     /// # Errors
-    /// [`ServeError::System`]: the user cannot be changed. [`ServeError::Root`]: the new user cannot open the
+    /// [`ServeError::System`]: the user cannot be changed. [`ServeError::Root`]: the new user cannot open a
     /// directory. Facilities that the kernel lacks are no error.
     pub fn finish(self, config: &ServeConfig) -> Result<Option<Confined>, ServeError> {
         let Confinement { opening, files, calls } = self;
@@ -95,10 +95,10 @@ impl Confinement {
 /// Changes the user of this process for good. Returns a line for each file that the new user may not open again.
 ///
 /// # Errors
-/// [`ServeError::System`]: the user cannot be changed. [`ServeError::Root`]: the new user cannot open the directory.
+/// [`ServeError::System`]: the user cannot be changed. [`ServeError::Root`]: the new user cannot open a directory.
 pub fn become_account(config: &ServeConfig, account: &Account) -> Result<Vec<String>, ServeError> {
     account.become_it().map_err(system("change to the user of --user"))?;
-    Root::open(&config.root)?;
+    config.hosts.iter().try_for_each(|host| open_root(host).map(drop))?;
     Ok(unusable(config, account))
 }
 
@@ -172,7 +172,9 @@ fn read_again(config: &ServeConfig) -> impl Iterator<Item = &Path> {
 
 fn files(config: &ServeConfig, starts_processes: bool) -> Files {
     let mut files = Files::default();
-    files.keep_deployed(&config.root, Kept::Read);
+    for host in &config.hosts {
+        files.keep_deployed(&host.root, Kept::Read);
+    }
     files.keep("/dev/null", Kept::Device);
     if starts_processes {
         files.keep_this_program();

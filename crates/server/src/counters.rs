@@ -47,6 +47,18 @@ base::counts! {
         no_thread,
         /// Times that a new connection met the connection limit.
         limit_connections,
+        /// Connections refused because their client had --client-connections open connections.
+        limit_client_connections,
+        /// Connections refused because their client made more than --client-rate new ones per second.
+        limit_client_rate,
+        /// Connections of clients at a limit that were closed or reset, and not answered 429.
+        client_refusals_unanswered,
+        /// Headers of the PROXY protocol, version 2.
+        proxy_headers,
+        /// Connections ended because a proxy sent a header of the PROXY protocol of version 1.
+        proxy_version_1,
+        /// Connections ended because a proxy sent no header of the PROXY protocol, a malformed one or one of over 2064 bytes.
+        proxy_malformed,
         /// Times that the limit of worker processes kept the server from starting another.
         limit_workers,
         /// Times that a connection's turn ended before its work did.
@@ -292,6 +304,20 @@ impl Counters {
                 sum.1 += count;
             }
         }
+    }
+
+    /// Adds the totals of the loop that answers refused connections. Its connections are none of the server's, but they
+    /// speak HTTP, and proxies tell their clients.
+    pub fn add_refusals(&mut self, refused: &Counters) {
+        self.http.add(&refused.http);
+        self.http2.add(&refused.http2);
+        let (loops, refused) = (&mut self.loops, &refused.loops);
+        loops.limit_client_connections += refused.limit_client_connections;
+        loops.limit_client_rate += refused.limit_client_rate;
+        loops.client_refusals_unanswered += refused.client_refusals_unanswered;
+        loops.proxy_headers += refused.proxy_headers;
+        loops.proxy_version_1 += refused.proxy_version_1;
+        loops.proxy_malformed += refused.proxy_malformed;
     }
 
     /// Iterates over all totals with their names.

@@ -4,6 +4,7 @@ pub mod blocking;
 pub mod completion;
 pub mod event_loop;
 pub mod full_pool;
+mod gate;
 mod http;
 pub mod idle_threads;
 pub mod kernel_threads;

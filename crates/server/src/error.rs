@@ -19,9 +19,14 @@ pub enum ServeError {
         /// The accepted values, with the reason.
         accepted: String,
     },
-    /// The directory cannot be served.
-    #[error(transparent)]
-    Root(#[from] site::RootError),
+    /// The directory of a host cannot be served.
+    #[error("{host}: {cause}")]
+    Root {
+        /// The host, in the words of [`HostConfig::title`](crate::HostConfig::title).
+        host: String,
+        /// The reason.
+        cause: site::RootError,
+    },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {cause}")]
     Listen {

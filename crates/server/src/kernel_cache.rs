@@ -2,13 +2,14 @@
 //! the validity of these.
 //!
 //! ```text
-//!   loop: Site ─> response ─> Observer: the same request 8 times? ──> queue of candidates
+//!   loop: Sites ─> response ─> Observer: the same request 8 times? ──> queue of candidates
 //!                                                                      │ every 50 ms
-//!   kernel: tc <── objects, requests, date <── keeper thread: Site + http1 ┘ asks again every 400 ms
+//!   kernel: tc <── objects, requests, date <── keeper thread: Sites + http1 ┘ asks again every 400 ms
 //! ```
 //!
-//! Owns the keeper thread and the observers of the loops. The keeper renders each response with its own site and
-//! protocol machine. So the kernel sends the bytes that a loop would send.
+//! Owns the keeper thread and the observers of the loops. The keeper renders each response with its own sites and
+//! protocol machine. So the kernel sends the bytes that a loop would send, and those of the right host: the program
+//! compares whole requests, with their `Host`.
 //!
 //! Leaves out the program and its maps (`bpf`), and the list of architectures with a kernel cache
 //! ([`Choice::KernelCache`](crate::choices::Choice)).
@@ -28,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::{Clock, Nanos, RealClock};
 use bpf::kernel_cache::{KernelCache, Limits};
 use rustix::net::{getpeername, getsockname};
+use site::Hosts;
 
 use crate::counters::KernelCacheCounts;
 use crate::error::ServeError;
@@ -77,9 +79,9 @@ impl SharedCache {
         keeper::start(self.clone(), materials)
     }
 
-    /// Makes an observer for one loop.
-    pub fn observer(&self) -> Observer {
-        Observer::new(self.clone())
+    /// Makes an observer for one loop of a server with these hosts.
+    pub fn observer(&self, hosts: Hosts) -> Observer {
+        Observer::new(self.clone(), hosts)
     }
 
     /// Returns the totals of the program and of the keeper.

@@ -16,8 +16,9 @@
 //!
 //! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server runs;
 //! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start; `check`, a trial without a start;
-//! - connections: `listener`, `accept`, `slots`, `idle`, `refusals`, `refusal_loop`, `overload_control`;
-//! - answers: `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;
+//! - connections: `listener`, `accept`, `clients`, `proxy_protocol`, `slots`, `idle`, `refusals`, `refusal_loop`,
+//!   `overload_control`;
+//! - answers: `hosts`, `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;
 //! - observation: `counters`, `admin`, `admin_access`, `side_servers`, the small servers beside the main one, and
 //!   `agent_check`, which tells a load balancer the server's weight.
 //!
@@ -34,12 +35,14 @@ pub mod architecture;
 mod certificates;
 mod check;
 mod choices;
+mod clients;
 mod config;
 mod config_text;
 mod confinement;
 mod counters;
 mod driver;
 mod error;
+mod hosts;
 mod idle;
 mod kernel_cache;
 mod listener;
@@ -48,6 +51,7 @@ mod overload_control;
 mod plan;
 mod privileges;
 pub mod processes;
+mod proxy_protocol;
 mod refusal_loop;
 mod refusals;
 mod run;
@@ -69,7 +73,8 @@ pub use admin_access::{AdminAddress, Token};
 pub use architecture::Architecture;
 pub use check::{Checked, check};
 pub use choices::{Driver, OverloadHook, Switch, URING, queue_target};
-pub use config::{AdminSettings, LogFormat, LogTarget, ServeConfig};
+pub use clients::{ClientSettings, Network};
+pub use config::{AdminSettings, HostConfig, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
 pub use confinement::Confined;
 pub use counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};

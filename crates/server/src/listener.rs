@@ -7,7 +7,7 @@
 //!
 //! A server that hands over passes its listening sockets on to another process. Each is then one socket in two processes:
 //! whatever one of them does to the socket happens to the other. So a process that has passed them on closes its
-//! descriptors and does nothing else.
+//! descriptors and does nothing else. So does, at its end, a process whose sockets systemd keeps.
 
 use std::io;
 use std::net::SocketAddr;
@@ -195,11 +195,13 @@ pub fn take_over(sockets: Vec<OwnedFd>, backlog: u32, queues: usize) -> io::Resu
         // The backlog may be another one.
         listener.listen(backlog)?;
     }
+    use io::ErrorKind::{AddrInUse, PermissionDenied};
     let given = listeners.len();
     for index in given..queues {
         listeners.push(match listen_one(address, backlog, true) {
-            // A socket of systemd is in no group, or another user's. Several loops then wait for it.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            // A socket of systemd is in no group, or another user's, or at a port that we may not open. Several loops
+            // then wait for it.
+            Err(error) if matches!(error.kind(), AddrInUse | PermissionDenied) => {
                 Listener { socket: listeners[index % given].socket.try_clone()?, address }
             }
             opened => opened?,

@@ -1,13 +1,14 @@
 //! The materials of an architecture.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Nanos, RealClock};
 use overload::hook::Routing;
-use site::{Root, Site};
+use site::{Hosts, Sites};
 use sys::completion::CompletionRing;
 use sys::socket::steer_by_cpu;
 use tls::Sessions;
@@ -15,6 +16,7 @@ use tls::Sessions;
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
 use crate::choices::{Driver, Switch, URING, WAKE, Wake};
+use crate::clients::Clients;
 use crate::config::ServeConfig;
 use crate::config_text::ConfigText;
 use crate::counters::Board;
@@ -41,7 +43,7 @@ pub const DEFAULT_DISPATCH: &str = "epoll";
 pub struct Plan {
     pub(super) config: ServeConfig,
     pub(super) cpus: Vec<usize>,
-    pub(super) root: Arc<Root>,
+    hosts: Hosts,
     pub(super) settings: LiveSettings,
     pub(super) limit: LiveLimit,
     pub(super) log: Option<LogSender>,
@@ -56,24 +58,28 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens the directory and looks for the processors. Worker processes need `text`, connections are turned away
-    /// only with `refusals`, and without `tls` connections are plain.
+    /// Looks for the processors. Worker processes need `text`, connections are turned away only with `refusals`, and
+    /// without `tls` connections are plain.
     ///
     /// # Errors
-    /// [`ServeError::Root`]; [`ServeError::Setting`] for processors that this process may not use.
+    /// [`ServeError::Setting`] for processors that this process may not use.
     pub fn new(
         config: ServeConfig,
+        hosts: Hosts,
         limit: LiveLimit,
         log: Option<LogSender>,
         refusals: Option<Refusals>,
         text: Option<ConfigText>,
         tls: Option<Sessions>,
     ) -> Result<Plan, ServeError> {
+        // Known to this process alone: nobody can choose addresses that share the cells of another client.
+        let key = [0, 1].map(|half: u8| RandomState::new().hash_one(half));
+        let clients = Clients::new(&config.clients, config.max_connections, tls.is_some(), key);
         let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
         Ok(Plan {
             cpus: usable(&config.cpus, allowed)?,
-            root: Arc::new(Root::open(&config.root)?),
-            settings: LiveSettings::new(config.http.clone()).with_tls(tls),
+            hosts,
+            settings: LiveSettings::new(config.http.clone()).with_tls(tls).with_clients(clients),
             limit,
             log,
             refusals,
@@ -108,15 +114,14 @@ impl Plan {
         self.text.clone()
     }
 
-    /// Returns the directory, for a separate [`Site`].
-    pub fn root(&self) -> Arc<Root> {
-        Arc::clone(&self.root)
+    /// Returns the hosts, for separate [`Sites`].
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
     }
 
     /// Returns what the keeper of the kernel cache needs.
     pub fn keepers_materials(&self) -> Materials {
-        let options = self.config.site.clone();
-        Materials { log: self.log(), root: self.root(), options, settings: self.settings() }
+        Materials { log: self.log(), hosts: self.hosts.clone(), settings: self.settings() }
     }
 
     /// Returns the access log, if there is one.
@@ -126,7 +131,7 @@ impl Plan {
 
     /// Makes an acceptor with the accept-limit and a connection limit.
     pub fn acceptor(&self, share: Share) -> Acceptor {
-        Acceptor::new(self.limit(), share, self.refusals.clone())
+        Acceptor::new(self.limit(), share, self.refusals.clone()).limited_by(self.settings.clients().cloned())
     }
 
     /// Returns the event mechanism of readiness loops: the configured one, or the default.
@@ -393,12 +398,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
-    pub fn parts_alone(&self, queue: ControlledQueue) -> Result<Parts<Costly<Site>>, ServeError> {
+    pub fn parts_alone(&self, queue: ControlledQueue) -> Result<Parts<Costly<Sites>>, ServeError> {
         self.parts(queue, Share::alone(self.config.max_connections))
     }
 
     /// Makes the parts of a loop with a cache and counters of its own.
-    fn parts(&self, queue: ControlledQueue, share: Share) -> Result<Parts<Costly<Site>>, ServeError> {
+    fn parts(&self, queue: ControlledQueue, share: Share) -> Result<Parts<Costly<Sites>>, ServeError> {
         self.parts_for(Listeners::new(queue, self.acceptor(share)))
     }
 
@@ -406,14 +411,14 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
-    pub fn parts_for<A>(&self, arrivals: A) -> Result<Parts<Costly<Site>, A>, ServeError> {
-        let site = Site::new(self.root(), self.config.site.clone(), RealClock::new());
+    pub fn parts_for<A>(&self, arrivals: A) -> Result<Parts<Costly<Sites>, A>, ServeError> {
+        let site = self.hosts.sites(RealClock::new());
         Ok(Parts {
             arrivals,
             service: Costly {
                 site,
                 burn: self.config.burn,
-                observer: self.kernel_cache().map(SharedCache::observer),
+                observer: self.kernel_cache().map(|cache| cache.observer(self.hosts.clone())),
                 reports: self.load_reports(),
             },
             settings: self.settings(),

@@ -1,7 +1,7 @@
-//! The loop that answers connections without room 503.
+//! The loop that answers connections without room 503, and those of clients at a limit 429.
 //!
 //! ```text
-//!   acceptors, at the limit ──take──> waiting ──> one loop: reads the request, answers 503, lingers
+//!   acceptors, at the limit ──take──> waiting ──> one loop: reads the request, answers, lingers
 //! ```
 //!
 //! Any acceptor of the server hands over the connections that it turns away ([`Refusals`]), and forgets them. One small
@@ -30,7 +30,7 @@ use crate::driver::readiness::{self, ByPhases};
 use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::plan::Plan;
-use crate::refusals::{MOST_WAITING, RESERVE, Refusals};
+use crate::refusals::{MOST_WAITING, RESERVE, Refusals, TurnedAway};
 use crate::slots::Share;
 use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};
@@ -47,7 +47,7 @@ pub const DESCRIPTORS: usize = MOST_OPEN + MOST_WAITING + RESERVE;
 /// [`ServeError::System`]: descriptors, the thread.
 pub fn start(plan: &Plan, refusals: Refusals) -> Result<LoopHandle, ServeError> {
     let parts = Parts {
-        arrivals: TurnedAway { refusals, share: Share::alone(MOST_OPEN), closed: 0 },
+        arrivals: Handed { refusals, share: Share::alone(MOST_OPEN), closed: 0 },
         service: Unavailable,
         settings: plan.settings(),
         read_after_accept: true,
@@ -80,14 +80,14 @@ impl SocketService for Unavailable {
 }
 
 /// The arrivals of the loop.
-struct TurnedAway {
+struct Handed {
     refusals: Refusals,
     share: Share,
     /// Connections closed when the reserve was last filled.
     closed: u64,
 }
 
-impl Arrivals for TurnedAway {
+impl Arrivals for Handed {
     fn sources(&self) -> impl ExactSizeIterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.refusals.work())
     }
@@ -104,8 +104,9 @@ impl Arrivals for TurnedAway {
             counts.limit_connections += 1;
             return Accepted::NoRoom(Short::Connections);
         };
-        let (socket, peer) = self.refusals.next().expect("this loop alone takes them");
-        Accepted::Connection(Arrived { socket, peer, at: now, slot })
+        let TurnedAway { socket, peer, admission } =
+            self.refusals.next().expect("this loop alone takes them");
+        Accepted::Connection(Arrived { socket, peer, at: now, slot, admission })
     }
 
     fn queue(&self) -> AcceptQueue {

@@ -15,11 +15,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::clients::Admission;
+
 /// Connections handed over and not yet looked at: a quarter of the usual accept queue.
 pub const MOST_WAITING: usize = 1024;
 
 /// Reserve descriptors: the connections that can be answered at once when no other descriptor is left.
 pub const RESERVE: usize = 8;
+
+/// Waiting connections beyond which those of refused clients are reset.
+const MOST_REFUSED_CLIENTS: usize = MOST_WAITING / 4;
+
+/// A connection that is turned away.
+#[derive(Debug)]
+pub struct TurnedAway {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The client's address.
+    pub peer: Option<SocketAddr>,
+    /// [`Admission::Refused`] is answered 429, others 503.
+    pub admission: Admission,
+}
 
 /// The place where acceptors hand over connections; clones share it.
 #[derive(Clone, Debug)]
@@ -34,7 +50,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    connections: VecDeque<(OwnedFd, Option<SocketAddr>)>,
+    connections: VecDeque<TurnedAway>,
     reserve: Vec<OwnedFd>,
     /// Silent connections to be closed, because another connection needs their descriptors.
     asked: usize,
@@ -83,9 +99,15 @@ impl Refusals {
         self.waiting().fill_reserve();
     }
 
-    /// Takes a connection over, to be answered 503.
-    pub fn take(&self, socket: OwnedFd, peer: Option<SocketAddr>) {
-        self.waiting().connections.push_back((socket, peer));
+    /// Tells whether there is room for another connection whose client has reached a limit. Such clients leave most places
+    /// to others.
+    pub fn has_room_for_refused_clients(&self) -> bool {
+        self.waiting().connections.len() < MOST_REFUSED_CLIENTS
+    }
+
+    /// Takes a connection over, to be answered.
+    pub fn take(&self, turned_away: TurnedAway) {
+        self.waiting().connections.push_back(turned_away);
         self.wake();
     }
 
@@ -110,7 +132,7 @@ impl Refusals {
     }
 
     /// Gives the connection that has waited longest to the loop.
-    pub fn next(&self) -> Option<(OwnedFd, Option<SocketAddr>)> {
+    pub fn next(&self) -> Option<TurnedAway> {
         self.waiting().connections.pop_front()
     }
 

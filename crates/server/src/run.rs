@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
-use site::LiveRules;
 use sys::signal::{self, Signal};
 use tls::Sessions;
 
@@ -26,6 +25,7 @@ use crate::config_text::ConfigText;
 use crate::confinement::{Confined, Confinement};
 use crate::counters::Counters;
 use crate::error::{ServeError, system};
+use crate::hosts::{self, LiveHosts};
 use crate::kernel_cache::SharedCache;
 use crate::listener::pass_on;
 use crate::overload_control::Overload;
@@ -64,6 +64,7 @@ pub struct Server {
     overload: Option<Overload>,
     certificates: Option<Certificates>,
     confined: Option<Confined>,
+    unvouched: Option<String>,
     live: Live,
     /// Hands over to a newer program, if it may.
     predecessor: Mutex<Option<Predecessor>>,
@@ -82,7 +83,7 @@ struct Live {
     /// The accept-limit if the configuration has none.
     usual: AcceptLimit,
     settings: LiveSettings,
-    rules: LiveRules,
+    hosts: LiveHosts,
     text: Option<ConfigText>,
 }
 
@@ -126,7 +127,9 @@ impl Server {
         };
         let refusals = Refusals::new().map_err(system("make an eventfd"))?;
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
-        let plan = Plan::new(config, limit, sender, Some(refusals.clone()), text, tls)?.inheriting(listeners);
+        let hosts = hosts::open(&config, tls.as_ref())?;
+        let plan =
+            Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?.inheriting(listeners);
         let refusals = refusal_loop::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
         let kernel_cache = match plan.kernel_cache() {
@@ -152,14 +155,16 @@ impl Server {
             configured: plan.config.accept_limit,
             usual,
             settings: plan.settings(),
-            rules: plan.config.site.rules.clone(),
+            hosts: LiveHosts::of(&plan.config.hosts),
             text: plan.text(),
         };
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
         let overload = plan.overload();
+        let unvouched = hosts::unvouched(&plan.config, plan.settings.tls());
         let confined = confinement.finish(&plan.config)?;
         Ok(Server {
             confined,
+            unvouched,
             overload,
             loops,
             refusals,
@@ -197,6 +202,11 @@ impl Server {
         self.certificates.as_ref().map(Certificates::names)
     }
 
+    /// Returns a line about the names of hosts that no certificate has; `None` if there are none.
+    pub fn unvouched(&self) -> Option<&str> {
+        self.unvouched.as_deref()
+    }
+
     /// Returns the address of the admin interface.
     pub fn admin_address(&self) -> Option<&AdminAddress> {
         self.admin.as_ref().map(|admin| &admin.address)
@@ -227,6 +237,9 @@ impl Server {
                 }
                 Some(Signal::Terminate | Signal::Interrupt) => {
                     self.service_manager.stopping();
+                    if self.service_manager.keeps_sockets() {
+                        pass_on();
+                    }
                     end_at_the_next_signal();
                     return self.shut_down();
                 }
@@ -317,14 +330,14 @@ impl Server {
         if let Some((sender, _)) = &self.log {
             sender.reopen();
         }
-        let Live { limit, configured, usual, settings, rules, text } = &mut self.live;
+        let Live { limit, configured, usual, settings, hosts, text } = &mut self.live;
         // A limit that was set through the admin interface stays, unless the configured one has changed.
         if reread.config.accept_limit != *configured {
             *configured = reread.config.accept_limit;
             limit.set(configured.unwrap_or(*usual));
         }
         settings.set(reread.config.http);
-        rules.take_from(&reread.config.site.rules);
+        hosts.take_from(&reread.config.hosts);
         // Workers open their logs again as well.
         if let Some(text) = text {
             text.replace(reread.text);
@@ -337,9 +350,7 @@ impl Server {
         for running in &self.loops {
             total.add(&running.board.read());
         }
-        let refused = self.refusals.board.read();
-        total.http.add(&refused.http);
-        total.http2.add(&refused.http2);
+        total.add_refusals(&self.refusals.board.read());
         total
     }
 

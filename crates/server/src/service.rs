@@ -1,4 +1,4 @@
-//! The site of one loop, with an artificial cost for experiments, and the site that threads share.
+//! The sites of one loop, with an artificial cost for experiments, and the sites that threads share.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -9,7 +9,7 @@ use base::{Nanos, RealClock};
 use dispatch::Token;
 use http1::server::Responder;
 use http1::{FileRange, Request, Response, Service};
-use site::{File, Options, Root, Site};
+use site::{File, Hosts, Sites};
 
 use crate::driver::socket_service::SocketService;
 use crate::kernel_cache::Observer;
@@ -83,43 +83,39 @@ impl<S: SocketService> SocketService for Costly<S> {
     }
 }
 
-impl SocketService for Site {
+impl SocketService for Sites {
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        Site::counts(self).named().collect()
+        Sites::counts(self).named().collect()
     }
 }
 
-/// One site for many threads. Its cache is striped by path, with a lock for each stripe. A file that comes from the
+/// Sites for many threads. Their cache is striped by path, with a lock for each stripe. A file that comes from the
 /// disk so delays only requests to the same stripe.
 #[derive(Clone)]
 pub struct SharedSite {
-    stripes: Arc<[Mutex<Site>]>,
+    stripes: Arc<[Mutex<Sites>]>,
     hasher: RandomState,
 }
 
 impl SharedSite {
-    /// Makes a site whose stripes together hold the amounts in `options`.
-    pub fn new(root: &Arc<Root>, options: &Options) -> SharedSite {
-        SharedSite::striped(root, options, STRIPES)
+    /// Makes sites whose stripes together hold the amounts in the options of the hosts.
+    pub fn new(hosts: &Hosts) -> SharedSite {
+        SharedSite::striped(hosts, STRIPES)
     }
 
-    /// Makes a site for one thread that serves, and others that only count.
-    pub fn of_one_thread(root: &Arc<Root>, options: &Options) -> SharedSite {
-        SharedSite::striped(root, options, 1)
+    /// Makes sites for one thread that serves, and others that only count.
+    pub fn of_one_thread(hosts: &Hosts) -> SharedSite {
+        SharedSite::striped(hosts, 1)
     }
 
-    fn striped(root: &Arc<Root>, options: &Options, stripes: usize) -> SharedSite {
-        let mut each = options.clone();
-        each.cache.bytes = base::Bytes(options.cache.bytes.0 / stripes as u64);
-        each.cache.entries = options.cache.entries.div_ceil(stripes);
-        each.cache.absent = options.cache.absent.div_ceil(stripes);
-        each.cache.open_files = options.cache.open_files.div_ceil(stripes);
-        let stripe = |_| Mutex::new(Site::new(Arc::clone(root), each.clone(), RealClock::new()));
+    fn striped(hosts: &Hosts, stripes: usize) -> SharedSite {
+        let each = hosts.with(|options| options.cache = options.cache.part(stripes));
+        let stripe = |_| Mutex::new(each.sites(RealClock::new()));
         SharedSite { stripes: (0..stripes).map(stripe).collect(), hasher: RandomState::new() }
     }
 }
 
-fn lock(stripe: &Mutex<Site>) -> MutexGuard<'_, Site> {
+fn lock(stripe: &Mutex<Sites>) -> MutexGuard<'_, Sites> {
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -141,7 +137,7 @@ impl SocketService for SharedSite {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         let mut total = site::Counts::default();
         for stripe in &*self.stripes {
-            total.add(lock(stripe).counts());
+            total.add(&lock(stripe).counts());
         }
         total.named().collect()
     }

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http1::server::Settings;
 use tls::Sessions;
 
+use crate::clients::Clients;
+
 /// One thread's view of the settings. A clone is another thread's view of the same settings.
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
@@ -17,6 +19,7 @@ pub struct LiveSettings {
     seen: u64,
     mine: Arc<Settings>,
     tls: Option<Sessions>,
+    clients: Option<Clients>,
 }
 
 #[derive(Debug)]
@@ -30,12 +33,22 @@ impl LiveSettings {
     pub fn new(settings: Settings) -> LiveSettings {
         let mine = Arc::new(settings);
         let shared = Shared { version: AtomicU64::new(0), newest: Mutex::new(Arc::clone(&mine)) };
-        LiveSettings { shared: Arc::new(shared), seen: 0, mine, tls: None }
+        LiveSettings { shared: Arc::new(shared), seen: 0, mine, tls: None, clients: None }
     }
 
     /// Adds TLS, whose certificates may change as well.
     pub fn with_tls(self, tls: Option<Sessions>) -> LiveSettings {
         LiveSettings { tls, ..self }
+    }
+
+    /// Adds the limits of each client.
+    pub fn with_clients(self, clients: Option<Clients>) -> LiveSettings {
+        LiveSettings { clients, ..self }
+    }
+
+    /// Returns the limits of each client; `None` without limits and proxies.
+    pub fn clients(&self) -> Option<&Clients> {
+        self.clients.as_ref()
     }
 
     /// Returns the maker of TLS sessions; `None` for plain connections.

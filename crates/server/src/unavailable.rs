@@ -1,4 +1,4 @@
-//! The answer to a request without room.
+//! The answers to requests without room.
 
 use bytes::Bytes;
 use http1::{Response, Status};
@@ -6,6 +6,15 @@ use site::File;
 
 /// Returns a 503 that asks the client to come back in a second.
 pub fn unavailable() -> Response<File> {
+    come_back(Status::SERVICE_UNAVAILABLE)
+}
+
+/// Returns a 429 that asks the client to come back in a second.
+pub fn too_many_requests() -> Response<File> {
+    come_back(Status::TOO_MANY_REQUESTS)
+}
+
+fn come_back(status: Status) -> Response<File> {
     let fields = b"Content-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n";
-    Response { fields: Bytes::from_static(fields), ..Response::error(Status::SERVICE_UNAVAILABLE) }
+    Response { fields: Bytes::from_static(fields), ..Response::error(status) }
 }

@@ -38,6 +38,8 @@ base::counts! {
         error_pages,
         /// Folders read to be listed.
         listings,
+        /// 421 for a host whose certificate the connection does not have.
+        misdirected,
         /// 400 for a path that is malformed or climbs above the root.
         bad_paths,
         /// 404 for a dot-file, or a link that leads to one.

@@ -1,4 +1,4 @@
-//! A site: a directory of files, served as RFC 9110 asks of a static origin server.
+//! A site: a directory of files, served as RFC 9110 asks of a static origin server, for one host or several.
 //!
 //! Owns the way from a request to a file or a refusal: [`path`], [`Root`] (no look-up leaves it), the cache
 //! of open and small files, validators, [`ranges`], precompressed siblings ([`encoding`]), and the header
@@ -28,7 +28,7 @@
 //! The modules besides these: `root` opens files below the root and follows symbolic links there.
 //! `cache` remembers files, and `representation` is one stored form of a file. `validators` decides on
 //! conditional requests, `rules` holds the owner's rules, `listing` lists a folder, `respond` builds the
-//! answer, and `counts` counts.
+//! answer, and `counts` counts. [`hosts`] chooses one of several sites.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -41,7 +41,7 @@
 //! let root = Arc::new(Root::open(".")?);
 //! let mut site = Site::new(Arc::clone(&root), Options::default(), clock);
 //! let (method, target, host) = (Method::Get, "/Cargo.toml", "localhost");
-//! let request = Request { method, target, version: Version::Http11, host, fields: &[], body: b"" };
+//! let request = Request { method, target, version: Version::Http11, host, sni: None, fields: &[], body: b"" };
 //! assert_eq!(site.respond(&request, clock.now()).status, Status::OK);
 //! assert_eq!(site.counts().misses, 1);
 //! # Ok(())
@@ -52,6 +52,7 @@
 mod cache;
 mod counts;
 pub mod encoding;
+pub mod hosts;
 mod listing;
 pub mod path;
 pub mod ranges;
@@ -68,6 +69,7 @@ use http1::{Body, Header, Method, Request, Response, Service, Status};
 
 pub use cache::CacheLimits;
 pub use counts::Counts;
+pub use hosts::{Host, HostName, Hosts, Sites};
 pub use respond::{File, refused_method};
 pub use root::{Root, RootError};
 pub use rules::{ErrorPage, HeaderRule, LiveRules, PageFile, Redirect, Rules};

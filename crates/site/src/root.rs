@@ -166,6 +166,24 @@ impl Root {
         Ok(Root { path, open: Mutex::new(Some(Arc::new(directory))) })
     }
 
+    /// Opens a directory that this server has opened before, in another process. It may be missing for now, because a
+    /// deployment replaces it.
+    ///
+    /// # Errors
+    /// Those of [`Root::open`], except for a path without a directory.
+    pub fn reopen(path: impl AsRef<Path>) -> Result<Root, RootError> {
+        match Root::open(&path) {
+            Err(RootError::Open { path, source }) if source.kind() == std::io::ErrorKind::NotFound => {
+                let open = Mutex::new(None);
+                Ok(Root {
+                    path: std::path::absolute(&path).map_err(|source| RootError::Open { path, source })?,
+                    open,
+                })
+            }
+            opened => opened,
+        }
+    }
+
     /// The absolute path of the served directory.
     pub fn path(&self) -> &Path {
         &self.path
@@ -389,6 +407,18 @@ mod tests {
         let second = root.current().unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
         assert_eq!(second.examine(b"dir/file", REACH), Err(LookupError::NotFound));
+    }
+
+    #[test]
+    fn a_root_may_be_missing_when_another_process_opens_it_again() {
+        let (place, _) = tree();
+        let path = place.path().join("newer");
+        assert!(Root::open(&path).is_err());
+        let root = Root::reopen(&path).unwrap();
+        assert!(root.current().is_none());
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "newer").unwrap();
+        assert!(root.current().unwrap().examine(b"file", REACH).is_ok());
     }
 
     #[test]

@@ -178,6 +178,7 @@ mod tests {
             target: "/",
             version: Version::Http11,
             host: "a",
+            sni: None,
             fields: &fields,
             body: b"",
         };

@@ -15,7 +15,15 @@ use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use site::Site;
 
 fn get(target: &str) -> Request<'_> {
-    Request { method: Method::Get, target, version: Version::Http11, host: "h", fields: &[], body: b"" }
+    Request {
+        method: Method::Get,
+        target,
+        version: Version::Http11,
+        host: "h",
+        sni: None,
+        fields: &[],
+        body: b"",
+    }
 }
 
 fn from_memory(

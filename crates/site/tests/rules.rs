@@ -280,6 +280,7 @@ fn memory_alone_answers_what_it_can() {
         target,
         version: http1::Version::Http11,
         host: "",
+        sni: None,
         fields: &[],
         body: b"",
     };

@@ -95,8 +95,20 @@ pub fn wait(epoll: &OwnedFd, events: &mut [Event], timeout: Option<Nanos>) -> io
         Some(Nanos(nanos)) if nanos != 0 => {
             let timeout = timespec(Nanos(nanos));
             // SAFETY: `Event` is transparent over `epoll_event`, the kernel writes at most `most` of
-            // them into the slice, `timeout` lives through the call, and no signal mask is given.
-            unsafe { libc::epoll_pwait2(epoll.as_raw_fd(), room, most, &timeout, std::ptr::null()) }
+            // them into the slice, `timeout` lives through the call, and no signal mask is given. The C library
+            // musl has no function for the call.
+            let count = unsafe {
+                libc::syscall(
+                    libc::SYS_epoll_pwait2,
+                    epoll.as_raw_fd(),
+                    room,
+                    most,
+                    &raw const timeout,
+                    std::ptr::null::<libc::sigset_t>(),
+                    0_usize,
+                )
+            };
+            count as libc::c_int
         }
         none_or_zero => {
             let millis = if none_or_zero.is_some() { 0 } else { -1 };

@@ -45,7 +45,7 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 /// A relative time for the kernel.
 fn timespec(nanos: base::Nanos) -> libc::timespec {
     libc::timespec {
-        tv_sec: (nanos.0 / base::Nanos::SECOND.0) as libc::time_t,
+        tv_sec: (nanos.0 / base::Nanos::SECOND.0) as _,
         tv_nsec: (nanos.0 % base::Nanos::SECOND.0) as libc::c_long,
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! rustls speaks the protocol, with ring as its cryptography (docs/decisions/0023). This crate owns the server's
-//! decisions. `material` holds the certificates, `names` chooses one, and `tickets` holds the keys that resume
+//! decisions. `material` holds the certificates, `names` chooses one, for the host that the server names, and `tickets` holds the keys that resume
 //! sessions. `sessions` is the state that all connections share, and `session` is one connection. `watch` reports
 //! changed files. This crate leaves out sockets, HTTP and the decision to read files again.
 //!
@@ -25,6 +25,7 @@ mod tickets;
 mod watch;
 
 pub use material::{Files, Material, TlsError};
+pub use names::{Asked, HostOf};
 pub use session::{Event, Session, is_a_request};
 pub use sessions::Sessions;
 pub use watch::Watch;

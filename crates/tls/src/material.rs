@@ -15,6 +15,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
+use crate::names::Owned;
+
 /// The size limit of a file; a chain of certificates has some KiB.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -25,6 +27,8 @@ pub struct Files {
     pub certificate: PathBuf,
     /// A PEM file with the private key.
     pub key: PathBuf,
+    /// The number of the host that alone has this certificate; `None` for all hosts.
+    pub host: Option<u16>,
 }
 
 /// A certificate or a key that cannot be used.
@@ -73,8 +77,8 @@ impl Material {
     }
 
     /// Checks the certificates with their keys: each key belongs to its certificate.
-    pub(crate) fn certified(&self, provider: &CryptoProvider) -> Result<Vec<Arc<CertifiedKey>>, TlsError> {
-        self.0.iter().map(|pair| pair.certified(provider).map(Arc::new)).collect()
+    pub(crate) fn certified(&self, provider: &CryptoProvider) -> Result<Vec<Owned>, TlsError> {
+        self.0.iter().map(|pair| Ok((Arc::new(pair.certified(provider)?), pair.files.host))).collect()
     }
 
     /// Returns the certificates and keys, private keys included, as bytes.
@@ -82,7 +86,8 @@ impl Material {
         let mut bytes = Vec::new();
         for Pair { files, certificate, key } in &self.0 {
             let paths = [&files.certificate, &files.key].map(|path| path.as_os_str().as_bytes());
-            for part in [paths[0], paths[1], certificate, key] {
+            let host = files.host.map_or(Vec::new(), |host| host.to_be_bytes().to_vec());
+            for part in [paths[0], paths[1], &host, certificate, key] {
                 bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
                 bytes.extend_from_slice(part);
             }
@@ -101,7 +106,9 @@ impl Material {
                 Some(part.to_vec())
             };
             let mut path = || next().map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
-            let files = Files { certificate: path()?, key: path()? };
+            let (certificate, key) = (path()?, path()?);
+            let host = <[u8; 2]>::try_from(next()?).ok().map(u16::from_be_bytes);
+            let files = Files { certificate, key, host };
             pairs.push(Pair { files, certificate: next()?, key: next()? });
         }
         (!pairs.is_empty()).then_some(Material(pairs))

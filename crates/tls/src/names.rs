@@ -1,24 +1,47 @@
 //! The choice of the certificate for a client: by the name that it asks for (SNI, RFC 6066), or the first.
 //!
-//! Names come from the certificates themselves. A full name comes before a wildcard. Of two certificates with the
-//! same name, the first wins.
+//! A server of several hosts decides which host a name belongs to ([`HostOf`]), and a host's own certificates come before
+//! all others. Among them, and without any, the names in the certificates decide. A full name comes before a wildcard,
+//! and of two certificates with the same name the first wins. A host whose certificates lack the name shows its first one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::fmt;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// The certificates in force; they may be replaced at any time.
-#[derive(Debug)]
-pub struct Names(RwLock<Arc<Table>>);
+/// Returns the number of the host that has a name; `None` if no host has it.
+pub type HostOf = Arc<dyn Fn(&str) -> Option<u16> + Send + Sync>;
 
-#[derive(Debug)]
+/// A certificate in force, and the number of the host whose own it is; `None` belongs to all hosts.
+pub type Owned = (Arc<CertifiedKey>, Option<u16>);
+
+/// A client's request for a name, as the server understands it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The host of the name; 0, the default host, for a name that no host has.
+    pub host: u16,
+    /// The place of the certificate for the name.
+    pub certificate: u16,
+}
+
+/// The certificates in force; they may be replaced at any time.
+pub struct Names {
+    table: RwLock<Arc<Table>>,
+    /// Empty on a server of one host.
+    host_of: OnceLock<HostOf>,
+}
+
 struct Table {
-    first: Arc<CertifiedKey>,
-    /// Keys are names in lower case; a wildcard's key is the part after the asterisk.
-    exact: HashMap<String, Arc<CertifiedKey>>,
-    wildcards: HashMap<String, Arc<CertifiedKey>>,
+    /// The certificates in the order of the settings, each with its names in lower case.
+    certificates: Vec<(Arc<CertifiedKey>, Vec<String>)>,
+    /// Places of certificates, by host and name. Without a host: those of all certificates. A wildcard's key is the part
+    /// after the asterisk.
+    exact: HashMap<(Option<u16>, String), usize>,
+    wildcards: HashMap<(Option<u16>, String), usize>,
+    /// The first certificate of each host that has its own.
+    first: HashMap<u16, usize>,
 }
 
 impl Names {
@@ -26,62 +49,122 @@ impl Names {
     ///
     /// # Panics
     /// Without any certificate.
-    pub fn new(certificates: Vec<Arc<CertifiedKey>>) -> Names {
-        Names(RwLock::new(Arc::new(Table::new(certificates))))
+    pub fn new(certificates: Vec<Owned>) -> Names {
+        Names { table: RwLock::new(Arc::new(Table::new(certificates))), host_of: OnceLock::new() }
+    }
+
+    /// Sets the hosts of names, once.
+    pub fn choose_hosts(&self, host_of: HostOf) {
+        // The hosts of a server do not change.
+        let _ = self.host_of.set(host_of);
     }
 
     /// Replaces the certificates, from the next handshake on.
     ///
     /// # Panics
     /// Without any certificate.
-    pub fn replace(&self, certificates: Vec<Arc<CertifiedKey>>) {
+    pub fn replace(&self, certificates: Vec<Owned>) {
         let table = Arc::new(Table::new(certificates));
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = table;
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
     }
 
     /// Returns the names that certificates are chosen by, sorted.
     pub fn all(&self) -> Vec<String> {
         let table = self.table();
-        let wildcards = table.wildcards.keys().map(|rest| format!("*{rest}"));
-        let mut all: Vec<String> = table.exact.keys().cloned().chain(wildcards).collect();
+        let exact = table.exact.keys().filter(|(host, _)| host.is_none()).map(|(_, name)| name.clone());
+        let wildcards = table.wildcards.keys().filter(|(host, _)| host.is_none());
+        let mut all: Vec<String> = exact.chain(wildcards.map(|(_, rest)| format!("*{rest}"))).collect();
         all.sort_unstable();
         all
     }
 
+    /// Returns the meaning of a name that a client asked for; `None` on a server of one host.
+    pub fn asked(&self, name: &str) -> Option<Asked> {
+        let host = self.host_of.get()?(name);
+        let certificate = self.table().of(host, name) as u16;
+        Some(Asked { host: host.unwrap_or(0), certificate })
+    }
+
+    /// Tells whether a connection with a certificate may ask for a name: the certificate names it, or a client that asks
+    /// for the name gets the same one.
+    pub fn speaks_for(&self, certificate: u16, name: &str) -> bool {
+        let (name, table, certificate) = (name.to_ascii_lowercase(), self.table(), usize::from(certificate));
+        table.of(self.host(&name), &name) == certificate || table.names(certificate, &name)
+    }
+
+    /// Tells whether the certificate that a client gets for a name has the name. The name may be a wildcard.
+    pub fn vouches_for(&self, name: &str) -> bool {
+        let (name, table) = (name.to_ascii_lowercase(), self.table());
+        table.names(table.of(self.host(&name), &name), &name)
+    }
+
+    /// The host of a name; `None` if no host has it, and on a server of one host.
+    fn host(&self, name: &str) -> Option<u16> {
+        self.host_of.get().and_then(|host_of| host_of(name))
+    }
+
     fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.all()).finish()
     }
 }
 
 impl ResolvesServerCert for Names {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.table().of(hello.server_name()))
+        let table = self.table();
+        let place = hello.server_name().map_or(0, |name| {
+            let name = name.to_ascii_lowercase();
+            table.of(self.host(&name), &name)
+        });
+        Some(Arc::clone(&table.certificates[place].0))
     }
 }
 
 impl Table {
-    fn new(certificates: Vec<Arc<CertifiedKey>>) -> Table {
-        let (mut exact, mut wildcards) = (HashMap::new(), HashMap::new());
-        for certificate in &certificates {
-            for name in names(certificate) {
+    fn new(owned: Vec<Owned>) -> Table {
+        assert!(!owned.is_empty(), "there is a certificate");
+        let (mut exact, mut wildcards, mut first) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut certificates = Vec::new();
+        for (place, (certificate, owner)) in owned.into_iter().enumerate() {
+            let names = names(&certificate);
+            for (host, name) in
+                [None, owner].iter().flat_map(|host| names.iter().map(move |name| (*host, name)))
+            {
                 let (table, key) = match name.strip_prefix('*') {
                     Some(rest) => (&mut wildcards, rest.to_owned()),
-                    None => (&mut exact, name),
+                    None => (&mut exact, name.clone()),
                 };
-                table.entry(key).or_insert_with(|| Arc::clone(certificate));
+                table.entry((host, key)).or_insert(place);
             }
+            if let Some(host) = owner {
+                first.entry(host).or_insert(place);
+            }
+            certificates.push((certificate, names));
         }
-        let first = certificates.into_iter().next().expect("there is a certificate");
-        Table { first, exact, wildcards }
+        Table { certificates, exact, wildcards, first }
     }
 
-    fn of(&self, name: Option<&str>) -> Arc<CertifiedKey> {
-        let found = name.and_then(|name| {
-            let name = name.to_ascii_lowercase();
-            let rest = name.find('.').map(|dot| &name[dot..]);
-            self.exact.get(&name).or_else(|| self.wildcards.get(rest?))
+    /// The place of the certificate for a name in lower case, which belongs to this host.
+    fn of(&self, host: Option<u16>, name: &str) -> usize {
+        let own = host.and_then(|host| self.first.get(&host));
+        let group = host.filter(|_| own.is_some());
+        let found = self.exact.get(&(group, name.to_owned())).or_else(|| {
+            let rest = &name[name.find('.')?..];
+            self.wildcards.get(&(group, rest.to_owned()))
         });
-        Arc::clone(found.unwrap_or(&self.first))
+        found.or(own).copied().unwrap_or(0)
+    }
+
+    /// Tells whether a certificate has a name in lower case.
+    fn names(&self, place: usize, name: &str) -> bool {
+        let rest = name.find('.').map(|dot| &name[dot..]);
+        let is_it = |known: &String| known == name || (rest.is_some() && known.strip_prefix('*') == rest);
+        self.certificates.get(place).is_some_and(|(_, names)| names.iter().any(is_it))
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 
+use crate::names::{Asked, Names};
+
 /// An event in the bytes from the peer.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -17,6 +19,8 @@ pub enum Event<'a> {
         resumed: bool,
         /// The client and the server agreed on HTTP/2 (RFC 9113, 3.2).
         speaks_http2: bool,
+        /// The meaning of the name that the client asked for; `None` without one, and on a server of one host.
+        asked: Option<Asked>,
     },
     /// Plain bytes from the peer; never empty.
     Bytes(&'a [u8]),
@@ -27,17 +31,18 @@ pub enum Event<'a> {
 /// The server's side of one TLS connection.
 pub struct Session {
     tls: ServerConnection,
+    names: Arc<Names>,
     ended: bool,
 }
 
 impl Session {
     /// # Errors
     /// The configuration cannot be used, which is a bug of Inrush.
-    pub(crate) fn new(config: Arc<ServerConfig>) -> Result<Session, rustls::Error> {
+    pub(crate) fn new(config: Arc<ServerConfig>, names: Arc<Names>) -> Result<Session, rustls::Error> {
         let mut tls = ServerConnection::new(config)?;
         // The caller of `send` limits the bytes.
         tls.set_buffer_limit(None);
-        Ok(Session { tls, ended: false })
+        Ok(Session { tls, names, ended: false })
     }
 
     /// Tells whether the peer has sent `close_notify`.
@@ -65,7 +70,8 @@ impl Session {
             if was_handshaking && !self.tls.is_handshaking() {
                 let resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
                 let speaks_http2 = self.tls.alpn_protocol() == Some(b"h2");
-                tell(Event::Established { resumed, speaks_http2 });
+                let asked = self.tls.server_name().and_then(|name| self.names.asked(name));
+                tell(Event::Established { resumed, speaks_http2, asked });
             }
             self.pass_on(&mut tell);
         }

@@ -9,7 +9,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
 
 use crate::material::{Material, TlsError};
-use crate::names::Names;
+use crate::names::{HostOf, Names};
 use crate::session::Session;
 use crate::tickets::{State, Tickets};
 
@@ -76,9 +76,24 @@ impl Sessions {
         Ok(Sessions(Arc::new(Shared { config, names, tickets, material, provider })))
     }
 
+    /// Sets the hosts of names, for all clones. Certificates of one host are then chosen for its names.
+    pub fn choose_hosts(&self, host_of: HostOf) {
+        self.0.names.choose_hosts(host_of);
+    }
+
+    /// Tells whether a connection whose client was shown this certificate may ask for a host.
+    pub fn speaks_for(&self, certificate: u16, host: &str) -> bool {
+        self.0.names.speaks_for(certificate, host)
+    }
+
+    /// Tells whether the certificate that a client gets for a name has the name, which may be a wildcard.
+    pub fn vouches_for(&self, name: &str) -> bool {
+        self.0.names.vouches_for(name)
+    }
+
     /// Begins the session of a new connection; `None` if the library cannot make one, which is a bug of Inrush.
     pub fn begin(&self) -> Option<Session> {
-        Session::new(Arc::clone(&self.0.config)).ok()
+        Session::new(Arc::clone(&self.0.config), Arc::clone(&self.0.names)).ok()
     }
 
     /// Puts other certificates in force, from the next handshake on. Tickets stay valid.

@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_change_is_told_once_and_when_it_has_settled() {
         let folder = tempfile::tempdir().unwrap();
-        let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k") };
+        let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k"), host: None };
         fs::write(&files.certificate, "1").unwrap();
         fs::write(&files.key, "1").unwrap();
         let mut watch = Watch::new(vec![files.clone()]);

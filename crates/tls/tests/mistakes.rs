@@ -11,7 +11,7 @@ use tls::{Files, Material, Sessions};
 /// Returns the error for these files.
 fn said(certificate: &str, key: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k") };
+    let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k"), host: None };
     fs::write(&files.certificate, certificate).unwrap();
     fs::write(&files.key, key).unwrap();
     let said = Material::read(&[files]).and_then(Sessions::new).unwrap_err().to_string();

@@ -4,8 +4,8 @@ mod support;
 
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, HandshakeKind};
-use support::{Identity, Pair, client, identity};
-use tls::{Material, Sessions, is_a_request};
+use support::{Identity, Pair, client, identity, trusting};
+use tls::{Asked, Material, Sessions, is_a_request};
 
 fn sessions(identities: &[&Identity]) -> Sessions {
     let files: Vec<_> = identities.iter().map(|identity| identity.files.clone()).collect();
@@ -61,6 +61,63 @@ fn the_certificate_is_the_one_that_names_the_host_or_the_first() {
         let mut pair = Pair::new(&config, name, sessions.begin().unwrap());
         let _ = pair.run();
         assert_eq!(pair.client.peer_certificates(), None, "{name} is not accepted by the client");
+    }
+}
+
+#[test]
+fn a_hosts_own_certificates_come_before_all_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = identity(folder.path(), "all", &["a.test", "b.test", "c.test"]);
+    let mut own = identity(folder.path(), "own", &["b.test"]);
+    own.files.host = Some(2);
+    let mut other = identity(folder.path(), "other", &["*.b.test", "lent.test"]);
+    other.files.host = Some(2);
+    let parent = sessions(&[&all, &own, &other]);
+    let worker = Sessions::from_bytes(&parent.to_bytes()).unwrap();
+    // Host 1 has a.test and lent.test, host 2 b.test and all names below it, and nobody has c.test.
+    let host_of = |name: &str| match name {
+        "a.test" | "lent.test" => Some(1),
+        name if name.ends_with("b.test") => Some(2),
+        _ => None,
+    };
+    for sessions in [&parent, &worker] {
+        sessions.choose_hosts(std::sync::Arc::new(host_of));
+        for (name, expected, asked) in [
+            ("a.test", &all, (1, 0)),
+            ("B.test", &own, (2, 1)),
+            ("x.b.test", &other, (2, 2)),
+            ("x.y.b.test", &own, (2, 1)),
+            ("c.test", &all, (0, 0)),
+            ("lent.test", &other, (1, 2)),
+            ("unknown.test", &all, (0, 0)),
+        ] {
+            // A client that trusts every name: which certificate it gets is what matters.
+            let config = client(&[&all, &own, &other], &[&TLS13], &[]);
+            let mut pair = Pair::new(&trusting(&config), name, sessions.begin().unwrap());
+            pair.run().unwrap().expect(name);
+            let shown = pair.client.peer_certificates().unwrap();
+            assert!(shown[0] == expected.certificate, "{name}");
+            let (host, certificate) = asked;
+            assert_eq!(pair.told.asked, Some(Asked { host, certificate }), "{name}");
+        }
+    }
+    for (certificate, name, may) in [
+        (0, "a.test", true),
+        (0, "C.test", true),
+        (0, "b.test", true),
+        (0, "x.b.test", false),
+        (1, "b.test", true),
+        (1, "x.y.b.test", true),
+        (1, "x.b.test", false),
+        (2, "x.b.test", true),
+        (2, "b.test", false),
+        (9, "b.test", false),
+    ] {
+        assert_eq!(parent.speaks_for(certificate, name), may, "{certificate} {name}");
+    }
+    for (name, has) in [("a.test", true), ("*.b.test", true), ("x.y.b.test", false), ("unknown.test", false)]
+    {
+        assert_eq!(parent.vouches_for(name), has, "{name}");
     }
 }
 

@@ -21,6 +21,7 @@ use super::log::Unsent;
 use super::outbox::Outbox;
 use super::{Context, Responder, Settings, Transmit};
 use crate::head_syntax::HeadSyntax;
+use crate::request::Sni;
 use crate::response::{Body, Response};
 use crate::scan::HeadScan;
 use crate::status::Status;
@@ -89,6 +90,8 @@ pub struct Connection<F> {
     retiring: bool,
     /// The transport ends with a message of its own, which the peer is to read before the end.
     always_lingers: bool,
+    /// Given to the service with each request.
+    sni: Option<Sni>,
 }
 
 impl<F> Connection<F> {
@@ -112,13 +115,15 @@ impl<F> Connection<F> {
             draining: false,
             retiring: false,
             always_lingers: false,
+            sni: None,
         }
     }
 
     /// A transport that had to be set up first, such as TLS, is ready: the wait for the first byte begins now, and every
-    /// end that follows a response lingers.
-    pub fn transport_ready(&mut self, now: Nanos, settings: &Settings) {
+    /// end that follows a response lingers. Requests carry `sni`.
+    pub fn transport_ready(&mut self, sni: Option<Sni>, now: Nanos, settings: &Settings) {
         self.always_lingers = true;
+        self.sni = sni;
         if self.awaiting == Awaiting::FirstByte {
             self.started = now;
             self.deadline = now.saturating_add(settings.timeouts.header);
@@ -143,9 +148,19 @@ impl<F> Connection<F> {
         page: &'static [u8],
         cx: &mut Context<'_, S>,
     ) {
-        cx.counts.received_bytes += first.len() as u64;
         let body = Body::Bytes(Bytes::from_static(page));
-        self.refuse_with(Response { body, ..Response::error(Status::BAD_REQUEST) }, first, cx);
+        self.refuse_first(first, Response { body, ..Response::error(Status::BAD_REQUEST) }, cx);
+    }
+
+    /// Refuses a peer whatever it asks for: answers its first bytes, and ends the connection.
+    pub fn refuse_first<S: Responder<File = F>>(
+        &mut self,
+        first: &[u8],
+        response: Response<F>,
+        cx: &mut Context<'_, S>,
+    ) {
+        cx.counts.received_bytes += first.len() as u64;
+        self.refuse_with(response, first, cx);
         self.settle(cx);
     }
 

@@ -85,8 +85,8 @@ impl Counts {
             Status::HEAD_TOO_LARGE => self.refused_head_too_large += 1,
             Status::NOT_IMPLEMENTED => self.refused_not_implemented += 1,
             Status::VERSION_NOT_SUPPORTED => self.refused_version += 1,
-            // Counted as a timeout of its kind.
-            Status::REQUEST_TIMEOUT => {}
+            // Counted as a timeout of its kind, and as a client's limit.
+            Status::REQUEST_TIMEOUT | Status::TOO_MANY_REQUESTS => {}
             _ => self.refused_bad_request += 1,
         }
     }

@@ -2,6 +2,7 @@
 //! has ended.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use base::Nanos;
 
@@ -12,6 +13,9 @@ use crate::status::Status;
 pub trait Log {
     /// Receives a response that has been sent or whose connection has ended.
     fn entry(&mut self, entry: &Entry<'_>);
+
+    /// Learns the address of the connection's client, which a proxy has told. It holds for this turn of the connection.
+    fn client_is(&mut self, _address: SocketAddr) {}
 }
 
 /// A response and its request.

@@ -92,7 +92,7 @@ impl Echo {
 }
 
 fn describe(request: &Request<'_>) -> String {
-    let Request { method, target, version, host, fields, body } = request;
+    let Request { method, target, version, host, fields, body, sni: _ } = request;
     let body = String::from_utf8_lossy(body);
     format!("{} {target} {version:?} host={host} fields={} body={body}\n", method.as_str(), fields.len())
 }

@@ -63,7 +63,7 @@ impl<F> Connection<F> {
         if let Some(place) = self.early_priorities.iter().position(|(early, _)| *early == id) {
             stream.priority = self.early_priorities.remove(place).unwrap_or_default().1;
         }
-        let head = match head::parse(fields, &mut slots, limits) {
+        let mut head = match head::parse(fields, &mut slots, limits) {
             Ok(head) => head,
             Err(Refusal::Malformed) => return Err(Fault::Stream(id, Code::Protocol)),
             Err(Refusal::Status(status)) => {
@@ -71,6 +71,7 @@ impl<F> Connection<F> {
                 return Ok(());
             }
         };
+        head.request.sni = self.sni;
         stream.priority = head.priority.unwrap_or(stream.priority);
         stream.promised = head.content_length;
         if ends_stream {
@@ -171,6 +172,7 @@ impl<F> Connection<F> {
         let Some(kept) = stream.kept.take() else { return };
         let mut slots = [http1::Header { name: "", value: &[] }; MOST_FIELDS];
         if let Ok(mut head) = head::parse(&kept.fields, &mut slots, &cx.http.settings.limits) {
+            head.request.sni = self.sni;
             head.request.body = &kept.content;
             self.ask(stream, &head.request, None, cx);
         }

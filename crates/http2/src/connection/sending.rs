@@ -221,7 +221,7 @@ impl<F> Connection<F> {
             record.head += frame::HEAD_BYTES as u64;
         }
         self.window -= count as i64;
-        self.floods.sent(count);
+        self.floods.sent(count, is_last);
         let (id, flags) = (stream.id, if is_last { flag::END_STREAM } else { 0 });
         frame::frame(self.output(cx), kind::DATA, flags, id, bytes);
         if is_last {

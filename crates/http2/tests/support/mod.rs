@@ -136,7 +136,7 @@ impl Peer {
             log: None,
             now: Nanos::ZERO,
         };
-        let connection = Connection::new(&mut Context { http: &mut context, counts: &mut counts });
+        let connection = Connection::new(None, &mut Context { http: &mut context, counts: &mut counts });
         let (now, output) = (Nanos::ZERO, Vec::new());
         Peer { connection, service, settings, http, counts, now, output, most_pending: 0, buffers }
     }

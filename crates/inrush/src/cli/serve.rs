@@ -9,6 +9,7 @@ use dispatch::mechanism::RtFetch;
 use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING};
 
 use super::address::{admin_address, host_name, listen_address};
+use super::clients::ClientFlags;
 use super::cpus::{CpuList, cpu_list};
 use super::site::SiteFlags;
 
@@ -106,9 +107,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeFlags {
-    /// Directory to serve
-    #[arg(default_value = ".")]
-    pub root: PathBuf,
+    /// Directory to serve [default: .]
+    pub root: Option<PathBuf>,
 
     /// Address to listen on; repeatable
     ///
@@ -152,6 +152,10 @@ pub struct ServeFlags {
     /// kernel lacks it, the server says so and refuses at the socket.
     #[arg(long, value_name = "tc|xdp")]
     pub overload_hook: Option<OverloadHook>,
+
+    /// Limits of each client.
+    #[command(flatten)]
+    pub clients: ClientFlags,
 
     /// Address for a page in a browser, /status, /metrics, /accept-limit and /queue-target
     ///
@@ -261,6 +265,13 @@ pub struct ServeFlags {
     /// Maximum cached descriptors of larger files, per event loop
     #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u16).range(1..), help_heading = FILES, hide_short_help = true)]
     pub cache_open_files: u16,
+
+    /// Another host, as a TOML table with names, a root and rules of its own; repeatable
+    ///
+    /// In a config file it is [[host]], with the keys names, root, tls-cert, tls-key, cache-memory, cache-open-files and
+    /// those of the site. Requests for other names get ROOT, or the first host if there is none.
+    #[arg(long, value_name = "TABLE", help_heading = FILES, hide_short_help = true)]
+    pub host: Vec<String>,
 
     /// Timeouts and limits.
     #[command(flatten)]

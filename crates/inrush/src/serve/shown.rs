@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::{Clock, RealClock};
 use http1::{Method, Request, Service, Status, Version};
-use server::{Checked, LogTarget, ServeConfig};
+use server::{Checked, HostConfig, LogTarget, ServeConfig};
 use site::{LiveRules, Options, Root, Rules, Site};
 
 /// Most names of the folder that are looked at for an example.
@@ -41,11 +41,33 @@ pub fn certificates(names: &[String]) -> String {
     format!("TLS 1.2 and 1.3, with certificates for {names}")
 }
 
-/// Returns a line for each thing that a visitor would miss: the page at `/`, and the files that rules name.
-pub fn hints(root: &Path, options: &Options, urls: &[String]) -> Vec<String> {
-    let Ok(opened) = Root::open(root) else { return Vec::new() };
+/// Returns a line for each host that has names.
+pub fn hosts(hosts: &[HostConfig]) -> Vec<String> {
+    hosts.iter().filter(|host| !host.names.is_empty()).map(named).collect()
+}
+
+/// Returns the line about a host that has names.
+fn named(host: &HostConfig) -> String {
+    let names: Vec<String> = host.names.iter().map(ToString::to_string).collect();
+    format!("host {}: {}", names.join(" "), folder(&host.root))
+}
+
+/// Returns a line for each thing that a visitor would miss: the page at `/` of each host, and the files that rules name.
+pub fn hints(hosts: &[HostConfig], urls: &[String]) -> Vec<String> {
+    hosts.iter().flat_map(|host| hints_about(host, urls)).collect()
+}
+
+fn hints_about(host: &HostConfig, urls: &[String]) -> Vec<String> {
+    let Ok(opened) = Root::open(&host.root) else { return Vec::new() };
+    let (root, options) = (&host.root, &host.site);
     let trial = Trial { root: Arc::new(opened), rules: options.rules.current() };
-    trial.without_start(root, options, urls).into_iter().chain(trial.absent_pages()).collect()
+    // The addresses alone lead to the default host.
+    let (title, urls) = match host.names.is_empty() {
+        true => (String::new(), urls),
+        false => (format!("{}: ", host.title()), &[][..]),
+    };
+    let start = trial.without_start(root, options, urls);
+    start.into_iter().chain(trial.absent_pages()).map(|hint| format!("{title}{hint}")).collect()
 }
 
 /// A site that answers requests of our own.
@@ -59,7 +81,7 @@ impl Trial {
         let clock = RealClock::new();
         let options = Options { rules, ..Options::default() };
         let (method, version) = (Method::Head, Version::Http11);
-        let request = Request { method, target, version, host: "", fields: &[], body: b"" };
+        let request = Request { method, target, version, host: "", sni: None, fields: &[], body: b"" };
         Site::new(Arc::clone(&self.root), options, clock).respond(&request, clock.now()).status
     }
 
@@ -100,29 +122,36 @@ fn first_file(root: &Path) -> Option<String> {
     Some(path)
 }
 
-/// Returns the result of a check: what would be served.
-pub fn checked(config: &ServeConfig, checked: &Checked) -> String {
-    let urls = urls(checked.certificates.is_some(), &config.listen);
-    let rules = config.site.rules.current();
-    let mut lines = vec![format!("would serve {} at {}", folder(&config.root), urls.join(" "))];
-    lines.extend(checked.certificates.as_deref().map(certificates));
+/// Returns the lines about the rules of a host.
+fn rules(rules: &Rules) -> [String; 2] {
     let listing = if rules.listing { "listed" } else { "not listed" };
-    lines.push(format!("start files: {}; other folders are {listing}", rules.index.join(", ")));
     let fallback = rules
         .fallback
         .as_ref()
         .map_or("no fallback".to_owned(), |file| format!("fallback {}", file.path().canonical));
     let (redirects, headers, pages) = (rules.redirects.len(), rules.headers.len(), rules.error_pages.len());
-    lines.push(format!(
-        "rules: {redirects} redirects, {headers} header fields, {pages} error pages, {fallback}"
-    ));
+    [
+        format!("start files: {}; other folders are {listing}", rules.index.join(", ")),
+        format!("rules: {redirects} redirects, {headers} header fields, {pages} error pages, {fallback}"),
+    ]
+}
+
+/// Returns the result of a check: what would be served.
+pub fn checked(config: &ServeConfig, checked: &Checked) -> String {
+    let urls = urls(checked.certificates.is_some(), &config.listen);
+    let mut lines = vec![format!("would serve {} at {}", folder(&config.hosts[0].root), urls.join(" "))];
+    lines.extend(checked.certificates.as_deref().map(certificates));
+    for host in &config.hosts {
+        lines.extend((!host.names.is_empty()).then(|| named(host)));
+        lines.extend(rules(&host.site.rules.current()));
+    }
     if let Some((LogTarget::File(path), _)) = &config.access_log {
         lines.push(format!("access log: {}", path.display()));
     }
     if let Some(account) = &config.account {
         lines.push(format!("user: {}", account.name()));
     }
-    let hints = hints(&config.root, &config.site, &urls);
+    let hints = hints(&config.hosts, &urls);
     lines.extend(checked.warnings.iter().chain(&hints).map(|line| format!("warning: {line}")));
     lines.push("the configuration has no mistakes\n".to_owned());
     lines.join("\n")

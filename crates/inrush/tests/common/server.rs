@@ -64,6 +64,13 @@ impl Server {
         Server::from(Program::new(PROGRAM).arguments(arguments(root, flags)))
     }
 
+    /// Serves what the flags alone name.
+    pub fn start_without_root(flags: &[&str]) -> Server {
+        let mut words = arguments(Path::new(""), flags);
+        words.pop();
+        Server::from(Program::new(PROGRAM).arguments(words))
+    }
+
     /// Serves `root` by this program, which is or starts ours.
     pub fn start_by(program: Program<'_>, root: &Path, flags: &[&str]) -> Server {
         Server::from(program.arguments(arguments(root, flags)))

@@ -258,10 +258,10 @@ fn a_socket_file_is_an_alternative_that_no_browser_reaches() {
     let mut second = assert_cmd::Command::new(env!("CARGO_BIN_EXE_inrush"));
     let refused = second.args(["serve", "--listen=127.0.0.1:0", &admin, &root]).assert().code(1);
     let said = String::from_utf8(refused.get_output().stderr.clone()).unwrap();
-    assert_eq!(
-        said,
-        format!("inrush: cannot listen on unix:{}: Address already in use (os error 98)\n", socket.display())
-    );
+    // The C library words the rest.
+    let expected = format!("inrush: cannot listen on unix:{}: ", socket.display());
+    assert!(said.starts_with(&expected) && said.ends_with(" (os error 98)\n"), "{said}");
+    assert_eq!(said.lines().count(), 1);
     assert!(first.ask("GET /status HTTP/1.1\r\nHost: x\r\n").starts_with("HTTP/1.1 200 "));
     // A killed server leaves its file behind, and the next one replaces it. A server that ends removes its
     // file.

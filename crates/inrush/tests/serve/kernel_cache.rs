@@ -11,7 +11,7 @@ use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
 use sys::process::Program;
 
-use crate::common::{Client, Files, Response, Server};
+use crate::common::{Client, Files, Response, Server, pattern};
 
 const ON: &str = "--kernel-cache=on";
 const HOT: &str = Files::SMALL.0;
@@ -89,6 +89,33 @@ fn hot_files_are_answered_by_the_kernel_on_each_architecture() {
             server.stop_well();
         });
     }
+}
+
+#[test]
+fn each_host_has_its_own_file_in_the_kernel() {
+    isolated(|| {
+        let (files, other) = (Files::new(), Files::new());
+        other.write(HOT, "the other host's");
+        let config = files.beside("inrush.toml");
+        fs::write(&config, format!("[[host]]\nnames = 'other.test'\nroot = {:?}\n", other.root())).unwrap();
+        let config = format!("--config={}", config.display());
+        let Some(mut server) = start(&files, &["--arch=sped", &config]) else { return };
+        let check = |server: &Server| {
+            for (host, expected) in
+                [("localhost", pattern(Files::SMALL.1)), ("other.test", b"the other host's".to_vec())]
+            {
+                let mut client = server.client();
+                client.send(format!("GET {HOT} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+                assert!(client.response().body == expected, "{host}");
+            }
+        };
+        server.eventually_of("both kept", |server| {
+            let before = answers(server);
+            check(server);
+            answers(server) == before + 2
+        });
+        server.stop_well();
+    });
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn rules_change_at_a_signal_and_broken_ones_do_not() {
 }
 
 /// Runs `serve --check`. Returns the exit code, stdout and stderr.
-fn check(arguments: &[&str]) -> (Option<i32>, String, String) {
+pub fn check(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
     let output = command.args(["serve", "--check"]).args(arguments).timeout(PATIENCE).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use rcgen::{CertificateParams, KeyPair};
@@ -15,8 +15,8 @@ use crate::common::{Client, Files, PATIENCE, Server, pattern};
 
 /// A certificate and its key, in files.
 pub struct Identity {
-    certificate: PathBuf,
-    key: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 impl Identity {
@@ -35,6 +35,10 @@ impl Identity {
         let made = CertificateParams::new(names).unwrap().self_signed(&pair).unwrap();
         fs::write(&self.certificate, made.pem()).unwrap();
         fs::write(&self.key, pair.serialize_pem()).unwrap();
+    }
+
+    pub fn certificate(&self) -> &Path {
+        &self.certificate
     }
 
     pub fn flags(&self) -> [String; 2] {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -392,4 +393,23 @@ fn systemd_opens_the_socket() {
         let said = server.upgrade();
         assert!(said.contains(&format!("\nlistening on {free}\n")), "{said}");
     }
+}
+
+#[test]
+fn a_socket_that_systemd_keeps_serves_again_after_a_restart() {
+    let files = Files::new();
+    let kept = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = kept.local_addr().unwrap();
+    for flags in [["--arch=sped"], ["--arch=per-core"], ["--arch=mp"]] {
+        // As systemd starts it: the socket is descriptor 3.
+        let script = format!("LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\" 3<&{}", kept.as_raw_fd());
+        let program = Program::new("bash").inheriting(&[kept.as_fd()]);
+        let program = program.arguments(["-c", &script, PROGRAM].map(OsString::from));
+        let server = Server::start_by(program, &files.root(), &flags);
+        assert_eq!(server.address, address);
+        assert!(server.client().get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+        server.stop_well();
+    }
+    // A client that comes between two servers waits in the queue.
+    TcpStream::connect(address).unwrap();
 }

@@ -8,7 +8,7 @@ fn mp(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=mp"], flags].concat())
 }
 
-fn kill(process: u32, signal: Signal) {
+pub(crate) fn kill(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 

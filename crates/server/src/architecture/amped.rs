@@ -43,7 +43,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-use site::Site;
+use site::Sites;
 
 use super::Architecture;
 use crate::accept::AcceptLimit;
@@ -83,9 +83,15 @@ pub const AMPED: Architecture = Architecture {
     name: "amped",
     summary: "one event loop, and helper processes that wait for the disk in its place",
     accept_limit: AcceptLimit::Adaptive,
-    descriptors: |config| config.site.cache.open_files + helpers(config) * DESCRIPTORS_PER_HELPER,
+    descriptors: |config| config.open_files() + helpers(config) * DESCRIPTORS_PER_HELPER,
     spreads: false,
-    uses: &[Choice::Dispatch, Choice::ReadAfterAccept, Choice::Overload, Choice::LoadReports],
+    uses: &[
+        Choice::Dispatch,
+        Choice::ReadAfterAccept,
+        Choice::Overload,
+        Choice::LoadReports,
+        Choice::ClientLimits,
+    ],
     settings: &[&HELPERS],
     start,
     work: Some(helper::work),
@@ -117,9 +123,9 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
 }
 
 /// Runs the main process's loop. The helpers live as long as it does.
-fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<Site>>) -> io::Result<()> {
+fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<Sites>>) -> io::Result<()> {
     let helpers = Rc::new(RefCell::new(Helpers::start(fleet)?));
-    let helped = |costly: Costly<Site>| {
+    let helped = |costly: Costly<Sites>| {
         Ok(Costly {
             site: AmpedSite::new(costly.site, Rc::clone(&helpers))?,
             burn: costly.burn,

@@ -67,9 +67,9 @@ pub const KNOT_C: Architecture = Architecture {
     name: "knot-c",
     summary: "user-level threads on one processor, a fixed number, each of which accepts",
     accept_limit: AcceptLimit::Adaptive,
-    descriptors: |config| config.site.cache.open_files,
+    descriptors: |config| config.open_files(),
     spreads: false,
-    uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports],
+    uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&BATCH],
     start: |plan| {
         let threads = plan.config().workers.unwrap_or(THREADS);
@@ -84,7 +84,7 @@ pub const KNOT_A: Architecture = Architecture {
     accept_limit: AcceptLimit::Fixed(Limit::AtMost(10)),
     descriptors: with_a_cache_each,
     spreads: false,
-    uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports],
+    uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[],
     start: |plan| match plan.config().workers {
         None => start(plan, Form::Acceptor),

@@ -91,7 +91,7 @@ pub const MP: Architecture = Architecture {
     name: "mp",
     summary: "worker processes, one connection at a time each",
     accept_limit: AcceptLimit::Adaptive,
-    descriptors: |config| config.site.cache.open_files + most_workers(config) * DESCRIPTORS_PER_WORKER,
+    descriptors: |config| config.open_files() + most_workers(config) * DESCRIPTORS_PER_WORKER,
     spreads: true,
     uses: &[Choice::Overload],
     settings: &[&WAKE, &spares::MINIMUM, &spares::MAXIMUM],
@@ -120,7 +120,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let addresses = addresses(&listeners);
     let waiters = Waiters::new(wake, most, &listeners).map_err(system("make the waiters"))?;
     let inherited = to_inherit(&waiters, &listeners).map_err(system("share the listeners"))?;
-    let service = SharedSite::of_one_thread(&plan.root(), &config.site).counts();
+    let service = SharedSite::of_one_thread(plan.hosts()).counts();
     let role = Role {
         architecture: MP.name,
         noun: "worker",
@@ -366,7 +366,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let group = Group::among_processes(waiters, listeners, share.clone(), idle, show_empty);
     let group = Arc::new(group.map_err(system("make an eventfd"))?);
     let service = Costly {
-        site: SharedSite::of_one_thread(&worker.plan.root(), &config.site),
+        site: SharedSite::of_one_thread(worker.plan.hosts()),
         burn: config.burn,
         observer: None,
         reports: None,

@@ -77,9 +77,9 @@ pub const MT: Architecture = Architecture {
     name: "mt",
     summary: "kernel threads, one connection at a time each",
     accept_limit: AcceptLimit::Adaptive,
-    descriptors: |config| config.site.cache.open_files + pool(config) * descriptors_per_thread(config),
+    descriptors: |config| config.open_files() + pool(config) * descriptors_per_thread(config),
     spreads: true,
-    uses: &[Choice::Overload, Choice::LoadReports],
+    uses: &[Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&WAKE, &THREADS],
     start,
     work: None,
@@ -140,7 +140,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let group = Group::new(sets, share, wake, acceptors).map_err(system("make the waiters"))?;
     let group = Arc::new(group);
     let service = Costly {
-        site: SharedSite::new(&plan.root(), &config.site),
+        site: SharedSite::new(plan.hosts()),
         burn: config.burn,
         observer: None,
         reports: plan.load_reports(),

@@ -37,6 +37,7 @@ pub const PER_CORE: Architecture = Architecture {
         Choice::KernelCache,
         Choice::Overload,
         Choice::LoadReports,
+        Choice::ClientLimits,
     ],
     settings: &[&WAKE],
     start,

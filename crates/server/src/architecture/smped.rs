@@ -139,7 +139,7 @@ pub const SMPED: Architecture = Architecture {
     descriptors: |config| {
         let listeners = if by_kernel(config) { config.listen.len() } else { 0 };
         let places = config.chosen.get(&NUMBERS).unwrap_or_default().p_max;
-        config.site.cache.open_files + places * (DESCRIPTORS_PER_WORKER + listeners)
+        config.open_files() + places * (DESCRIPTORS_PER_WORKER + listeners)
     },
     spreads: true,
     uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::Overload],

@@ -32,6 +32,7 @@ pub const SPED: Architecture = Architecture {
         Choice::KernelCache,
         Choice::Overload,
         Choice::LoadReports,
+        Choice::ClientLimits,
     ],
     settings: &[],
     start,

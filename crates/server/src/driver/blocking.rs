@@ -17,7 +17,6 @@
 //! during a wait; a wait may end early, and then the socket is tried again.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -76,15 +75,15 @@ pub trait Waiter {
 }
 
 /// Serves a connection until it ends. Blocks, in `waiter` alone.
-pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, lender: &RefCell<Lender<S>>, waiter: &mut W) {
-    let mut machine = Machine::new(arrived.at, &lender.borrow().settings);
-    let Arrived { socket, peer, at: _, slot } = arrived;
+pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell<Lender<S>>, waiter: &mut W) {
+    let mut machine = Machine::new(&mut arrived, &lender.borrow().settings);
+    let Arrived { socket, slot, .. } = arrived;
     let socket = Arc::new(socket);
     let (mut told, mut woken) = (false, Woken::Ready);
     loop {
         let drain_until = waiter.drain_until();
         let going_down = drain_until.is_some() && !std::mem::replace(&mut told, drain_until.is_some());
-        let moved = turn::<S, W>(&socket, peer, &mut machine, lender, going_down, woken);
+        let moved = turn::<S, W>(&socket, &mut machine, lender, going_down, woken);
         let interest = match machine.wants() {
             _ if matches!(moved, Moved::Broken) => {
                 lender.borrow_mut().counts.broken += 1;
@@ -127,26 +126,26 @@ pub fn serve<S: SocketService, W: Waiter>(arrived: Arrived, lender: &RefCell<Len
         waiter.pause();
     }
     let mut lender = lender.borrow_mut();
-    end(socket.as_fd(), &mut machine, &mut lender.turn(peer));
+    let client = machine.client();
+    end(socket.as_fd(), &mut machine, &mut lender.turn(client));
     lender.counts.closed += 1;
     drop(lender);
     waiter.closing(socket.as_fd());
     // The descriptor before the slot: whoever gets the slot needs one.
     drop(socket);
-    drop(slot);
+    drop((slot, machine));
 }
 
 /// Does what can be done without waiting.
 fn turn<S: SocketService, W: Waiter>(
     socket: &Arc<OwnedFd>,
-    peer: Option<SocketAddr>,
     machine: &mut Machine,
     lender: &RefCell<Lender<S>>,
     going_down: bool,
     woken: Woken,
 ) -> Moved {
     let mut lender = lender.borrow_mut();
-    let mut lent = lender.turn(peer);
+    let mut lent = lender.turn(machine.client());
     let socket = socket.as_fd();
     let moved = move_bytes(socket, machine, &mut lent, true, W::TRIGGER);
     // What has arrived already was answered.

@@ -270,10 +270,11 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         if !accepting.arrivals.has_newcomer() {
             match source.taken.pop_front() {
                 Some(socket) => {
-                    let lender = &mut self.state.lender;
-                    let known = lender.log.is_some().then(|| rustix::net::getpeername(&socket));
+                    let lender = &self.state.lender;
+                    let is_asked_for = lender.log.is_some() || lender.settings.clients().is_some();
+                    let known = is_asked_for.then(|| rustix::net::getpeername(&socket));
                     let peer = known.and_then(Result::ok).flatten().and_then(|peer| peer.try_into().ok());
-                    accepting.arrivals.offer(socket, peer, &mut lender.counts);
+                    accepting.arrivals.offer(socket, peer);
                 }
                 None if !source.by_hand => return Look::Empty,
                 None => {}

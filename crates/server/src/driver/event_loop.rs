@@ -243,6 +243,7 @@ pub(super) trait EventLoop {
                     self.admit(arrived);
                     return Look::Taken;
                 }
+                Accepted::TurnedAway => return Look::TurnedAway,
                 Accepted::Empty => return Look::Empty,
                 Accepted::Dead => return Look::Dead,
                 Accepted::Pause(until) => return Look::Stop(PhaseEnd::Pause(until)),

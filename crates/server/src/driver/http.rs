@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::Nanos;
 use http1::server::{Responder, Settings, Transmit, Wants};
-use http1::{FileRange, server};
+use http1::{FileRange, Sni, server};
 
 type Handle = Arc<OwnedFd>;
 
@@ -108,13 +108,14 @@ impl Http {
         }
     }
 
-    /// Begins HTTP/2. What HTTP/1.1 was told before goes on to hold.
+    /// Begins HTTP/2, whose requests carry `sni`. What HTTP/1.1 was told before goes on to hold.
     pub(super) fn begin_http2<S: Responder<File = Handle>>(
         &mut self,
         drains: bool,
+        sni: Option<Sni>,
         cx: &mut http2::Context<'_, '_, S>,
     ) {
-        let mut two = Box::new(http2::Connection::new(cx));
+        let mut two = Box::new(http2::Connection::new(sni, cx));
         if drains {
             two.drain(cx);
         }

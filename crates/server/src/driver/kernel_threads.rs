@@ -35,6 +35,7 @@ use super::socket_service::SocketService;
 use super::waiters::{self, Waiters, readable, sleep};
 use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::choices::Wake;
+use crate::clients::Admission;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::listener::{Listener, are_passed_on};
 use crate::overload_control::AcceptControl;
@@ -146,7 +147,7 @@ impl Group {
         let at = self.clock.now();
         let arrived = sockets.into_iter().map(|socket| {
             let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| peer.try_into().ok());
-            Arrived { socket, peer, at, slot: self.share.take_beyond() }
+            Arrived { socket, peer, at, slot: self.share.take_beyond(), admission: Admission::Free }
         });
         lock(&self.leftover).extend(arrived);
     }
@@ -421,7 +422,14 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 self.free = None;
                 return Ok(batch);
             }
+            let refused = self.acceptor.take_refused();
+            if refused > 0 {
+                group.taken.fetch_add(refused, Ordering::Relaxed);
+                self.serving.publish();
+            }
             match end {
+                // There may be more, which no event would tell of.
+                PhaseEnd::AtLimit if refused > 0 => {}
                 PhaseEnd::Empty | PhaseEnd::AtLimit => self.waiter.wait()?,
                 PhaseEnd::NoRoom(short) => self.make_room(short, now)?,
                 PhaseEnd::Pause(until) => self.pause(until.saturating_sub(now))?,

@@ -1,6 +1,8 @@
 //! What a driver keeps for a connection beside its socket: HTTP's machine, alone or under TLS.
 //!
 //! ```text
+//!   a gate, for what comes before either: a proxy's header, a refusal (`gate`)
+//!
 //!   Plain ─────────────────────────────────────────────┐
 //!   Awaited ──first byte of TLS──> Layer  (handshake, records, closing alert)
 //!      └─────first byte of HTTP──> Plain, answered 400 │
@@ -15,17 +17,23 @@
 //! Invariants: a plain connection costs one comparison for TLS; one that has not sent a byte has no session; a session
 //! exists until the connection's end.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
+use http1::Sni;
 use http1::server::{Connection, Context, Responder, Settings, Wants};
-use tls::{Event, Session, Sessions, is_a_request};
+use tls::{Asked, Event, Session, Sessions, is_a_request};
 
+use super::gate::{Gate, Passed};
 use super::http::{Http, Version};
+use crate::accept::Arrived;
+use crate::clients::Admission;
 use crate::counters::LoopCounts;
 use crate::listener::are_passed_on;
 use crate::settings::LiveSettings;
+use crate::unavailable::too_many_requests;
 
 /// An open file.
 type Handle = Arc<OwnedFd>;
@@ -63,6 +71,11 @@ pub struct Machine {
     pub(super) http: Http,
     pub(super) tls: Tls,
     version: Version,
+    gate: Gate,
+    /// The client, as far as it is known: the peer, or whom a proxy has told.
+    client: Option<SocketAddr>,
+    /// Gives the connection back to its client's limit when the machine is dropped.
+    _admission: Admission,
     /// It was told to end, which a version that begins later is to know.
     drains: bool,
 }
@@ -106,13 +119,22 @@ enum Handshake {
 }
 
 impl Machine {
-    /// A connection accepted at `now`, under TLS where the settings have it.
-    pub fn new(now: Nanos, settings: &LiveSettings) -> Machine {
+    /// The machine of an accepted connection, under TLS where the settings have it. Takes the standing of its client.
+    pub fn new(arrived: &mut Arrived, settings: &LiveSettings) -> Machine {
         let tls = settings.tls().map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
+        let admission = std::mem::take(&mut arrived.admission);
+        let gate = match (settings.clients(), &admission) {
+            (_, Admission::Refused) => Gate::Refused,
+            (Some(clients), _) if clients.is_proxy(arrived.peer) => Gate::header(clients),
+            _ => Gate::Open,
+        };
         Machine {
-            http: Http::One(Connection::new(now, settings)),
+            http: Http::One(Connection::new(arrived.at, settings)),
             tls,
             version: Version::Open(0),
+            gate,
+            client: arrived.peer,
+            _admission: admission,
             drains: false,
         }
     }
@@ -120,7 +142,20 @@ impl Machine {
     /// A connection without TLS and HTTP/2.
     pub fn plain(now: Nanos, settings: &http1::server::Settings) -> Machine {
         let http = Http::One(Connection::new(now, settings));
-        Machine { http, tls: Tls::Plain, version: Version::Known, drains: false }
+        Machine {
+            http,
+            tls: Tls::Plain,
+            version: Version::Known,
+            gate: Gate::Open,
+            client: None,
+            _admission: Admission::Free,
+            drains: false,
+        }
+    }
+
+    /// The address of the client, as far as it is known.
+    pub fn client(&self) -> Option<SocketAddr> {
+        self.client
     }
 
     /// What the connection waits for; as [`Connection::wants`].
@@ -211,10 +246,46 @@ impl Machine {
         counts: &mut LoopCounts,
     ) {
         match &mut self.tls {
+            _ if !self.gate.is_open() => self.receive_at_gate(bytes, cx, counts),
             Tls::Plain if self.version == Version::Known => self.http.receive(bytes, cx),
             Tls::Plain => self.receive_plain(bytes, cx),
             Tls::Awaited(_) => self.receive_first(bytes, cx, counts),
             Tls::Layer(layer) => layer.receive(bytes, (&mut self.http, self.drains), cx, counts),
+        }
+    }
+
+    /// Takes the first bytes of a connection whose client a proxy is to tell, or that is refused.
+    #[cold]
+    fn receive_at_gate<S: Responder<File = Handle>>(
+        &mut self,
+        bytes: &[u8],
+        cx: &mut http2::Context<'_, '_, S>,
+        counts: &mut LoopCounts,
+    ) {
+        match self.gate.receive(bytes, cx.http.now, counts) {
+            Passed::NotYet => {}
+            Passed::Never => self.http.abort(cx),
+            Passed::Header { client, admission, rest } => {
+                if let Some(client) = client {
+                    self.client = Some(client);
+                    cx.http.log.iter_mut().for_each(|log| log.client_is(client));
+                }
+                self._admission = admission;
+                if !rest.is_empty() {
+                    self.receive(rest, cx, counts);
+                }
+            }
+            // A handshake costs more than a refusal is worth.
+            Passed::Refused if !matches!(self.tls, Tls::Plain) => {
+                counts.client_refusals_unanswered += 1;
+                self.http.abort(cx);
+            }
+            Passed::Refused => {
+                self.version = Version::Known;
+                if let Http::One(one) = &mut self.http {
+                    one.refuse_first(bytes, too_many_requests(), cx.http);
+                }
+            }
         }
     }
 
@@ -227,7 +298,7 @@ impl Machine {
         let Version::Open(held) = self.version else { return };
         let Some(is_http2) = self.version.read(bytes) else { return };
         if is_http2 {
-            self.http.begin_http2(self.drains, cx);
+            self.http.begin_http2(self.drains, None, cx);
         }
         if held > 0 {
             self.http.receive(&http2::PREFACE[..held], cx);
@@ -341,13 +412,14 @@ impl Layer {
         }
         let handshake = &mut self.handshake;
         let outcome = self.session.receive(bytes, |event| match event {
-            Event::Established { resumed, speaks_http2 } => {
+            Event::Established { resumed, speaks_http2, asked } => {
+                let sni = asked.map(|Asked { host, certificate }| Sni { host, certificate });
                 *handshake = Handshake::Complete;
                 counts.tls_handshakes_resumed += u64::from(resumed);
                 counts.tls_handshakes_full += u64::from(!resumed);
                 match http {
-                    Http::One(_) if speaks_http2 => http.begin_http2(drains, cx),
-                    Http::One(one) => one.transport_ready(cx.http.now, cx.http.settings),
+                    Http::One(_) if speaks_http2 => http.begin_http2(drains, sni, cx),
+                    Http::One(one) => one.transport_ready(sni, cx.http.now, cx.http.settings),
                     Http::Two(_) => {}
                 }
             }

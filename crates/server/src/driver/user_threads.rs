@@ -96,7 +96,7 @@ impl<M, S: SocketService> Shared<M, S> {
         let before = batch.len();
         let end = acceptor.phase(&listeners, now, lender.counting(), batch);
         if let Some(control) = &mut *self.control.borrow_mut() {
-            control.accepted((batch.len() - before) as u64, end);
+            control.accepted((batch.len() - before) as u64 + acceptor.take_refused(), end);
         }
         let end = match end {
             PhaseEnd::NoRoom(_) if self.reclaim(now) => PhaseEnd::Pause(now + RECLAIM_PAUSE),

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use base::Nanos;
 use bpf::kernel_cache::{LONGEST, LONGEST_REQUEST};
 use http1::{Body, Method, Request, Response, Status, Version};
-use site::File;
+use site::{File, Hosts};
 
 use super::{SharedCache, lock};
 
@@ -22,6 +22,8 @@ const MOST_CANDIDATES: usize = 64;
 /// All inputs of the response to a plain GET or HEAD.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
+    /// The number of the host.
+    pub host: u16,
     pub head: bool,
     pub target: String,
     pub accept_encoding: Vec<u8>,
@@ -39,6 +41,7 @@ pub struct Candidate {
 #[derive(Clone)]
 pub struct Observer {
     shared: SharedCache,
+    hosts: Hosts,
     hasher: RandomState,
     counts: Box<[Count]>,
 }
@@ -50,9 +53,9 @@ struct Count {
 }
 
 impl Observer {
-    pub(super) fn new(shared: SharedCache) -> Observer {
+    pub(super) fn new(shared: SharedCache, hosts: Hosts) -> Observer {
         let counts = vec![Count::default(); COUNTED].into_boxed_slice();
-        Observer { shared, hasher: RandomState::new(), counts }
+        Observer { shared, hosts, hasher: RandomState::new(), counts }
     }
 
     /// Counts an answered request, and hands it to the keeper when it is hot.
@@ -72,7 +75,7 @@ impl Observer {
         count.requests = 0;
         let mut waiting = lock(&self.shared.0.candidates);
         if waiting.len() < MOST_CANDIDATES
-            && let Some(candidate) = candidate(request)
+            && let Some(candidate) = candidate(self.hosts.number(request.host), request)
         {
             waiting.push(candidate);
         }
@@ -116,9 +119,9 @@ fn hash(hasher: &RandomState, request: &Request<'_>) -> u64 {
     hasher.finish()
 }
 
-/// Writes the request as most clients do; `None` if it is too long. The server answers clients that write it
+/// Writes the request to a host as most clients do; `None` if it is too long. The server answers clients that write it
 /// differently.
-fn candidate(request: &Request<'_>) -> Option<Candidate> {
+fn candidate(host: u16, request: &Request<'_>) -> Option<Candidate> {
     let head = request.method == Method::Head;
     let mut bytes = Vec::with_capacity(LONGEST_REQUEST);
     bytes.extend_from_slice(if head { b"HEAD " } else { b"GET " });
@@ -131,7 +134,7 @@ fn candidate(request: &Request<'_>) -> Option<Candidate> {
     }
     bytes.extend_from_slice(b"\r\n");
     let accept_encoding = request.values("accept-encoding").collect::<Vec<_>>().join(&b","[..]);
-    let key = Key { head, target: request.target.to_owned(), accept_encoding };
+    let key = Key { host, head, target: request.target.to_owned(), accept_encoding };
     (bytes.len() <= LONGEST_REQUEST).then_some(Candidate { key, bytes })
 }
 
@@ -143,7 +146,7 @@ mod tests {
 
     fn request<'a>(fields: &'a [Header<'a>]) -> Request<'a> {
         let (method, target, host) = (Method::Get, "/a?b", "example");
-        Request { method, target, version: Version::Http11, host, fields, body: b"" }
+        Request { method, target, version: Version::Http11, host, sni: None, fields, body: b"" }
     }
 
     fn response() -> Response<File> {
@@ -154,7 +157,7 @@ mod tests {
     #[test]
     fn a_candidate_has_the_bytes_that_clients_send() {
         let fields = [Header { name: "Host", value: b"example" }, Header { name: "accept", value: b"*/*" }];
-        let candidate = candidate(&request(&fields)).unwrap();
+        let candidate = candidate(0, &request(&fields)).unwrap();
         assert_eq!(candidate.bytes, b"GET /a?b HTTP/1.1\r\nHost: example\r\naccept: */*\r\n\r\n");
     }
 

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 
 use base::{Clock, Limit, Nanos, RealClock};
 use bpf::BpfError;
 use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
 use http1::server::{Buffers, Connection, Context, Counts, Entry, Log, Transmit, Wants};
 use http1::{HttpDate, Status, Version};
-use site::{CacheLimits, Options, Root, Site};
+use site::{CacheLimits, Hosts, Sites};
 use sys::netlink::SocketDiagnostics;
 use sys::poll::{self, PollFd, bits};
 
@@ -35,7 +34,7 @@ const UNUSED: Nanos = Nanos::from_secs(60);
 const SWEEP_EVERY: Nanos = Nanos::from_secs(10);
 /// The silence after which the keeper looks a connection up in the kernel.
 const SWEPT_AFTER: Nanos = Nanos::from_secs(60);
-/// The most files in the keeper's own site.
+/// The most files in each of the keeper's own sites.
 const FILES: usize = 1024;
 
 const DATE_FIELD: &[u8] = b"\r\nDate: ";
@@ -44,8 +43,7 @@ const DATE_BYTES: usize = 29;
 /// What the keeper renders responses from, and its log.
 pub struct Materials {
     pub log: Option<LogSender>,
-    pub root: Arc<Root>,
-    pub options: Options,
+    pub hosts: Hosts,
     pub settings: LiveSettings,
 }
 
@@ -247,7 +245,7 @@ struct Rendered {
 
 /// Answers requests in memory, as a loop would over a socket.
 struct Renderer {
-    site: Site,
+    sites: Sites,
     settings: LiveSettings,
     buffers: Buffers,
     date: HttpDate,
@@ -257,19 +255,20 @@ struct Renderer {
 impl Renderer {
     fn new(materials: Materials) -> Renderer {
         let clock = RealClock::new();
-        // Each answer checks the file again.
-        let cache = CacheLimits {
-            entries: FILES,
-            bytes: base::Bytes((FILES * LONGEST) as u64),
-            open_files: 0,
-            absent: FILES,
-            fresh_for: Nanos::ZERO,
-            ..materials.options.cache
-        };
-        let small_file = materials.options.small_file.min(base::Bytes(LONGEST as u64));
-        let options = Options { cache, small_file, ..materials.options };
+        let hosts = materials.hosts.with(|options| {
+            // Each answer checks the file again.
+            options.cache = CacheLimits {
+                entries: FILES,
+                bytes: base::Bytes((FILES * LONGEST) as u64),
+                open_files: 0,
+                absent: FILES,
+                fresh_for: Nanos::ZERO,
+                ..options.cache
+            };
+            options.small_file = options.small_file.min(base::Bytes(LONGEST as u64));
+        });
         Renderer {
-            site: Site::new(materials.root, options, clock),
+            sites: hosts.sites(clock),
             settings: materials.settings,
             buffers: Buffers::default(),
             date: HttpDate::new(clock.wall()),
@@ -289,7 +288,7 @@ impl Renderer {
         let now = self.clock.now();
         let mut connection = Connection::new(now, &self.settings);
         let mut cx = Context {
-            service: &mut self.site,
+            service: &mut self.sites,
             settings: &self.settings,
             buffers: &mut self.buffers,
             date: &self.date,

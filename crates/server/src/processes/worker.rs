@@ -16,6 +16,7 @@ use crate::choices::Switch;
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters};
 use crate::error::{ServeError, system};
+use crate::hosts::{self, LiveHosts};
 use crate::plan::Plan;
 use crate::scoreboard::{Layout, Slot};
 
@@ -54,7 +55,7 @@ impl Worker {
     /// Returns a function that applies a changed configuration, for a caller that reads the control socket itself.
     pub fn reconfigurer(&self) -> impl Fn(&Changed) + Send + 'static {
         let (parse, settings, log) = (self.parse, self.plan.settings(), self.plan.log());
-        let rules = self.plan.config().site.rules.clone();
+        let hosts = LiveHosts::of(&self.plan.config().hosts);
         move |changed| {
             if let (Some(tls), Some(secrets)) = (settings.tls(), &changed.secrets) {
                 tls.replace_from_bytes(secrets);
@@ -65,7 +66,7 @@ impl Worker {
             match parse(&changed.text) {
                 Ok((_, config)) => {
                     settings.set(config.http);
-                    rules.take_from(&config.site.rules);
+                    hosts.take_from(&config.hosts);
                 }
                 // The parent has parsed the same text.
                 Err(error) => sys::say!("inrush: a worker process keeps its configuration: {error}"),
@@ -142,7 +143,9 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     let log = access_log::of(&config)?;
     let sessions = |bytes: &Vec<u8>| Sessions::from_bytes(bytes).ok_or_else(garbled);
     let tls = start.secrets.as_ref().map(sessions).transpose().map_err(system("read the certificates"))?;
-    let plan = Plan::new(config, limit, log.as_ref().map(|(sender, _)| sender.clone()), None, None, tls)?;
+    let hosts = hosts::reopen(&config, tls.as_ref())?;
+    let sender = log.as_ref().map(|(sender, _)| sender.clone());
+    let plan = Plan::new(config, hosts, limit, sender, None, None, tls)?;
     if plan.config().confine == Switch::On {
         // If this fails, it has failed in the parent, which has said so. The parent's own filter holds in any case.
         let _ = plan.config().kept_calls(false).restrict();

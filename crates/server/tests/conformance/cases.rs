@@ -95,6 +95,64 @@ fn what_will_be_refused_is_refused_before_the_rest_arrives() {
 }
 
 #[test]
+fn a_client_at_its_limit_is_refused_and_gets_its_place_back() {
+    on_every(|variant, files| {
+        let mut config = variant.config(files);
+        config.clients.connections = Some(2);
+        let server = Running::start(variant, config);
+        let (name, content) = &files.contents[0];
+        let mut held = [server.connect(), server.connect()];
+        assert!(held.iter_mut().all(|client| client.get(name) == *content));
+        for _ in 0..3 {
+            let mut refused = server.connect();
+            refused.ask(name);
+            assert_eq!(refused.response().status, 429);
+        }
+        server.until("three to be refused", |counters| counters.loops.limit_client_connections == 3);
+        let [first, mut second] = held;
+        drop(first);
+        server.until("one to be closed", |counters| counters.loops.closed == 1);
+        let mut third = server.connect();
+        assert!(third.get(name) == *content && second.get(name) == *content);
+        drop((second, third));
+        server.stop();
+    });
+}
+
+#[test]
+fn a_proxy_tells_whose_limit_it_is() {
+    const SIGNATURE: &str = "\r\n\r\n\0\r\nQUIT\n";
+    on_every(|variant, files| {
+        let mut config = variant.config(files);
+        config.clients.connections = Some(1);
+        config.clients.proxies = vec!["127.0.0.1".parse().unwrap()];
+        let server = Running::start(variant, config);
+        let (name, content) = &files.contents[0];
+        let connect = |client: char| {
+            let mut connection = server.connect();
+            connection.send(SIGNATURE);
+            connection.send(&format!("\x21\x11\0\x0c\x0a\0\0{client}\x0a\0\0\x01\x01\x02\0\x50"));
+            connection
+        };
+        let mut held = ['\x07', '\x08'].map(connect);
+        assert!(held.iter_mut().all(|connection| connection.get(name) == *content));
+        let mut refused = connect('\x08');
+        refused.ask(name);
+        assert_eq!(refused.response().status, 429);
+        assert!(held.iter_mut().all(|connection| connection.get(name) == *content));
+        let mut silent = server.connect();
+        silent.send(&question(name));
+        until("no header to end it", || silent.has_ended());
+        drop((held, refused, silent));
+        server.until("all to be closed", |counters| counters.loops.closed == 4);
+        let counters = server.counters().loops;
+        assert_eq!((counters.proxy_headers, counters.proxy_malformed), (3, 1));
+        assert_eq!(counters.limit_client_connections, 1);
+        server.stop();
+    });
+}
+
+#[test]
 fn at_the_limit_the_longest_idle_connection_gives_way_to_a_new_one() {
     on_every(|variant, files| {
         let (name, content) = &files.contents[0];
@@ -331,7 +389,8 @@ fn going_down_cuts_off_who_takes_too_long() {
         server.until("both to arrive", |counters| {
             counters.http.requests > 0 && counters.http.received_bytes > questions.len() as u64
         });
-        let drained = server.stop_while(move || {
+        // A client that read before every loop's time is up could finish in it.
+        let drained = server.stop_before(move || {
             assert_eq!(slower.end(), 0);
             assert!(slow.end() < 20 * content.len());
         });

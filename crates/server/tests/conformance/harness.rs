@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{Clock, Limit, Nanos, RealClock};
 use server::{
-    AcceptLimit, Architecture, Chosen, Drained, Driver, ServeConfig, ServeError, Server, architecture,
+    AcceptLimit, Architecture, Chosen, Drained, Driver, HostConfig, ServeConfig, ServeError, Server,
+    architecture,
 };
 use tempfile::TempDir;
 
@@ -79,7 +80,11 @@ impl Variant {
             _ => None,
         };
         ServeConfig {
-            root: root.folder.path().to_owned(),
+            hosts: vec![HostConfig {
+                names: Vec::new(),
+                root: root.folder.path().to_owned(),
+                site: site::Options::default(),
+            }],
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dispatch: self.dispatch,
             driver: self.driver,
@@ -90,6 +95,7 @@ impl Variant {
             workers: self.workers.or(workers),
             cpus: Vec::new(),
             max_connections: 1000,
+            clients: server::ClientSettings::default(),
             backlog: 1024,
             overload: None,
             queue_target: None,
@@ -99,7 +105,6 @@ impl Variant {
             agent_check: None,
             load_reports: false,
             http: http1::server::Settings::default(),
-            site: site::Options::default(),
             kernel_cache: false,
             tls: Vec::new(),
             access_log: None,
@@ -226,7 +231,13 @@ impl Running {
 
     /// Shuts down, and sees that nothing is left behind. The caller has closed all of its own.
     pub fn stop(self) -> Drained {
+        self.stop_before(|| ())
+    }
+
+    /// Shuts down, and then lets the clients find out.
+    pub fn stop_before(self, clients: impl FnOnce()) -> Drained {
         let drained = self.server.shut_down().unwrap();
+        clients();
         until("descriptors and threads to be gone", || held() == self.before);
         drained
     }

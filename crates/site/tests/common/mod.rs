@@ -90,6 +90,7 @@ impl Fixture {
             target,
             version: Version::Http11,
             host: "site.example",
+            sni: None,
             fields: &fields,
             body: b"",
         };

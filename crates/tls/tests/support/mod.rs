@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::client::Resumption;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
-use tls::{Event, Files, Session};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use tls::{Asked, Event, Files, Session};
 
 /// A certificate with its key, in files.
 pub struct Identity {
@@ -24,8 +26,11 @@ pub fn identity(folder: &Path, stem: &str, names: &[&str]) -> Identity {
     let key = KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
-    let files =
-        Files { certificate: folder.join(format!("{stem}.crt")), key: folder.join(format!("{stem}.key")) };
+    let files = Files {
+        certificate: folder.join(format!("{stem}.crt")),
+        key: folder.join(format!("{stem}.key")),
+        host: None,
+    };
     fs::write(&files.certificate, made.pem()).unwrap();
     fs::write(&files.key, key.serialize_pem()).unwrap();
     Identity { files, certificate: made.der().clone(), key }
@@ -47,10 +52,57 @@ pub fn client(
     Arc::new(config)
 }
 
+/// The same client, which takes any certificate for any name.
+pub fn trusting(config: &Arc<ClientConfig>) -> Arc<ClientConfig> {
+    let mut config = ClientConfig::clone(config);
+    config.dangerous().set_certificate_verifier(Arc::new(Trusting));
+    config.resumption = Resumption::disabled();
+    Arc::new(config)
+}
+
+#[derive(Debug)]
+struct Trusting;
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
 /// The events that a session has told.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Told {
     pub established: Option<bool>,
+    pub asked: Option<Asked>,
     pub bytes: Vec<u8>,
     pub ended: bool,
 }
@@ -87,7 +139,8 @@ impl Pair {
             for piece in up.chunks(self.piece.min(up.len().max(1))) {
                 let told = &mut self.told;
                 let taken = self.server.receive(piece, |event| match event {
-                    Event::Established { resumed, .. } => {
+                    Event::Established { resumed, asked, .. } => {
+                        told.asked = asked;
                         assert_eq!(told.established.replace(resumed), None, "told once");
                         assert!(told.bytes.is_empty());
                     }

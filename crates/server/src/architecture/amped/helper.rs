@@ -1,14 +1,14 @@
 //! A helper process: makes the calls that may wait for a disk in place of the main process.
 //!
-//! It answers the request for itself, with a site that keeps nothing, and drops the answer. The kernel then
+//! It answers the request for itself, with sites that keep nothing, and drops the answer. The kernel then
 //! has the names and the contents in memory.
 
 use std::io;
 
 use base::{Clock, Nanos, RealClock};
-use http1::{Header, Method, Request, Service, Version};
+use http1::{Header, Method, Request, Version};
 use rustix::io::{pread, retry_on_intr};
-use site::Site;
+use site::Sites;
 
 use super::need::{Need, TOUCH_BYTES};
 use crate::error::{ServeError, system};
@@ -16,12 +16,13 @@ use crate::processes::{Control, Heard, Message, Sent, Worker, orphaned};
 
 /// Fetches on the parent's request until the parent tells it to end. Blocks.
 pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
-    let mut options = worker.plan.config().site.clone();
-    options.cache.entries = 0;
-    options.cache.fresh_for = Nanos::ZERO;
+    let hosts = worker.plan.hosts().with(|options| {
+        options.cache.entries = 0;
+        options.cache.fresh_for = Nanos::ZERO;
+    });
     let clock = RealClock::new();
-    let site = Site::new(worker.plan.root(), options, clock);
-    let mut helper = Helper { site, clock, scratch: vec![0; TOUCH_BYTES].into_boxed_slice() };
+    let mut helper =
+        Helper { sites: hosts.sites(clock), clock, scratch: vec![0; TOUCH_BYTES].into_boxed_slice() };
     let reconfigure = worker.reconfigurer();
     loop {
         match control.receive().map_err(system("understand the parent"))? {
@@ -39,7 +40,7 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
 }
 
 struct Helper {
-    site: Site,
+    sites: Sites,
     clock: RealClock,
     scratch: Box<[u8]>,
 }
@@ -49,7 +50,7 @@ impl Helper {
     fn serve(&mut self, message: Message, control: &Control) -> io::Result<()> {
         let (id, need) = Need::read(message).ok_or(io::ErrorKind::InvalidData)?;
         match need {
-            Some(Need::Look { path, encodings }) => self.look(&path, &encodings),
+            Some(Need::Look { host, path, encodings }) => self.look(host, &path, &encodings),
             Some(Need::Touch { file, offset }) => {
                 // The main process finds out about a read error itself.
                 let _ = retry_on_intr(|| pread(&*file.0, &mut *self.scratch, offset));
@@ -64,17 +65,18 @@ impl Helper {
         }
     }
 
-    fn look(&mut self, path: &str, encodings: &[u8]) {
+    fn look(&mut self, host: u16, path: &str, encodings: &[u8]) {
         let fields = [Header { name: "Accept-Encoding", value: encodings }];
         let request = Request {
             method: Method::Get,
             target: path,
             version: Version::Http11,
             host: "",
+            sni: None,
             fields: &fields,
             body: b"",
         };
-        self.site.respond(&request, self.clock.now());
+        self.sites.respond_as(host, &request, self.clock.now());
     }
 }
 
@@ -91,12 +93,9 @@ mod tests {
     fn each_fetch_is_answered_by_its_id_whatever_comes_of_it() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), b"content").unwrap();
-        let site = Site::new(
-            Arc::new(site::Root::open(folder.path()).unwrap()),
-            site::Options::default(),
-            RealClock::new(),
-        );
-        let mut helper = Helper { site, clock: RealClock::new(), scratch: vec![0; TOUCH_BYTES].into() };
+        let root = Arc::new(site::Root::open(folder.path()).unwrap());
+        let sites = site::Hosts::one(root, site::Options::default()).sites(RealClock::new());
+        let mut helper = Helper { sites, clock: RealClock::new(), scratch: vec![0; TOUCH_BYTES].into() };
         let (main, control) = Control::pair().unwrap();
         let open = Arc::new(File::open(folder.path().join("file")).unwrap().into());
         let touch = Need::Touch { file: SameFile(open), offset: 0 };
@@ -109,7 +108,7 @@ mod tests {
             let Heard::Message(notice) = main.receive().unwrap() else { panic!() };
             assert_eq!(read_notice(&notice.bytes), Some(id));
         }
-        assert!(helper.site.counts().misses > 0);
+        assert!(helper.sites.counts().misses > 0);
         // The file's descriptor was lost on the way.
         let (bytes, _) = touch.message(9);
         helper.serve(Message { bytes, ..Message::default() }, &control).unwrap();

@@ -1,7 +1,7 @@
 //! The needs of the main process that are not in memory, and their messages to a helper.
 //!
 //! ```text
-//!   fetch, to a helper:  id (8 bytes) | 'l' | length of the path (4 bytes) | path | Accept-Encoding
+//!   fetch, to a helper:  id (8 bytes) | 'l' | host (2 bytes) | length of the path (4 bytes) | path | Accept-Encoding
 //!                        id (8 bytes) | 't' | offset (8 bytes)          and the open file beside it
 //!   notice, from it:     id (8 bytes)
 //! ```
@@ -29,6 +29,8 @@ const TOUCH: u8 = b't';
 pub enum Need {
     /// The names on the way to a file, the file itself opened, and its contents if it is small.
     Look {
+        /// The number of the host.
+        host: u16,
         /// The requested path, without the query.
         path: Box<str>,
         /// The `Accept-Encoding`, which selects one of several stored forms.
@@ -62,21 +64,24 @@ impl Hash for SameFile {
 }
 
 impl Need {
-    /// The need of a request; `None` if it is too long for a message.
-    pub fn of(request: &Request<'_>) -> Option<Need> {
+    /// The need of a request to a host; `None` if it is too long for a message.
+    pub fn of(host: u16, request: &Request<'_>) -> Option<Need> {
         let encodings = request.values("accept-encoding").collect::<Vec<_>>().join(&b","[..]);
         let path = request.path();
-        (path.len() + encodings.len() <= MOST_TEXT_BYTES)
-            .then(|| Need::Look { path: path.into(), encodings: encodings.into() })
+        (path.len() + encodings.len() <= MOST_TEXT_BYTES).then(|| Need::Look {
+            host,
+            path: path.into(),
+            encodings: encodings.into(),
+        })
     }
 
     /// The message of the fetch, and the file that goes with it.
     pub fn message(&self, id: u64) -> (Vec<u8>, Option<BorrowedFd<'_>>) {
         let id = &id.to_ne_bytes()[..];
         match self {
-            Need::Look { path, encodings } => {
+            Need::Look { host, path, encodings } => {
                 let length = (path.len() as u32).to_ne_bytes();
-                ([id, &[LOOK], &length, path.as_bytes(), encodings].concat(), None)
+                ([id, &[LOOK], &host.to_ne_bytes(), &length, path.as_bytes(), encodings].concat(), None)
             }
             Need::Touch { file, offset } => {
                 ([id, &[TOUCH], &offset.to_ne_bytes()].concat(), Some(file.0.as_fd()))
@@ -91,9 +96,12 @@ impl Need {
         let (kind, rest) = rest.split_first()?;
         let need = match *kind {
             LOOK => {
+                let (host, rest) = rest.split_first_chunk::<2>()?;
                 let (length, texts) = rest.split_first_chunk::<4>()?;
                 let (path, encodings) = texts.split_at_checked(u32::from_ne_bytes(*length) as usize)?;
-                Some(Need::Look { path: std::str::from_utf8(path).ok()?.into(), encodings: encodings.into() })
+                let path = std::str::from_utf8(path).ok()?;
+                let host = u16::from_ne_bytes(*host);
+                Some(Need::Look { host, path: path.into(), encodings: encodings.into() })
             }
             TOUCH => {
                 let offset = u64::from_ne_bytes(*rest.first_chunk::<8>()?);
@@ -119,11 +127,19 @@ pub mod tests {
     use crate::processes::{Control, Heard};
 
     pub fn look(path: &str) -> Need {
-        Need::Look { path: path.into(), encodings: Box::default() }
+        Need::Look { host: 0, path: path.into(), encodings: Box::default() }
     }
 
     fn asked<'a>(target: &'a str, fields: &'a [Header<'a>]) -> Request<'a> {
-        Request { method: Method::Get, target, version: Version::Http11, host: "h", fields, body: b"" }
+        Request {
+            method: Method::Get,
+            target,
+            version: Version::Http11,
+            host: "h",
+            sni: None,
+            fields,
+            body: b"",
+        }
     }
 
     #[test]
@@ -135,12 +151,12 @@ pub mod tests {
         };
         let value = |value| Header { name: "ACCEPT-encoding", value };
         let fields = [value(&b"gzip"[..]), value(b"br;q=0.5")];
-        let need = Need::of(&asked("/a/%20b?query", &fields)).unwrap();
+        let need = Need::of(3, &asked("/a/%20b?query", &fields)).unwrap();
         let (bytes, file) = need.message(7);
         assert!(file.is_none());
         main.send(&bytes, &[]).unwrap();
         assert_eq!(received(), (7, Some(need.clone())));
-        let expected = Need::Look { path: "/a/%20b".into(), encodings: b"gzip,br;q=0.5"[..].into() };
+        let expected = Need::Look { host: 3, path: "/a/%20b".into(), encodings: b"gzip,br;q=0.5"[..].into() };
         assert_eq!(need, expected);
 
         let (file, _) = std::io::pipe().unwrap();
@@ -156,7 +172,7 @@ pub mod tests {
     #[test]
     fn what_is_too_long_or_garbled_is_nothing() {
         let long = format!("/{}", "x".repeat(MOST_TEXT_BYTES));
-        assert_eq!(Need::of(&asked(&long, &[])), None);
+        assert_eq!(Need::of(0, &asked(&long, &[])), None);
         let message = |bytes: &[u8]| Message { bytes: bytes.to_vec(), ..Message::default() };
         for garbled in [&b""[..], b"12345678", b"12345678x", b"12345678t123", b"12345678l\xff\xff\0\0path"] {
             assert_eq!(Need::read(message(garbled)), None);

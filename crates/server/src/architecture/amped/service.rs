@@ -1,4 +1,4 @@
-//! The site of the main process: it answers from memory, or not yet.
+//! The sites of the main process: they answer from memory, or not yet.
 //!
 //! For a small file, memory is the site's own cache or the kernel's. A large file leaves by sendfile. Before
 //! each part is sent, the site checks it by reading without waiting (preadv2, RWF_NOWAIT). Flash asked
@@ -18,15 +18,15 @@ use dispatch::Token;
 use http1::server::Responder;
 use http1::{FileRange, Request, Response, Service};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2, retry_on_intr};
-use site::{File, Site};
+use site::{File, Sites};
 
 use super::helpers::Helpers;
 use super::need::{Need, SameFile, TOUCH_BYTES};
 use crate::driver::socket_service::SocketService;
 
-/// A site, with helpers for data that is not in memory.
+/// Sites, with helpers for data that is not in memory.
 pub struct AmpedSite {
-    site: Site,
+    sites: Sites,
     helpers: Rc<RefCell<Helpers>>,
     notices: OwnedFd,
     /// Needs of the connection whose turn it is.
@@ -35,14 +35,14 @@ pub struct AmpedSite {
 }
 
 impl AmpedSite {
-    /// A site with these helpers.
+    /// Sites with these helpers.
     ///
     /// # Errors
     /// EMFILE.
-    pub fn new(site: Site, helpers: Rc<RefCell<Helpers>>) -> io::Result<AmpedSite> {
+    pub fn new(sites: Sites, helpers: Rc<RefCell<Helpers>>) -> io::Result<AmpedSite> {
         let notices = helpers.borrow().ready()?;
         let scratch = vec![0; TOUCH_BYTES].into_boxed_slice();
-        Ok(AmpedSite { site, helpers, notices, missing: Vec::new(), scratch })
+        Ok(AmpedSite { sites, helpers, notices, missing: Vec::new(), scratch })
     }
 
     /// Returns true if the connection must wait for the need. Otherwise the caller makes the blocking call,
@@ -64,9 +64,9 @@ impl Responder for AmpedSite {
     type File = File;
 
     fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
-        match self.site.respond_from_memory(request, now) {
-            None if self.is_waited_for(Need::of(request)) => None,
-            None => Some(self.site.respond(request, now)),
+        match self.sites.respond_from_memory(request, now) {
+            None if self.is_waited_for(Need::of(self.sites.number(request.host), request)) => None,
+            None => Some(self.sites.respond(request, now)),
             response => response,
         }
     }
@@ -78,7 +78,7 @@ impl Responder for AmpedSite {
 
 impl SocketService for AmpedSite {
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        self.site.counts().named().chain(self.helpers.borrow().counts.named()).collect()
+        self.sites.counts().named().chain(self.helpers.borrow().counts.named()).collect()
     }
 
     fn sendable(&mut self, range: &FileRange<File>, most: u64) -> u64 {

@@ -322,6 +322,7 @@ impl Dispatching {
                 self.place(Handed { socket, peer });
                 Look::Taken
             }
+            Accepted::TurnedAway => Look::TurnedAway,
             Accepted::Empty => Look::Empty,
             Accepted::Dead => Look::Dead,
             Accepted::NoRoom(short) => self.make_room(index, short),

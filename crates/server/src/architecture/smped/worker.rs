@@ -19,6 +19,7 @@ use super::handover::{SEEN, claim};
 use super::messages::{Handed, Report, unpack};
 use crate::accept::{Accepted, Arrived, Phase};
 use crate::access_log::LogSender;
+use crate::clients::Admission;
 use crate::counters::LoopCounts;
 use crate::driver::event_loop::{Arrivals, News, Parts};
 use crate::error::{ServeError, system};
@@ -141,7 +142,13 @@ impl Arrivals for Passed {
         loop {
             if let Some(Handed { socket, peer }) = self.claim(counts) {
                 let slot = self.share.take_beyond();
-                return Accepted::Connection(Arrived { socket, peer, at: now, slot });
+                return Accepted::Connection(Arrived {
+                    socket,
+                    peer,
+                    at: now,
+                    slot,
+                    admission: Admission::Free,
+                });
             }
             match self.control.receive() {
                 Ok(Heard::Message(message)) => self.receive(message),

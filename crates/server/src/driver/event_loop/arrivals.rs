@@ -88,7 +88,7 @@ pub trait Arrivals {
     }
 
     /// Takes a connection that the kernel has accepted by itself; the next accept finds it.
-    fn offer(&mut self, _socket: OwnedFd, _peer: Option<SocketAddr>, _counts: &mut LoopCounts) {}
+    fn offer(&mut self, _socket: OwnedFd, _peer: Option<SocketAddr>) {}
 
     /// The same as [`Arrivals::close`] for a loop without a dispatcher.
     fn shut(&mut self) {}
@@ -161,7 +161,13 @@ impl Arrivals for Listeners {
     }
 
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
-        self.acceptor.accept(&self.listeners[index], now, counts)
+        let accepted = self.acceptor.accept(&self.listeners[index], now, counts);
+        if matches!(accepted, Accepted::TurnedAway)
+            && let Some(control) = &mut self.control
+        {
+            control.accepted(self.acceptor.take_refused(), PhaseEnd::AtLimit);
+        }
+        accepted
     }
 
     fn turn_away(&mut self, index: usize, short: Short, now: Nanos, counts: &mut LoopCounts) -> Look {
@@ -196,8 +202,8 @@ impl Arrivals for Listeners {
         self.acceptor.has_newcomer()
     }
 
-    fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>, counts: &mut LoopCounts) {
-        self.acceptor.offer(socket, peer, counts);
+    fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>) {
+        self.acceptor.offer(socket, peer);
     }
 
     fn shut(&mut self) {
@@ -221,6 +227,7 @@ impl Arrivals for Listeners {
 
     fn tick(&mut self, now: Nanos) {
         if let Some(control) = &mut self.control {
+            control.connection_costs(self.adaptive.connection_cost());
             control.tick(now, &self.listeners);
             self.adaptive.set_target(control.target());
         }

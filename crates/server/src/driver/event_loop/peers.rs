@@ -5,7 +5,6 @@
 //!
 //! Invariant: a connection without a place in the table has none in the idle list.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use base::{Key, Nanos, Slab};
@@ -22,7 +21,6 @@ use crate::slots::Slot;
 pub struct Peer<W> {
     pub socket: OwnedFd,
     pub machine: Machine,
-    pub address: Option<SocketAddr>,
     /// The time of the earliest entry that this connection has in the timers.
     pub comes_up: Nanos,
     /// The loop's own notes.
@@ -50,10 +48,10 @@ impl<W: Default> Peers<W> {
     }
 
     /// Gives a connection a place. It has no deadline until [`Peers::enter`].
-    pub fn insert(&mut self, arrived: Arrived, settings: &LiveSettings) -> Token {
-        let Arrived { socket, peer: address, at, slot } = arrived;
-        let machine = Machine::new(at, settings);
-        let peer = Peer { socket, machine, address, comes_up: Nanos::MAX, own: W::default(), _slot: slot };
+    pub fn insert(&mut self, mut arrived: Arrived, settings: &LiveSettings) -> Token {
+        let machine = Machine::new(&mut arrived, settings);
+        let Arrived { socket, slot, .. } = arrived;
+        let peer = Peer { socket, machine, comes_up: Nanos::MAX, own: W::default(), _slot: slot };
         Token::from(self.table.insert(peer))
     }
 

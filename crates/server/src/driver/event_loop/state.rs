@@ -77,7 +77,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
     /// Splits the state into one connection and what its machine borrows.
     pub fn connection(&mut self, token: Token) -> Option<(&mut Peer<W>, Lent<'_, S>)> {
         let peer = self.peers.get_mut(token)?;
-        let lent = self.lender.lend(peer.address);
+        let lent = self.lender.lend(peer.machine.client());
         Some((peer, lent))
     }
 

@@ -273,9 +273,9 @@ where
         true
     }
 
-    fn admit(&mut self, arrived: Arrived) {
+    fn admit(&mut self, mut arrived: Arrived) {
         self.settings.refresh();
-        let machine = Machine::new(arrived.at, &self.settings);
+        let machine = Machine::new(&mut arrived, &self.settings);
         let place = Place { idle: None, comes_up: Nanos::MAX, reported: false };
         let key = self.places.insert(place);
         self.dispatcher.register(arrived.socket.as_fd(), Token::from(key), Interest::Read);
@@ -327,7 +327,8 @@ where
         self.has_come_back(&peer);
         self.lender.counting().closed += 1;
         self.idle.leave(peer.key);
-        end(peer.arrived.socket.as_fd(), &mut peer.machine, &mut self.lender.turn(peer.arrived.peer));
+        let client = peer.machine.client();
+        end(peer.arrived.socket.as_fd(), &mut peer.machine, &mut self.lender.turn(client));
         self.dispatcher.closing(peer.arrived.socket.as_fd());
         self.places.remove(peer.key);
         let Arrived { socket, slot, .. } = peer.arrived;

@@ -154,7 +154,7 @@ where
     /// Receives once, if that is what the connection waits for.
     fn read(&mut self, mut peer: Box<Peer>) -> Next {
         let mut next = Step::Write;
-        let mut lent = self.lender.turn(peer.arrived.peer);
+        let mut lent = self.lender.turn(peer.machine.client());
         if peer.machine.may_receive(lent.context.settings) {
             match receive(peer.arrived.socket.as_fd(), lent.scratch) {
                 Ok(0) => {
@@ -177,7 +177,7 @@ where
     fn parse(&mut self, mut peer: Box<Peer>) -> Next {
         // An idle connection is not to keep the memory.
         let received = std::mem::take(&mut peer.received);
-        let mut lent = self.lender.turn(peer.arrived.peer);
+        let mut lent = self.lender.turn(peer.machine.client());
         let (mut http, _, counts) = lent.parts();
         peer.machine.receive(&received, &mut http, counts);
         Next::Stage(if peer.machine.is_deferred() { Step::File } else { Step::Write }, peer)
@@ -185,14 +185,14 @@ where
 
     /// Answers what was let in; may wait for a disk.
     fn answer(&mut self, mut peer: Box<Peer>) -> Next {
-        peer.machine.resume(&mut self.lender.turn(peer.arrived.peer));
+        peer.machine.resume(&mut self.lender.turn(peer.machine.client()));
         peer.admitted = true;
         Next::Stage(Step::Write, peer)
     }
 
     /// Sends what there is, lets a deadline that has passed have its say, and finds where to go next.
     fn write(&mut self, mut peer: Box<Peer>) -> Next {
-        let mut lent = self.lender.turn(peer.arrived.peer);
+        let mut lent = self.lender.turn(peer.machine.client());
         let socket = peer.arrived.socket.as_fd();
         let mut moved = send(socket, &mut peer.machine, &mut lent);
         if std::mem::take(&mut peer.admitted) {

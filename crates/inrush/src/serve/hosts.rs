@@ -1,0 +1,161 @@
+//! From the flags of `serve` to its hosts and certificates.
+//!
+//! The directory, rules and certificates outside `[[host]]` are those of the default host. Without a directory there the
+//! first host is the default. Certificates outside are for all hosts. Every host without a cache of its own has an equal
+//! part of the one outside.
+
+use std::path::PathBuf;
+
+use server::{CertificateFiles, HostConfig};
+use site::hosts::{MOST_HOSTS, Names};
+use site::{CacheLimits, LiveRules, Options, Rules};
+
+use crate::cli::{HostFlags, ServeFlags};
+use crate::config_file;
+use crate::exit::Exit;
+
+/// The hosts of a server, the default first, and its certificates.
+type Hosts = (Vec<HostConfig>, Vec<CertificateFiles>);
+
+/// Returns the hosts and certificates of these flags.
+///
+/// # Errors
+/// [`Exit::Usage`]: a mistake in a host, rules without an end, or settings that do not go together.
+pub fn of(flags: &ServeFlags) -> Result<Hosts, Exit> {
+    let texts = flags.host.iter().zip(1..);
+    let parsed = texts.map(|(text, place)| config_file::hosts::parse(place, text).map_err(Exit::Usage));
+    let others = parsed.collect::<Result<Vec<_>, _>>()?;
+    if others.len() > MOST_HOSTS {
+        return Err(wrong(format!(
+            "--host is given {} times; accepted are at most {MOST_HOSTS}",
+            others.len()
+        )));
+    }
+    let mut certificates = pairs("", &flags.tls_cert, &flags.tls_key, None)?;
+    let shared = Share::of(flags, &others);
+    let mut hosts = Vec::from_iter(default_host(flags, &shared, !others.is_empty())?);
+    for host in others {
+        let title = title(&host)?;
+        let number = Some(hosts.len() as u16);
+        certificates.extend(pairs(&format!("{title}: "), &host.tls_cert, &host.tls_key, number)?);
+        let rules = checked(&format!("{title}: "), host.site.rules())?;
+        let cache = shared.with_own(&host);
+        let Some(root) = host.root else {
+            return Err(wrong(format!("{title}: root is missing; accepted is the directory to serve")));
+        };
+        hosts.push(HostConfig { names: host.names, root, site: shared.options(rules, cache) });
+    }
+    match Names::new(hosts.iter().map(|host| &host.names[..])) {
+        Ok(_) => Ok((hosts, certificates)),
+        Err(name) => Err(wrong(format!(
+            "host {name}: the name is given twice; accepted are names that no other host has"
+        ))),
+    }
+}
+
+fn wrong(said: String) -> Exit {
+    Exit::Usage(said)
+}
+
+/// The host outside `[[host]]`; `None` if the first of the others is the default.
+fn default_host(flags: &ServeFlags, shared: &Share, has_others: bool) -> Result<Option<HostConfig>, Exit> {
+    let rules = checked("", flags.live.site.rules())?;
+    let root = match &flags.root {
+        Some(root) => root.clone(),
+        None if !has_others => PathBuf::from("."),
+        None if rules == Rules::default() => return Ok(None),
+        None => {
+            return Err(wrong(
+                "rules outside [[host]] are those of ROOT, which is missing; accepted is a root outside [[host]], or rules in \
+                 each host"
+                    .to_owned(),
+            ));
+        }
+    };
+    Ok(Some(HostConfig { names: Vec::new(), root, site: shared.options(rules, shared.cache) }))
+}
+
+/// Returns the words for a host in messages.
+fn title(host: &HostFlags) -> Result<String, Exit> {
+    let name = host.names.first().ok_or_else(|| {
+        let root = host.root.as_ref().map_or(String::new(), |root| format!(" of {}", root.display()));
+        wrong(format!(
+            "the host{root} has no names; accepted is a list such as names = [\"example.org\", \"*.example.org\"]"
+        ))
+    })?;
+    Ok(format!("host {name}"))
+}
+
+/// Refuses more rules than each path can be compared with, and redirects without an end.
+fn checked(title: &str, rules: Rules) -> Result<Rules, Exit> {
+    match rules.check() {
+        Ok(()) => Ok(rules),
+        Err(said) => Err(wrong(format!("{title}{said}"))),
+    }
+}
+
+/// Refuses a certificate without a key, and the other way round.
+fn pairs(
+    title: &str,
+    certificates: &[PathBuf],
+    keys: &[PathBuf],
+    host: Option<u16>,
+) -> Result<Vec<CertificateFiles>, Exit> {
+    if certificates.len() != keys.len() {
+        return Err(wrong(format!(
+            "{title}--tls-cert is given {} times and --tls-key {} times; accepted is one key for each certificate, in the same \
+             order",
+            certificates.len(),
+            keys.len()
+        )));
+    }
+    let pair = |(certificate, key): (&PathBuf, &PathBuf)| CertificateFiles {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        host,
+    };
+    Ok(certificates.iter().zip(keys).map(pair).collect())
+}
+
+/// What the hosts have of the settings outside.
+struct Share {
+    show_dot_files: bool,
+    small_file: base::Bytes,
+    /// Of a host without a cache of its own.
+    cache: CacheLimits,
+}
+
+impl Share {
+    fn of(flags: &ServeFlags, others: &[HostFlags]) -> Share {
+        let all = others.len() + usize::from(flags.root.is_some() || others.is_empty());
+        let own = |is_own: fn(&HostFlags) -> bool| others.iter().filter(|host| is_own(host)).count();
+        let whole = CacheLimits {
+            bytes: flags.cache_memory,
+            open_files: usize::from(flags.cache_open_files),
+            ..CacheLimits::default()
+        };
+        let cache = CacheLimits {
+            bytes: whole.part((all - own(|host| host.cache_memory.is_some())).max(1)).bytes,
+            open_files: whole.part((all - own(|host| host.cache_open_files.is_some())).max(1)).open_files,
+            ..whole.part(all)
+        };
+        Share { show_dot_files: flags.show_dot_files, small_file: flags.small_file, cache }
+    }
+
+    fn with_own(&self, host: &HostFlags) -> CacheLimits {
+        CacheLimits {
+            bytes: host.cache_memory.unwrap_or(self.cache.bytes),
+            open_files: host.cache_open_files.map_or(self.cache.open_files, usize::from),
+            ..self.cache
+        }
+    }
+
+    fn options(&self, rules: Rules, cache: CacheLimits) -> Options {
+        Options {
+            rules: LiveRules::new(rules),
+            show_dot_files: self.show_dot_files,
+            small_file: self.small_file,
+            cache,
+        }
+    }
+}

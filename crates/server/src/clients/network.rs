@@ -1,0 +1,71 @@
+//! A set of addresses that a setting names: an address, or a network in CIDR notation.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// An address, or a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network(IpNet);
+
+impl Network {
+    /// Tells whether an address is in the network.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address)
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Network, String> {
+        let network = match text.parse::<IpAddr>() {
+            Ok(address) => Ok(IpNet::from(address)),
+            Err(_) => text.parse::<IpNet>(),
+        };
+        let network =
+            network.map_err(|_| "accepted are addresses and networks, such as 192.0.2.7 and 2001:db8::/32");
+        match network? {
+            // The server turns the IPv4 addresses of an IPv6 listener into plain ones.
+            IpNet::V6(mapped) if mapped.addr().to_ipv4_mapped().is_some() => {
+                Err("accepted are IPv4 addresses in their own form, such as 192.0.2.0/24".to_owned())
+            }
+            network if network.trunc() != network => {
+                Err(format!("bits after the prefix are set; accepted is {}", network.trunc()))
+            }
+            network => Ok(Network(network)),
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_networks_are_accepted_and_mistakes_named() {
+        let contains = |network: &str, address: &str| {
+            network.parse::<Network>().unwrap().contains(address.parse().unwrap())
+        };
+        assert!(contains("192.0.2.7", "192.0.2.7") && !contains("192.0.2.7", "192.0.2.8"));
+        assert!(contains("2001:db8::/32", "2001:db8:ffff::1") && !contains("2001:db8::/32", "192.0.2.7"));
+        assert!(contains("0.0.0.0/0", "192.0.2.7"));
+        for (text, wrong) in [
+            ("192.0.2.0/33", "accepted are addresses and networks"),
+            ("example.org", "accepted are addresses and networks"),
+            ("192.0.2.7/24", "accepted is 192.0.2.0/24"),
+            ("::ffff:192.0.2.7", "IPv4 addresses in their own form"),
+        ] {
+            let error = text.parse::<Network>().unwrap_err();
+            assert!(error.contains(wrong), "{text}: {error}");
+        }
+    }
+}

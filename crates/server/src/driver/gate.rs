@@ -1,0 +1,80 @@
+//! What a connection's first bytes have to pass before TLS and HTTP.
+//!
+//! ```text
+//!   Header ──the proxy's own connection, or a client within its limits──> Open
+//!      │ └──a client at a limit──> Refused ──first byte after the header──> Open, answered 429
+//!      └──no header of version 2──> the end
+//! ```
+//!
+//! Owns the choice alone: the machine acts on it. Most connections are born [`Gate::Open`], which costs one comparison.
+
+use std::net::SocketAddr;
+
+use base::Nanos;
+
+use crate::clients::{Admission, Clients};
+use crate::counters::LoopCounts;
+use crate::proxy_protocol::{Header, Heard};
+
+/// The state of a connection's first bytes.
+pub(super) enum Gate {
+    /// Bytes belong to TLS or HTTP.
+    Open,
+    /// A header of the PROXY protocol is expected.
+    Header(Box<Expected>),
+    /// The client has reached a limit. Its first bytes are answered, whatever they ask for.
+    Refused,
+}
+
+/// A header that is expected, and who decides on the client that it tells.
+pub(super) struct Expected {
+    header: Header,
+    clients: Clients,
+}
+
+/// What becomes of received bytes.
+pub(super) enum Passed<'a> {
+    /// More are needed.
+    NotYet,
+    /// The connection ends.
+    Never,
+    /// The header is complete. `client` is `None` for a connection of the proxy's own.
+    Header { client: Option<SocketAddr>, admission: Admission, rest: &'a [u8] },
+    /// The bytes are to be answered with a refusal.
+    Refused,
+}
+
+impl Gate {
+    /// Expects a header.
+    pub(super) fn header(clients: &Clients) -> Gate {
+        Gate::Header(Box::new(Expected { header: Header::default(), clients: clients.clone() }))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Gate::Open)
+    }
+
+    /// Takes bytes while the gate is not open, and counts what they are.
+    pub(super) fn receive<'a>(&mut self, bytes: &'a [u8], now: Nanos, counts: &mut LoopCounts) -> Passed<'a> {
+        let Gate::Header(expected) = self else {
+            *self = Gate::Open;
+            return Passed::Refused;
+        };
+        let (client, rest) = match expected.header.receive(bytes) {
+            Heard::Incomplete => return Passed::NotYet,
+            Heard::VersionOne => {
+                counts.proxy_version_1 += 1;
+                return Passed::Never;
+            }
+            Heard::Malformed => {
+                counts.proxy_malformed += 1;
+                return Passed::Never;
+            }
+            Heard::Complete { client, rest } => (client, rest),
+        };
+        counts.proxy_headers += 1;
+        let admission = client.map_or(Admission::Free, |client| expected.clients.admit(client, now, counts));
+        *self = if matches!(admission, Admission::Refused) { Gate::Refused } else { Gate::Open };
+        Passed::Header { client, admission, rest }
+    }
+}
