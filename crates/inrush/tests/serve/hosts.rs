@@ -141,7 +141,8 @@ fn a_worker_that_starts_while_a_folder_is_replaced_serves_the_new_one() {
     assert_eq!(get(&server, "two.test", "/name").text(), "two");
     fs::remove_dir_all(hosts.two.root()).unwrap();
     kill(server.children()[0], Signal::KILL);
-    assert_eq!(get(&server, "two.test", "/name").status, 404);
+    // As every worker says of a folder that vanished.
+    assert_eq!(get(&server, "two.test", "/name").status, 503);
     assert_eq!(get(&server, "one.test", "/name").text(), "one");
     fs::create_dir(hosts.two.root()).unwrap();
     hosts.two.write("/name", "newer");
