@@ -43,7 +43,12 @@ pub fn main() -> std::process::ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
-    match Cli::try_parse_from(&arguments)?.command {
+    let command = Cli::try_parse_from(&arguments)?.command;
+    if matches!(command, Command::Demo(_) | Command::Doctor(_) | Command::Lab(_) | Command::Wan(_)) {
+        // Without a user namespace these commands do what they can, and say what is missing.
+        let _ = sys::userns::enter_unless_privileged();
+    }
+    match command {
         Command::Serve(flags) => serve::run(*flags, &arguments),
         Command::Load(flags) => load::run(*flags, &arguments),
         Command::Fleet(flags) => fleet::run(flags),

@@ -8,7 +8,7 @@
 //! reports, never a memory fault. Descriptors that are read, written or configured are borrowed.
 //!
 //! The modules, by subject: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; operations
-//! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`; processes and threads in
+//! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`, and who may make them in `userns`; processes and threads in
 //! `process`, `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`;
 //! BPF programs in `bpf`; standard error in `message`.
 
@@ -33,6 +33,7 @@ pub mod thread;
 pub mod tun;
 pub mod uring_poll;
 pub mod usage;
+pub mod userns;
 pub mod xdp;
 
 use std::io;

@@ -22,6 +22,9 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
+/// The steering of devices to come, of the reader's namespace.
+const RECEIVE_CPUS_OF_NEW_DEVICES: &str = "/proc/sys/net/core/rps_default_mask";
+
 /// A network namespace of this process.
 #[derive(Debug)]
 pub struct NetworkNamespace {
@@ -137,12 +140,29 @@ impl NetworkNamespace {
             .map_err(|error| io::Error::new(error.kind(), format!("set {name} to {value}: {error}")))
     }
 
-    /// Calls [`steer_receive`] for a device of this namespace.
+    /// Assigns the packets of devices that are made in this namespace from now on to these CPUs. Unlike
+    /// [`set_receive_cpus`](Self::set_receive_cpus), whoever made the namespace may do so.
+    ///
+    /// # Errors
+    /// `NotFound` before Linux 6.3.
+    pub fn set_receive_cpus_of_new_devices(&self, cpus: &[usize]) -> io::Result<()> {
+        self.enter(|| fs::write(RECEIVE_CPUS_OF_NEW_DEVICES, cpu_mask(cpus)))?
+    }
+
+    /// Calls [`steer_receive`] for a device of this namespace. Without the right to do so, it is enough that new devices are
+    /// steered in this way.
     ///
     /// # Errors
     /// The errors of [`steer_receive`].
     pub fn set_receive_cpus(&self, device: &str, cpus: &[usize]) -> io::Result<()> {
-        self.enter(|| steer_receive(device, cpus))?
+        let steer = || match steer_receive(device, cpus) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let mask = fs::read_to_string(RECEIVE_CPUS_OF_NEW_DEVICES).unwrap_or_default();
+                if is_mask_of(&mask, cpus) { Ok(()) } else { Err(error) }
+            }
+            steered => steered,
+        };
+        self.enter(steer)?
     }
 }
 
@@ -161,6 +181,19 @@ pub fn steer_receive(device: &str, cpus: &[usize]) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.kind(), format!("steer packets of {device}: {error}")))
 }
 
+/// Runs `make`, and assigns the packets of devices that are made meanwhile in the calling thread's namespace to these CPUs.
+/// That takes CAP_NET_ADMIN in the namespace, where [`steer_receive`] takes root of the machine.
+///
+/// # Errors
+/// `NotFound` before Linux 6.3; `PermissionDenied` without the capability.
+pub fn steering_new_devices<T>(cpus: &[usize], make: impl FnOnce() -> T) -> io::Result<T> {
+    let before = fs::read_to_string(RECEIVE_CPUS_OF_NEW_DEVICES)?;
+    fs::write(RECEIVE_CPUS_OF_NEW_DEVICES, cpu_mask(cpus))?;
+    let made = make();
+    fs::write(RECEIVE_CPUS_OF_NEW_DEVICES, before)?;
+    Ok(made)
+}
+
 impl AsFd for NetworkNamespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -169,9 +202,7 @@ impl AsFd for NetworkNamespace {
 
 /// Writes `mask` to every receive queue of a device of the calling thread's namespace.
 fn write_receive_mask(device: &str, mask: &str) -> io::Result<()> {
-    let filesystem = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&filesystem)?;
-    let sysfs = fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let sysfs = sysfs()?;
     let folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let queues = openat(&sysfs, format!("class/net/{device}/queues"), folder, Mode::empty())?;
     let mut buffer = Vec::with_capacity(4096);
@@ -188,6 +219,13 @@ fn write_receive_mask(device: &str, mask: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// The devices of the calling thread's namespace, as files.
+fn sysfs() -> io::Result<OwnedFd> {
+    let filesystem = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&filesystem)?;
+    Ok(fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
+}
+
 /// A set of CPUs in the kernel's form: 32-bit words in hexadecimal, the highest first.
 fn cpu_mask(cpus: &[usize]) -> String {
     let words = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
@@ -196,6 +234,12 @@ fn cpu_mask(cpus: &[usize]) -> String {
         mask[words - 1 - cpu / 32] |= 1 << (cpu % 32);
     }
     mask.iter().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+}
+
+/// Tells whether a mask that the kernel wrote names these CPUs. The kernel leaves out zeros at the beginning.
+fn is_mask_of(mask: &str, cpus: &[usize]) -> bool {
+    let significant = |mask: &str| mask.trim().replace(',', "").trim_start_matches('0').to_owned();
+    significant(mask) == significant(&cpu_mask(cpus))
 }
 
 #[cfg(test)]
@@ -225,6 +269,14 @@ mod tests {
         assert_eq!(cpu_mask(&[]), "00000000");
         assert_eq!(cpu_mask(&[0, 1]), "00000003");
         assert_eq!(cpu_mask(&[1, 33]), "00000002,00000002");
+    }
+
+    #[test]
+    fn a_mask_of_the_kernel_may_be_shorter() {
+        assert!(
+            is_mask_of("1\n", &[0]) && is_mask_of("00000002,00000002\n", &[1, 33]) && is_mask_of("0\n", &[])
+        );
+        assert!(!is_mask_of("3\n", &[0]) && !is_mask_of("", &[0]));
     }
 
     #[test]
@@ -272,6 +324,47 @@ mod tests {
         }
         let error = namespace.set_receive_cpus("absent", &[0]).unwrap_err().to_string();
         assert!(error.starts_with("steer packets of absent: "), "{error}");
+    }
+
+    #[test]
+    fn new_devices_are_steered_as_their_namespace_says() {
+        let Some(namespace) = namespace() else { return };
+        match namespace.set_receive_cpus_of_new_devices(&[0]) {
+            Ok(()) => {}
+            Err(error) => return println!("skipped: no steering of new devices here: {error}"),
+        }
+        namespace
+            .enter(Route::open)
+            .unwrap()
+            .unwrap()
+            .create_veth("left", namespace.as_fd(), "right")
+            .unwrap();
+        let meanwhile = || {
+            let mut route = Route::open().unwrap();
+            steering_new_devices(&[1], || route.create_veth("third", namespace.as_fd(), "fourth")).unwrap()
+        };
+        namespace.enter(meanwhile).unwrap().unwrap();
+        namespace
+            .enter(Route::open)
+            .unwrap()
+            .unwrap()
+            .create_veth("fifth", namespace.as_fd(), "sixth")
+            .unwrap();
+        for (device, mask) in [("left", "1"), ("right", "1"), ("third", "2"), ("fourth", "2"), ("fifth", "1")]
+        {
+            assert_eq!(namespace.enter(|| receive_mask(device)).unwrap().unwrap().trim(), mask, "{device}");
+        }
+    }
+
+    /// The mask of a device's first receive queue.
+    fn receive_mask(device: &str) -> io::Result<String> {
+        let file = openat(
+            &sysfs()?,
+            format!("class/net/{device}/queues/rx-0/rps_cpus"),
+            OFlags::RDONLY,
+            Mode::empty(),
+        )?;
+        io::read_to_string(File::from(file))
     }
 
     #[test]

@@ -295,7 +295,7 @@ pub struct LoadFlags {
     #[arg(long, value_name = "NET", help_heading = GENERATOR, hide_short_help = true)]
     pub source_net: Option<SourceNet>,
 
-    /// CPUs of the server, where the kernel then receives the packets of --stack user over TUN; needs root
+    /// CPUs of the server, where the kernel then receives the packets of --stack user over TUN
     ///
     /// Without this flag the generator's CPU does the server's receive work, and an overload costs the server too little.
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = GENERATOR, hide_short_help = true)]

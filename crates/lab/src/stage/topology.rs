@@ -57,6 +57,10 @@ const SYSCTLS: [(&str, &str); 9] = [
     ("net.ipv4.tcp_timestamps", "1"),
 ];
 
+/// The warning of a topology whose sides do each other's packet work.
+const UNSTEERED: &str = "On this link only root may steer received packets: the sender's CPU does the receiver's packet \
+     work, so a connection costs the server less than it would.";
+
 /// One of the two sides.
 #[derive(Debug)]
 pub struct Side {
@@ -199,7 +203,8 @@ impl Topology {
             Err(error) => {
                 let mut topology = Topology::loopback(sides);
                 topology.warnings.push(format!(
-                    "There are no network namespaces for server and client ({error}): they need root."
+                    "There are no network namespaces for server and client ({error}): they need root, or a kernel \
+                     that lets this user make user namespaces."
                 ));
                 Ok(topology.without_settings(options))
             }
@@ -245,6 +250,10 @@ impl Topology {
     /// Two namespaces joined by a veth pair.
     fn namespaces((server_cpus, client_cpus): (Vec<usize>, Vec<usize>)) -> io::Result<Topology> {
         let (server, client) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
+        for (namespace, cpus) in [(&server, &server_cpus), (&client, &client_cpus)] {
+            // Before Linux 6.3 root steers the link later, and nobody else can.
+            let _ = namespace.set_receive_cpus_of_new_devices(cpus);
+        }
         server.enter(Route::open)??.create_veth(LINK, client.as_fd(), LINK)?;
         let server = set_up(server, server_cpus, vec![SERVER_ADDRESS])?;
         let client = set_up(client, client_cpus, client_addresses(FIRST_CLIENT_ADDRESS))?;
@@ -253,7 +262,20 @@ impl Topology {
             let link = route.link_index(LINK)?;
             route.add_route(net.into(), length, link, Some(FIRST_CLIENT_ADDRESS.into()))
         })?;
-        Ok(Topology { kind: TopologyKind::Namespaces, warnings: Vec::new(), server, client, path: None })
+        Topology::joined(server, client, None, LINK)
+    }
+
+    /// The topology of two namespaces. Each side's CPUs do its packet work, or a warning says that this is root's alone.
+    fn joined(server: Side, client: Side, path: Option<Child>, link: &str) -> io::Result<Topology> {
+        let (mut warnings, root_alone) = (Vec::new(), io::ErrorKind::PermissionDenied);
+        for side in [&server, &client] {
+            let steer = |namespace: &NetworkNamespace| namespace.set_receive_cpus(link, &side.cpus);
+            match side.namespace.as_ref().map_or(Ok(()), steer) {
+                Err(error) if error.kind() == root_alone => warnings = vec![UNSTEERED.to_owned()],
+                steered => steered?,
+            }
+        }
+        Ok(Topology { kind: TopologyKind::Namespaces, warnings, server, client, path })
     }
 
     /// Two namespaces and a path between them, made by `inrush wan` on the client's CPUs.
@@ -276,24 +298,14 @@ impl Topology {
         };
         let client = PathBuf::from(format!("/proc/{process}/ns/net"));
         let server = held_by(path.id(), &client)?;
-        let sides = [(server, &server_cpus), (client, &client_cpus)].map(|(place, cpus)| {
-            let namespace = NetworkNamespace::of_another(&place)?;
+        let side = |place: &Path, cpus, addresses| {
+            let namespace = NetworkNamespace::of_another(place)?;
             apply_settings(&namespace)?;
-            namespace.set_receive_cpus(WAN_LINK, cpus)?;
-            Ok::<_, io::Error>(namespace)
-        });
-        let [server, client] = sides;
-        Ok(Topology {
-            kind: TopologyKind::Namespaces,
-            warnings: Vec::new(),
-            server: Side { namespace: Some(server?), cpus: server_cpus, addresses: vec![WAN_SERVER] },
-            client: Side {
-                namespace: Some(client?),
-                cpus: client_cpus,
-                addresses: client_addresses(WAN_FIRST_CLIENT),
-            },
-            path: Some(path),
-        })
+            Ok::<_, io::Error>(Side { namespace: Some(namespace), cpus, addresses })
+        };
+        let server = side(&server, server_cpus, vec![WAN_SERVER])?;
+        let client = side(&client, client_cpus, client_addresses(WAN_FIRST_CLIENT))?;
+        Topology::joined(server, client, Some(path), WAN_LINK)
     }
 
     /// Tells whether the path between the two sides still runs.
@@ -384,7 +396,7 @@ fn sides(allowed: &[usize], options: &TopologyOptions) -> io::Result<(Vec<usize>
     Ok((server, client))
 }
 
-/// Settings, addresses, links and packet steering of one namespace.
+/// Settings, addresses and links of one namespace.
 fn set_up(namespace: NetworkNamespace, cpus: Vec<usize>, addresses: Vec<Ipv4Addr>) -> io::Result<Side> {
     apply_settings(&namespace)?;
     let mut route = namespace.enter(Route::open)??;
@@ -394,7 +406,6 @@ fn set_up(namespace: NetworkNamespace, cpus: Vec<usize>, addresses: Vec<Ipv4Addr
     }
     route.set_up(loopback)?;
     route.set_up(link)?;
-    namespace.set_receive_cpus(LINK, &cpus)?;
     Ok(Side { namespace: Some(namespace), cpus, addresses })
 }
 

@@ -7,6 +7,7 @@
 //! when this process ends, however it ends.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 
 use base::RealClock;
@@ -64,9 +65,17 @@ impl Links {
 
 fn tun(server: IpAddr, net: SourceNet, server_cpus: &[usize]) -> Result<Tun, LoadError> {
     let tun = Tun::open(server, net)?;
-    if !server_cpus.is_empty() {
-        let refused = |error| LoadError::Stack { stack: "user", why: format!("--server-cpus: {error}") };
-        sys::netns::steer_receive(tun.name(), server_cpus).map_err(refused)?;
+    if server_cpus.is_empty() {
+        return Ok(tun);
     }
-    Ok(tun)
+    let refused = |error| LoadError::Stack { stack: "user", why: format!("--server-cpus: {error}") };
+    match sys::netns::steer_receive(tun.name(), server_cpus) {
+        // A device is steered by root alone. New devices are steered by whoever made the namespace.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            drop(tun);
+            Ok(sys::netns::steering_new_devices(server_cpus, || Tun::open(server, net))
+                .map_err(refused)??)
+        }
+        steered => steered.map_err(refused).map(|()| tun),
+    }
 }
