@@ -51,7 +51,7 @@ mod overload_control;
 mod plan;
 mod privileges;
 pub mod processes;
-mod proxy_protocol;
+pub mod proxy_protocol;
 mod refusal_loop;
 mod refusals;
 mod run;
