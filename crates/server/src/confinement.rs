@@ -164,10 +164,10 @@ fn unusable(config: &ServeConfig, account: &Account) -> Vec<String> {
     unreadable.chain(unwritable).collect()
 }
 
-/// Certificates, keys, and the other files that are read again while the server runs.
+/// Certificates, keys, OCSP responses, and the other files that are read again while the server runs.
 fn read_again(config: &ServeConfig) -> impl Iterator<Item = &Path> {
-    let certificates = config.tls.iter().flat_map(|files| [&files.certificate, &files.key]);
-    certificates.chain(&config.reads_again).map(AsRef::as_ref)
+    let certificates = config.tls.iter().flat_map(tls::Files::paths);
+    certificates.chain(config.reads_again.iter().map(AsRef::as_ref))
 }
 
 fn files(config: &ServeConfig, starts_processes: bool) -> Files {

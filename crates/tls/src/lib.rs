@@ -9,7 +9,7 @@
 //! ```
 //!
 //! rustls speaks the protocol, with ring as its cryptography (docs/decisions/0023). This crate owns the server's
-//! decisions. `material` holds the certificates, `names` chooses one, for the host that the server names, and `tickets` holds the keys that resume
+//! decisions. `material` holds the certificates, `staple` checks an OCSP response for one, `names` chooses one, for the host that the server names, and `tickets` holds the keys that resume
 //! sessions. `sessions` is the state that all connections share, and `session` is one connection. `watch` reports
 //! changed files. This crate leaves out sockets, HTTP and the decision to read files again.
 //!
@@ -21,6 +21,7 @@ mod material;
 mod names;
 mod session;
 mod sessions;
+mod staple;
 mod tickets;
 mod watch;
 

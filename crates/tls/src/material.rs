@@ -1,4 +1,4 @@
-//! Certificates with their keys: read from files, checked, and passed on to other processes.
+//! Certificates with their keys and OCSP responses: read from files, checked, and passed on to other processes.
 //!
 //! Owns the mistakes that an operator can make with these files. Does not decide which certificate a client gets.
 
@@ -16,22 +16,32 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
 use crate::names::Owned;
+use crate::staple::{self, Defect};
 
 /// The size limit of a file; a chain of certificates has some KiB.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The paths of a certificate and its key.
+/// The paths of a certificate, its key and its OCSP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// A PEM file with the certificate, followed by its intermediate certificates.
     pub certificate: PathBuf,
     /// A PEM file with the private key.
     pub key: PathBuf,
+    /// A DER file with an OCSP response about the certificate, for clients that ask for one.
+    pub ocsp: Option<PathBuf>,
     /// The number of the host that alone has this certificate; `None` for all hosts.
     pub host: Option<u16>,
 }
 
-/// A certificate or a key that cannot be used.
+impl Files {
+    /// Returns the paths, the OCSP response last.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.certificate, &self.key].into_iter().chain(&self.ocsp).map(PathBuf::as_path)
+    }
+}
+
+/// A certificate, a key or an OCSP response that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag} {}: {why}", path.display())]
 pub struct TlsError {
@@ -43,17 +53,23 @@ pub struct TlsError {
 
 const CERTIFICATE: &str = "--tls-cert";
 const KEY: &str = "--tls-key";
+const OCSP: &str = "--tls-ocsp";
+
+/// Accepted files, in the words of errors.
+const PEM: &str = "a PEM file";
+const DER: &str = "an OCSP response in DER";
 
 fn wrong(flag: &'static str, path: &Path, why: impl ToString) -> TlsError {
     TlsError { flag, path: path.to_owned(), why: why.to_string() }
 }
 
-/// A certificate and its key, as their files held them.
+/// A certificate, its key and its OCSP response, as their files held them.
 #[derive(Clone)]
 struct Pair {
     files: Files,
     certificate: Vec<u8>,
     key: Vec<u8>,
+    ocsp: Option<Vec<u8>>,
 }
 
 /// The content of the files, in the order of the flags.
@@ -69,25 +85,30 @@ impl Material {
         let pair = |files: &Files| {
             Ok(Pair {
                 files: files.clone(),
-                certificate: read(CERTIFICATE, &files.certificate)?,
-                key: read(KEY, &files.key)?,
+                certificate: read(CERTIFICATE, &files.certificate, PEM)?,
+                key: read(KEY, &files.key, PEM)?,
+                ocsp: files.ocsp.as_deref().map(|path| read(OCSP, path, DER)).transpose()?,
             })
         };
         Ok(Material(files.iter().map(pair).collect::<Result<_, _>>()?))
     }
 
-    /// Checks the certificates with their keys: each key belongs to its certificate.
+    /// Checks the certificates with their keys and OCSP responses: each belongs to its certificate.
     pub(crate) fn certified(&self, provider: &CryptoProvider) -> Result<Vec<Owned>, TlsError> {
         self.0.iter().map(|pair| Ok((Arc::new(pair.certified(provider)?), pair.files.host))).collect()
     }
 
-    /// Returns the certificates and keys, private keys included, as bytes.
+    /// Returns the certificates, keys and OCSP responses, private keys included, as bytes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for Pair { files, certificate, key } in &self.0 {
-            let paths = [&files.certificate, &files.key].map(|path| path.as_os_str().as_bytes());
+        for Pair { files, certificate, key, ocsp } in &self.0 {
+            // No path of a file is empty.
+            let (no_path, no_response) = (PathBuf::new(), Vec::new());
+            let paths = [&files.certificate, &files.key, files.ocsp.as_ref().unwrap_or(&no_path)]
+                .map(|path| path.as_os_str().as_bytes());
             let host = files.host.map_or(Vec::new(), |host| host.to_be_bytes().to_vec());
-            for part in [paths[0], paths[1], &host, certificate, key] {
+            let contents = [certificate, key, ocsp.as_ref().unwrap_or(&no_response)].map(Vec::as_slice);
+            for part in paths.into_iter().chain([&host[..]]).chain(contents) {
                 bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
                 bytes.extend_from_slice(part);
             }
@@ -106,10 +127,13 @@ impl Material {
                 Some(part.to_vec())
             };
             let mut path = || next().map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
-            let (certificate, key) = (path()?, path()?);
+            let (certificate, key, ocsp) = (path()?, path()?, path()?);
+            let ocsp = Some(ocsp).filter(|path| path != Path::new(""));
             let host = <[u8; 2]>::try_from(next()?).ok().map(u16::from_be_bytes);
-            let files = Files { certificate, key, host };
-            pairs.push(Pair { files, certificate: next()?, key: next()? });
+            let files = Files { certificate, key, ocsp, host };
+            let (certificate, key, response) = (next()?, next()?, next()?);
+            let ocsp = files.ocsp.is_some().then_some(response);
+            pairs.push(Pair { files, certificate, key, ocsp });
         }
         (!pairs.is_empty()).then_some(Material(pairs))
     }
@@ -126,7 +150,7 @@ impl Pair {
             return Err(wrong_certificate("it has no certificate; accepted is a PEM file of certificates"));
         }
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| wrong_key(no_key(&self.key)))?;
-        let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        let mut certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
             Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => wrong_key(&format!(
                 "it does not belong to the certificate in {}; each --tls-key goes with the --tls-cert of its place",
                 self.files.certificate.display()
@@ -134,7 +158,7 @@ impl Pair {
             Error::InvalidCertificate(_) => wrong_certificate("its first certificate cannot be read"),
             _ => wrong_key("it is of no accepted kind; accepted are ECDSA P-256 and P-384, Ed25519, and RSA of 2048 bits or more"),
         })?;
-        certified
+        let first = certified
             .end_entity_cert()
             .ok()
             .and_then(|first| webpki::EndEntityCert::try_from(first).ok())
@@ -143,7 +167,26 @@ impl Pair {
                     "its first certificate cannot be used by a server; accepted is X.509 version 3",
                 )
             })?;
+        if let (Some(path), Some(response)) = (&self.files.ocsp, &self.ocsp) {
+            let defect = |defect| wrong(OCSP, path, self.unusable_response(defect));
+            staple::check(response, first.serial()).map_err(defect)?;
+            certified.ocsp = Some(response.clone());
+        }
         Ok(certified)
+    }
+
+    /// Returns the reason why an OCSP response cannot be used.
+    fn unusable_response(&self, defect: Defect) -> String {
+        match defect {
+            Defect::Form => format!("it is no OCSP response; accepted is {DER}"),
+            Defect::Status(status) => {
+                format!("the responder answered {status:?}; accepted is {DER} with the status Successful")
+            }
+            Defect::Subject => format!(
+                "it is not about the certificate in {}; each --tls-ocsp goes with the --tls-cert of its place",
+                self.files.certificate.display()
+            ),
+        }
     }
 }
 
@@ -157,14 +200,14 @@ fn no_key(pem: &[u8]) -> &'static str {
     }
 }
 
-fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+fn read(flag: &'static str, path: &Path, accepted: &str) -> Result<Vec<u8>, TlsError> {
     let cannot = |cause: io::Error| wrong(flag, path, format!("cannot read it: {cause}"));
     let about = fs::metadata(path).map_err(cannot)?;
     if !about.is_file() {
-        return Err(wrong(flag, path, "it is no file; accepted is a PEM file"));
+        return Err(wrong(flag, path, format!("it is no file; accepted is {accepted}")));
     }
     if about.len() > MOST_BYTES {
-        return Err(wrong(flag, path, "it is larger than 1 MiB; accepted is a PEM file"));
+        return Err(wrong(flag, path, format!("it is larger than 1 MiB; accepted is {accepted}")));
     }
     fs::read(path).map_err(cannot)
 }

@@ -52,7 +52,7 @@ impl Watch {
 }
 
 fn stamps(files: &[Files]) -> Vec<Stamp> {
-    files.iter().flat_map(|files| [&files.certificate, &files.key]).map(|path| stamp(path)).collect()
+    files.iter().flat_map(Files::paths).map(stamp).collect()
 }
 
 /// Follows links: certbot's files are links whose targets change.
@@ -69,7 +69,12 @@ mod tests {
     #[test]
     fn a_change_is_told_once_and_when_it_has_settled() {
         let folder = tempfile::tempdir().unwrap();
-        let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k"), host: None };
+        let files = Files {
+            certificate: folder.path().join("c"),
+            key: folder.path().join("k"),
+            ocsp: Some(folder.path().join("o")),
+            host: None,
+        };
         fs::write(&files.certificate, "1").unwrap();
         fs::write(&files.key, "1").unwrap();
         let mut watch = Watch::new(vec![files.clone()]);
@@ -80,6 +85,8 @@ mod tests {
         assert!(!watch.changed(), "it may not be all");
         assert!(watch.changed());
         assert!(!watch.changed(), "once");
+        fs::write(files.ocsp.as_ref().unwrap(), "a response").unwrap();
+        assert_eq!([watch.changed(), watch.changed()], [false, true], "a response has come");
         fs::remove_file(&files.key).unwrap();
         assert_eq!([watch.changed(), watch.changed()], [false, true], "gone is another content");
         fs::write(&files.key, "three").unwrap();

@@ -11,7 +11,8 @@ use tls::{Files, Material, Sessions};
 /// Returns the error for these files.
 fn said(certificate: &str, key: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let files = Files { certificate: folder.path().join("c"), key: folder.path().join("k"), host: None };
+    let files =
+        Files { certificate: folder.path().join("c"), key: folder.path().join("k"), ocsp: None, host: None };
     fs::write(&files.certificate, certificate).unwrap();
     fs::write(&files.key, key).unwrap();
     let said = Material::read(&[files]).and_then(Sessions::new).unwrap_err().to_string();
@@ -60,6 +61,29 @@ fn what_cannot_be_used_is_named_with_what_can() {
         let said = said(certificate, &key);
         assert!(said.starts_with(expected), "{said}\ninstead of\n{expected}");
     }
+}
+
+#[test]
+fn a_response_that_cannot_be_stapled_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = identity(folder.path(), "one", &["a"]);
+    let response = folder.path().join("response");
+    let said = |bytes: &[u8]| {
+        fs::write(&response, bytes).unwrap();
+        let files = Files { ocsp: Some(response.clone()), ..one.files.clone() };
+        let said = Material::read(&[files]).and_then(Sessions::new).unwrap_err().to_string();
+        said.replace(&folder.path().display().to_string(), "")
+    };
+    // A successful answer without content, one of a type that nobody knows, and one cut short.
+    let unknown_type = b"\x30\x10\x0a\x01\x00\xa0\x0b\x30\x09\x06\x03\x2a\x03\x04\x04\x02\x30\x00";
+    for bytes in [&b""[..], b"-----BEGIN", b"\x30\x03\x0a\x01\x00", unknown_type, &unknown_type[..9]] {
+        let expected = "--tls-ocsp /response: it is no OCSP response; accepted is an OCSP response in DER";
+        assert_eq!(said(bytes), expected, "{bytes:x?}");
+    }
+    assert_eq!(
+        said(b"\x30\x03\x0a\x01\x03"),
+        "--tls-ocsp /response: the responder answered TryLater; accepted is an OCSP response in DER with the status Successful"
+    );
 }
 
 #[test]

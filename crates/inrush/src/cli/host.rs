@@ -28,6 +28,10 @@ pub struct HostFlags {
     #[arg(long, value_name = "FILE")]
     pub tls_key: Vec<PathBuf>,
 
+    /// DER file with an OCSP response about the --tls-cert in the same place, to staple; - is none
+    #[arg(long, value_name = "FILE|-")]
+    pub tls_ocsp: Vec<PathBuf>,
+
     /// Memory for cached files, per event loop
     #[arg(long, value_name = "SIZE")]
     pub cache_memory: Option<Bytes>,

@@ -199,6 +199,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = OPERATION)]
     pub tls_key: Vec<PathBuf>,
 
+    /// DER file with an OCSP response about the --tls-cert in the same place, to staple; - is none; repeatable
+    #[arg(long, value_name = "FILE|-", requires = "tls_cert", help_heading = OPERATION, hide_short_help = true)]
+    pub tls_ocsp: Vec<PathBuf>,
+
     /// File to append a line to for each response; - is stdout
     #[arg(long, value_name = "FILE|-", help_heading = OPERATION)]
     pub access_log: Option<PathBuf>,

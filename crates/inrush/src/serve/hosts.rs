@@ -4,7 +4,7 @@
 //! first host is the default. Certificates outside are for all hosts. Every host without a cache of its own has an equal
 //! part of the one outside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use server::{CertificateFiles, HostConfig};
 use site::hosts::{MOST_HOSTS, Names};
@@ -31,13 +31,14 @@ pub fn of(flags: &ServeFlags) -> Result<Hosts, Exit> {
             others.len()
         )));
     }
-    let mut certificates = pairs("", &flags.tls_cert, &flags.tls_key, None)?;
+    let mut certificates = pairs("", [&flags.tls_cert, &flags.tls_key, &flags.tls_ocsp], None)?;
     let shared = Share::of(flags, &others);
     let mut hosts = Vec::from_iter(default_host(flags, &shared, !others.is_empty())?);
     for host in others {
         let title = title(&host)?;
         let number = Some(hosts.len() as u16);
-        certificates.extend(pairs(&format!("{title}: "), &host.tls_cert, &host.tls_key, number)?);
+        let lists = [&host.tls_cert, &host.tls_key, &host.tls_ocsp];
+        certificates.extend(pairs(&format!("{title}: "), lists, number)?);
         let rules = checked(&format!("{title}: "), host.site.rules())?;
         let cache = shared.with_own(&host);
         let Some(root) = host.root else {
@@ -94,11 +95,10 @@ fn checked(title: &str, rules: Rules) -> Result<Rules, Exit> {
     }
 }
 
-/// Refuses a certificate without a key, and the other way round.
+/// Brings certificates, keys and OCSP responses together. Refuses a certificate without a key, and the other way round.
 fn pairs(
     title: &str,
-    certificates: &[PathBuf],
-    keys: &[PathBuf],
+    [certificates, keys, responses]: [&Vec<PathBuf>; 3],
     host: Option<u16>,
 ) -> Result<Vec<CertificateFiles>, Exit> {
     if certificates.len() != keys.len() {
@@ -109,12 +109,23 @@ fn pairs(
             keys.len()
         )));
     }
-    let pair = |(certificate, key): (&PathBuf, &PathBuf)| CertificateFiles {
+    if !responses.is_empty() && responses.len() != certificates.len() {
+        return Err(wrong(format!(
+            "{title}--tls-cert is given {} times and --tls-ocsp {} times; accepted is one response for each certificate, in the same \
+             order, and - for a certificate without one",
+            certificates.len(),
+            responses.len()
+        )));
+    }
+    let responses = responses.iter().map(|path| Some(path.clone()).filter(|path| path != Path::new("-")));
+    let responses = responses.chain(std::iter::repeat(None));
+    let pair = |((certificate, key), ocsp): ((&PathBuf, &PathBuf), _)| CertificateFiles {
         certificate: certificate.clone(),
         key: key.clone(),
+        ocsp,
         host,
     };
-    Ok(certificates.iter().zip(keys).map(pair).collect())
+    Ok(certificates.iter().zip(keys).zip(responses).map(pair).collect())
 }
 
 /// What the hosts have of the settings outside.

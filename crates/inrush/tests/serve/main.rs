@@ -30,6 +30,7 @@ mod shutdown;
 mod sites;
 mod smped;
 mod stages;
+mod staples;
 mod starting;
 mod tls;
 mod upgrade;

@@ -34,7 +34,10 @@ impl Identity {
     /// The same server as of a variant, under TLS.
     fn config(&self, variant: &Variant, files: &Files) -> ServeConfig {
         let [certificate, key] = ["cert.pem", "key.pem"].map(|name| self.folder.path().join(name));
-        ServeConfig { tls: vec![CertificateFiles { certificate, key, host: None }], ..variant.config(files) }
+        ServeConfig {
+            tls: vec![CertificateFiles { certificate, key, ocsp: None, host: None }],
+            ..variant.config(files)
+        }
     }
 
     fn connect(&self, server: &Running) -> Client {

@@ -29,6 +29,7 @@ pub fn identity(folder: &Path, stem: &str, names: &[&str]) -> Identity {
     let files = Files {
         certificate: folder.join(format!("{stem}.crt")),
         key: folder.join(format!("{stem}.key")),
+        ocsp: None,
         host: None,
     };
     fs::write(&files.certificate, made.pem()).unwrap();
