@@ -8,9 +8,7 @@ mod shown;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use server::{
-    Account, AdminSettings, HostConfig, LogTarget, Reread, ServeConfig, ServeError, Server, Switch, Token,
-};
+use server::{Account, AdminSettings, HostConfig, Reread, ServeConfig, ServeError, Server, Switch, Token};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
@@ -43,7 +41,10 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         return output::text("the result", &shown::checked(&config, &checked));
     }
     let hosts = config.hosts.clone();
-    let beside = architecture.descriptors(&config) + server::REFUSAL_DESCRIPTORS + OTHER_DESCRIPTORS;
+    let beside = architecture.descriptors(&config)
+        + server::REFUSAL_DESCRIPTORS
+        + config.logs().len()
+        + OTHER_DESCRIPTORS;
     let needed = config.max_connections + beside;
     let warning = provide_descriptors(needed as u64);
     let server = Server::start(architecture, config, Some(text.clone())).map_err(exit)?;
@@ -235,11 +236,7 @@ fn provide_descriptors(needed: u64) -> Option<String> {
 fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
     let (hosts, tls) = hosts::of(&flags)?;
     let mechanism = mechanism_settings(&flags);
-    let target = flags.access_log.map(|path| match path.to_str() {
-        Some("-") => LogTarget::Stdout,
-        _ => LogTarget::File(path),
-    });
-    let format = match flags.log_format {
+    let log_format = match flags.log_format {
         cli::LogFormat::Combined => server::LogFormat::Combined,
         cli::LogFormat::Json => server::LogFormat::Json,
     };
@@ -284,7 +281,8 @@ fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
         },
         kernel_cache: flags.kernel_cache == Switch::On,
         tls,
-        access_log: target.map(|target| (target, format)),
+        access_log: flags.access_log.map(hosts::log_target),
+        log_format,
         account: None,
         confine: flags.confine,
         upgrade: flags.upgrade,

@@ -1,8 +1,10 @@
-//! The access log: the loops make lines, and a thread of its own writes them. A slow or full disk costs lines, which
-//! are counted, and never time.
+//! The access logs, the server's and those of hosts: the loops make lines, and one thread writes them. A slow or full disk
+//! costs lines, which are counted, and never time.
 //!
-//! Each loop collects lines. It hands over a batch when the batch is large, or when the loop publishes its counters.
-//! The queue of batches is bounded; a batch that finds it full is dropped and counted.
+//! Each loop collects lines, for each log apart. It hands over a batch when the batch is large, or when the loop publishes its
+//! counters. The queue of batches is bounded; a batch that finds it full is dropped and counted. `routes` chooses the log.
+
+mod routes;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -19,8 +21,9 @@ use http1::server::{Entry, Log};
 use rustix::fs::OFlags;
 
 use crate::config::{LogFormat, LogTarget, ServeConfig};
-use crate::error::ServeError;
+use crate::error::{ServeError, system};
 use crate::privileges::wait_until_confined;
+use routes::Routes;
 
 /// The size at which a batch is handed over.
 const BATCH_BYTES: usize = 32 * 1024;
@@ -32,25 +35,38 @@ const PATIENCE: Nanos = Nanos::SECOND;
 const COMPLAIN_EVERY: Nanos = Nanos::from_secs(10);
 
 enum Message {
-    Lines {
-        text: Vec<u8>,
-        count: u64,
-    },
+    /// A batch, at most one part for each log.
+    Lines(Vec<Lines>),
     Reopen,
-    /// The log ends, even if senders remain.
+    /// The logs end, even if senders remain.
     End,
 }
 
-/// The writing end, shared by all loops.
+/// Lines for one log.
+struct Lines {
+    /// The place of the log.
+    log: usize,
+    text: Vec<u8>,
+    count: u64,
+}
+
+impl Lines {
+    fn none(log: usize) -> Lines {
+        Lines { log, text: Vec::new(), count: 0 }
+    }
+}
+
+/// The writing end of all logs, shared by all loops.
 #[derive(Clone, Debug)]
 pub struct LogSender {
     batches: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
     format: LogFormat,
+    routes: Arc<Routes>,
 }
 
 impl LogSender {
-    /// Asks for the file to be opened again, after a rotation.
+    /// Asks for the files to be opened again, after a rotation.
     pub fn reopen(&self) {
         // A full queue means that the writer is stuck; the next signal may succeed.
         let _ = self.batches.try_send(Message::Reopen);
@@ -62,7 +78,7 @@ impl LogSender {
     }
 }
 
-/// Signals the end of the log's thread.
+/// Signals the end of the logs' thread.
 pub struct LogEnd(Mutex<Receiver<()>>);
 
 impl LogEnd {
@@ -74,55 +90,61 @@ impl LogEnd {
     }
 }
 
-/// Opens the log and starts its thread, which ends when the last sender is gone.
+/// Opens the logs of a configuration and starts their thread, which ends when the last sender is gone. Returns `None` for a
+/// configuration without any.
 ///
 /// # Errors
-/// The file cannot be opened for appending, or no thread can be started.
-fn start(target: LogTarget, format: LogFormat, account: Option<&Account>) -> io::Result<(LogSender, LogEnd)> {
-    let sink: Box<dyn Write + Send> = open(&target, account)?;
+/// [`ServeError::Log`]: a file cannot be opened for appending; [`ServeError::System`]: no thread can be started.
+pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeError> {
+    let Some(routes) = Routes::of(config)? else { return Ok(None) };
+    let open = |target: &LogTarget| {
+        let sink = open(target, config.account.as_ref()).map_err(|cause| failed(target, cause))?;
+        Ok(Writer::new(target.clone(), sink))
+    };
+    let writers = routes.targets().iter().map(open).collect::<Result<Vec<_>, ServeError>>()?;
     let (batches, incoming) = sync_channel(BATCHES);
     let dropped = Arc::new(AtomicU64::new(0));
-    let writer = Writer { target, sink, torn: false, dropped: dropped.clone(), complained: None };
+    let lost = Arc::clone(&dropped);
     let (alive, ended) = sync_channel(0);
     let body = move || {
-        // A thread that kept a capability would only write this log with it.
+        // A thread that kept a capability would only write these logs with it.
         let _ = wait_until_confined();
-        writer.run(incoming);
+        write_all(writers, incoming, &lost);
         drop(alive);
     };
-    std::thread::Builder::new().name("access-log".into()).spawn(body)?;
-    Ok((LogSender { batches, dropped, format }, LogEnd(Mutex::new(ended))))
+    let thread = std::thread::Builder::new().name("access-log".into()).spawn(body);
+    thread.map_err(system("start the access log"))?;
+    let sender = LogSender { batches, dropped, format: config.log_format, routes: Arc::new(routes) };
+    Ok(Some((sender, LogEnd(Mutex::new(ended)))))
 }
 
-/// Starts the log of a configuration, if it has one.
-///
-/// # Errors
-/// [`ServeError`], as [`start`].
-pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeError> {
-    let Some((target, format)) = &config.access_log else { return Ok(None) };
-    let started = start(target.clone(), *format, config.account.as_ref()).map_err(|cause| match target {
+fn failed(target: &LogTarget, cause: io::Error) -> ServeError {
+    match target {
         LogTarget::File(path) => ServeError::Log { path: path.clone(), cause },
         LogTarget::Stdout => ServeError::System { what: "start the access log", cause },
-    });
-    started.map(Some)
+    }
 }
 
-/// Opens the log of a configuration for a moment, and leaves no file behind that was not there.
+/// Opens the logs of a configuration for a moment, and leaves no file behind that was not there.
 ///
 /// # Errors
-/// [`ServeError::Log`]: the file cannot be opened for appending.
+/// [`ServeError::Log`]: a file cannot be opened for appending.
 pub fn check(config: &ServeConfig) -> Result<(), ServeError> {
-    let Some((target @ LogTarget::File(path), _)) = &config.access_log else { return Ok(()) };
+    config.logs().into_iter().try_for_each(check_one)
+}
+
+fn check_one(target: &LogTarget) -> Result<(), ServeError> {
+    let LogTarget::File(path) = target else { return Ok(()) };
     let is_new = !path.exists();
     let tried = open(target, None).and_then(|_| match is_new {
         // The file itself, if the path is a symbolic link.
         true => std::fs::remove_file(std::fs::canonicalize(path)?),
         false => Ok(()),
     });
-    tried.map_err(|cause| ServeError::Log { path: path.clone(), cause })
+    tried.map_err(|cause| failed(target, cause))
 }
 
-/// Lets the log take its last lines, and reports a failure. Blocks, at most for [`PATIENCE`].
+/// Lets the logs take their last lines, and reports a failure. Blocks, at most for [`PATIENCE`].
 pub fn close(sender: LogSender, end: &LogEnd) {
     // A queue that is full ends when the last sender is dropped.
     let _ = sender.batches.try_send(Message::End);
@@ -146,29 +168,48 @@ fn open(target: &LogTarget, account: Option<&Account>) -> io::Result<Box<dyn Wri
     })
 }
 
+/// Writes all batches that come, each part to its log. A log that fails does not hinder the others.
+fn write_all(mut writers: Vec<Writer>, incoming: Receiver<Message>, dropped: &AtomicU64) {
+    let clock = RealClock::new();
+    for message in incoming {
+        let failures: Vec<(usize, io::Error)> = match message {
+            Message::Lines(batch) => {
+                let write = |lines: Lines| {
+                    let error = writers[lines.log].write(&lines.text).err()?;
+                    dropped.fetch_add(lines.count, Ordering::Relaxed);
+                    Some((lines.log, error))
+                };
+                batch.into_iter().filter_map(write).collect()
+            }
+            Message::Reopen => {
+                let logs = writers.iter_mut().enumerate();
+                logs.filter_map(|(log, writer)| Some((log, writer.reopen().err()?))).collect()
+            }
+            Message::End => return,
+        };
+        for (log, error) in failures {
+            writers[log].complain(&error, dropped.load(Ordering::Relaxed), clock.now());
+        }
+    }
+}
+
+/// The end of one log that writes.
 struct Writer {
     target: LogTarget,
     sink: Box<dyn Write + Send>,
     /// The last write ended in the middle of a line.
     torn: bool,
-    dropped: Arc<AtomicU64>,
     complained: Option<Nanos>,
 }
 
 impl Writer {
-    fn run(mut self, incoming: Receiver<Message>) {
-        let clock = RealClock::new();
-        for message in incoming {
-            let (result, count) = match message {
-                Message::Lines { text, count } => (self.write(&text), count),
-                Message::Reopen => (open(&self.target, None).map(|sink| self.sink = sink), 0),
-                Message::End => return,
-            };
-            if let Err(error) = result {
-                self.dropped.fetch_add(count, Ordering::Relaxed);
-                self.complain(&error, clock.now());
-            }
-        }
+    fn new(target: LogTarget, sink: Box<dyn Write + Send>) -> Writer {
+        Writer { target, sink, torn: false, complained: None }
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.sink = open(&self.target, None)?;
+        Ok(())
     }
 
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
@@ -183,20 +224,25 @@ impl Writer {
         Ok(())
     }
 
-    fn complain(&mut self, error: &io::Error, now: Nanos) {
+    fn complain(&mut self, error: &io::Error, dropped: u64, now: Nanos) {
         if self.complained.is_none_or(|last| now - last >= COMPLAIN_EVERY) {
             self.complained = Some(now);
-            let dropped = self.dropped.load(Ordering::Relaxed);
-            sys::say!("inrush: access log: {error}; {dropped} lines dropped so far, serving goes on");
+            let log = match &self.target {
+                LogTarget::File(path) => path.display().to_string(),
+                LogTarget::Stdout => "-".to_owned(),
+            };
+            sys::say!("inrush: access log {log}: {error}; {dropped} lines dropped so far, serving goes on");
         }
     }
 }
 
-/// One loop's end of the log, which makes lines.
+/// One loop's end of the logs, which makes lines.
 pub struct LoopLog {
     sender: LogSender,
-    text: Vec<u8>,
-    count: u64,
+    /// The collected lines, by the place of their log.
+    lines: Vec<Lines>,
+    /// Bytes of all of them.
+    bytes: usize,
     /// The peer of the connection that is being worked on.
     pub peer: Option<SocketAddr>,
     /// The time of day of this turn.
@@ -206,17 +252,44 @@ pub struct LoopLog {
 impl LoopLog {
     /// Makes an empty end at the present time of day.
     pub fn new(sender: LogSender) -> LoopLog {
-        LoopLog { sender, text: Vec::new(), count: 0, peer: None, wall: RealClock::new().wall() }
+        let lines = (0..sender.routes.targets().len()).map(Lines::none).collect();
+        LoopLog { sender, lines, bytes: 0, peer: None, wall: RealClock::new().wall() }
     }
 
     /// Hands over the collected lines.
     pub fn flush(&mut self) {
-        if self.count == 0 {
+        if self.bytes == 0 {
             return;
         }
-        let (text, count) = (std::mem::take(&mut self.text), std::mem::take(&mut self.count));
-        if self.sender.batches.try_send(Message::Lines { text, count }).is_err() {
+        self.bytes = 0;
+        let collected = self.lines.iter_mut().filter(|lines| lines.count > 0);
+        let batch: Vec<Lines> =
+            collected.map(|lines| std::mem::replace(lines, Lines::none(lines.log))).collect();
+        let count: u64 = batch.iter().map(|lines| lines.count).sum();
+        if self.sender.batches.try_send(Message::Lines(batch)).is_err() {
             self.sender.dropped.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Receives the response of a host, whatever host the entry names.
+    pub fn entry_of(&mut self, host: u16, entry: &Entry<'_>) {
+        self.put(self.sender.routes.of_host(host), entry);
+    }
+
+    /// Makes a line for a log, if there is one.
+    fn put(&mut self, log: Option<usize>, entry: &Entry<'_>) {
+        let Some(log) = log else { return };
+        let Lines { text, count, .. } = &mut self.lines[log];
+        let before = text.len();
+        let written = match self.sender.format {
+            LogFormat::Combined => combined(text, entry, self.peer, self.wall),
+            LogFormat::Json => json(text, entry, self.peer, self.wall),
+        };
+        written.expect("writing to memory does not fail");
+        *count += 1;
+        self.bytes += text.len() - before;
+        if self.bytes >= BATCH_BYTES {
+            self.flush();
         }
     }
 }
@@ -227,15 +300,7 @@ impl Log for LoopLog {
     }
 
     fn entry(&mut self, entry: &Entry<'_>) {
-        let written = match self.sender.format {
-            LogFormat::Combined => combined(&mut self.text, entry, self.peer, self.wall),
-            LogFormat::Json => json(&mut self.text, entry, self.peer, self.wall),
-        };
-        written.expect("writing to memory does not fail");
-        self.count += 1;
-        if self.text.len() >= BATCH_BYTES {
-            self.flush();
-        }
+        self.put(self.sender.routes.of_entry(entry), entry);
     }
 }
 
@@ -383,7 +448,8 @@ mod tests {
     #[test]
     fn the_first_line_has_the_time_of_day() {
         let (batches, _incoming) = sync_channel(1);
-        let sender = LogSender { batches, dropped: Arc::default(), format: LogFormat::Json };
+        let routes = Arc::new(Routes::one(LogTarget::Stdout));
+        let sender = LogSender { batches, dropped: Arc::default(), format: LogFormat::Json, routes };
         assert_ne!(LoopLog::new(sender).wall, WallTime::default());
     }
 
@@ -408,20 +474,14 @@ mod tests {
     fn a_full_disk_costs_lines_and_counts_them() {
         let (failures, written) = (Arc::new(AtomicU64::new(1)), Arc::default());
         let sink = Box::new(Full(failures, Arc::clone(&written)));
-        let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer {
-            target: LogTarget::Stdout,
-            sink,
-            torn: false,
-            dropped: dropped.clone(),
-            complained: None,
-        };
+        let dropped = AtomicU64::new(0);
+        let writer = Writer::new(LogTarget::Stdout, sink);
         let (batches, incoming) = sync_channel(4);
         for text in ["first\n", "second\n"] {
-            batches.send(Message::Lines { text: text.into(), count: 1 }).unwrap();
+            batches.send(Message::Lines(vec![Lines { log: 0, text: text.into(), count: 1 }])).unwrap();
         }
         drop(batches);
-        writer.run(incoming);
+        write_all(vec![writer], incoming, &dropped);
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
         assert_eq!(String::from_utf8(written.lock().unwrap().clone()).unwrap(), "\nsecond\n");
     }

@@ -51,6 +51,8 @@ pub struct HostConfig {
     pub root: PathBuf,
     /// Options of the site: the files to serve and those to keep in memory.
     pub site: Options,
+    /// The log of its requests; `None` selects the server's.
+    pub access_log: Option<LogTarget>,
 }
 
 impl HostConfig {
@@ -113,8 +115,10 @@ pub struct ServeConfig {
     /// Certificates with their keys; those of all hosts come first, then those of single hosts. Connections are plain
     /// without any.
     pub tls: Vec<tls::Files>,
-    /// The access log, if any.
-    pub access_log: Option<(LogTarget, LogFormat)>,
+    /// The access log, if any; hosts may have their own.
+    pub access_log: Option<LogTarget>,
+    /// The format of all access logs.
+    pub log_format: LogFormat,
     /// The user that a server started by root changes to; `None` selects the user who started it.
     pub account: Option<Account>,
     /// Restricts files and system calls for the whole process, permanently, as far as the kernel can.
@@ -128,6 +132,17 @@ pub struct ServeConfig {
 }
 
 impl ServeConfig {
+    /// Returns the access logs of the server and of all hosts, each once.
+    pub fn logs(&self) -> Vec<&LogTarget> {
+        let mut logs: Vec<&LogTarget> = Vec::new();
+        for log in self.access_log.iter().chain(self.hosts.iter().flat_map(|host| &host.access_log)) {
+            if !logs.contains(&log) {
+                logs.push(log);
+            }
+        }
+        logs
+    }
+
     /// Returns the most open files that the caches of one loop hold.
     pub(crate) fn open_files(&self) -> usize {
         self.hosts.iter().map(|host| host.site.cache.open_files).sum()

@@ -153,11 +153,7 @@ fn unusable(config: &ServeConfig, account: &Account) -> Vec<String> {
             "user {name} may not read {file}, so that a changed file needs a restart; give it read permission"
         )
     });
-    let log = match &config.access_log {
-        Some((LogTarget::File(path), _)) => Some(path),
-        _ => None,
-    };
-    let unwritable = log.filter(|path| denied(OpenOptions::new().append(true).open(path))).map(|path| {
+    let unwritable = log_files(config).filter(|path| denied(OpenOptions::new().append(true).open(path))).map(|path| {
         let path = path.display();
         format!("user {name} may not append to {path}, so that a rotated log needs a restart; give it write permission")
     });
@@ -168,6 +164,14 @@ fn unusable(config: &ServeConfig, account: &Account) -> Vec<String> {
 fn read_again(config: &ServeConfig) -> impl Iterator<Item = &Path> {
     let certificates = config.tls.iter().flat_map(tls::Files::paths);
     certificates.chain(config.reads_again.iter().map(AsRef::as_ref))
+}
+
+/// The access logs that are files.
+fn log_files(config: &ServeConfig) -> impl Iterator<Item = &Path> {
+    config.logs().into_iter().filter_map(|log| match log {
+        LogTarget::File(path) => Some(path.as_path()),
+        LogTarget::Stdout => None,
+    })
 }
 
 fn files(config: &ServeConfig, starts_processes: bool) -> Files {
@@ -187,7 +191,7 @@ fn files(config: &ServeConfig, starts_processes: bool) -> Files {
     for file in read_again(config) {
         files.keep_replaceable(file, Kept::Read);
     }
-    if let Some((LogTarget::File(path), _)) = &config.access_log {
+    for path in log_files(config) {
         keep_log(&mut files, path);
     }
     if let Some(AdminAddress::File(path)) = config.admin.as_ref().map(|admin| &admin.address) {

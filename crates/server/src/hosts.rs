@@ -58,13 +58,20 @@ pub fn reopen(config: &ServeConfig, tls: Option<&Sessions>) -> Result<Hosts, Ser
     opened_by(reopen, config, tls)
 }
 
+/// Returns the table of the names of all hosts.
+///
+/// # Errors
+/// [`ServeError::Setting`] for a name that two hosts have.
+pub fn names(config: &ServeConfig) -> Result<Names, ServeError> {
+    Names::new(config.hosts.iter().map(|host| &host.names[..])).map_err(|name| taken(&name))
+}
+
 fn opened_by(
     open: impl Fn(&HostConfig) -> Result<Root, ServeError>,
     config: &ServeConfig,
     tls: Option<&Sessions>,
 ) -> Result<Hosts, ServeError> {
-    let names = Names::new(config.hosts.iter().map(|host| &host.names[..])).map_err(|name| taken(&name))?;
-    let names = Arc::new(names);
+    let names = Arc::new(names(config)?);
     let host = |host: &HostConfig| Ok(Host { root: Arc::new(open(host)?), options: host.site.clone() });
     let list = config.hosts.iter().map(host).collect::<Result<Vec<_>, ServeError>>()?;
     let speaks = tls.filter(|_| list.len() > 1).map(|sessions| -> Speaks {

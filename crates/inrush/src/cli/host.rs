@@ -32,6 +32,10 @@ pub struct HostFlags {
     #[arg(long, value_name = "FILE|-")]
     pub tls_ocsp: Vec<PathBuf>,
 
+    /// File to append a line to for each response of this host, in place of the server's log; - is stdout
+    #[arg(long, value_name = "FILE|-")]
+    pub access_log: Option<PathBuf>,
+
     /// Memory for cached files, per event loop
     #[arg(long, value_name = "SIZE")]
     pub cache_memory: Option<Bytes>,

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use server::{CertificateFiles, HostConfig};
+use server::{CertificateFiles, HostConfig, LogTarget};
 use site::hosts::{MOST_HOSTS, Names};
 use site::{CacheLimits, LiveRules, Options, Rules};
 
@@ -44,7 +44,8 @@ pub fn of(flags: &ServeFlags) -> Result<Hosts, Exit> {
         let Some(root) = host.root else {
             return Err(wrong(format!("{title}: root is missing; accepted is the directory to serve")));
         };
-        hosts.push(HostConfig { names: host.names, root, site: shared.options(rules, cache) });
+        let (site, access_log) = (shared.options(rules, cache), host.access_log.map(log_target));
+        hosts.push(HostConfig { names: host.names, root, site, access_log });
     }
     match Names::new(hosts.iter().map(|host| &host.names[..])) {
         Ok(_) => Ok((hosts, certificates)),
@@ -73,7 +74,13 @@ fn default_host(flags: &ServeFlags, shared: &Share, has_others: bool) -> Result<
             ));
         }
     };
-    Ok(Some(HostConfig { names: Vec::new(), root, site: shared.options(rules, shared.cache) }))
+    let site = shared.options(rules, shared.cache);
+    Ok(Some(HostConfig { names: Vec::new(), root, site, access_log: None }))
+}
+
+/// Returns the destination of an access log.
+pub fn log_target(given: PathBuf) -> LogTarget {
+    if given == Path::new("-") { LogTarget::Stdout } else { LogTarget::File(given) }
 }
 
 /// Returns the words for a host in messages.

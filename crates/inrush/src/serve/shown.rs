@@ -136,6 +136,14 @@ fn rules(rules: &Rules) -> [String; 2] {
     ]
 }
 
+/// Returns the line about a log that is a file.
+fn log(target: Option<&LogTarget>) -> Option<String> {
+    match target {
+        Some(LogTarget::File(path)) => Some(format!("access log: {}", path.display())),
+        _ => None,
+    }
+}
+
 /// Returns the result of a check: what would be served.
 pub fn checked(config: &ServeConfig, checked: &Checked) -> String {
     let urls = urls(checked.certificates.is_some(), &config.listen);
@@ -144,10 +152,9 @@ pub fn checked(config: &ServeConfig, checked: &Checked) -> String {
     for host in &config.hosts {
         lines.extend((!host.names.is_empty()).then(|| named(host)));
         lines.extend(rules(&host.site.rules.current()));
+        lines.extend(log(host.access_log.as_ref()));
     }
-    if let Some((LogTarget::File(path), _)) = &config.access_log {
-        lines.push(format!("access log: {}", path.display()));
-    }
+    lines.extend(log(config.access_log.as_ref()));
     if let Some(account) = &config.account {
         lines.push(format!("user: {}", account.name()));
     }

@@ -13,14 +13,14 @@ use super::workers::kill;
 use crate::common::{Client, Files, PATIENCE, Response, Server, pattern};
 
 /// A folder for each of two hosts, each in a place of its own beside the default host's, as confinement sees it.
-struct Hosts {
-    default: Files,
+pub struct Hosts {
+    pub default: Files,
     one: Files,
     two: Files,
 }
 
 impl Hosts {
-    fn new() -> Hosts {
+    pub fn new() -> Hosts {
         let hosts = Hosts { default: Files::new(), one: Files::new(), two: Files::new() };
         for (files, name) in [(&hosts.default, "default"), (&hosts.one, "one"), (&hosts.two, "two")] {
             files.write("/name", name);
@@ -30,7 +30,7 @@ impl Hosts {
     }
 
     /// Writes the config file, with further lines for each host.
-    fn config(&self, one: &str, two: &str) -> String {
+    pub fn config(&self, one: &str, two: &str) -> String {
         let host = |names: &str, files: &Files, lines: &str| {
             format!("[[host]]\nnames = [{names}]\nroot = {:?}\n{lines}\n", files.root())
         };
@@ -42,7 +42,7 @@ impl Hosts {
         format!("--config={}", path.display())
     }
 
-    fn start(&self, flags: &[&str], one: &str, two: &str) -> Server {
+    pub fn start(&self, flags: &[&str], one: &str, two: &str) -> Server {
         let config = self.config(one, two);
         Server::start(&self.default.root(), &[flags, &[&config]].concat())
     }
@@ -53,7 +53,7 @@ fn ask(client: &mut Client, host: &str, path: &str) -> Response {
     client.response()
 }
 
-fn get(server: &Server, host: &str, path: &str) -> Response {
+pub fn get(server: &Server, host: &str, path: &str) -> Response {
     ask(&mut server.client(), host, path)
 }
 

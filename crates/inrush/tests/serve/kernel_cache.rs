@@ -92,12 +92,15 @@ fn hot_files_are_answered_by_the_kernel_on_each_architecture() {
 }
 
 #[test]
-fn each_host_has_its_own_file_in_the_kernel() {
+fn each_host_has_its_own_file_and_log_in_the_kernel() {
     isolated(|| {
         let (files, other) = (Files::new(), Files::new());
         other.write(HOT, "the other host's");
-        let config = files.beside("inrush.toml");
-        fs::write(&config, format!("[[host]]\nnames = 'other.test'\nroot = {:?}\n", other.root())).unwrap();
+        let (config, log, own_log) =
+            (files.beside("inrush.toml"), files.beside("access.log"), files.beside("other.log"));
+        let host =
+            format!("[[host]]\nnames = 'other.test'\nroot = {:?}\naccess-log = {own_log:?}\n", other.root());
+        fs::write(&config, format!("access-log = {log:?}\n{host}")).unwrap();
         let config = format!("--config={}", config.display());
         let Some(mut server) = start(&files, &["--arch=sped", &config]) else { return };
         let check = |server: &Server| {
@@ -109,12 +112,20 @@ fn each_host_has_its_own_file_in_the_kernel() {
                 assert!(client.response().body == expected, "{host}");
             }
         };
+        let mut checks = 0;
         server.eventually_of("both kept", |server| {
             let before = answers(server);
             check(server);
+            checks += 1;
             answers(server) == before + 2
         });
         server.stop_well();
+        for (log, size) in [(log, "1000"), (own_log, "16")] {
+            let text = fs::read_to_string(log).unwrap();
+            let line = format!("\"GET {HOT} HTTP/1.1\" 200 {size} \"-\" \"-\"");
+            assert_eq!(text.lines().filter(|have| have.ends_with(&line)).count(), checks, "{text}");
+            assert_eq!(text.lines().count(), checks, "{text}");
+        }
     });
 }
 

@@ -60,7 +60,7 @@ fn a_full_disk_costs_lines_and_nothing_else() {
     assert_eq!(code, Some(0));
     // The server reports the error once, not for every line.
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with("inrush: access log: No space left on device"), "{said}");
+    assert!(said.starts_with("inrush: access log /dev/full: No space left on device"), "{said}");
 }
 
 #[test]

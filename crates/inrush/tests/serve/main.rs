@@ -15,6 +15,7 @@ mod confinement;
 mod descriptors;
 mod faults;
 mod handoff;
+mod host_logs;
 mod hosts;
 mod http2;
 mod kernel_cache;

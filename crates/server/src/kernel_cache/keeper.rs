@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use base::{Clock, Limit, Nanos, RealClock};
 use bpf::BpfError;
 use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
-use http1::server::{Buffers, Connection, Context, Counts, Entry, Log, Transmit, Wants};
+use http1::server::{Buffers, Connection, Context, Counts, Entry, Transmit, Wants};
 use http1::{HttpDate, Status, Version};
 use site::{CacheLimits, Hosts, Sites};
 use sys::netlink::SocketDiagnostics;
@@ -209,7 +209,7 @@ impl Keeper {
         for answer in answers {
             if let Some((key, head)) = known.get(&answer.object) {
                 log.peer = Some(answer.client);
-                log.entry(&entry(key, *head, &answer));
+                log.entry_of(key.host, &entry(key, *head, &answer));
             }
         }
         log.flush();

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{Clock, Limit, Nanos, RealClock};
 use server::{
-    AcceptLimit, Architecture, Chosen, Drained, Driver, HostConfig, ServeConfig, ServeError, Server,
-    architecture,
+    AcceptLimit, Architecture, Chosen, Drained, Driver, HostConfig, LogFormat, ServeConfig, ServeError,
+    Server, architecture,
 };
 use tempfile::TempDir;
 
@@ -84,6 +84,7 @@ impl Variant {
                 names: Vec::new(),
                 root: root.folder.path().to_owned(),
                 site: site::Options::default(),
+                access_log: None,
             }],
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             dispatch: self.dispatch,
@@ -108,6 +109,7 @@ impl Variant {
             kernel_cache: false,
             tls: Vec::new(),
             access_log: None,
+            log_format: LogFormat::Combined,
             account: None,
             confine: server::Switch::Off,
             upgrade: server::Switch::Off,
