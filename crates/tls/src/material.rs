@@ -7,7 +7,6 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -15,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
-use crate::names::Owned;
+use crate::names::{Owned, Staple};
 use crate::staple::{self, Defect};
 
 /// The size limit of a file; a chain of certificates has some KiB.
@@ -95,7 +94,7 @@ impl Material {
 
     /// Checks the certificates with their keys and OCSP responses: each belongs to its certificate.
     pub(crate) fn certified(&self, provider: &CryptoProvider) -> Result<Vec<Owned>, TlsError> {
-        self.0.iter().map(|pair| Ok((Arc::new(pair.certified(provider)?), pair.files.host))).collect()
+        self.0.iter().map(|pair| pair.certified(provider)).collect()
     }
 
     /// Returns the certificates, keys and OCSP responses, private keys included, as bytes.
@@ -140,7 +139,7 @@ impl Material {
 }
 
 impl Pair {
-    fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+    fn certified(&self, provider: &CryptoProvider) -> Result<Owned, TlsError> {
         let wrong_certificate = |why: &str| wrong(CERTIFICATE, &self.files.certificate, why);
         let wrong_key = |why: &str| wrong(KEY, &self.files.key, why);
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&self.certificate)
@@ -150,7 +149,7 @@ impl Pair {
             return Err(wrong_certificate("it has no certificate; accepted is a PEM file of certificates"));
         }
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| wrong_key(no_key(&self.key)))?;
-        let mut certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        let certificate = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
             Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => wrong_key(&format!(
                 "it does not belong to the certificate in {}; each --tls-key goes with the --tls-cert of its place",
                 self.files.certificate.display()
@@ -158,7 +157,7 @@ impl Pair {
             Error::InvalidCertificate(_) => wrong_certificate("its first certificate cannot be read"),
             _ => wrong_key("it is of no accepted kind; accepted are ECDSA P-256 and P-384, Ed25519, and RSA of 2048 bits or more"),
         })?;
-        let first = certified
+        let first = certificate
             .end_entity_cert()
             .ok()
             .and_then(|first| webpki::EndEntityCert::try_from(first).ok())
@@ -167,12 +166,15 @@ impl Pair {
                     "its first certificate cannot be used by a server; accepted is X.509 version 3",
                 )
             })?;
-        if let (Some(path), Some(response)) = (&self.files.ocsp, &self.ocsp) {
-            let defect = |defect| wrong(OCSP, path, self.unusable_response(defect));
-            staple::check(response, first.serial()).map_err(defect)?;
-            certified.ocsp = Some(response.clone());
-        }
-        Ok(certified)
+        let staple = match (&self.files.ocsp, &self.ocsp) {
+            (Some(path), Some(response)) => {
+                let defect = |defect| wrong(OCSP, path, self.unusable_response(defect));
+                let end = staple::check(response, first.serial()).map_err(defect)?;
+                Some(Staple { response: response.clone(), end })
+            }
+            _ => None,
+        };
+        Ok(Owned { certificate, staple, host: self.files.host })
     }
 
     /// Returns the reason why an OCSP response cannot be used.

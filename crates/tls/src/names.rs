@@ -3,19 +3,36 @@
 //! A server of several hosts decides which host a name belongs to ([`HostOf`]), and a host's own certificates come before
 //! all others. Among them, and without any, the names in the certificates decide. A full name comes before a wildcard,
 //! and of two certificates with the same name the first wins. A host whose certificates lack the name shows its first one.
+//! A certificate goes with its OCSP response until the response ends.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use base::{Clock, RealClock, WallTime};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 /// Returns the number of the host that has a name; `None` if no host has it.
 pub type HostOf = Arc<dyn Fn(&str) -> Option<u16> + Send + Sync>;
 
-/// A certificate in force, and the number of the host whose own it is; `None` belongs to all hosts.
-pub type Owned = (Arc<CertifiedKey>, Option<u16>);
+/// A certificate to put in force.
+pub struct Owned {
+    /// The certificate with its key.
+    pub certificate: CertifiedKey,
+    /// An OCSP response about it, if there is one.
+    pub staple: Option<Staple>,
+    /// The number of the host whose own it is; `None` belongs to all hosts.
+    pub host: Option<u16>,
+}
+
+/// An OCSP response to staple.
+pub struct Staple {
+    /// The response in DER.
+    pub response: Vec<u8>,
+    /// The end of the response, in seconds since 1970.
+    pub end: Option<u64>,
+}
 
 /// A client's request for a name, as the server understands it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +51,40 @@ pub struct Names {
 }
 
 struct Table {
-    /// The certificates in the order of the settings, each with its names in lower case.
-    certificates: Vec<(Arc<CertifiedKey>, Vec<String>)>,
+    /// The certificates in the order of the settings.
+    certificates: Vec<Shown>,
     /// Places of certificates, by host and name. Without a host: those of all certificates. A wildcard's key is the part
     /// after the asterisk.
     exact: HashMap<(Option<u16>, String), usize>,
     wildcards: HashMap<(Option<u16>, String), usize>,
     /// The first certificate of each host that has its own.
     first: HashMap<u16, usize>,
+}
+
+/// A certificate as clients see it.
+struct Shown {
+    bare: Arc<CertifiedKey>,
+    /// The certificate with its OCSP response, and the end of the response in seconds since 1970.
+    stapled: Option<(Arc<CertifiedKey>, Option<u64>)>,
+    /// In lower case.
+    names: Vec<String>,
+}
+
+impl Shown {
+    fn new(Owned { certificate, staple, .. }: Owned) -> Shown {
+        let names = names(&certificate);
+        let stapled = staple.map(|Staple { response, end }| {
+            (Arc::new(CertifiedKey { ocsp: Some(response), ..certificate.clone() }), end)
+        });
+        Shown { bare: Arc::new(certificate), stapled, names }
+    }
+
+    /// Some clients refuse a late response where they accept none, so a late one is left out.
+    fn at(&self, time: WallTime) -> Arc<CertifiedKey> {
+        let in_time = |end: &Option<u64>| end.is_none_or(|end| time.seconds < end);
+        let stapled = self.stapled.as_ref().filter(|(_, end)| in_time(end));
+        Arc::clone(stapled.map_or(&self.bare, |(certificate, _)| certificate))
+    }
 }
 
 impl Names {
@@ -121,7 +164,7 @@ impl ResolvesServerCert for Names {
             let name = name.to_ascii_lowercase();
             table.of(self.host(&name), &name)
         });
-        Some(Arc::clone(&table.certificates[place].0))
+        Some(table.certificates[place].at(RealClock::new().wall()))
     }
 }
 
@@ -130,10 +173,11 @@ impl Table {
         assert!(!owned.is_empty(), "there is a certificate");
         let (mut exact, mut wildcards, mut first) = (HashMap::new(), HashMap::new(), HashMap::new());
         let mut certificates = Vec::new();
-        for (place, (certificate, owner)) in owned.into_iter().enumerate() {
-            let names = names(&certificate);
+        for (place, owned) in owned.into_iter().enumerate() {
+            let owner = owned.host;
+            let shown = Shown::new(owned);
             for (host, name) in
-                [None, owner].iter().flat_map(|host| names.iter().map(move |name| (*host, name)))
+                [None, owner].iter().flat_map(|host| shown.names.iter().map(move |name| (*host, name)))
             {
                 let (table, key) = match name.strip_prefix('*') {
                     Some(rest) => (&mut wildcards, rest.to_owned()),
@@ -144,7 +188,7 @@ impl Table {
             if let Some(host) = owner {
                 first.entry(host).or_insert(place);
             }
-            certificates.push((certificate, names));
+            certificates.push(shown);
         }
         Table { certificates, exact, wildcards, first }
     }
@@ -164,7 +208,7 @@ impl Table {
     fn names(&self, place: usize, name: &str) -> bool {
         let rest = name.find('.').map(|dot| &name[dot..]);
         let is_it = |known: &String| known == name || (rest.is_some() && known.strip_prefix('*') == rest);
-        self.certificates.get(place).is_some_and(|(_, names)| names.iter().any(is_it))
+        self.certificates.get(place).is_some_and(|shown| shown.names.iter().any(is_it))
     }
 }
 

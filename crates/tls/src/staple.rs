@@ -1,7 +1,7 @@
 //! The check of an OCSP response (RFC 6960) before the server staples it (RFC 6066, 8; RFC 8446, 4.4.2.1).
 //!
-//! Owns the form of the response, its status, and the certificate that it is about. Leaves its signature and its dates to
-//! clients: the server knows no certificate authorities, and a client refuses a late response anyway.
+//! Owns the form of the response, its status, the certificate that it is about, and its end. Leaves the signature to clients:
+//! the server knows no certificate authorities.
 
 use der::asn1::ObjectIdentifier;
 use der::{Decode, Error};
@@ -27,20 +27,23 @@ impl From<Error> for Defect {
     }
 }
 
-/// Checks a response for the certificate with a serial number, in big-endian bytes.
+/// Checks a response for the certificate with a serial number, in big-endian bytes. Returns its end (`nextUpdate`) in seconds
+/// since 1970; `None` for a response without an end.
 ///
 /// # Errors
 /// [`Defect`].
-pub fn check(response: &[u8], serial: &[u8]) -> Result<(), Defect> {
+pub fn check(response: &[u8], serial: &[u8]) -> Result<Option<u64>, Defect> {
     let response = OcspResponse::from_der(response)?;
     if response.response_status != OcspResponseStatus::Successful {
         return Err(Defect::Status(response.response_status));
     }
     let bytes = response.response_bytes.filter(|bytes| bytes.response_type == BASIC).ok_or(Defect::Form)?;
     let basic = BasicOcspResponse::from_der(bytes.response.as_bytes())?;
-    let serials = basic.tbs_response_data.responses.iter().map(|single| &single.cert_id.serial_number);
     let is_about = |other: &[u8]| significant(other) == significant(serial);
-    if serials.into_iter().any(|serial| is_about(serial.as_bytes())) { Ok(()) } else { Err(Defect::Subject) }
+    let mut singles = basic.tbs_response_data.responses.iter();
+    let single = singles.find(|single| is_about(single.cert_id.serial_number.as_bytes()));
+    let next_update = single.ok_or(Defect::Subject)?.next_update;
+    Ok(next_update.map(|time| time.0.to_unix_duration().as_secs()))
 }
 
 /// The number without the zeros that DER puts before some numbers.

@@ -125,6 +125,28 @@ fn a_response_that_changes_is_read_again_and_a_broken_one_is_not_used() {
 }
 
 #[test]
+fn a_late_response_is_not_stapled() {
+    if !installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    let one = Stapled::new(&files, "one", &["one.test"]);
+    // The end of the response is the only time with this tag around it. No signature is checked here.
+    let mut response = fs::read(&one.response).unwrap();
+    let tag = b"\xa0\x11\x18\x0f";
+    let end = response.windows(tag.len()).position(|bytes| bytes == tag).unwrap() + tag.len();
+    response[end..end + 4].copy_from_slice(b"2020");
+    fs::write(&one.response, response).unwrap();
+    let mut server = start(&files, &[&one.identity], &["--arch=sped", &one.flag()]);
+    assert_eq!(stapled(&server, "one.test", "-tls1_3"), None);
+    one.respond("good");
+    server.eventually_of("the new response", |server| {
+        stapled(server, "one.test", "-tls1_3").as_deref() == Some("good")
+    });
+    server.stop();
+}
+
+#[test]
 fn a_host_staples_its_own_response() {
     if !installed("openssl") {
         return;
