@@ -1,35 +1,41 @@
-//! Judged claims: reproduced, refuted or undecided, with the numbers.
+//! Judged claims, with the numbers: reproduced, refuted, undecided or not tested.
 //!
 //! ```text
 //!             at-least, less the tolerance    at-least
 //!   refuted ──────────────┤                      ├────────────── reproduced
-//!        whole interval here    undecided     whole interval here
+//!     the test excludes more    undecided    the test excludes less
 //! ```
 //!
-//! Too few measurements decide nothing, even with a narrow interval: three agree by chance with a probability of 1 in
-//! 4. Trials with a flaw do not count.
+//! One-sided tests decide, at 5 % for all claims of a document together (Holm, 1979). A claim with two bounds is
+//! reproduced by two one-sided tests. A claim with too few valid measurements for any test is not tested. Trials with a
+//! flaw do not count.
 
-use experiment::{Claim, Expected, Experiment, Measure, Selection, Terms};
+use experiment::{Claim, Experiment, Measure, Selection, Terms};
 use record::experiment::{Form, RunDirectory, Unit, Value};
 use serde::{Deserialize, Serialize};
-use statistics::Estimate;
+use statistics::{Bounds, Sample, corrected_for_many};
 
 use super::measure::{Found, measure};
 use super::quantity;
 
-/// Fewer independent measurements than these leave a claim undecided.
+/// A claim with fewer measurements than these is not tested.
 pub const SAMPLES_MIN: usize = 3;
+
+/// The probability that any verdict of a document is wrong, at most.
+pub const ERROR_MAX: f64 = 0.05;
 
 /// The judgement of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Judgement {
-    /// The whole interval lies within the bounds.
+    /// The test excludes every value out of bounds.
     Reproduced,
-    /// The whole interval lies outside them, by more than the tolerance.
+    /// The test excludes every value within the bounds, widened by the tolerance.
     Refuted,
-    /// The interval allows neither.
+    /// The measurements allow neither.
     Undecided,
+    /// There are too few valid measurements for a test.
+    NotTested,
 }
 
 impl Judgement {
@@ -39,6 +45,7 @@ impl Judgement {
             Judgement::Reproduced => "reproduced",
             Judgement::Refuted => "refuted",
             Judgement::Undecided => "undecided",
+            Judgement::NotTested => "not-tested",
         }
     }
 }
@@ -123,44 +130,86 @@ pub struct Judged {
     pub samples: usize,
     /// Trials that were left out because of a flaw.
     pub left_out: usize,
+    /// The least number of measurements that can decide.
+    pub needed: usize,
+    /// The probability of such measurements if the quantity lies out of bounds.
+    pub chance_within: f64,
+    /// The probability of such measurements if it lies within the bounds, widened by the tolerance.
+    pub chance_outside: f64,
+    /// The lesser of both, corrected for the claims that are judged together.
+    pub chance: f64,
+    /// The number of tested claims of the document.
+    pub together: usize,
     /// The judgement.
     pub judged: Judgement,
     /// The reason, a phrase.
     pub because: String,
+    /// A further remark, a phrase; may be empty.
+    pub note: String,
 }
 
-/// Judges every claim of an experiment from the records of a run of it.
+/// Judges every claim of an experiment from the records of a run of it, together.
 pub fn judge_all(experiment: &Experiment, run: &RunDirectory) -> Vec<Judged> {
-    experiment.claims.iter().map(|claim| judge(experiment, claim, run)).collect()
+    let mut claims: Vec<Judged> =
+        experiment.claims.iter().map(|claim| test(experiment, claim, run)).collect();
+    judge_together(claims.iter_mut());
+    claims
 }
 
-fn judge(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
+/// Judges claims that one document shows, from the tests of each.
+pub fn judge_together<'a>(claims: impl Iterator<Item = &'a mut Judged>) {
+    let mut tested: Vec<&mut Judged> = claims.filter(|claim| claim.judged != Judgement::NotTested).collect();
+    let chances: Vec<f64> =
+        tested.iter().map(|claim| claim.chance_within.min(claim.chance_outside)).collect();
+    let together = tested.len();
+    for (claim, chance) in tested.iter_mut().zip(corrected_for_many(&chances)) {
+        (claim.chance, claim.together) = (chance, together);
+        (claim.judged, claim.because) = decide(claim);
+    }
+}
+
+fn test(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
     let found = measure(experiment, claim, &run.trials);
     let best = match &claim.measure {
         Measure::Best(best) => best.expected.clone(),
         _ => Vec::new(),
     };
     let is_best = !best.is_empty();
-    let bounds = if is_best { Expected { at_least: 1.0, at_most: f64::INFINITY } } else { claim.expected };
-    let (judged, why) = decide(&found, bounds, claim.tolerance);
-    let because = match (&found.estimate, missing(claim, run)) {
-        (None, Some(missing)) => missing,
-        _ => why,
+    let bounds = if is_best {
+        Bounds { at_least: 1.0, at_most: f64::INFINITY }
+    } else {
+        Bounds { at_least: claim.expected.at_least, at_most: claim.expected.at_most }
     };
+    let untested = why_untested(&found).map(|why| match found.sample.count() {
+        0 => missing(claim, run).unwrap_or(why),
+        _ => why,
+    });
+    let estimate = found.sample.estimate();
     let finite = |bound: f64| (bound.is_finite() && !is_best).then_some(bound);
+    let (chance_within, chance_outside) = chances(&found, bounds, claim.tolerance);
     Judged {
         experiment: run.run.name.clone(),
         claim: claim.text.clone(),
         paper: claim.paper.clone(),
         expected: Expectation { at_least: finite(bounds.at_least), at_most: finite(bounds.at_most), best },
         scale: scale(experiment, &claim.measure),
-        measured: found.estimate.map(|estimate| estimate.value),
-        interval: found.estimate.map(|estimate| [estimate.ci95.low, estimate.ci95.high]),
-        confidence: found.confidence,
-        samples: found.samples,
+        measured: estimate.map(|estimate| estimate.value),
+        interval: estimate.map(|estimate| [estimate.ci95.low, estimate.ci95.high]),
+        confidence: if found.sample.count() == 0 { 0.0 } else { found.sample.confidence() },
+        samples: found.sample.count(),
         left_out: found.left_out,
-        judged,
-        because,
+        needed: found.sample.needed(),
+        chance_within,
+        chance_outside,
+        chance: 1.0,
+        together: 0,
+        judged: if untested.is_some() { Judgement::NotTested } else { Judgement::Undecided },
+        because: untested.unwrap_or_default(),
+        note: [found.note.clone(), drift(&found.sample, bounds).unwrap_or_default()]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("; "),
     }
 }
 
@@ -175,39 +224,68 @@ fn scale(experiment: &Experiment, measure: &Measure) -> Scale {
     }
 }
 
-/// Decides, and gives the reason as a phrase.
-fn decide(found: &Found, bounds: Expected, tolerance: f64) -> (Judgement, String) {
-    let Some(Estimate { ci95, .. }) = found.estimate else {
-        return nothing_measured(found);
-    };
-    let wider = Expected {
-        at_least: bounds.at_least - bounds.at_least.abs() * tolerance,
-        at_most: bounds.at_most + bounds.at_most.abs() * tolerance,
-    };
-    let (judged, why) = if found.samples < SAMPLES_MIN {
-        (Judgement::Undecided, format!("{} of at least {SAMPLES_MIN} valid measurements", found.samples))
-    } else if ci95.low >= bounds.at_least && ci95.high <= bounds.at_most {
-        (Judgement::Reproduced, "the whole interval is as expected".to_owned())
-    } else if ci95.high < wider.at_least || ci95.low > wider.at_most {
-        (Judgement::Refuted, "the whole interval is elsewhere".to_owned())
-    } else {
-        (Judgement::Undecided, "the interval reaches over the bound".to_owned())
-    };
-    (judged, if found.note.is_empty() { why } else { format!("{why}; {}", found.note) })
+/// Returns the reason for the lack of a test, a phrase.
+fn why_untested(found: &Found) -> Option<String> {
+    match found.sample.count() {
+        0 if !found.note.is_empty() => Some(found.note.clone()),
+        0 if found.left_out > 0 => Some(format!("none of its {} trials is valid", found.left_out)),
+        0 => Some("no trial of it was run".to_owned()),
+        count if count < SAMPLES_MIN => Some(format!("{count} of at least {SAMPLES_MIN} valid measurements")),
+        _ => None,
+    }
 }
 
-fn nothing_measured(found: &Found) -> (Judgement, String) {
-    if found.is_nowhere && found.samples >= SAMPLES_MIN {
-        return (Judgement::Refuted, found.note.clone());
+/// Tests both verdicts. One of the expected servers must beat all others, or one of the others all expected ones. The
+/// choice of that one counts as a number of tests (Bonferroni).
+fn chances(found: &Found, bounds: Bounds, tolerance: f64) -> (f64, f64) {
+    if found.sample.estimate().is_none() {
+        // A place that was looked for and does not exist is within no bounds.
+        let coins = i32::try_from(found.sample.count()).unwrap_or(i32::MAX);
+        return (1.0, 0.5_f64.powi(coins));
     }
-    let why = if !found.note.is_empty() {
-        found.note.clone()
-    } else if found.left_out > 0 {
-        format!("none of its {} trials is valid", found.left_out)
-    } else {
-        "no trial of it was run".to_owned()
+    let (own, rivals) = (found.contests.len(), found.contests[0].len());
+    let beats_all =
+        |contests: &Vec<Sample>| contests.iter().map(|one| bounds.chance_within(one)).fold(0.0, f64::max);
+    let loses_to = |rival: usize| {
+        let bounds = bounds.widened(tolerance);
+        found.contests.iter().map(|contests| bounds.chance_outside(&contests[rival])).fold(0.0, f64::max)
     };
-    (Judgement::Undecided, why)
+    let within = found.contests.iter().map(beats_all).fold(1.0, f64::min) * own as f64;
+    let outside = (0..rivals).map(loses_to).fold(1.0, f64::min) * rivals as f64;
+    (within.min(1.0), outside.min(1.0))
+}
+
+/// Describes a drift of the measured number over the run that exceeds its distance from the nearest bound.
+fn drift(sample: &Sample, bounds: Bounds) -> Option<String> {
+    let (value, drift) = (sample.estimate()?.value, sample.drift()?);
+    let (change, still) = match sample {
+        Sample::Products(_) => (value * drift.value - value, 1.0),
+        _ => (drift.value, 0.0),
+    };
+    let nearest = (value - bounds.at_least).abs().min((value - bounds.at_most).abs());
+    let is_certain = drift.ci95.low > still || drift.ci95.high < still;
+    (is_certain && change.abs() > nearest).then(|| format!("it drifted by {change:+.2} over the run"))
+}
+
+/// Decides, and gives the reason as a phrase.
+fn decide(claim: &Judged) -> (Judgement, String) {
+    let is_within = claim.chance_within <= claim.chance_outside;
+    let alone = claim.chance_within.min(claim.chance_outside);
+    let (judged, why) = match (claim.chance <= ERROR_MAX, is_within) {
+        (true, true) => (Judgement::Reproduced, "within the bounds".to_owned()),
+        (true, false) if claim.measured.is_none() => (Judgement::Refuted, "it does not exist".to_owned()),
+        (true, false) => (Judgement::Refuted, "out of bounds".to_owned()),
+        _ if claim.samples < claim.needed => {
+            let Judged { samples, needed, .. } = claim;
+            (Judgement::Undecided, format!("{samples} of at least {needed} measurements that can decide"))
+        }
+        _ if alone <= ERROR_MAX => {
+            let why = format!("decided alone, but not among {} claims", claim.together);
+            (Judgement::Undecided, why)
+        }
+        _ => (Judgement::Undecided, "the interval reaches over the bound".to_owned()),
+    };
+    (judged, why)
 }
 
 /// Names the reason for a missing number if the run has one: a server that was left out, or a form without it.
@@ -246,45 +324,57 @@ fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use statistics::Interval;
 
-    fn found(value: f64, low: f64, high: f64, samples: usize) -> Found {
-        let estimate = Some(Estimate { value, ci95: Interval { low, high } });
-        Found { estimate, confidence: 0.95, samples, left_out: 0, is_nowhere: false, note: String::new() }
+    fn found(sample: Sample) -> Found {
+        Found { contests: vec![vec![sample.clone()]], sample, left_out: 0, note: String::new() }
     }
 
+    const AT_LEAST: Bounds = Bounds { at_least: 1.2, at_most: f64::INFINITY };
+
     #[test]
-    fn only_an_interval_on_one_side_of_the_bound_decides() {
-        let at_least = |low, high, tolerance| {
-            let bounds = Expected { at_least: 1.2, at_most: f64::INFINITY };
-            decide(&found(1.0, low, high, 5), bounds, tolerance).0
+    fn a_test_decides_beyond_the_bound_and_the_tolerance() {
+        let of = |middle: f64, tolerance| {
+            let sample = Sample::Products([0.99, 1.0, 1.01].map(|noise| noise * middle).to_vec());
+            let (within, outside) = chances(&found(sample), AT_LEAST, tolerance);
+            (within <= ERROR_MAX, outside <= ERROR_MAX)
         };
-        assert_eq!(at_least(1.2, 1.6, 0.0), Judgement::Reproduced);
-        assert_eq!(at_least(1.1, 1.19, 0.0), Judgement::Refuted);
-        assert_eq!(at_least(1.1, 1.3, 0.0), Judgement::Undecided);
-        assert_eq!(at_least(1.1, 1.19, 0.1), Judgement::Undecided);
-        assert_eq!(at_least(1.0, 1.07, 0.1), Judgement::Refuted);
-        let between =
-            |low, high| decide(&found(0.0, low, high, 5), Expected { at_least: -0.1, at_most: 0.1 }, 0.0).0;
-        assert_eq!(between(-0.05, 0.1), Judgement::Reproduced);
-        assert_eq!(between(0.11, 0.2), Judgement::Refuted);
-        assert_eq!(between(-0.2, 0.2), Judgement::Undecided);
+        assert_eq!(of(1.3, 0.0), (true, false));
+        assert_eq!(of(1.1, 0.0), (false, true));
+        assert_eq!(of(1.2, 0.0), (false, false));
+        assert_eq!(of(1.1, 0.1), (false, false), "within the tolerance");
     }
 
     #[test]
-    fn too_few_measurements_decide_nothing() {
-        let bounds = Expected { at_least: 1.0, at_most: f64::INFINITY };
-        let (judged, because) = decide(&found(9.0, 9.0, 9.0, 2), bounds, 0.0);
-        assert_eq!((judged, because.as_str()), (Judgement::Undecided, "2 of at least 3 valid measurements"));
+    fn the_best_beats_all_others_and_a_choice_costs_a_test() {
+        let one = |ratio: f64| Sample::Products([0.98, 1.0, 1.03, 1.01].map(|noise| noise * ratio).to_vec());
+        let of = |contests: Vec<Vec<Sample>>| {
+            let sample = contests[0][0].clone();
+            chances(&Found { contests, ..found(sample) }, Bounds { at_least: 1.0, ..AT_LEAST }, 0.0)
+        };
+        let alone = of(vec![vec![one(1.2)]]);
+        assert!(alone.0 < 0.01 && alone.1 > 0.9);
+        assert_eq!(of(vec![vec![one(1.2), one(1.3)]]).0, alone.0, "the nearer rival counts");
+        assert_eq!(of(vec![vec![one(1.2)], vec![one(0.7)]]).0, 2.0 * alone.0);
+        assert!(of(vec![vec![one(0.8)], vec![one(0.7)]]).1 < 0.02, "the rival beats both");
     }
 
     #[test]
-    fn what_was_looked_for_and_is_not_there_is_refuted() {
-        let nowhere = Found { estimate: None, is_nowhere: true, ..found(0.0, 0.0, 0.0, 5) };
-        let bounds = Expected { at_least: 2000.0, at_most: 4000.0 };
-        assert_eq!(decide(&nowhere, bounds, 0.0).0, Judgement::Refuted);
-        let unseen = Found { samples: 0, left_out: 4, is_nowhere: false, ..nowhere };
-        let (judged, because) = decide(&unseen, bounds, 0.0);
-        assert_eq!((judged, because.as_str()), (Judgement::Undecided, "none of its 4 trials is valid"));
+    fn what_was_looked_for_and_is_not_there_is_out_of_bounds() {
+        let nowhere = found(Sample::Places(vec![f64::NAN; 5]));
+        assert_eq!(chances(&nowhere, AT_LEAST, 0.0), (1.0, 1.0 / 32.0));
+        assert_eq!(why_untested(&nowhere), None);
+        let unseen = Found { left_out: 4, ..found(Sample::Places(vec![])) };
+        assert_eq!(why_untested(&unseen).unwrap(), "none of its 4 trials is valid");
+    }
+
+    #[test]
+    fn a_drift_is_told_if_it_reaches_the_bound() {
+        let falling = |by: f64| {
+            let ratio =
+                |n: i32| 1.3 * (1.0 - by * f64::from(n) / 9.0) * if n % 2 == 0 { 1.001 } else { 0.999 };
+            drift(&Sample::Products((0..10).map(ratio).collect()), AT_LEAST)
+        };
+        assert_eq!(falling(0.02), None, "it leaves the bound far away");
+        assert!(falling(0.15).unwrap().starts_with("it drifted by -0.1"), "{:?}", falling(0.15));
     }
 }

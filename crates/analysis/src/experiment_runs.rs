@@ -11,11 +11,10 @@
 
 use std::collections::BTreeMap;
 
-use base::Seed;
 use experiment::Experiment;
 use record::experiment::{RunDirectory, TrialRecord};
 use serde::Serialize;
-use statistics::{Ratio, median, paired_ratio};
+use statistics::{Ratio, corrected_for_many, median, paired_ratio};
 
 use super::direction;
 use super::select::{Key, key, names};
@@ -93,11 +92,12 @@ pub fn compare(
     let mut rows = Vec::new();
     for (server, load) in groups(first) {
         for metric in metrics(experiment) {
-            rows.extend(row(experiment.plan.seed, (&server, &load), &metric, (first, second)));
+            rows.extend(row((&server, &load), &metric, (first, second)));
         }
     }
-    correct_for_many(&mut rows);
-    for row in &mut rows {
+    let chances: Vec<f64> = rows.iter().map(|row| row.chance).collect();
+    for (row, chance) in rows.iter_mut().zip(corrected_for_many(&chances)) {
+        row.chance = chance;
         row.change = change(row, matters);
     }
     Comparison { experiment: first.run.name.clone(), matters, rows, warnings: warnings(first, second) }
@@ -127,7 +127,6 @@ fn metrics(experiment: &Experiment) -> Vec<String> {
 }
 
 fn row(
-    seed: Seed,
     (server, load): (&str, &Option<String>),
     metric: &str,
     (first, second): (&RunDirectory, &RunDirectory),
@@ -142,8 +141,7 @@ fn row(
     let pair = |(key, (point, a)): (Key, (String, f64))| Some((point, a, after.get(&key)?.1));
     let pairs: Vec<(String, f64, f64)> = of(first).into_iter().filter_map(pair).collect();
     let both: Vec<(f64, f64)> = pairs.iter().map(|(_, a, b)| (*b, *a)).collect();
-    let part = format!("compare {server} {load:?} {metric}");
-    let Ratio { ratio, chance, pairs: count } = paired_ratio(&both, &mut seed.child(&part).rng())?;
+    let Ratio { ratio, chance, pairs: count } = paired_ratio(&both)?;
     let middle = |of: fn(&(f64, f64)) -> f64| median(&both.iter().map(of).collect::<Vec<_>>());
     Some(Row {
         server: server.to_owned(),
@@ -177,18 +175,6 @@ fn farthest(pairs: &[(String, f64, f64)]) -> Option<(String, f64)> {
     }
     let ratios = points.into_iter().map(|(point, ratios)| (point.to_owned(), median(&ratios)));
     ratios.max_by(|a, b| a.1.ln().abs().total_cmp(&b.1.ln().abs()))
-}
-
-/// Applies Holm's correction: the k-th least of m is multiplied by m - k, and is never less than the one before.
-fn correct_for_many(rows: &mut [Row]) {
-    let count = rows.len();
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by(|a, b| rows[*a].chance.total_cmp(&rows[*b].chance));
-    let mut least = 0.0_f64;
-    for (rank, at) in order.into_iter().enumerate() {
-        least = least.max((rows[at].chance * (count - rank) as f64).min(1.0));
-        rows[at].chance = least;
-    }
 }
 
 fn change(row: &Row, matters: f64) -> Change {

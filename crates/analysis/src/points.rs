@@ -3,7 +3,6 @@
 //! All values are in the units of the records, divided as the figure asks. Trials with a flaw stay beside their point
 //! and do not count. If a point has no others, their median stands and is marked.
 
-use base::Seed;
 use experiment::{Experiment, Figure, Published};
 use record::experiment::{Flaw, TrialRecord, Unit, Value};
 use statistics::{Estimate, confidence_of_median, median, median_with_interval};
@@ -275,7 +274,7 @@ impl Builder<'_> {
         let ys: Vec<f64> = counted.iter().map(|(_, trial)| trial.y).collect();
         Some(PlottedPoint {
             x,
-            y: median_with_interval(&ys, &mut self.seed(x).rng()),
+            y: median_with_interval(&ys),
             confidence: if none_counts { 0.0 } else { confidence_of_median(ys.len()) },
             trials: seen.into_iter().map(|(_, trial)| trial).collect(),
         })
@@ -286,11 +285,6 @@ impl Builder<'_> {
             return divided(trial, &self.figure.x, self.figure.x_over.as_deref());
         }
         place(self.words, &trial.axes.get(&self.figure.x)?.to_string())
-    }
-
-    fn seed(&self, x: f64) -> Seed {
-        let part = format!("{} {} {} {x}", self.figure.id, self.metric, self.name);
-        self.experiment.plan.seed.child(&part)
     }
 }
 

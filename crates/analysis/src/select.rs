@@ -60,26 +60,31 @@ pub fn by_place<'a>(trials: &[&'a TrialRecord], x: &str) -> Vec<Vec<&'a TrialRec
     groups.into_values().collect()
 }
 
-/// Pairs the metric of one group with that of the other, trial by trial. Paired trials share the repetition and the
-/// place along everything that both groups have, except for the coordinates that the selections set apart. If several
-/// trials of the other group fit, their median counts.
-pub fn pairs(
+/// Divides the metric of one group by that of the other, trial by trial, with the repetition and the place of the first.
+/// Paired trials share the repetition and the place along everything that both groups have, except for the coordinates
+/// that the selections set apart. If several trials of the other group fit, their median counts. Ratios that are not
+/// finite and above 0 are left out.
+pub fn ratios(
     (of, over): (&[&TrialRecord], &[&TrialRecord]),
     (of_selection, over_selection): (&Selection, &Selection),
     metric: &str,
-) -> Vec<(f64, f64)> {
+) -> Vec<(u32, Vec<String>, f64)> {
     let both = || of.iter().chain(over).copied();
     let shared = |name: &String| {
         of_selection.0.get(name) == over_selection.0.get(name)
             && both().all(|trial| coordinate(trial, name).is_some())
     };
-    let names: Vec<String> = names(both()).into_iter().filter(shared).collect();
+    let all = names(both());
+    let names: Vec<String> = all.iter().filter(|name| shared(name)).cloned().collect();
     let mut beside: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     for trial in over {
         beside.entry(key(trial, &names)).or_default().extend(trial.quantity(metric));
     }
-    let pair = |trial: &&TrialRecord| {
-        Some((trial.quantity(metric)?, statistics::median(beside.get(&key(trial, &names))?)))
+    let ratio = |trial: &&TrialRecord| {
+        let other = statistics::median(beside.get(&key(trial, &names))?);
+        let (repeat, place) = key(trial, &all);
+        let ratio = trial.quantity(metric)? / other;
+        (ratio.is_finite() && ratio > 0.0).then_some((repeat, place, ratio))
     };
-    of.iter().filter_map(pair).collect()
+    of.iter().filter_map(ratio).collect()
 }

@@ -5,7 +5,6 @@ mod compare;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use analysis::claims::SAMPLES_MIN;
 use base::{Nanos, RealClock};
 use clap::Parser;
 use experiment::Experiment;
@@ -150,11 +149,12 @@ fn warn_of_undecidable(experiment: &Experiment, form: &str) -> Result<(), Exit> 
     if claims.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> =
-        claims.iter().map(|claim| format!("'{}' ({})", claim.claim, claim.measurements)).collect();
+    let names: Vec<String> = claims
+        .iter()
+        .map(|one| format!("'{}' ({} of {})", one.claim, one.measurements, one.needed))
+        .collect();
     out!(
-        "  warning: with trials = {}, the {form} form leaves {} of {} claims undecided, for fewer than {SAMPLES_MIN} \
-         measurements: {}",
+        "  warning: with trials = {}, the {form} form leaves {} of {} claims undecided, for too few measurements: {}",
         experiment.plan.trials,
         claims.len(),
         experiment.claims.len(),

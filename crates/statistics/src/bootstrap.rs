@@ -1,32 +1,16 @@
-//! Resamples measurements, to estimate the variation of a statistic.
+//! Resamples many measurements, to estimate the variation of a statistic.
 
 use base::Rng;
 use rand::RngExt;
 
-use crate::{Estimate, Interval, mean, median, quantile};
+use crate::{Estimate, Interval, TAIL, mean, quantile};
 
 /// Number of resamples: the ends of a 95 % interval are then stable to about a hundredth of its width.
 const RESAMPLES: usize = 2_000;
 
-/// Fraction of the resamples that is left out at each end.
-const TAIL: f64 = 0.025;
-
 /// The mean of at least one value, with its interval.
 pub fn mean_with_interval(values: &[f64], rng: &mut Rng) -> Estimate {
     Estimate { value: mean(values), ci95: interval(rng, |rng| mean(&resample(values, rng))) }
-}
-
-/// The median of at least one value, with its interval.
-pub fn median_with_interval(values: &[f64], rng: &mut Rng) -> Estimate {
-    Estimate { value: median(values), ci95: interval(rng, |rng| median(&resample(values, rng))) }
-}
-
-/// The probability that the true median lies between the least and the largest of `count` independent
-/// measurements, at most 0.95. It is 1 - 2^(1-n), because all measurements lie on one side of the median as
-/// rarely as n coins agree. No interval within their range can have a higher confidence.
-pub fn confidence_of_median(count: usize) -> f64 {
-    let halvings = i32::try_from(count).unwrap_or(i32::MAX).saturating_sub(1);
-    (1.0 - 0.5_f64.powi(halvings)).clamp(0.0, 0.95)
 }
 
 /// The result of resampling a statistic that some draws lack.
@@ -36,11 +20,6 @@ pub struct Resampled {
     pub ci95: Option<Interval>,
     /// The fraction of draws without a value.
     pub absent: f64,
-}
-
-/// Draws as many items as there are, again and again, and computes a statistic of each draw.
-pub fn resampled<T: Copy>(items: &[T], rng: &mut Rng, statistic: impl Fn(&[T]) -> Option<f64>) -> Resampled {
-    drawn(|| statistic(&resample(items, rng)))
 }
 
 /// Collects many draws of a statistic.
@@ -73,8 +52,6 @@ fn middle(sorted: &[f64]) -> Interval {
 mod tests {
     use super::*;
     use base::Seed;
-    use proptest::prelude::*;
-    use rand::RngExt;
 
     #[test]
     fn a_mean_lies_in_its_interval_and_repeats_with_its_seed() {
@@ -91,49 +68,18 @@ mod tests {
     }
 
     #[test]
-    fn few_measurements_are_less_sure_than_95_per_cent() {
-        assert_eq!(
-            [0, 1, 2, 3, 5, 6, 10_000].map(confidence_of_median),
-            [0.0, 0.0, 0.5, 0.75, 0.9375, 0.95, 0.95]
-        );
-    }
-
-    #[test]
     fn draws_without_a_value_are_counted() {
         let largest = |drawn: &[f64]| drawn.iter().copied().filter(|value| *value > 2.0).reduce(f64::max);
-        let seen = resampled(&[1.0, 2.0, 3.0, 4.0], &mut Seed(5).rng(), largest);
+        let resampled = |items: &[f64]| {
+            let mut rng = Seed(5).rng();
+            drawn(|| largest(&resample(items, &mut rng)))
+        };
+        let seen = resampled(&[1.0, 2.0, 3.0, 4.0]);
         // Four draws from values of which half are above 2: one draw in sixteen has none above 2.
         assert!((seen.absent - 0.0625).abs() < 0.02, "{seen:?}");
         assert_eq!(seen.ci95, Some(Interval { low: 3.0, high: 4.0 }));
-        let never = resampled(&[1.0], &mut Seed(5).rng(), largest);
+        let never = resampled(&[1.0]);
         assert_eq!(never, Resampled { ci95: None, absent: 1.0 });
-        assert_eq!(resampled::<f64>(&[], &mut Seed(5).rng(), largest).absent, 1.0);
-    }
-
-    /// Of the intervals from 15 uniform draws, about 95 in 100 contain the true median.
-    #[test]
-    fn intervals_cover_what_they_promise() {
-        let mut rng = Seed(11).rng();
-        let covers = (0..300).filter(|_| {
-            let values: Vec<f64> = (0..15).map(|_| rng.random::<f64>()).collect();
-            let ci95 = median_with_interval(&values, &mut rng).ci95;
-            ci95.low <= 0.5 && 0.5 <= ci95.high
-        });
-        let share = covers.count() as f64 / 300.0;
-        assert!((0.90..=0.99).contains(&share), "{share}");
-    }
-
-    proptest! {
-        #[test]
-        fn a_median_lies_in_its_interval_and_that_within_the_values(
-            values in prop::collection::vec(-1e9_f64..1e9, 1..30), seed: u64,
-        ) {
-            let estimate = median_with_interval(&values, &mut Seed(seed).rng());
-            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-            let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            prop_assert!(least <= estimate.ci95.low && estimate.ci95.low <= estimate.value);
-            prop_assert!(estimate.value <= estimate.ci95.high && estimate.ci95.high <= largest);
-            prop_assert_eq!(estimate, median_with_interval(&values, &mut Seed(seed).rng()));
-        }
+        assert_eq!(resampled(&[]).absent, 1.0);
     }
 }

@@ -1,11 +1,16 @@
 //! Statistics of repeated measurements, with their confidence: medians, means, paired ratios, slopes, knees
 //! and crossings.
 //!
-//! Intervals are percentile bootstraps (Efron and Tibshirani, 1993, chapter 13). Measurements are drawn again
-//! with replacement, from a seed, and the interval contains 95 % of the resulting values. The method assumes
-//! no distribution, because response times have long tails and wake-ups are often all the same. A bootstrap
-//! knows only the values it has seen, so few measurements give an interval that is too narrow.
-//! [`confidence_of_median`] gives the highest confidence that a number of measurements allows.
+//! The number of measurements decides the method. `method.md` in the documentation has the reasons, and the tests in
+//! `tests/` measure how often an interval holds the truth:
+//!
+//! - A few independent measurements of a quantity are a [`Sample`]: Student's interval and test, on logarithms where
+//!   noise multiplies.
+//! - A median has an exact interval between two of its measurements ([`median_with_interval`]). Few measurements
+//!   allow less than 95 % ([`confidence_of_median`]).
+//! - Some hundred measurements are resampled: percentile bootstraps (Efron and Tibshirani, 1993, chapter 13). Measurements
+//!   are drawn again with replacement, from a seed, and the interval contains 95 % of the resulting values. With few
+//!   measurements this interval would be too narrow.
 //!
 //! Neighbours in a time series are alike, so an additional value carries less information than an independent
 //! one. Series are therefore resampled in blocks (Künsch, 1989, The Annals of Statistics 17).
@@ -15,27 +20,42 @@
 //! Invariants: the same values and the same seed give the same numbers. No function panics on values from a
 //! file, finite or not.
 //!
-//! The modules: `bootstrap` and `blocks` resample measurements, and `paired` compares two of them. `slope`
-//! and `curve` fit a quantity against another, and `spread` is a median with its extremes.
+//! The modules: `sample` has the tests of a few measurements, with Student's distribution in `student`. `bounds` tests
+//! a range, and `repetition` has the unit of measurement and its order. `order` has the
+//! median by order, and `holm` corrects many tests together. `bootstrap` and `blocks` resample measurements, and
+//! `paired` compares two of them. `slope` and `curve` fit a quantity against another, and `spread` is a median with its
+//! extremes.
 #![forbid(unsafe_code)]
 
 mod blocks;
 mod bootstrap;
+mod bounds;
 mod curve;
+mod holm;
+mod order;
 mod paired;
+mod repetition;
+mod sample;
 mod slope;
 mod spread;
+mod student;
 
 pub use blocks::{block_length, ratio_of_series};
-pub use bootstrap::{
-    Resampled, confidence_of_median, interval, mean_with_interval, median_with_interval, resample, resampled,
-};
+pub use bootstrap::{Resampled, interval, mean_with_interval, resample};
+pub use bounds::Bounds;
 pub use curve::{crossing, knee};
+pub use holm::corrected_for_many;
+pub use order::{confidence_of_median, median_with_interval};
 pub use paired::{Ratio, paired_ratio};
+pub use repetition::{complete, mirrored};
+pub use sample::Sample;
 pub use slope::{log_slope, log_slope_through};
 pub use spread::Spread;
 
 use serde::{Deserialize, Serialize};
+
+/// The probability that an interval leaves out at each end.
+const TAIL: f64 = 0.025;
 
 /// An interval with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

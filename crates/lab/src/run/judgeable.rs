@@ -3,7 +3,6 @@
 //! The plan's trials are made up: each is valid and has every metric. The analysis then counts the measurements that a
 //! claim would rest on, by the same rules as after a run. Does not know which servers are installed.
 
-use analysis::claims::SAMPLES_MIN;
 use analysis::measure::measure;
 use experiment::{Claim, Experiment};
 use record::experiment::{TRIAL_SCHEMA, TrialRecord};
@@ -15,18 +14,20 @@ use super::schedule::{Planned, schedule};
 pub struct Undecidable {
     /// The claim.
     pub claim: String,
-    /// The independent measurements that the plan gives it, fewer than [`SAMPLES_MIN`].
+    /// The independent measurements that the plan gives it.
     pub measurements: usize,
+    /// The least number of them that can decide.
+    pub needed: usize,
 }
 
 /// The claims that have too few measurements in the plan of an experiment, which is in its form already.
 pub fn undecidable(experiment: &Experiment) -> Vec<Undecidable> {
     let planned = schedule(experiment);
-    let found = experiment.claims.iter().map(|claim| Undecidable {
-        claim: claim.text.clone(),
-        measurements: measure(experiment, claim, &made_up(experiment, claim, &planned)).samples,
+    let found = experiment.claims.iter().map(|claim| {
+        let sample = measure(experiment, claim, &made_up(experiment, claim, &planned)).sample;
+        Undecidable { claim: claim.text.clone(), measurements: sample.count(), needed: sample.needed() }
     });
-    found.filter(|claim| claim.measurements < SAMPLES_MIN).collect()
+    found.filter(|claim| claim.measurements < claim.needed).collect()
 }
 
 /// A valid record of every planned trial, with values for the quantities of a claim that are no axes.
@@ -90,18 +91,20 @@ claim = [
 
     #[test]
     fn a_claim_with_too_few_measurements_is_named_with_their_number() {
-        let of = |trials: u32| -> Vec<(String, usize)> {
+        let of = |trials: u32| -> Vec<(String, usize, usize)> {
             let found = undecidable(&experiment(trials));
-            found.into_iter().map(|claim| (claim.claim, claim.measurements)).collect()
+            found.into_iter().map(|claim| (claim.claim, claim.measurements, claim.needed)).collect()
         };
-        let few = |measurements: usize, claims: &[&str]| -> Vec<(String, usize)> {
-            claims.iter().map(|claim| ((*claim).to_owned(), measurements)).collect()
-        };
-        let of_one_point = ["a value", "a ratio", "a slope", "a knee", "a crossing", "the best"];
-        assert_eq!(of(1), few(1, &of_one_point), "three values, each at its place, are three measurements");
-        // A slope takes two trials for a measurement: six of them make three.
-        assert_eq!(of(2), few(2, &["a value", "a ratio", "a knee", "a crossing", "the best"]));
-        assert_eq!(of(3), []);
+        // A repetition is one measurement, at however many places. Student's test takes three, the sign test five.
+        let by_student = ["a ratio", "a slope", "the best"];
+        for (trials, claims) in [(2, 7), (3, 4), (4, 4), (5, 0)] {
+            let found = of(trials);
+            assert_eq!(found.len(), claims, "{found:?}");
+            for (claim, measurements, needed) in found {
+                let least = if by_student.contains(&claim.as_str()) { 3 } else { 5 };
+                assert_eq!((measurements, needed), (trials as usize, least), "{claim}");
+            }
+        }
     }
 
     #[test]

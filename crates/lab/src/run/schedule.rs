@@ -1,7 +1,8 @@
 //! The trials of an experiment, their order, and the time they take.
 //!
-//! The order is random, so that a drift of the machine affects all points alike. It is seeded, so that it can be repeated
-//! and an interrupted run finds its place again. Within a repetition every point comes once.
+//! The order is random in blocks, and every second repetition reverses the one before (A B B A), so that a drift of the
+//! machine affects all points alike. It is seeded, so that it can be repeated and an interrupted run finds its place
+//! again. Within a repetition every point comes once.
 //!
 //! Owns arithmetic only: it reads no clock and runs nothing.
 
@@ -9,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::Nanos;
 use experiment::{Experiment, LoadSpec, Network, ServerSpec, placeholders};
-use rand::seq::SliceRandom;
 use record::experiment::{Form, Value};
+use statistics::mirrored;
 
 use crate::trial::RunTime;
 
@@ -86,18 +87,20 @@ fn depends_on<'a>(
     texts.chain(network.into_iter().flat_map(Network::texts)).flat_map(placeholders).collect()
 }
 
-/// Returns all trials in the order of the run.
+/// Returns all trials in the order of the run. Servers at the same load and values are neighbours.
 pub fn schedule(experiment: &Experiment) -> Vec<Planned> {
-    let points = points(experiment);
-    let mut rng = experiment.plan.seed.child("order of trials").rng();
-    let mut all = Vec::with_capacity(points.len() * experiment.plan.trials as usize);
-    for repeat in 0..experiment.plan.trials {
-        let round = points.iter().map(|point| Planned { point: point.clone(), repeat });
-        let mut round: Vec<Planned> = round.collect();
-        round.shuffle(&mut rng);
-        all.append(&mut round);
+    let mut groups: Vec<Vec<PlanPoint>> = Vec::new();
+    for point in points(experiment) {
+        let is_beside =
+            |group: &&mut Vec<PlanPoint>| group[0].load == point.load && group[0].axes == point.axes;
+        match groups.iter_mut().find(is_beside) {
+            Some(group) => group.push(point),
+            None => groups.push(vec![point]),
+        }
     }
-    all
+    let mut rng = experiment.plan.seed.child("order of trials").rng();
+    let order = mirrored(&groups, experiment.plan.trials, &mut rng);
+    order.into_iter().map(|(repeat, point)| Planned { point, repeat }).collect()
 }
 
 /// Returns the pairs of server and load, by their places, that need a capacity.

@@ -1,6 +1,7 @@
 //! Claims in words: the expectation, the measurement and the judgement.
 //!
-//! A finding of a paper is reproduced or refuted; a user's own claim holds or does not hold. `summary.json` has the
+//! A finding of a paper is reproduced or refuted; a user's own claim holds or does not hold. Both can be undecided or not
+//! tested. `summary.json` has the
 //! first pair for both.
 
 use analysis::claims::{Expectation, Judged, Judgement, Origin, Scale};
@@ -11,6 +12,7 @@ use crate::format::{count, multiple, percent, plural, rate, time};
 /// The judgement in a word or three.
 fn word(origin: Origin, judgement: Judgement) -> &'static str {
     match (origin, judgement) {
+        (_, Judgement::NotTested) => "not tested",
         (Origin::Paper, judgement) => judgement.word(),
         (Origin::Own, Judgement::Reproduced) => "holds",
         (Origin::Own, Judgement::Refuted) => "does not hold",
@@ -37,7 +39,7 @@ pub struct ClaimRow {
     pub interval: String,
     /// `95 %`; empty without an interval.
     pub confidence: String,
-    /// `reproduced`, `refuted` or `undecided`; for a user's own claim `holds`, `does not hold` or `undecided`.
+    /// `reproduced` or `refuted`, and for a user's own claim `holds` or `does not hold`; `undecided`, `not tested`.
     pub judged: &'static str,
     /// The class of the judgement in the style sheet, which is the same for both.
     pub class: &'static str,
@@ -58,6 +60,8 @@ pub struct Score {
     pub refuted: usize,
     /// Undecided.
     pub undecided: usize,
+    /// Not tested.
+    pub not_tested: usize,
 }
 
 impl Score {
@@ -70,21 +74,29 @@ impl Score {
                 Judgement::Reproduced => score.reproduced += 1,
                 Judgement::Refuted => score.refuted += 1,
                 Judgement::Undecided => score.undecided += 1,
+                Judgement::NotTested => score.not_tested += 1,
             }
         }
         score
     }
 
-    /// `5 of 7 claims reproduced, 1 refuted, 1 undecided.`, or `5 of 7 claims hold, 1 does not, 1 is undecided.`
+    /// `5 of 7 claims reproduced, 1 refuted, 1 undecided.`, or `5 of 7 claims hold, 1 does not, 1 is undecided.` Claims
+    /// that were not tested stand at the end, if there are any.
     pub fn sentence(&self, origin: Origin) -> String {
         let all = plural(self.claims, "claim", "claims");
-        let Score { reproduced, refuted, undecided, .. } = self;
+        let Score { reproduced, refuted, undecided, not_tested, .. } = self;
+        let untested = match not_tested {
+            0 => String::new(),
+            count => format!(", {count} not tested"),
+        };
         match origin {
             Origin::Paper => {
-                format!("{reproduced} of {all} reproduced, {refuted} refuted, {undecided} undecided.")
+                format!(
+                    "{reproduced} of {all} reproduced, {refuted} refuted, {undecided} undecided{untested}."
+                )
             }
             Origin::Own => format!(
-                "{reproduced} of {all} {}, {}, {}.",
+                "{reproduced} of {all} {}, {}, {}{untested}.",
                 if *reproduced == 1 || self.claims == 1 { "holds" } else { "hold" },
                 plural(*refuted, "does not", "do not"),
                 plural(*undecided, "is undecided", "are undecided"),
@@ -99,6 +111,16 @@ pub fn row(judged: &Judged, origin: Origin) -> ClaimRow {
     let left_out = match judged.left_out {
         0 => String::new(),
         count => format!("; {} left out for a flaw", plural(count, "trial", "trials")),
+    };
+    let chance = match judged.judged {
+        Judgement::NotTested => String::new(),
+        _ if judged.chance < 0.001 => ", p < 0.001".to_owned(),
+        _ => format!(", p = {:.3}", judged.chance),
+    };
+    let note = if judged.note.is_empty() || judged.note == judged.because {
+        String::new()
+    } else {
+        format!("; {}", judged.note)
     };
     let samples = match judged.samples {
         0 => String::new(),
@@ -125,8 +147,9 @@ pub fn row(judged: &Judged, origin: Origin) -> ClaimRow {
             Judgement::Reproduced => "✓",
             Judgement::Refuted => "✗",
             Judgement::Undecided => "?",
+            Judgement::NotTested => "–",
         },
-        because: format!("{}{samples}{left_out}", judged.because),
+        because: format!("{}{chance}{note}{samples}{left_out}", judged.because),
     }
 }
 
@@ -176,9 +199,12 @@ mod tests {
 
     #[test]
     fn claims_of_papers_are_reproduced_and_own_claims_hold() {
-        let score = Score { claims: 7, reproduced: 5, refuted: 1, undecided: 1 };
+        let score = Score { claims: 7, reproduced: 5, refuted: 1, undecided: 1, not_tested: 0 };
         assert_eq!(score.sentence(Origin::Paper), "5 of 7 claims reproduced, 1 refuted, 1 undecided.");
         assert_eq!(score.sentence(Origin::Own), "5 of 7 claims hold, 1 does not, 1 is undecided.");
+        let untested = Score { claims: 8, not_tested: 1, ..score };
+        let sentence = "5 of 8 claims reproduced, 1 refuted, 1 undecided, 1 not tested.";
+        assert_eq!(untested.sentence(Origin::Paper), sentence);
         let one = Score { claims: 1, undecided: 1, ..Score::default() };
         assert_eq!(one.sentence(Origin::Own), "0 of 1 claim holds, 0 do not, 1 is undecided.");
     }

@@ -22,9 +22,9 @@ const LOSSES: [&str; 3] = ["0%", "1%", "5%"];
 /// Name, share of its capacity that a further capacity's worth of load costs, accepted at most per phase.
 const SERVERS: [(&str, f64, f64); 3] = [("one", 0.22, 1.0), ("ten", 0.06, 10.0), ("inf", 0.02, 90.0)];
 
-/// A run in its folder's shape: complete, three repetitions, some trials flawed, one server not installed.
+/// A run in its folder's shape: complete, ten repetitions, some trials flawed, one server not installed.
 pub fn run() -> RunDirectory {
-    run_with(5, Seed(1), |_| 1.0)
+    run_with(10, Seed(1), |_| 1.0)
 }
 
 /// Makes a run of `repeats` repetitions. `faster` gives the speed-up of each server.

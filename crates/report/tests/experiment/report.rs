@@ -101,10 +101,10 @@ fn the_page_says_what_to_know_first() {
     broken.run.planned = 500;
     let page = page(broken);
     for part in [
-        "The run was broken off: 125 of 500 trials were made.",
+        "The run was broken off: 250 of 500 trials were made.",
         "On loopback a refused SYN costs the server nothing.",
         "nginx was not measured: nginx is not installed.",
-        "(1 generator-limited, 5 server died)",
+        "(1 generator-limited, 10 server died)",
         "No trial has a point for this figure.",
     ] {
         assert!(page.contains(part), "{part}");
@@ -202,7 +202,7 @@ fn claims_of_ones_own_hold_or_do_not_hold_and_have_no_column_for_a_paper() {
     run.run.text = text.collect::<Vec<_>>().join("\n");
     let analysed = Analysed::of(run).unwrap();
     let (page, text) = (html(&analysed), markdown(&analysed));
-    assert!(text.contains("4 of 12 claims hold, 4 do not, 4 are undecided."), "{text}");
+    assert!(text.contains("4 of 12 claims hold, 4 do not, 2 are undecided, 2 not tested."), "{text}");
     assert!(text.contains("| ✓ holds |") && text.contains("| ✗ does not hold |"), "{text}");
     assert!(text.contains("| claim | expected |"), "{text}");
     assert!(page.contains("</span> holds</span>") && !page.contains("reproduced</span>"));
