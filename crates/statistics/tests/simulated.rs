@@ -92,6 +92,19 @@ fn paired_ratios_hold_the_truth_whatever_noise_both_halves_share() {
     }
 }
 
+/// Holm's method divides 5 % among the claims of a document, so the tail must be right as well.
+#[test]
+fn three_pairs_are_rarely_one_in_a_thousand() {
+    for (name, noise) in NOISES {
+        let mut rng = Seed(7).child(name).rng();
+        let is_rare =
+            |_: &u32| Sample::Products(pairs(3, &mut rng, (noise, noise))).chance_above(1.0) <= 0.001;
+        let share = (0..20_000).filter(is_rare).count() as f64 / 20_000.0;
+        println!("three pairs, {name}, p of at most 0.001: {share:.4}");
+        assert!(share <= 0.002, "{share}");
+    }
+}
+
 /// The weakness of the method: no few trials tell what the rare ones do. The page on the method names it.
 #[test]
 fn a_stall_of_one_half_alone_is_seen_too_late() {
