@@ -104,12 +104,12 @@ at-least = 1
     let checked = lab(folder.path(), &["check", "tiny.toml"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
     let said = text(&checked.stdout);
-    let warning = "warning: with trials = 2, the full form leaves 1 of 1 claims undecided, for fewer than 3 \
-                   measurements: 'It answers' (2)";
+    let warning = "warning: with trials = 2, the full form leaves 1 of 1 claims undecided, for too few \
+                   measurements: 'It answers' (2 of 5)";
     assert!(said.contains(warning), "{said}");
-    let folder = with(&format!("{TINY}{claim}").replace("trials = 2", "trials = 3"));
+    let folder = with(&format!("{TINY}{claim}").replace("trials = 2", "trials = 5"));
     let said = text(&lab(folder.path(), &["check", "tiny.toml"]).stdout);
-    assert!(!said.contains("warning: with trials = 3, the full form"), "{said}");
+    assert!(!said.contains("warning: with trials = 5, the full form"), "{said}");
 }
 
 #[test]

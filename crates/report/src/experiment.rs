@@ -34,6 +34,7 @@ use serde::Serialize;
 use crate::format::printable;
 use crate::frame::render;
 
+use claims::HOW_JUDGED;
 pub use claims::{ClaimRow, Score};
 pub use markdown::{claims_table, push_section};
 pub use section::Section;
@@ -62,6 +63,7 @@ struct Page {
     title: String,
     version: String,
     section: Section,
+    how_judged: &'static str,
 }
 
 /// Writes the report of a run into its folder.
@@ -91,6 +93,7 @@ pub fn html(analysed: &Analysed) -> String {
         title: analysed.experiment.title.clone(),
         version: analysed.run.run.manifest.version.clone(),
         section: Section::new(analysed, ""),
+        how_judged: HOW_JUDGED,
     };
     render("experiment.html", &page)
 }

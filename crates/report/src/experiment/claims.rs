@@ -9,6 +9,10 @@ use serde::Serialize;
 
 use crate::format::{count, multiple, percent, plural, rate, time};
 
+/// The method, for a page with claims.
+pub const HOW_JUDGED: &str = "A claim is decided by a one-sided test at 5 %, for all claims of this page together: p is \
+     corrected for their number. The page 'The method' of the documentation has the tests, and how often they are wrong.";
+
 /// The judgement in a word or three.
 fn word(origin: Origin, judgement: Judgement) -> &'static str {
     match (origin, judgement) {

@@ -1,6 +1,6 @@
 //! An experiment as Markdown: the content of the page, for a terminal, a repository or a review.
 
-use super::claims::ClaimRow;
+use super::claims::{ClaimRow, HOW_JUDGED};
 use super::figures::FigureView;
 use super::section::Section;
 use crate::table::Table;
@@ -9,6 +9,9 @@ use crate::table::Table;
 pub fn document(section: &Section) -> String {
     let mut out = format!("# {}\n\n", escaped(&section.title));
     push_section(&mut out, section, "##");
+    if !section.claims.is_empty() {
+        out.push_str(&format!("{HOW_JUDGED}\n\n"));
+    }
     push_table(&mut out, "##", "Where this comes from", &section.manifest);
     if !section.again.is_empty() {
         out.push_str(&format!("Run again with `{}`\n", section.again.replace('`', "'")));
