@@ -58,8 +58,7 @@ const SYSCTLS: [(&str, &str); 9] = [
 ];
 
 /// The warning of a topology whose sides do each other's packet work.
-const UNSTEERED: &str = "On this link only root may steer received packets: the sender's CPU does the receiver's packet \
-     work, so a connection costs the server less than it would.";
+const UNSTEERED: &str = "Only root may steer packets on this link: the sender pays for their arrival.";
 
 /// One of the two sides.
 #[derive(Debug)]
@@ -203,8 +202,7 @@ impl Topology {
             Err(error) => {
                 let mut topology = Topology::loopback(sides);
                 topology.warnings.push(format!(
-                    "There are no network namespaces for server and client ({error}): they need root, or a kernel \
-                     that lets this user make user namespaces."
+                    "There are no network namespaces here ({error}): they need root or user namespaces."
                 ));
                 Ok(topology.without_settings(options))
             }
