@@ -35,7 +35,7 @@
 //!
 //! The modules: `stack` is the application's side, `table` finds the connection of a segment, and `endpoint`
 //! is one connection. `frame` reads and writes packets, `link` carries them, and `net` is the source net.
-//! `isn` draws initial sequence numbers, `wrapping` compares numbers that wrap, and `counts` holds totals and
+//! `ticks` has the timers, `isn` draws initial sequence numbers, `wrapping` compares numbers that wrap, and `counts` holds totals and
 //! shared limits.
 #![forbid(unsafe_code)]
 
@@ -47,6 +47,7 @@ pub mod link;
 pub mod net;
 mod stack;
 pub mod table;
+mod ticks;
 pub mod wrapping;
 
 pub use counts::Counts;

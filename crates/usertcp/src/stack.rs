@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use base::{Key, Nanos, Seed};
-use dispatch::{Timers, Token};
+use dispatch::Token;
 use rand::Rng as _;
 
 use crate::counts::{Counts, Shared};
@@ -40,13 +40,11 @@ use crate::isn::InitialSequence;
 use crate::link::Link;
 use crate::net::SourceNet;
 use crate::table::Table;
+use crate::ticks::Ticks;
 use crate::wrapping::Millis;
 
 /// Packets received between two flushes, so that requests and acknowledgments do not wait for a burst to end.
 pub const PACKETS_PER_TURN: usize = 256;
-
-/// The precision of timers: that of Linux at 250 Hz.
-const TIMER_SLOT: Nanos = Nanos::from_millis(4);
 
 /// The server of a stack, and the names of its connections.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +108,7 @@ pub struct Stack<L> {
     config: Config,
     numbers: InitialSequence,
     table: Table,
-    timers: Timers,
+    timers: Ticks,
     due: Vec<Token>,
     /// Places of connections that may have segments to send.
     queue: Vec<u32>,
@@ -138,7 +136,7 @@ impl<L: Link> Stack<L> {
             config,
             numbers,
             table: Table::new(config.net, draws.next_u32()),
-            timers: Timers::new(TIMER_SLOT, now),
+            timers: Ticks::new(now),
             due: Vec::new(),
             queue: Vec::new(),
             failed: VecDeque::new(),
