@@ -169,6 +169,10 @@ fn exchanges_over_ipv6_complete() {
     if let Err(error) = route.add_address(1, address, 128) {
         return println!("skipped: no IPv6 here: {error}");
     }
+    // The kernel adds the route to a new address in a work queue.
+    while !route.destination(address.into()).is_ok_and(|destination| destination.is_local) {
+        thread::yield_now();
+    }
     let net: SourceNet = "fd94::/64".parse().unwrap();
     let refused = namespace.enter(|| Tun::open(Ipv6Addr::LOCALHOST.into(), net)).unwrap();
     if !matches!(refused, Err(LinkError::Loopback { .. })) {
