@@ -33,7 +33,7 @@ use crate::counts::Counts;
 use crate::floods::Floods;
 use crate::frame::{self, Code, PREFACE, kind, setting};
 use crate::hpack::{Decoder, Encoder, Fields};
-use crate::limits::{STREAMS, WINDOW_BYTES};
+use crate::limits::{SMALL_DATA_AFTER, STREAMS, WINDOW_BYTES};
 use crate::priority::Priority;
 use crate::stream::Stream;
 use reading::Block;
@@ -103,6 +103,10 @@ pub struct Connection<F> {
     /// End of the last request, or the beginning.
     started: Nanos,
     deadline: Nanos,
+    /// The time until which content waits because the windows allow only a little.
+    small_at: Option<Nanos>,
+    /// Such content is sent now.
+    sends_small: bool,
     unsent: Option<Box<Unsent>>,
 }
 
@@ -142,6 +146,8 @@ impl<F> Connection<F> {
             awaiting: Awaiting::Write,
             started: cx.http.now,
             deadline: cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall),
+            small_at: None,
+            sends_small: false,
             unsent: None,
         }
     }
@@ -182,7 +188,7 @@ impl<F> Connection<F> {
 
     /// The time at which [`Connection::expire`] is due.
     pub fn deadline(&self) -> Nanos {
-        self.deadline
+        self.small_at.map_or(self.deadline, |at| at.min(self.deadline))
     }
 
     /// The time from which the connection counts as idle if nothing arrives.
@@ -193,6 +199,10 @@ impl<F> Connection<F> {
 
     /// Ends the wait whose deadline has passed: 408 for late content, GOAWAY for a late head or an idle connection.
     pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        if self.small_at.take_if(|at| *at <= cx.http.now).is_some() {
+            self.sends_small = true;
+            self.settle(cx);
+        }
         if cx.http.now < self.deadline {
             return;
         }
@@ -288,6 +298,11 @@ impl<F> Connection<F> {
                 _ => {}
             }
         }
+        if !self.has_output() {
+            self.sends_small = false;
+            let at = self.small_at.unwrap_or(cx.http.now.saturating_add(SMALL_DATA_AFTER));
+            self.small_at = self.is_held_back().then_some(at);
+        }
         let timeouts = &cx.http.settings.timeouts;
         let awaiting = match self.stage {
             Stage::Closed => return,
@@ -342,5 +357,6 @@ impl<F> Connection<F> {
         self.stage = Stage::Closed;
         self.awaiting = Awaiting::Nothing;
         self.deadline = Nanos::MAX;
+        self.small_at = None;
     }
 }

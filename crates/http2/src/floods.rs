@@ -7,6 +7,8 @@
 use base::Nanos;
 
 use crate::counts::Counts;
+#[cfg(doc)]
+use crate::limits::LEAST_DATA_BYTES;
 
 /// A kind of frame that a client may send too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +30,7 @@ pub(crate) enum Flood {
 const KINDS: usize = 6;
 /// A client answers a DATA frame with one WINDOW_UPDATE for the connection and one for the stream.
 const UPDATES_A_FRAME: u64 = 2;
-/// Bytes in a DATA frame that pays. Grants as they come split content into ever smaller frames (the silly windows of
-/// RFC 813), but to less than this only if the client wants it.
+/// Bytes in a DATA frame that pays. Few frames are smaller unless the client wants it: see [`LEAST_DATA_BYTES`].
 const DRIBBLE_BYTES: u64 = 64;
 
 impl Flood {

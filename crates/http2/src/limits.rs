@@ -1,5 +1,7 @@
 //! Limits that HTTP/2 has beside those of HTTP/1.1, with their reasons.
 
+use base::Nanos;
+
 /// Requests of one connection that may be under way; a further one is refused with REFUSED_STREAM. RFC 9113, 6.5.2,
 /// advises at least 100; nginx allows 128.
 pub const STREAMS: u32 = 128;
@@ -10,6 +12,13 @@ pub const TABLE_BYTES: usize = 4096;
 /// Bytes that a client may send on a connection, or on one stream, before it gets more credit: the initial value
 /// (RFC 9113, 6.9.2). Content is dropped as it arrives, so nothing is gained by more.
 pub const WINDOW_BYTES: u32 = 65_535;
+/// Bytes of content in the least DATA frame of ours that does not end its response: windows that allow fewer are left to
+/// grow (RFC 813; RFC 1122, 4.2.3.4). A client that grants each frame as it comes would split its windows into ever
+/// smaller pieces.
+pub const LEAST_DATA_BYTES: u64 = 4096;
+/// Time after which smaller frames are sent all the same, as TCP does (RFC 1122, 4.2.3.4). The client may grant nothing
+/// before its window is used up.
+pub const SMALL_DATA_AFTER: Nanos = Nanos::from_millis(100);
 /// CONTINUATION frames of one header block. A block within its limit of bytes needs two.
 pub const CONTINUATIONS: u32 = 8;
 /// Ended streams that are remembered, so that late frames are told from mistakes.

@@ -85,13 +85,12 @@ impl<F> Stream<F> {
         }
     }
 
-    /// True if the client's windows allow the next output; `window` is the connection's.
-    pub(crate) fn can_send(&self, window: i64) -> bool {
-        match &self.answer {
-            Answer::Awaited | Answer::Queued => false,
-            Answer::Whole(..) => true,
-            Answer::Rest(_) => self.window > 0 && window > 0,
-        }
+    /// Bytes of the rest of the content that the client's windows allow; `window` is the connection's. None if they
+    /// allow fewer than `least`, and not the whole.
+    pub(crate) fn room(&self, window: i64, least: u64) -> u64 {
+        let Answer::Rest(payload) = &self.answer else { return 0 };
+        let room = self.window.min(window).max(0) as u64;
+        if room < least && room < payload.left() { 0 } else { room }
     }
 
     /// Bytes of the response that are not queued; without the head's.

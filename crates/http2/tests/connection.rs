@@ -2,6 +2,7 @@
 
 mod support;
 
+use base::Nanos;
 use http1::server::Wants;
 use http2::PREFACE;
 use proptest::prelude::*;
@@ -36,6 +37,43 @@ fn rfc9113_5_2_content_stays_within_the_windows() {
     peer.receive(&frame(8, 0, 1, &50_000_u32.to_be_bytes()));
     let (content, ended) = Peer::content(&peer.frames(), 1);
     assert_eq!((content.len(), ended), (100_000 - 65_535, true));
+}
+
+#[test]
+fn rfc813_a_small_rest_of_a_window_waits_but_not_for_ever() {
+    let windows = |bytes: u32| [frame(8, 0, 0, &bytes.to_be_bytes()), frame(8, 0, 1, &bytes.to_be_bytes())];
+    let mut peer = Peer::new();
+    peer.receive(&get(1, "/file/100000"));
+    assert_eq!(Peer::content(&peer.frames(), 1).0.len(), 65_535);
+    peer.receive(&windows(1000).concat());
+    assert!(peer.frames().is_empty(), "1000 bytes wait");
+    let begin = peer.now;
+    peer.expire();
+    assert_eq!(Peer::content(&peer.frames(), 1).0.len(), 1000);
+    assert_eq!(peer.now, begin.saturating_add(Nanos::from_millis(100)));
+    // The next small rest waits for as long, and joins what comes meanwhile.
+    peer.receive(&windows(1000).concat());
+    peer.receive(&windows(3096).concat());
+    assert_eq!(peer.frames().iter().map(|frame| frame.3.len()).collect::<Vec<_>>(), [4096]);
+    // A client that has ended grants nothing more.
+    peer.receive(&windows(10).concat());
+    peer.end();
+    assert_eq!(Peer::content(&peer.frames(), 1).0.len(), 10);
+    assert_eq!(peer.connection.wants(), Wants::Close);
+}
+
+#[test]
+fn rfc813_the_end_of_content_and_small_windows_do_not_wait() {
+    let mut peer = Peer::new();
+    peer.receive(&get(1, "/file/65635"));
+    assert_eq!(Peer::content(&peer.frames(), 1).0.len(), 65_535);
+    peer.receive(&[frame(8, 0, 0, &100_u32.to_be_bytes()), frame(8, 0, 1, &100_u32.to_be_bytes())].concat());
+    let (content, ended) = Peer::content(&peer.frames(), 1);
+    assert_eq!((content.len(), ended), (100, true));
+    let mut peer = Peer::new();
+    peer.receive(&[frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]), get(1, "/file/2")].concat());
+    let (content, ended) = Peer::content(&peer.frames(), 1);
+    assert_eq!((content.len(), ended), (1, false));
 }
 
 #[test]

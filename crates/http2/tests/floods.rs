@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::VecDeque;
+
 use http1::server::Wants;
 use support::{Peer, block, fields, frame, get};
 
@@ -103,6 +105,29 @@ fn grants_for_many_small_responses_that_come_at_once_are_no_flood() {
     peer.receive(&acknowledge(&frames));
     assert_eq!(Peer::goaway(&peer.frames()), None);
     assert_eq!(peer.counts.http2_limit_window_updates, 0);
+}
+
+#[test]
+fn grants_that_come_one_by_one_do_not_split_content_into_small_frames() {
+    let lengths: Vec<usize> =
+        (0..100).map(|index| [3_000_000, 20_000][usize::from(index % 20 > 0)]).collect();
+    let mut peer = Peer::new();
+    for (number, length) in (0..).zip(&lengths) {
+        peer.only_receive(&get(2 * number + 1, &format!("/file/{length}")));
+    }
+    peer.take_output();
+    let (mut sent, mut received, mut grants) = (0, 0, VecDeque::new());
+    loop {
+        let frames = peer.frames();
+        assert_eq!(Peer::goaway(&frames), None, "after {sent} frames");
+        sent += frames.iter().filter(|frame| frame.0 == 0).count();
+        received += frames.iter().filter(|frame| frame.0 == 0).map(|frame| frame.3.len()).sum::<usize>();
+        grants.extend(acknowledge(&frames).chunks(13).map(<[u8]>::to_vec));
+        let Some(grant) = grants.pop_front() else { break };
+        peer.receive(&grant);
+    }
+    assert_eq!(received, lengths.iter().sum());
+    assert!(received / sent >= 4096, "{sent} frames for {received} bytes");
 }
 
 #[test]

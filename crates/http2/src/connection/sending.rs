@@ -6,7 +6,7 @@ use http1::{Body, FileRange, Multipart, Response};
 use super::{Connection, Context, Stage, Transmit};
 use crate::frame::{self, Code, flag, kind};
 use crate::hpack::{content_length, field};
-use crate::limits::FRAME_BYTES;
+use crate::limits::{FRAME_BYTES, LEAST_DATA_BYTES};
 use crate::stream::{Answer, Payload, Stream};
 
 impl<F> Connection<F> {
@@ -82,8 +82,26 @@ impl<F> Connection<F> {
 
     /// Bytes of `length` that one frame of this stream may have now.
     fn allowed(&self, stream: &Stream<F>, length: u64) -> u64 {
-        let window = stream.window.min(self.window).max(0) as u64;
-        length.min(window).min(FRAME_BYTES as u64)
+        length.min(stream.room(self.window, self.least_data())).min(FRAME_BYTES as u64)
+    }
+
+    /// Bytes in the least frame that does not end its content.
+    fn least_data(&self) -> u64 {
+        // A client that has ended grants nothing more.
+        if self.sends_small || self.peer_ended {
+            return 1;
+        }
+        LEAST_DATA_BYTES.min(self.initial_window as u64 / 2)
+    }
+
+    /// True if the client's windows allow the next output.
+    fn can_send(&self, stream: &Stream<F>) -> bool {
+        matches!(stream.answer, Answer::Whole(..)) || stream.room(self.window, self.least_data()) > 0
+    }
+
+    /// True if content waits because the windows allow only a little.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.streams.iter().any(|stream| !self.can_send(stream) && stream.room(self.window, 1) > 0)
     }
 
     /// Queues output until its limit is reached, the windows are closed, or a file is to be read.
@@ -104,7 +122,7 @@ impl<F> Connection<F> {
                     self.queue_head(index, response, without_body, cx);
                     // A stream that is not incremental stays the next one until it ends.
                     let goes_on = |stream: &Stream<F>| {
-                        stream.id == id && !stream.priority.incremental && stream.can_send(self.window)
+                        stream.id == id && !stream.priority.incremental && self.can_send(stream)
                     };
                     same = self.streams.get(index).is_some_and(goes_on).then_some(index);
                 }
@@ -114,10 +132,10 @@ impl<F> Connection<F> {
                     return;
                 }
                 Answer::Rest(payload) => {
-                    let count = self.allowed(&self.streams[index], payload.bytes.len() as u64);
-                    let bytes = payload.bytes.slice(..count as usize);
+                    let bytes = payload.bytes.clone();
                     self.streams[index].answer = Answer::Rest(payload);
-                    self.queue_data(index, &bytes, cx);
+                    let count = self.allowed(&self.streams[index], bytes.len() as u64);
+                    self.queue_data(index, &bytes[..count as usize], cx);
                 }
                 Answer::Awaited | Answer::Queued => {}
             }
@@ -127,7 +145,7 @@ impl<F> Connection<F> {
     /// The stream to serve next (RFC 9218, 10): by urgency; then those that are not incremental, in their order;
     /// then the one served longest ago.
     fn next_stream(&self) -> Option<usize> {
-        let ready = self.streams.iter().enumerate().filter(|(_, stream)| stream.can_send(self.window));
+        let ready = self.streams.iter().enumerate().filter(|(_, stream)| self.can_send(stream));
         let order = |stream: &Stream<F>| {
             let incremental = stream.priority.incremental;
             (stream.priority.urgency, incremental, if incremental { stream.turn } else { 0 }, stream.id)
