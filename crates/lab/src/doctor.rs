@@ -105,10 +105,10 @@ fn processors() -> Finding {
 
 fn topology() -> Finding {
     match Topology::best() {
-        Ok(Topology { kind: TopologyKind::Namespaces, .. }) => finding(
+        Ok(Topology { kind: TopologyKind::Namespaces, warnings, .. }) => finding(
             "namespaces",
-            "server and client can have networks of their own, with steered packets",
-            None,
+            "server and client can have networks of their own",
+            Some(warnings.join(" ")).filter(|warnings| !warnings.is_empty()),
         ),
         Ok(Topology { warnings, .. }) => finding("namespaces", "loopback only", Some(warnings.join(" "))),
         Err(error) => finding("namespaces", "unknown", Some(error.to_string())),

@@ -8,9 +8,10 @@
 //! reports, never a memory fault. Descriptors that are read, written or configured are borrowed.
 //!
 //! The modules, by subject: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; operations
-//! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks in `netns` and `netlink`, and who may make them in `userns`; processes and threads in
-//! `process`, `thread`, `cpu`, `usage` and `signal`; memory and descriptors in `shared` and `descriptors`;
-//! BPF programs in `bpf`; standard error in `message`.
+//! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks
+//! in `netns` and `netlink`, and who may make them in `userns`; processes and threads in `process`, `thread`, `cpu`,
+//! `usage` and `signal`; memory and descriptors in `shared` and `descriptors`; BPF programs in `bpf`; standard error
+//! in `message`.
 
 pub mod bpf;
 pub mod completion;

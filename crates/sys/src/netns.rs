@@ -149,20 +149,12 @@ impl NetworkNamespace {
         self.enter(|| fs::write(RECEIVE_CPUS_OF_NEW_DEVICES, cpu_mask(cpus)))?
     }
 
-    /// Calls [`steer_receive`] for a device of this namespace. Without the right to do so, it is enough that new devices are
-    /// steered in this way.
+    /// Calls [`steer_receive`] for a device of this namespace.
     ///
     /// # Errors
     /// The errors of [`steer_receive`].
     pub fn set_receive_cpus(&self, device: &str, cpus: &[usize]) -> io::Result<()> {
-        let steer = || match steer_receive(device, cpus) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let mask = fs::read_to_string(RECEIVE_CPUS_OF_NEW_DEVICES).unwrap_or_default();
-                if is_mask_of(&mask, cpus) { Ok(()) } else { Err(error) }
-            }
-            steered => steered,
-        };
-        self.enter(steer)?
+        self.enter(|| steer_receive(device, cpus))?
     }
 }
 
@@ -173,12 +165,17 @@ impl NetworkNamespace {
 /// A sysfs shows the network namespace that it was mounted in, so this function mounts one. The mount is
 /// detached, invisible to other processes, and gone when the function returns.
 ///
+/// Without the right to steer a device, it is enough that the namespace steers new devices in this way.
+///
 /// # Errors
 /// `PermissionDenied` without CAP_SYS_ADMIN; `NotFound` if there is no such device or the kernel has no RPS;
 /// `ENOSYS` before Linux 5.2.
 pub fn steer_receive(device: &str, cpus: &[usize]) -> io::Result<()> {
-    write_receive_mask(device, &cpu_mask(cpus))
-        .map_err(|error| io::Error::new(error.kind(), format!("steer packets of {device}: {error}")))
+    match write_receive_mask(device, &cpu_mask(cpus)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && new_devices_have(cpus) => Ok(()),
+        steered => steered
+            .map_err(|error| io::Error::new(error.kind(), format!("steer packets of {device}: {error}"))),
+    }
 }
 
 /// Runs `make`, and assigns the packets of devices that are made meanwhile in the calling thread's namespace to these CPUs.
@@ -234,6 +231,11 @@ fn cpu_mask(cpus: &[usize]) -> String {
         mask[words - 1 - cpu / 32] |= 1 << (cpu % 32);
     }
     mask.iter().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+}
+
+/// Tells whether new devices of the calling thread's namespace are steered to these CPUs.
+fn new_devices_have(cpus: &[usize]) -> bool {
+    fs::read_to_string(RECEIVE_CPUS_OF_NEW_DEVICES).is_ok_and(|mask| is_mask_of(&mask, cpus))
 }
 
 /// Tells whether a mask that the kernel wrote names these CPUs. The kernel leaves out zeros at the beginning.
@@ -333,23 +335,11 @@ mod tests {
             Ok(()) => {}
             Err(error) => return println!("skipped: no steering of new devices here: {error}"),
         }
-        namespace
-            .enter(Route::open)
-            .unwrap()
-            .unwrap()
-            .create_veth("left", namespace.as_fd(), "right")
-            .unwrap();
-        let meanwhile = || {
-            let mut route = Route::open().unwrap();
-            steering_new_devices(&[1], || route.create_veth("third", namespace.as_fd(), "fourth")).unwrap()
-        };
-        namespace.enter(meanwhile).unwrap().unwrap();
-        namespace
-            .enter(Route::open)
-            .unwrap()
-            .unwrap()
-            .create_veth("fifth", namespace.as_fd(), "sixth")
-            .unwrap();
+        let mut route = namespace.enter(Route::open).unwrap().unwrap();
+        let mut make = |one: &str, other: &str| route.create_veth(one, namespace.as_fd(), other).unwrap();
+        make("left", "right");
+        namespace.enter(|| steering_new_devices(&[1], || make("third", "fourth"))).unwrap().unwrap();
+        make("fifth", "sixth");
         for (device, mask) in [("left", "1"), ("right", "1"), ("third", "2"), ("fourth", "2"), ("fifth", "1")]
         {
             assert_eq!(namespace.enter(|| receive_mask(device)).unwrap().unwrap().trim(), mask, "{device}");

@@ -21,7 +21,8 @@ const PASSED_ON: [CapabilitySet; 3] =
 ///
 /// # Errors
 /// EPERM, ENOSPC or EUSERS where the machine forbids user namespaces or has no more of them; EINVAL in a process with several
-/// threads. Nothing has changed then.
+/// threads. Nothing has changed then. After an error of what follows, the process is in its namespace without capabilities to
+/// pass on.
 pub fn enter_unless_privileged() -> io::Result<()> {
     let (user, group) = (geteuid(), getegid());
     if user == Uid::ROOT || capabilities(None)?.effective.contains(CapabilitySet::SYS_ADMIN) {

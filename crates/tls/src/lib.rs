@@ -9,9 +9,10 @@
 //! ```
 //!
 //! rustls speaks the protocol, with ring as its cryptography (docs/decisions/0023). This crate owns the server's
-//! decisions. `material` holds the certificates, `staple` checks an OCSP response for one, `names` chooses one, for the host that the server names, and `tickets` holds the keys that resume
-//! sessions. `sessions` is the state that all connections share, and `session` is one connection. `watch` reports
-//! changed files. This crate leaves out sockets, HTTP and the decision to read files again.
+//! decisions. `material` holds the certificates, and `staple` checks an OCSP response for one. `names` chooses a
+//! certificate, for the host that the server names. `tickets` holds the keys that resume sessions. `sessions` is the
+//! state that all connections share, and `session` is one connection. `watch` reports changed files. This crate leaves
+//! out sockets, HTTP and the decision to read files again.
 //!
 //! Invariants: certificates are checked before they are in force, and those in force stay until others have been
 //! checked. Between two calls a session holds no plain bytes, and at most the records of one [`Session::send`].

@@ -35,8 +35,8 @@
 //!
 //! The modules: `stack` is the application's side, `table` finds the connection of a segment, and `endpoint`
 //! is one connection. `frame` reads and writes packets, `link` carries them, and `net` is the source net.
-//! `ticks` has the timers, `isn` draws initial sequence numbers, `wrapping` compares numbers that wrap, and `counts` holds totals and
-//! shared limits.
+//! `ticks` has the timers, `isn` draws initial sequence numbers, `wrapping` compares numbers that wrap, and `counts`
+//! holds totals and shared limits.
 #![forbid(unsafe_code)]
 
 pub mod counts;
