@@ -1,7 +1,7 @@
 //! The certificates of a server that speaks TLS, and the rereading of their files.
 //!
 //! Files are read again at SIGHUP, and within two seconds of a change, so that a renewal program need not know this
-//! server. Files that cannot be used change nothing.
+//! server. A certificate whose files cannot be used stays as it was; the others are renewed.
 
 use base::Nanos;
 use tls::{Material, Sessions, TlsError, Watch};
@@ -74,11 +74,13 @@ impl Certificates {
 
     /// Reports the result, so that an operator sees the arrival of a renewal.
     fn read(&mut self) {
-        let material = Material::read(self.watch.files());
-        match material.and_then(|material| self.sessions.replace(material)) {
-            Ok(()) => sys::say!("inrush: certificates read again"),
-            Err(error) => return sys::say!("inrush: the certificates stay as they were: {error}"),
+        let errors = self.sessions.read_again();
+        for error in &errors {
+            sys::say!("inrush: the certificate stays as it was: {error}");
         }
-        self.workers.iter().for_each(ConfigText::tell);
+        if errors.len() < self.watch.files().len() {
+            sys::say!("inrush: certificates read again");
+            self.workers.iter().for_each(ConfigText::tell);
+        }
     }
 }

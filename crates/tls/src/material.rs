@@ -81,15 +81,25 @@ impl Material {
     /// # Errors
     /// [`TlsError`]: a file cannot be read.
     pub fn read(files: &[Files]) -> Result<Material, TlsError> {
-        let pair = |files: &Files| {
-            Ok(Pair {
-                files: files.clone(),
-                certificate: read(CERTIFICATE, &files.certificate, PEM)?,
-                key: read(KEY, &files.key, PEM)?,
-                ocsp: files.ocsp.as_deref().map(|path| read(OCSP, path, DER)).transpose()?,
+        Ok(Material(files.iter().map(Pair::read).collect::<Result<_, _>>()?))
+    }
+
+    /// Reads the files again. A certificate whose files cannot be used stays as it was, with its key and its OCSP
+    /// response. Returns the content with its certificates, and an error for each certificate that stays. Blocks.
+    ///
+    /// # Panics
+    /// If [`Material::certified`] refuses this material.
+    pub(crate) fn read_again(&self, provider: &CryptoProvider) -> (Material, Vec<Owned>, Vec<TlsError>) {
+        let mut errors = Vec::new();
+        let mut newest = |old: &Pair| {
+            let read = Pair::read(&old.files).and_then(|pair| Ok((pair.certified(provider)?, pair)));
+            read.unwrap_or_else(|error| {
+                errors.push(error);
+                (old.certified(provider).expect("it was certified before"), old.clone())
             })
         };
-        Ok(Material(files.iter().map(pair).collect::<Result<_, _>>()?))
+        let (certificates, pairs) = self.0.iter().map(&mut newest).unzip();
+        (Material(pairs), certificates, errors)
     }
 
     /// Checks the certificates with their keys and OCSP responses: each belongs to its certificate.
@@ -139,6 +149,15 @@ impl Material {
 }
 
 impl Pair {
+    fn read(files: &Files) -> Result<Pair, TlsError> {
+        Ok(Pair {
+            files: files.clone(),
+            certificate: read(CERTIFICATE, &files.certificate, PEM)?,
+            key: read(KEY, &files.key, PEM)?,
+            ocsp: files.ocsp.as_deref().map(|path| read(OCSP, path, DER)).transpose()?,
+        })
+    }
+
     fn certified(&self, provider: &CryptoProvider) -> Result<Owned, TlsError> {
         let wrong_certificate = |why: &str| wrong(CERTIFICATE, &self.files.certificate, why);
         let wrong_key = |why: &str| wrong(KEY, &self.files.key, why);

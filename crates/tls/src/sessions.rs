@@ -96,17 +96,14 @@ impl Sessions {
         Session::new(Arc::clone(&self.0.config), Arc::clone(&self.0.names)).ok()
     }
 
-    /// Puts other certificates in force, from the next handshake on. Tickets stay valid.
-    ///
-    /// # Errors
-    /// [`TlsError`]: a certificate or key cannot be used; the old ones stay.
-    ///
-    /// # Panics
-    /// Without any certificate.
-    pub fn replace(&self, material: Material) -> Result<(), TlsError> {
-        self.0.names.replace(material.certified(&self.0.provider)?);
-        *self.0.material.lock().unwrap_or_else(PoisonError::into_inner) = material;
-        Ok(())
+    /// Reads the files again, and puts their certificates in force from the next handshake on. Tickets stay valid. A
+    /// certificate whose files cannot be used stays as it was. Returns an error for each of these. Blocks.
+    pub fn read_again(&self) -> Vec<TlsError> {
+        let mut material = self.0.material.lock().unwrap_or_else(PoisonError::into_inner);
+        let (newest, certificates, errors) = material.read_again(&self.0.provider);
+        *material = newest;
+        self.0.names.replace(certificates);
+        errors
     }
 
     /// Returns the names that the certificates are for.
@@ -132,9 +129,11 @@ impl Sessions {
     /// Puts the certificates of another process in force. Ignores bytes that [`Sessions::to_bytes`] did not make.
     pub fn replace_from_bytes(&self, bytes: &[u8]) {
         let material = bytes.get(State::BYTES..).and_then(Material::from_bytes);
-        if let Some(material) = material {
-            // The other process has checked the same material.
-            let _ = self.replace(material);
+        let certified =
+            material.and_then(|material| Some((material.certified(&self.0.provider).ok()?, material)));
+        if let Some((certificates, material)) = certified {
+            self.0.names.replace(certificates);
+            *self.0.material.lock().unwrap_or_else(PoisonError::into_inner) = material;
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::fs;
+
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, HandshakeKind};
 use support::{Identity, Pair, client, identity, trusting};
@@ -172,11 +174,18 @@ fn certificates_are_replaced_for_the_next_handshake() {
     let folder = tempfile::tempdir().unwrap();
     let (old, new) =
         (identity(folder.path(), "old", &["a.test"]), identity(folder.path(), "new", &["a.test"]));
-    let sessions = sessions(&[&old]);
+    let other = identity(folder.path(), "other", &["b.test"]);
+    let sessions = sessions(&[&old, &other]);
     let worker = Sessions::from_bytes(&sessions.to_bytes()).unwrap();
     let mut under_way = Pair::new(&client(&[&old], &[&TLS13], &[]), "a.test", sessions.begin().unwrap());
     under_way.run().unwrap().unwrap();
-    sessions.replace(Material::read(std::slice::from_ref(&new.files)).unwrap()).unwrap();
+    fs::copy(&new.files.certificate, &old.files.certificate).unwrap();
+    fs::copy(&new.files.key, &old.files.key).unwrap();
+    // The files of another certificate are broken meanwhile.
+    fs::write(&other.files.key, "half a ke").unwrap();
+    let errors = sessions.read_again();
+    let [error] = &errors[..] else { panic!("{errors:?}") };
+    assert!(error.to_string().starts_with(&format!("--tls-key {}: ", other.files.key.display())), "{error}");
     worker.replace_from_bytes(&sessions.to_bytes());
     worker.replace_from_bytes(b"nonsense");
     for server in [&sessions, &worker] {
@@ -186,6 +195,10 @@ fn certificates_are_replaced_for_the_next_handshake() {
             .unwrap();
         let refused = Pair::new(&client(&[&old], &[&TLS13], &[]), "a.test", server.begin().unwrap()).run();
         assert!(matches!(refused, Ok(Err(Error::InvalidCertificate(_)))), "{refused:?}");
+        Pair::new(&client(&[&other], &[&TLS13], &[]), "b.test", server.begin().unwrap())
+            .run()
+            .unwrap()
+            .unwrap();
     }
     under_way.says(b"still here");
     under_way.run().unwrap().unwrap();

@@ -169,7 +169,7 @@ fn a_file_that_the_new_user_cannot_read_again_is_named() {
     identity.renew(&["second"]);
     server.signal(Signal::HUP);
     let said = server.says();
-    assert!(said.starts_with("inrush: the certificates stay as they were: "), "{said}");
+    assert!(said.starts_with("inrush: the certificate stays as it was: "), "{said}");
     assert_eq!(server.stop().0, Some(0));
 }
 

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use super::architectures::on_every_architecture;
 use super::sites::check;
 use super::tls::{Identity, installed, s_client, start};
+use super::upgrade::Upgrading;
 use crate::common::{Files, PATIENCE, Server};
 
 /// A certificate that is its own authority, with an OCSP response.
@@ -116,7 +117,7 @@ fn a_response_that_changes_is_read_again_and_a_broken_one_is_not_used() {
             server.signal(Signal::HUP);
             let (path, said) = (one.response.display(), server.says());
             let why = "it is no OCSP response; accepted is an OCSP response in DER";
-            let expected = format!("inrush: the certificates stay as they were: --tls-ocsp {path}: {why}\n");
+            let expected = format!("inrush: the certificate stays as it was: --tls-ocsp {path}: {why}\n");
             assert_eq!(said, expected);
         }
         assert!(is_new(&server));
@@ -144,6 +145,26 @@ fn a_late_response_is_not_stapled() {
         stapled(server, "one.test", "-tls1_3").as_deref() == Some("good")
     });
     server.stop();
+}
+
+#[test]
+fn a_successor_staples_the_newest_response() {
+    if !installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    let one = Stapled::new(&files, "one", &["one.test"]);
+    let flag = one.flag();
+    for flags in [&["--arch=sped"][..], &["--arch=smped", "--smped=initial=2,p-min=2,p-max=2"]] {
+        println!("{flags:?}");
+        one.respond("good");
+        let flags = [flags, &[&flag, "--upgrade=on"]].concat();
+        let mut server = Upgrading::new(start(&files, &[&one.identity], &flags));
+        assert_eq!(stapled(&server.server, "one.test", "-tls1_3").as_deref(), Some("good"));
+        one.respond("revoked");
+        server.upgrade();
+        assert_eq!(stapled(&server.server, "one.test", "-tls1_3").as_deref(), Some("revoked"));
+    }
 }
 
 #[test]

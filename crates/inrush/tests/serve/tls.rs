@@ -238,7 +238,7 @@ fn certificates_that_change_are_read_again_and_broken_ones_are_not_used() {
         fs::write(&identity.key, "half a ke").unwrap();
         server.signal(Signal::HUP);
         let expected =
-            format!("inrush: the certificates stay as they were: --tls-key {}: ", identity.key.display());
+            format!("inrush: the certificate stays as it was: --tls-key {}: ", identity.key.display());
         let said = server.says();
         assert!(said.starts_with(&expected), "{said}");
         believes(&mut server);

@@ -20,13 +20,13 @@ use super::tls::{self, Identity};
 use crate::common::{Client, Files, PATIENCE, PROGRAM, Server, has_ended, pattern, pause};
 
 /// A server, by the process that serves now. It ends when dropped, with all that went before it.
-struct Upgrading {
-    server: Server,
+pub struct Upgrading {
+    pub server: Server,
     process: u32,
 }
 
 impl Upgrading {
-    fn new(server: Server) -> Upgrading {
+    pub fn new(server: Server) -> Upgrading {
         let process = server.process();
         Upgrading { server, process }
     }
@@ -54,7 +54,7 @@ impl Upgrading {
     }
 
     /// Hands over, waits for the end of the predecessor, and returns what both said.
-    fn upgrade(&mut self) -> String {
+    pub fn upgrade(&mut self) -> String {
         let before = self.process;
         let said = self.hand_over();
         self.server.eventually_of("the predecessor ends", |_| has_ended(before));
