@@ -18,6 +18,7 @@
 use std::hash::Hasher as _;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use base::Nanos;
 use siphasher::sip::SipHasher13;
@@ -30,6 +31,8 @@ const CELLS_A_CONNECTION: usize = 4;
 const COUNT_CELLS: std::ops::RangeInclusive<usize> = 1 << 10..=1 << 20;
 /// Cells of a row of [`Rates`]: 2 MiB in all. A cell is empty a second after its last connection.
 const RATE_CELLS: usize = 1 << 16;
+/// Clients that can be admitted at once, on as many threads: enough that threads seldom wait for each other.
+const TURNS: usize = 64;
 
 /// Gives each client its places. Addresses are hostile, so the key is secret.
 #[derive(Debug)]
@@ -119,6 +122,8 @@ pub struct Rates {
     burst: Nanos,
     /// The time at which the connections so far have been paid off, in nanoseconds.
     table: Box<[AtomicU64]>,
+    /// Held while a client of these places is admitted.
+    turns: [Mutex<()>; TURNS],
 }
 
 impl Rates {
@@ -133,14 +138,17 @@ impl Rates {
             interval: Nanos(interval),
             burst: Nanos(interval * u64::from(rate_per_s)),
             table: table(cells),
+            turns: std::array::from_fn(|_| Mutex::default()),
         }
     }
 
     /// Takes a new connection of a client into account, unless it comes too early. A refused connection costs nothing.
     ///
     /// The first row with room decides, in one atomic step. The other rows are charged up to a full burst: the client's own
-    /// connections cannot have made more, and what other clients did to the cell ends with it.
+    /// connections cannot have made more, and what other clients did to the cell ends with it. Another connection of this
+    /// client waits until all rows are charged: it would find room in a row that this one has not charged yet.
     pub fn admit(&self, places: &Places, now: Nanos) -> bool {
+        let _turn = self.turns[places.0[0] as usize % TURNS].lock().unwrap_or_else(PoisonError::into_inner);
         let full = now.saturating_add(self.burst).0;
         let paid = |until: u64| until.max(now.0).saturating_add(self.interval.0);
         let cells = places.cells(&self.table);
@@ -164,6 +172,7 @@ mod tests {
     use std::collections::HashMap;
     use std::hash::{BuildHasher, RandomState};
     use std::net::Ipv4Addr;
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
 
     use proptest::prelude::*;
@@ -275,25 +284,37 @@ mod tests {
 
     #[test]
     fn threads_that_ask_at_once_never_exceed_a_limit() {
-        let (places, counts, rates) =
-            (Hasher::new([3, 4]).places(client(1)), crowded_counts(3), Rates::new(5));
-        let (open, admitted) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..20_000 {
-                        let is_new = rates.admit(&places, Nanos::SECOND);
-                        admitted.fetch_add(usize::from(is_new), Ordering::SeqCst);
-                        if counts.open(&places) {
-                            assert!(open.fetch_add(1, Ordering::SeqCst) < 3);
-                            open.fetch_sub(1, Ordering::SeqCst);
-                            counts.close(&places);
-                        }
-                    }
-                });
+        let (places, counts) = (Hasher::new([3, 4]).places(client(1)), crowded_counts(3));
+        let open = AtomicUsize::new(0);
+        on_four_threads(|| {
+            for _ in 0..20_000 {
+                if counts.open(&places) {
+                    assert!(open.fetch_add(1, Ordering::SeqCst) < 3);
+                    open.fetch_sub(1, Ordering::SeqCst);
+                    counts.close(&places);
+                }
             }
         });
-        assert_eq!(admitted.into_inner(), 5);
         assert!(counts.table.iter().all(|cell| cell.load(Ordering::SeqCst) == 0));
+    }
+
+    #[test]
+    fn threads_that_ask_at_once_never_exceed_a_rate() {
+        const BURSTS: u64 = 2000;
+        let (places, rates) = (Hasher::new([3, 4]).places(client(1)), Rates::new(5));
+        let (begun, admitted) = (Barrier::new(4), AtomicUsize::new(0));
+        on_four_threads(|| {
+            // Each burst is paid off before the next.
+            for now in (1..=BURSTS).map(|burst| Nanos::SECOND * burst) {
+                begun.wait();
+                let new = (0..5).filter(|_| rates.admit(&places, now)).count();
+                admitted.fetch_add(new, Ordering::SeqCst);
+            }
+        });
+        assert_eq!(admitted.into_inner(), 5 * BURSTS as usize);
+    }
+
+    fn on_four_threads(work: impl Fn() + Sync) {
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(&work))));
     }
 }
