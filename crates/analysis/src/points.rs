@@ -32,8 +32,8 @@ pub struct Scale {
     pub unit: Option<Unit>,
     /// True for a multiple of another quantity.
     pub is_multiple: bool,
-    /// Names of the places 0, 1, 2.. if the axis has words for values; otherwise empty.
-    pub words: Vec<String>,
+    /// The categories at 0, 1, 2.. if the values of the axis are no numbers; otherwise empty.
+    pub categories: Vec<String>,
 }
 
 /// A line of a figure.
@@ -112,25 +112,32 @@ impl PointTrial {
 
 /// Makes the content of a figure from some trials.
 pub fn plot(experiment: &Experiment, figure: &Figure, trials: &[TrialRecord]) -> Plot {
-    let words = words(experiment, &figure.x);
+    let categories = categories(experiment, &figure.x);
     let meant: Vec<&TrialRecord> = trials.iter().filter(|trial| figure.selection.matches(trial)).collect();
     let mut lines = Vec::new();
     for (quantity, metric) in figure.y.iter().enumerate() {
         for (place, group) in groups(experiment, figure, &meant) {
             let series = series_name(experiment, figure, &place);
             let name = line_name(experiment, figure, metric, &series);
-            let builder =
-                Builder { experiment, figure, metric, quantity, words: &words, name: &name, series: &series };
+            let builder = Builder {
+                experiment,
+                figure,
+                metric,
+                quantity,
+                categories: &categories,
+                name: &name,
+                series: &series,
+            };
             lines.extend(builder.line(&group));
         }
     }
     stretch_level_lines(&mut lines);
     lines.retain(|line| !line.points.is_empty());
-    let published = figure.published.iter().map(|published| published_line(published, &lines, &words));
+    let published = figure.published.iter().map(|published| published_line(published, &lines, &categories));
     let published: Vec<Line> = published.collect();
     lines.extend(published);
     Plot {
-        x: scale(experiment, &figure.x, figure.x_over.as_deref(), figure.x_title.as_deref(), words),
+        x: scale(experiment, &figure.x, figure.x_over.as_deref(), figure.x_title.as_deref(), categories),
         y: scale(experiment, &figure.y[0], figure.y_over.as_deref(), figure.y_title.as_deref(), Vec::new()),
         quantities: figure.y.iter().map(|metric| quantity(experiment, metric).title).collect(),
         lines,
@@ -142,7 +149,7 @@ fn scale(
     name: &str,
     over: Option<&str>,
     title: Option<&str>,
-    words: Vec<String>,
+    categories: Vec<String>,
 ) -> Scale {
     let own = quantity(experiment, name);
     let of_both = || match over {
@@ -153,12 +160,12 @@ fn scale(
         title: title.map_or_else(of_both, str::to_owned),
         unit: if over.is_some() { None } else { own.unit },
         is_multiple: over.is_some(),
-        words,
+        categories,
     }
 }
 
-/// Returns the words of an axis with at least one value that is no number; then all values are places.
-fn words(experiment: &Experiment, x: &str) -> Vec<String> {
+/// Returns the categories of an axis: all its values, if at least one is no number; otherwise none.
+fn categories(experiment: &Experiment, x: &str) -> Vec<String> {
     let Some(axis) = experiment.axis(x) else { return Vec::new() };
     if axis.values.iter().all(|value| value.number().is_some()) {
         return Vec::new();
@@ -227,7 +234,7 @@ struct Builder<'a> {
     figure: &'a Figure,
     metric: &'a str,
     quantity: usize,
-    words: &'a [String],
+    categories: &'a [String],
     name: &'a str,
     series: &'a str,
 }
@@ -281,10 +288,10 @@ impl Builder<'_> {
     }
 
     fn x_of(&self, trial: &TrialRecord) -> Option<f64> {
-        if self.words.is_empty() {
+        if self.categories.is_empty() {
             return divided(trial, &self.figure.x, self.figure.x_over.as_deref());
         }
-        place(self.words, &trial.axes.get(&self.figure.x)?.to_string())
+        place(self.categories, &trial.axes.get(&self.figure.x)?.to_string())
     }
 }
 
@@ -305,16 +312,16 @@ fn stretch_level_lines(lines: &mut [Line]) {
     }
 }
 
-/// Returns the place of a word on an axis of words.
-fn place(words: &[String], word: &str) -> Option<f64> {
-    words.iter().position(|one| one == word).map(|place| place as f64)
+/// Returns the place of a category on its axis.
+fn place(categories: &[String], category: &str) -> Option<f64> {
+    categories.iter().position(|one| one == category).map(|place| place as f64)
 }
 
-fn published_line(published: &Published, measured: &[Line], words: &[String]) -> Line {
+fn published_line(published: &Published, measured: &[Line], categories: &[String]) -> Line {
     let point = |[x, y]: &[f64; 2]| {
         let ci95 = statistics::Interval { low: *y, high: *y };
         Some(PlottedPoint {
-            x: if words.is_empty() { *x } else { place(words, &x.to_string())? },
+            x: if categories.is_empty() { *x } else { place(categories, &x.to_string())? },
             y: Estimate { value: *y, ci95 },
             confidence: 0.0,
             trials: Vec::new(),

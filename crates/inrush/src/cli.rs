@@ -92,6 +92,6 @@ pub enum Command {
     Starter {
         /// The program, its name and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<std::ffi::OsString>,
+        arguments: Vec<std::ffi::OsString>,
     },
 }

@@ -36,5 +36,7 @@ pub fn habit(error: &clap::Error) -> Option<String> {
 }
 
 fn is_of_load(error: &clap::Error) -> bool {
-    error.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains("inrush load"))
+    error
+        .get(ContextKind::Usage)
+        .is_some_and(|usage| usage.to_string().split_whitespace().any(|word| word == "load"))
 }

@@ -37,8 +37,8 @@ pub fn run(flags: HerdFlags) -> Result<(), Exit> {
 }
 
 /// Runs one waiter of a herd of processes.
-pub fn run_waiter(arguments: &HerdWaiterArguments) -> Result<(), Exit> {
-    ::herd::run_in_this_process(&arguments.words).map_err(|error| Exit::Failed(error.to_string()))
+pub fn run_waiter(HerdWaiterArguments { arguments }: &HerdWaiterArguments) -> Result<(), Exit> {
+    ::herd::run_in_this_process(arguments).map_err(|error| Exit::Failed(error.to_string()))
 }
 
 fn configuration(flags: HerdFlags) -> Result<Config, Exit> {

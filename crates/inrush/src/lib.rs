@@ -63,6 +63,6 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
         Command::Man(flags) => manual::pages(&flags),
         Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
         Command::Worker { place: _ } => serve::run_worker(),
-        Command::Starter { words } => serve::run_starter(&words),
+        Command::Starter { arguments } => serve::run_starter(&arguments),
     }
 }

@@ -163,8 +163,8 @@ pub fn run_worker() -> Result<(), Exit> {
 }
 
 /// Runs the process that starts the successor of a server.
-pub fn run_starter(words: &[OsString]) -> Result<(), Exit> {
-    server::run_starter(words).map_err(exit)
+pub fn run_starter(arguments: &[OsString]) -> Result<(), Exit> {
+    server::run_starter(arguments).map_err(exit)
 }
 
 fn print(text: &str) -> Result<(), Exit> {

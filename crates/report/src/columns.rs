@@ -1,9 +1,9 @@
 //! Columns of text, aligned for a terminal.
 
-/// Writes rows of cells as lines, with two spaces between columns. The first column and those in `words` hold words
+/// Writes rows of cells as lines, with two spaces between columns. The first column and those in `text_columns` hold words
 /// and are aligned to the left. All others hold numbers and are aligned to the right. Every row has as many cells as
 /// the first.
-pub fn aligned(rows: &[impl AsRef<[String]>], words: &[usize]) -> String {
+pub fn aligned(rows: &[impl AsRef<[String]>], text_columns: &[usize]) -> String {
     let width = |cell: &String| cell.chars().count();
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
@@ -19,7 +19,7 @@ pub fn aligned(rows: &[impl AsRef<[String]>], words: &[usize]) -> String {
             if column > 0 {
                 line.push_str("  ");
             }
-            line.push_str(&match column == 0 || words.contains(&column) {
+            line.push_str(&match column == 0 || text_columns.contains(&column) {
                 true => format!("{cell:<widest$}"),
                 false => format!("{cell:>widest$}"),
             });

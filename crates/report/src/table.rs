@@ -42,14 +42,14 @@ pub fn machine(schema: &str, manifest: &Manifest) -> Table {
 }
 
 /// Words as a shell reads them back.
-pub fn command_line(words: &[String]) -> String {
-    let plain = |word: &str| {
+pub fn command_line(arguments: &[String]) -> String {
+    let plain = |argument: &str| {
         let safe = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
-        !word.is_empty() && word.chars().all(safe)
+        !argument.is_empty() && argument.chars().all(safe)
     };
-    let quoted = words
-        .iter()
-        .map(|word| if plain(word) { word.clone() } else { format!("'{}'", word.replace('\'', r"'\''")) });
+    let quoted = arguments.iter().map(|argument| {
+        if plain(argument) { argument.clone() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
+    });
     quoted.collect::<Vec<_>>().join(" ")
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_command_line_can_be_pasted_into_a_shell() {
-        let words = ["inrush", "load", "http://[::1]:80/?a=b c", "it's", ""].map(str::to_owned);
-        assert_eq!(command_line(&words), r"inrush load 'http://[::1]:80/?a=b c' 'it'\''s' ''");
+        let arguments = ["inrush", "load", "http://[::1]:80/?a=b c", "it's", ""].map(str::to_owned);
+        assert_eq!(command_line(&arguments), r"inrush load 'http://[::1]:80/?a=b c' 'it'\''s' ''");
     }
 }

@@ -39,10 +39,10 @@ pub fn available() -> Result<(), WanError> {
 /// # Errors
 /// `NoNetem` with the message of `tc`.
 pub fn apply(side: &Side, conditions: &Conditions) -> Result<(), WanError> {
-    let words = words(conditions);
-    let mut arguments = vec!["qdisc", "replace", "dev", LINK, "root", "netem"];
-    arguments.extend(words.iter().map(String::as_str));
-    tc(&side.namespace, &arguments).map(drop)
+    let conditions = arguments(conditions);
+    let mut command = vec!["qdisc", "replace", "dev", LINK, "root", "netem"];
+    command.extend(conditions.iter().map(String::as_str));
+    tc(&side.namespace, &command).map(drop)
 }
 
 /// The packets that left a side, by their fate.
@@ -68,24 +68,24 @@ pub fn passed(side: &Side, conditions: Conditions) -> Result<Direction, WanError
 }
 
 /// The conditions as arguments of netem.
-fn words(conditions: &Conditions) -> Vec<String> {
+fn arguments(conditions: &Conditions) -> Vec<String> {
     let Conditions { delay, jitter, loss, reorder, bottleneck } = conditions;
     let per_cent = |share: Share| format!("{}%", share.probability() * 100.0);
-    let mut words = vec!["limit".to_owned(), limit(conditions).to_string()];
-    words.extend(["delay".to_owned(), format!("{}ns", delay.0)]);
+    let mut arguments = vec!["limit".to_owned(), limit(conditions).to_string()];
+    arguments.extend(["delay".to_owned(), format!("{}ns", delay.0)]);
     if *jitter > Nanos::ZERO {
-        words.push(format!("{}ns", jitter.0));
+        arguments.push(format!("{}ns", jitter.0));
     }
     if *loss > Share::NONE {
-        words.extend(["loss".to_owned(), "random".to_owned(), per_cent(*loss)]);
+        arguments.extend(["loss".to_owned(), "random".to_owned(), per_cent(*loss)]);
     }
     if *reorder > Share::NONE {
-        words.extend(["reorder".to_owned(), per_cent(*reorder)]);
+        arguments.extend(["reorder".to_owned(), per_cent(*reorder)]);
     }
     if let Some(Bottleneck { rate, .. }) = bottleneck {
-        words.extend(["rate".to_owned(), format!("{}bit", rate.bits_per_second())]);
+        arguments.extend(["rate".to_owned(), format!("{}bit", rate.bits_per_second())]);
     }
-    words
+    arguments
 }
 
 /// The most packets that netem may hold: the bottleneck's queue and the packets sent during the delay, in
@@ -142,7 +142,7 @@ mod tests {
     use crate::conditions::Changes;
 
     fn said(text: &str) -> String {
-        words(&text.parse::<Changes>().unwrap().check().unwrap()).join(" ")
+        arguments(&text.parse::<Changes>().unwrap().check().unwrap()).join(" ")
     }
 
     #[test]

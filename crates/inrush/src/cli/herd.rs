@@ -98,5 +98,5 @@ pub struct HerdFlags {
 pub struct HerdWaiterArguments {
     /// Arguments as the herd writes them
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
-    pub words: Vec<OsString>,
+    pub arguments: Vec<OsString>,
 }

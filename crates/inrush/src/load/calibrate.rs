@@ -134,8 +134,8 @@ fn step(
     };
     let plan = ::load::prepare(configuration(*flags)).map_err(exit)?;
     let before = dropped(listener)?;
-    let words: Vec<_> = arguments.iter().map(Into::into).collect();
-    let result = carry_out(&plan, &words, &mut |_: &::load::Snapshot<'_>| {}, stop)?;
+    let arguments: Vec<_> = arguments.iter().map(Into::into).collect();
+    let result = carry_out(&plan, &arguments, &mut |_: &::load::Snapshot<'_>| {}, stop)?;
     if stop.is_requested() {
         return Err(Exit::Failed("interrupted; what was kept of an earlier calibration stays".to_owned()));
     }

@@ -44,13 +44,13 @@ pub fn recipe(
             recipe::inrush(topology, settings, &flags.collect::<Vec<_>>())
         }
         ServerKind::Command => {
-            let words: Vec<String> = all_filled(&server.command, axes).collect();
+            let arguments: Vec<String> = all_filled(&server.command, axes).collect();
             let ready = |address| match &server.ready {
                 Ready::Connects => Readiness::Connects(address),
                 Ready::Answers(path) => Readiness::Answers(address, path.clone()),
                 Ready::Says(text) => Readiness::Says(address, text.clone()),
             };
-            let mut recipe = recipe::command(topology, settings, &words, ready)?;
+            let mut recipe = recipe::command(topology, settings, &arguments, ready)?;
             let variables =
                 server.environment.iter().map(|(name, value)| (name.clone(), filled(value, axes)));
             recipe.environment = variables.collect();
@@ -89,17 +89,17 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
     for axes in sample_points(experiment) {
         for server in &experiment.servers {
             let flags = experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, &axes));
-            let words = match server.kind {
+            let arguments = match server.kind {
                 ServerKind::Inrush => ["serve".to_owned()].into_iter().chain(flags).collect(),
                 ServerKind::Herd => herd(server, &axes, experiment.plan.seed),
                 _ => continue,
             };
-            lines.push((format!("server '{}'", server.name), words));
+            lines.push((format!("server '{}'", server.name), arguments));
         }
         if let Some(network) = &experiment.network {
-            let words = ["wan", "run"].map(str::to_owned).into_iter().chain(path(network, &axes));
-            let words = words.chain(["--", "true"].map(str::to_owned));
-            lines.push(("network".to_owned(), words.collect()));
+            let arguments = ["wan", "run"].map(str::to_owned).into_iter().chain(path(network, &axes));
+            let arguments = arguments.chain(["--", "true"].map(str::to_owned));
+            lines.push(("network".to_owned(), arguments.collect()));
         }
         for spec in &experiment.loads {
             let offer = Offer {
@@ -129,7 +129,7 @@ pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
         ServerKind::Lighttpd => Some("lighttpd"),
         ServerKind::H2o => Some("h2o"),
         ServerKind::Command => {
-            server.command.first().map(String::as_str).filter(|word| !word.contains(['/', '{']))
+            server.command.first().map(String::as_str).filter(|program| !program.contains(['/', '{']))
         }
         ServerKind::Inrush | ServerKind::Herd => None,
     });
@@ -183,11 +183,11 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
         false => all_filled(&load.path, axes).collect(),
     };
     let length = load.requests_per_connection.as_ref().map(|length| filled(length, axes));
-    let mut words = vec!["load".to_owned()];
+    let mut arguments = vec!["load".to_owned()];
     let scheme = if offer.tls { "https" } else { "http" };
-    words.extend(paths.iter().map(|path| format!("{scheme}://{}{path}", offer.address)));
-    words.extend(offer.tls.then(|| "--insecure".to_owned()));
-    let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    arguments.extend(paths.iter().map(|path| format!("{scheme}://{}{path}", offer.address)));
+    arguments.extend(offer.tls.then(|| "--insecure".to_owned()));
+    let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     if let Some(rate) = requests_per_s(load, axes, offer)? {
         let sessions = rate / requests_per_session(&workload, length.as_deref())?;
         add("--rate", format!("{sessions:.3}"));
@@ -204,8 +204,8 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     for population in all_filled(&load.populations, axes).filter(|population| !is_nobody(population)) {
         add("--population", population);
     }
-    words.extend(all_filled(&load.flags, axes));
-    Ok(LoadRun { arguments: words, stack: load.stack, time: offer.time })
+    arguments.extend(all_filled(&load.flags, axes));
+    Ok(LoadRun { arguments, stack: load.stack, time: offer.time })
 }
 
 fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f64>, String> {
@@ -288,10 +288,11 @@ mod tests {
             "name = 'a'\npopulations = ['idle:{idle}', 'cold:30']\nrequests-per-connection = '2..4'\n\
              flags = ['--client', 'closed', '--sockets', '{idle}']",
         );
-        let words = |idle| load(&spec, &axes(&[("idle", idle)]), offer(None)).unwrap().arguments.join(" ");
-        assert!(!words(0.0).contains("--rate") && !words(0.0).contains("idle"), "{}", words(0.0));
-        assert!(words(0.0).ends_with("--population cold:30 --client closed --sockets 0"));
-        assert!(words(6000.0).contains("--population idle:6000"));
+        let arguments =
+            |idle| load(&spec, &axes(&[("idle", idle)]), offer(None)).unwrap().arguments.join(" ");
+        assert!(!arguments(0.0).contains("--rate") && !arguments(0.0).contains("idle"), "{}", arguments(0.0));
+        assert!(arguments(0.0).ends_with("--population cold:30 --client closed --sockets 0"));
+        assert!(arguments(6000.0).contains("--population idle:6000"));
     }
 
     #[test]

@@ -12,16 +12,17 @@ pub fn points(analysed: &Analysed) -> String {
     let mut out = HEAD.to_owned();
     for (figure, plot) in analysed.experiment.figures.iter().zip(&analysed.plots) {
         for line in &plot.lines {
-            push_line(&mut out, &figure.id, line, &plot.x.words);
+            push_line(&mut out, &figure.id, line, &plot.x.categories);
         }
     }
     out
 }
 
-fn push_line(out: &mut String, figure: &str, line: &Line, words: &[String]) {
+fn push_line(out: &mut String, figure: &str, line: &Line, categories: &[String]) {
     let start = format!("{},{}", quoted(figure), quoted(&line.name));
     for point in &line.points {
-        let x = words.get(point.x as usize).map_or_else(|| point.x.to_string(), |word| quoted(word));
+        let x =
+            categories.get(point.x as usize).map_or_else(|| point.x.to_string(), |category| quoted(category));
         let y = point.y.value;
         if let Source::Published { .. } = line.source {
             out.push_str(&format!("{start},published,{x},{y},,,,,,\r\n"));

@@ -280,8 +280,8 @@ fn bars(id: &str, figure: &Figure, plot: &Plot, form: Form) -> BarChart {
 fn lines(id: &str, figure: &Figure, plot: &Plot, form: Form) -> LineChart {
     let (suffix, size) = form.shape();
     let is_log = |axis: LogAxes| figure.log == axis || figure.log == LogAxes::Xy;
-    let x_kind = match (plot.x.words.is_empty(), is_log(LogAxes::X)) {
-        (false, _) => AxisKind::Words,
+    let x_kind = match (plot.x.categories.is_empty(), is_log(LogAxes::X)) {
+        (false, _) => AxisKind::Categories,
         (true, true) => AxisKind::Log,
         (true, false) => AxisKind::Tight,
     };
@@ -325,7 +325,7 @@ fn look(line: &Line) -> Look {
 
 fn axis(scale: &Scale, kind: AxisKind) -> AxisSpec {
     let shown = Shown::of(scale);
-    AxisSpec { words: scale.words.clone(), ..AxisSpec::new(&shown.title(scale), kind, shown.unit) }
+    AxisSpec { categories: scale.categories.clone(), ..AxisSpec::new(&shown.title(scale), kind, shown.unit) }
 }
 
 fn mark(plot: &Plot, line: &Line, point: &PlottedPoint, records: Option<String>) -> Mark {
@@ -368,7 +368,7 @@ struct Shown<'a> {
     unit: Unit,
     /// The factor from a number to its drawn value.
     factor: f64,
-    words: &'a [String],
+    categories: &'a [String],
 }
 
 impl Shown<'_> {
@@ -380,7 +380,7 @@ impl Shown<'_> {
             Some(MetricUnit::Share) => (Unit::Share, 1.0),
             Some(MetricUnit::PerSecond | MetricUnit::Cores | MetricUnit::Count) | None => (Unit::Count, 1.0),
         };
-        Shown { unit, factor, words: &scale.words }
+        Shown { unit, factor, categories: &scale.categories }
     }
 
     fn place(&self, value: f64) -> f64 {
@@ -388,8 +388,8 @@ impl Shown<'_> {
     }
 
     fn value(&self, value: f64) -> String {
-        match self.words.get(value as usize) {
-            Some(word) => word.clone(),
+        match self.categories.get(value as usize) {
+            Some(category) => category.clone(),
             None => self.unit.show(self.place(value)),
         }
     }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn of(lines: Vec<Line>) -> Option<(f64, bool)> {
-        let scale = || Scale { title: String::new(), unit: None, is_multiple: false, words: Vec::new() };
+        let scale = || Scale { title: String::new(), unit: None, is_multiple: false, categories: Vec::new() };
         let found = headline(&Plot { x: scale(), y: scale(), quantities: Vec::new(), lines })?;
         assert!(found.values.iter().all(|(_, y)| *y == 10.0 * found.x));
         Some((found.x, found.is_doubtful))

@@ -21,20 +21,20 @@ pub struct AxisSpec {
     pub unit: Unit,
     /// Values that the axis must reach besides the chart's own, so that neighbouring charts compare.
     pub also: Vec<f64>,
-    /// The words at 0, 1, 2.. on an axis of words; otherwise empty.
-    pub words: Vec<String>,
+    /// The categories at 0, 1, 2.. on an axis of categories; otherwise empty.
+    pub categories: Vec<String>,
 }
 
 impl AxisSpec {
     /// An axis of numbers.
     pub fn new(title: &str, kind: AxisKind, unit: Unit) -> AxisSpec {
-        AxisSpec { title: title.to_owned(), kind, unit, also: Vec::new(), words: Vec::new() }
+        AxisSpec { title: title.to_owned(), kind, unit, also: Vec::new(), categories: Vec::new() }
     }
 
     /// Returns the text of a tick.
     fn tick(&self, value: f64) -> String {
-        match self.words.get(value as usize) {
-            Some(word) => word.clone(),
+        match self.categories.get(value as usize) {
+            Some(category) => category.clone(),
             None => self.unit.show(value),
         }
     }
@@ -49,8 +49,8 @@ pub enum AxisKind {
     Tight,
     /// Logarithmic.
     Log,
-    /// Equal steps, one for each of the axis's words.
-    Words,
+    /// Equal steps, one for each category of the axis.
+    Categories,
 }
 
 /// A thin reference line behind the data.
@@ -250,7 +250,7 @@ fn axis(spec: &AxisSpec, values: impl Iterator<Item = f64>, steps: usize, px: (f
         AxisKind::Linear => Axis::to_round(max(&mut values), steps, px),
         AxisKind::Tight => Axis::to_value(max(&mut values), steps, px),
         AxisKind::Log => Axis::log(values, px),
-        AxisKind::Words => Axis::places(spec.words.len(), px),
+        AxisKind::Categories => Axis::places(spec.categories.len(), px),
     }
 }
 
@@ -338,8 +338,8 @@ mod tests {
     #[test]
     fn an_axis_of_words_has_a_place_for_each() {
         let mut chart = chart(vec![series("a", 0, &[(0.0, 1.0), (2.0, 3.0)])], AxisKind::Linear);
-        chart.x = AxisSpec { words: ["none", "1%", "5%"].map(str::to_owned).to_vec(), ..chart.x };
-        chart.x.kind = AxisKind::Words;
+        chart.x = AxisSpec { categories: ["none", "1%", "5%"].map(str::to_owned).to_vec(), ..chart.x };
+        chart.x.kind = AxisKind::Categories;
         let text = chart.draw();
         let ticks: Vec<&str> =
             text.split("class=\"tick x\"").skip(1).filter_map(|rest| rest.split(['>', '<']).nth(1)).collect();

@@ -97,7 +97,7 @@ impl Kitchen {
     }
 
     /// Writes the configuration, in which `~F`, `~A`, `~I`, `~P` and `~R` stand for folder, address, IP, port and root.
-    fn recipe(self, text: &str, root: &Path, words: &[&str]) -> Result<Recipe, StartError> {
+    fn recipe(self, text: &str, root: &Path, arguments: &[&str]) -> Result<Recipe, StartError> {
         let (folder, conf) = (self.folder.path(), self.folder.path().join("server.conf"));
         let text = text
             .replace("~F", &folder.display().to_string())
@@ -106,14 +106,14 @@ impl Kitchen {
             .replace("~P", &self.address.port().to_string())
             .replace("~R", &root.display().to_string().replace('\\', "\\\\").replace('"', "\\\""));
         fs::write(&conf, text).map_err(|error| StartError::Io("write its configuration", error))?;
-        let place = |word: &&str| match *word {
+        let place = |argument: &&str| match *argument {
             "~F" => folder.as_os_str().to_owned(),
             "~C" => conf.as_os_str().to_owned(),
             other => other.into(),
         };
         Ok(Recipe {
             program: self.program,
-            arguments: words.iter().map(place).collect(),
+            arguments: arguments.iter().map(place).collect(),
             environment: Vec::new(),
             readiness: Readiness::Replies(self.address),
             folder: Some(self.folder),
@@ -324,20 +324,20 @@ DocumentRoot \"~R\"
         let setpriv = setpriv.ok_or_else(|| StartError::NotInstalled("setpriv".to_owned()))?;
         let flags = ["--reuid=65534", "--regid=65534", "--clear-groups", "--pdeathsig=KILL"];
         let apache = std::mem::replace(&mut recipe.program, setpriv).into_os_string();
-        let words = flags.map(OsString::from).into_iter().chain([apache]);
-        recipe.arguments.splice(0..0, words);
+        let arguments = flags.map(OsString::from).into_iter().chain([apache]);
+        recipe.arguments.splice(0..0, arguments);
     }
     Ok(recipe)
 }
 
-/// Any command. Names in braces in its words stand for chosen values.
+/// Any command. Names in braces in its arguments stand for chosen values.
 ///
 /// # Errors
 /// [`StartError`] if there is no free port or folder.
 pub fn command(
     topology: &Topology,
     settings: &Settings,
-    words: &[String],
+    arguments: &[String],
     ready: impl FnOnce(SocketAddr) -> Readiness,
 ) -> Result<Recipe, StartError> {
     let address = topology.server.free_port().map_err(|error| StartError::Io("find it a port", error))?;
@@ -355,12 +355,11 @@ pub fn command(
         "cpus" => Some(cpus.join(",")),
         _ => None,
     };
-    let mut words = words.iter().map(|word| experiment::fill(word, value_of));
-    let program =
-        words.next().ok_or_else(|| StartError::NotInstalled("a command without words".to_owned()))?;
+    let mut arguments = arguments.iter().map(|argument| experiment::fill(argument, value_of));
+    let program = arguments.next().ok_or_else(|| StartError::NotInstalled("an empty command".to_owned()))?;
     Ok(Recipe {
         program: program.into(),
-        arguments: words.map(OsString::from).collect(),
+        arguments: arguments.map(OsString::from).collect(),
         environment: Vec::new(),
         readiness: ready(address),
         folder: Some(folder),
