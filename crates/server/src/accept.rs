@@ -166,6 +166,11 @@ impl Acceptor {
                 Ok(Some((socket, peer))) => {
                     self.fill_reserve();
                     self.offer(socket, peer);
+                    // The reserve comes first: without it nobody else would be answered.
+                    if self.refusals.as_ref().is_some_and(|refusals| !refusals.has_reserve()) {
+                        counts.no_descriptor += 1;
+                        return Accepted::NoRoom(Short::Descriptors);
+                    }
                 }
                 Ok(None) => return Accepted::Dead,
                 // The parent process has shut the inherited listener down, so the stop follows.
@@ -271,10 +276,10 @@ impl Acceptor {
     ) -> Look {
         let pause = |this: &mut Acceptor| Look::Stop(PhaseEnd::Pause(now + this.next_pause()));
         let Some(refusals) = self.refusals.clone().filter(Refusals::has_room) else { return pause(self) };
-        if short == Short::Descriptors {
+        let newcomer = self.newcomer.take().map(|newcomer| (newcomer.socket, newcomer.peer));
+        if short == Short::Descriptors && newcomer.is_none() {
             refusals.use_reserve();
         }
-        let newcomer = self.newcomer.take().map(|newcomer| (newcomer.socket, newcomer.peer));
         match newcomer.map_or_else(|| self.take(listener, counts), |it| Ok(Some(it))) {
             Ok(Some((socket, peer))) => {
                 self.pause = FIRST_PAUSE;

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -46,6 +47,8 @@ struct Shared {
     /// Readable while there is work.
     wake: OwnedFd,
     waiting: Mutex<Waiting>,
+    /// A reserve descriptor was given up since the reserve was last seen full.
+    short: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +77,7 @@ impl Refusals {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut waiting = Waiting::default();
         waiting.fill_reserve();
-        Ok(Refusals(Arc::new(Shared { wake, waiting: Mutex::new(waiting) })))
+        Ok(Refusals(Arc::new(Shared { wake, waiting: Mutex::new(waiting), short: AtomicBool::new(false) })))
     }
 
     /// Tells whether there is room for another connection. Several acceptors that ask at once may all get the same
@@ -87,6 +90,7 @@ impl Refusals {
     /// away before.
     pub fn use_reserve(&self) {
         let mut waiting = self.waiting();
+        self.0.short.store(true, Ordering::Relaxed);
         if waiting.reserve.pop().is_none() {
             waiting.asked = 1;
             drop(waiting);
@@ -97,6 +101,19 @@ impl Refusals {
     /// Fills the reserve again, if the given-up descriptor was not used.
     pub fn fill_reserve(&self) {
         self.waiting().fill_reserve();
+    }
+
+    /// Tells whether the reserve is full, and fills it if it can. A connection that was accepted while the reserve is not full
+    /// has the descriptor of a refused one, which closed a moment ago.
+    pub fn has_reserve(&self) -> bool {
+        if !self.0.short.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut waiting = self.waiting();
+        waiting.fill_reserve();
+        let is_full = waiting.reserve.len() == RESERVE;
+        self.0.short.store(!is_full, Ordering::Relaxed);
+        is_full
     }
 
     /// Tells whether there is room for another connection whose client has reached a limit. Such clients leave most places
